@@ -1,0 +1,61 @@
+"""What every measure is given: the server, how long it may run, and the common steps on a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from . import conventional, pgbench
+from .report import Findings
+from .server import Server
+
+QUEUE = "bench"
+
+
+@dataclass(frozen=True)
+class Bench:
+    server: Server
+    rounds: int
+    quick: bool
+
+    def size(self, full: int, quick: int) -> int:
+        """One of the two, as this run goes."""
+        return quick if self.quick else full
+
+    def pgbench(self, dsn: str, script: str, **length: int) -> float:
+        return pgbench.rate(self.server.pgbench, dsn, script, **length)
+
+
+Measure = Callable[[Bench], Findings]
+
+
+def connect(dsn: str) -> psycopg.Connection[Any]:
+    """In autocommit, as an application that minds its round trips."""
+    return psycopg.connect(dsn, autocommit=True, connect_timeout=10)
+
+
+def empty(conn: psycopg.Connection[Any]) -> None:
+    """Begin a round with nothing in the way: no rows, no dead ones, no checkpoint that is due."""
+    conn.execute("TRUNCATE conventional, pgqueue.task, pgqueue.take")
+    conn.execute("CHECKPOINT")
+
+
+def fill(conn: psycopg.Connection[Any], n: int, *, delay: str | None = None) -> None:
+    """Put n tasks into both designs' tables, straight, and let the planner know."""
+    data = conventional.text(0)
+    conn.execute("SELECT pgqueue.queue_id(%s)", (QUEUE,))
+    conn.execute(
+        "INSERT INTO pgqueue.task (queue_id, state, run_at, data)"
+        " SELECT pgqueue.queue_id(%s), CASE WHEN %s::interval IS NULL THEN 'R' ELSE 'D' END, now() + %s::interval,"
+        " %s::text::jsonb FROM generate_series(1, %s)",
+        (QUEUE, delay, delay, data, n),
+    )
+    if delay is None:
+        conn.execute(
+            "INSERT INTO conventional (queue_id, data) SELECT 1, %s::text::jsonb FROM generate_series(1, %s)", (data, n)
+        )
+    conn.execute("VACUUM ANALYZE pgqueue.task, conventional")
+    conn.execute("CHECKPOINT")

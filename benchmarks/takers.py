@@ -1,0 +1,73 @@
+"""What runs in the taking processes: functions for Child. Each says "up" once it is connected."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+import psycopg
+
+import pgqueue
+from pgqueue.worker import Worker
+
+
+def work(pipe: Connection, dsn: str, name: str) -> None:
+    """A worker, from the word go until the pipe is closed."""
+    with pgqueue.Client(dsn) as client:
+        client.queue("another").take(0)  # connects
+        worker = Worker(client, {name: lambda data: None})
+        pipe.send("up")
+        pipe.recv()
+        threading.Thread(target=_stop_at_end, args=(pipe, worker), daemon=True).start()
+        worker.run()
+
+
+def _stop_at_end(pipe: Connection, worker: Worker) -> None:
+    with suppress(EOFError):
+        pipe.recv()
+    worker.stop()
+
+
+def wait_for_each(pipe: Connection, dsn: str, name: str) -> None:
+    """Wait for a task, say how long ago it was put, ack it, and so on."""
+    with pgqueue.Client(dsn) as client:
+        queue = client.queue(name)
+        queue.take(0)
+        pipe.send("up")
+        while True:
+            task = queue.take(timeout=60)
+            if task is None:
+                return
+            pipe.send(time.monotonic() - task.data)
+            task.ack()
+
+
+def listen_for_each(pipe: Connection, dsn: str) -> None:
+    """The same with nothing but psycopg: LISTEN, and on a notification an UPDATE ... SKIP LOCKED."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("LISTEN bare")
+        pipe.send("up")
+        while True:
+            for _ in conn.notifies(timeout=60, stop_after=1):
+                pass
+            row = conn.execute(
+                "UPDATE conventional SET state = 'T', taken_at = now()"
+                " WHERE id = (SELECT id FROM conventional WHERE queue_id = 1 AND state = 'R'"
+                "              ORDER BY priority, id LIMIT 1 FOR UPDATE SKIP LOCKED)"
+                " RETURNING id, data"
+            ).fetchone()
+            if row is None:
+                return
+            pipe.send(time.monotonic() - row[1])
+            conn.execute("DELETE FROM conventional WHERE id = %s", (row[0],))
+
+
+def hold(pipe: Connection, dsn: str, name: str, n: int, grace: float) -> None:
+    """Take n tasks, and do nothing with them until we are killed."""
+    with pgqueue.Client(dsn, session_grace=grace) as client:
+        pipe.send("up")
+        pipe.recv()
+        pipe.send(len(client.queue(name).take_many(n)))
+        pipe.recv()

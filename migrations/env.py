@@ -1,0 +1,67 @@
+"""Run by Alembic at each upgrade and downgrade, in the transaction that pgqueue.migrate supplies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alembic import context
+
+from pgqueue import schema
+from pgqueue.errors import SchemaError
+from pgqueue.migrate import LOCK, LOCK_TIMEOUT, VERSION_TABLE, run
+
+# Not CREATE SCHEMA IF NOT EXISTS: that wants the right to create schemas even when there is nothing to
+# create.
+CREATE_SCHEMA = """
+DO $$ BEGIN
+    IF to_regnamespace('pgqueue') IS NULL THEN
+        CREATE SCHEMA pgqueue;
+    END IF;
+END $$;
+"""
+
+# After the tables: any client may ask which version this is.
+PUBLISH_VERSION = """
+COMMENT ON TABLE pgqueue.schema_version IS 'The version of this schema; written by `pgqueue migrate`.';
+GRANT SELECT ON pgqueue.schema_version TO PUBLIC;
+"""
+
+
+def main() -> None:
+    attributes: dict[str, Any] = context.config.attributes
+    if context.is_offline_mode():
+        context.configure(dialect_name="postgresql", literal_binds=True, **VERSION_TABLE)
+    else:
+        # A transaction is under way (the migration's lock was taken in it), so Alembic leaves its end to the
+        # caller.
+        context.configure(connection=attributes["connection"], **VERSION_TABLE)
+        refuse_newer()
+    with context.begin_transaction():
+        if context.is_offline_mode():
+            run(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';\nSELECT pg_advisory_xact_lock({LOCK});")
+        if attributes["force"] is not None:  # a downgrade
+            run(f"SET LOCAL pgqueue.force = {'on' if attributes['force'] else 'off'};")
+        run(CREATE_SCHEMA)
+        context.run_migrations()
+        if at_head():
+            for name in schema.CODE:
+                run(schema.read(name))
+            run(PUBLISH_VERSION)
+
+
+def refuse_newer() -> None:
+    """Speak before Alembic does: it only says that it cannot find the revision."""
+    known = {step.revision for step in context.script.walk_revisions()}
+    for found in context.get_context().get_current_heads():
+        if found not in known:
+            raise schema.mismatch([found]) or SchemaError(f"unknown schema version {found}: upgrade the library")
+
+
+def at_head() -> bool:
+    """Whether the schema is now what this library's functions are written for."""
+    if context.is_offline_mode():
+        return context.get_revision_argument() == context.get_head_revision()
+    return context.get_context().get_current_heads() == (context.get_head_revision(),)
+
+
+main()

@@ -1,0 +1,5 @@
+"""`python -m pgqueue` is the command `pgqueue`."""
+
+from .cli import main
+
+main()

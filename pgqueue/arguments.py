@@ -1,0 +1,83 @@
+"""Checks of what callers pass, before anything is sent: each says which argument is wrong and what it may be."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from numbers import Real
+
+from .errors import TaskIdRequired
+
+MAX_SECONDS = 1e9  # about 31 years; beyond it a timestamp is a mistake in units
+MAX_INT = 2**31 - 1
+_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+def seconds(name: str, value: float | None, *, positive: bool = False) -> float | None:
+    """A number of seconds, or None. Raises ValueError for negative, NaN, too large, or not a number."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number of seconds, not {value!r}")
+    number = float(value)
+    if math.isnan(number) or number < 0 or number > MAX_SECONDS or (positive and number == 0):
+        raise ValueError(f"{name} must be {'over 0' if positive else '0'} to {MAX_SECONDS:.0e} seconds, not {value!r}")
+    return number
+
+
+def timeout(value: float | None) -> float | None:
+    """As seconds, but any size: None waits for ever, and what is not above 0 does not wait."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(float(value)):
+        raise ValueError(f"timeout must be a number of seconds or None, not {value!r}")
+    return None if value == math.inf else max(0.0, float(value))
+
+
+def integer(name: str, value: int | None, low: int = -MAX_INT - 1, high: int = MAX_INT) -> int | None:
+    """A whole number in a range, or None. Raises ValueError."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
+    return value
+
+
+def count(name: str, value: int) -> int:
+    """A whole number of at least 1. Raises ValueError."""
+    if integer(name, value, 1) is None:
+        raise ValueError(f"{name} must be a whole number from 1, not None")
+    return value
+
+
+def task_id(value: object) -> int:
+    """A task's id from an int or a string of decimal digits. Raises TaskIdRequired."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TaskIdRequired(f"a task id is an int or a string of digits, not {value!r}")
+    if not 0 < value < 2**63:
+        raise TaskIdRequired(f"a task id is from 1 to 2**63 - 1, not {value}")
+    return value
+
+
+def queue_name(value: object) -> str:
+    """A queue's name: 1 to 200 characters, none of them NUL. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"a queue's name is a string, not {value!r}")
+    if not 1 <= len(value) <= 200:
+        raise ValueError(f"a queue's name has 1 to 200 characters, this one has {len(value)}")
+    if "\0" in value:
+        raise ValueError(f"a queue's name cannot hold a NUL character: {value!r}")
+    return value
+
+
+def queue_names(value: Sequence[str]) -> list[str]:
+    """A non-empty sequence of distinct names, in its order. Raises ValueError."""
+    if isinstance(value, str):
+        raise ValueError(f"a list of queue names is needed, not the string {value!r}")
+    names = list(dict.fromkeys(queue_name(name) for name in value))
+    if not names:
+        raise ValueError("at least one queue name is needed")
+    return names

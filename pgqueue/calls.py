@@ -1,0 +1,375 @@
+"""One function for each SQL function: what to send, and how to read the answer. No I/O.
+
+The only Python that holds SQL. Arguments go by name, so that a function may gain one with a default; columns are
+named too, so that it may gain a column. Each parameter has a cast, since psycopg types an int by its size. Data
+travels as text: a connection that is the caller's may load jsonb its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, LiteralString, NamedTuple, TypeVar
+
+from . import arguments
+from .errors import refusal
+
+T = TypeVar("T")
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One round trip."""
+
+    sql: LiteralString
+    args: Sequence[Any]
+    read: Callable[[Rows], T]
+
+
+class Taken(NamedTuple):
+    """A row of a claim. `data` is still JSON text: a batch is decoded by whoever needs it."""
+
+    id: int
+    token: int
+    priority: int
+    attempts: int
+    deadline: datetime | None
+    data: str
+    queue: str
+
+
+class Popped(NamedTuple):
+    """A row of a pop."""
+
+    id: int
+    priority: int
+    attempts: int
+    data: str
+
+
+class Found(NamedTuple):
+    """A row of the view pgqueue.tasks."""
+
+    id: int
+    queue: str
+    state: str
+    priority: int
+    attempts: int
+    error: str | None
+    run_at: datetime | None
+    deadline: datetime | None
+    holder: str | None
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What a settling call presents: the token of the take, or, by id alone, the session."""
+
+    token: int | None
+    session: int | None
+    me: str = "this client"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a put may say about its tasks; None is the queue's default. Times in seconds. Checked when made."""
+
+    priority: int | None = None
+    delay: float | None = None
+    ttr: float | None = None
+
+    def __post_init__(self) -> None:
+        arguments.integer("priority", self.priority)
+        arguments.seconds("delay", self.delay)
+        arguments.seconds("ttr", self.ttr, positive=True)
+
+
+# --- putting
+
+
+def put(queue: str, text: str, options: Options) -> Call[tuple[int, str]]:
+    return Call(
+        "SELECT id, state FROM pgqueue.put(queue => %s::text, data => %s::jsonb, priority => %s::int,"
+        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8))",
+        (queue, text, options.priority, options.delay, options.ttr),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
+
+
+def put_many(queue: str, text: str, options: Options) -> Call[list[int]]:
+    """`text` is a JSON array of what put takes one by one."""
+    return Call(
+        "SELECT pgqueue.put_many(queue => %s::text, data => %s::jsonb, priority => %s::int,"
+        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8))",
+        (queue, text, options.priority, options.delay, options.ttr),
+        _scalar,
+    )
+
+
+def create_queue(name: str, options: Options) -> Call[int]:
+    return Call(
+        "SELECT pgqueue.create_queue(name => %s::text, priority => %s::int,"
+        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8))",
+        (name, options.priority, options.delay, options.ttr),
+        _scalar,
+    )
+
+
+def queue_ids(names: Sequence[str]) -> Call[dict[str, int]]:
+    return Call(
+        "SELECT name, pgqueue.queue_id(name => name) FROM unnest(%s::text[]) asked(name)",
+        (list(names),),
+        lambda rows: dict(rows),
+    )
+
+
+# --- taking
+
+
+def take(queue: str, session: int, token: int, after: tuple[int, int] | None) -> Call[list[Taken]]:
+    priority, id = after or (None, None)
+    return Call(
+        "SELECT id, token, priority, attempts, deadline, data::text, %s::text"
+        " FROM pgqueue.take(queue => %s::text, session => %s::int, new_token => %s::int8,"
+        " after_priority => %s::int, after_id => %s::int8)",
+        (queue, queue, session, token, priority, id),
+        _taken,
+    )
+
+
+def take_many(
+    queues: Sequence[str], n: int, session: int, token: int, after: Sequence[tuple[int, int] | None]
+) -> Call[list[Taken]]:
+    return Call(
+        "SELECT id, token, priority, attempts, deadline, data::text, queue"
+        " FROM pgqueue.take_many(queues => %s::text[], n => %s::int, session => %s::int, new_token => %s::int8,"
+        " after_priority => %s::int[], after_id => %s::int8[])",
+        (
+            list(queues),
+            n,
+            session,
+            token,
+            [at[0] if at else None for at in after],
+            [at[1] if at else None for at in after],
+        ),
+        _taken,
+    )
+
+
+def pop(queue: str, n: int) -> Call[list[Popped]]:
+    return Call(
+        "SELECT id, priority, attempts, data::text FROM pgqueue.pop(queue => %s::text, n => %s::int)",
+        (queue, arguments.count("n", n)),
+        lambda rows: [Popped(*row) for row in rows],
+    )
+
+
+def next_due(queues: Sequence[str]) -> Call[dict[str, float | None]]:
+    return Call(
+        "SELECT queue, seconds FROM pgqueue.next_due(queues => %s::text[])",
+        (list(queues),),
+        lambda rows: dict(rows),
+    )
+
+
+# --- settling
+
+
+def ack(id: int, fence: Fence) -> Call[str]:
+    return Call(
+        "SELECT state, problem, holder FROM pgqueue.ack(id => %s::int8, token => %s::int8, session => %s::int)",
+        (id, fence.token, fence.session),
+        _settled(id, fence),
+    )
+
+
+def release(id: int, fence: Fence, delay: float | None, error: str | None) -> Call[str]:
+    return Call(
+        "SELECT state, problem, holder FROM pgqueue.release(id => %s::int8, token => %s::int8, session => %s::int,"
+        " delay => make_interval(secs => %s::float8), error => %s::text)",
+        (id, fence.token, fence.session, arguments.seconds("delay", delay), _text(error)),
+        _settled(id, fence),
+    )
+
+
+def touch(id: int, fence: Fence, more: float | None) -> Call[str]:
+    return Call(
+        "SELECT state, problem, holder FROM pgqueue.touch(id => %s::int8, token => %s::int8, session => %s::int,"
+        " more => make_interval(secs => %s::float8))",
+        (id, fence.token, fence.session, arguments.seconds("more", more)),
+        _settled(id, fence),
+    )
+
+
+def bury(id: int, fence: Fence, error: str | None) -> Call[str]:
+    return Call(
+        "SELECT state, problem, holder FROM pgqueue.bury(id => %s::int8, token => %s::int8, error => %s::text)",
+        (id, fence.token, _text(error)),
+        _settled(id, fence),
+    )
+
+
+class Refused(NamedTuple):
+    """A task that a call for many could not settle, and why."""
+
+    id: int
+    state: str | None
+    problem: str
+    holder: str | None
+
+
+Named = Sequence[tuple[int, int | None]]  # ids, each with its token if that is known
+
+
+def ack_many(tasks: Named, fence: Fence) -> Call[list[Refused]]:
+    return Call(
+        "SELECT id, state, problem, holder"
+        " FROM pgqueue.ack_many(ids => %s::int8[], tokens => %s::int8[], session => %s::int)",
+        (*_columns(tasks), fence.session),
+        _refused,
+    )
+
+
+def release_many(tasks: Named, fence: Fence) -> Call[list[Refused]]:
+    return Call(
+        "SELECT id, state, problem, holder"
+        " FROM pgqueue.release_many(ids => %s::int8[], tokens => %s::int8[], session => %s::int)",
+        (*_columns(tasks), fence.session),
+        _refused,
+    )
+
+
+def insist(refused: list[Refused], fence: Fence) -> None:
+    """Raise the TakeLost of the first, if any."""
+    for task in refused:
+        raise refusal(*task, fence.me)
+
+
+# --- looking, and the operator's verbs
+
+
+def peek(id: int) -> Call[Found]:
+    def read(rows: Rows) -> Found:
+        if not rows:
+            raise refusal(id, None, "not found", None, "")
+        return Found(*rows[0])
+
+    return Call(
+        "SELECT id, queue, state, priority, attempts, error, run_at, deadline, holder, data::text"
+        " FROM pgqueue.tasks WHERE id = %s::int8",
+        (id,),
+        read,
+    )
+
+
+def stats(queue: str) -> Call[dict[str, int]]:
+    names = ("total", "ready", "delayed", "taken", "buried")
+    return Call(
+        "SELECT total, ready, delayed, taken, buried FROM pgqueue.stats WHERE queue = %s::text",
+        (queue,),
+        lambda rows: dict(zip(names, rows[0] if rows else (0,) * 5, strict=True)),
+    )
+
+
+def kick(queue: str, n: int) -> Call[int]:
+    return Call("SELECT pgqueue.kick(queue => %s::text, n => %s::int)", (queue, arguments.count("n", n)), _scalar)
+
+
+def delete(id: int) -> Call[None]:
+    def read(rows: Rows) -> None:
+        if not rows[0][0]:
+            raise refusal(id, None, "not found", None, "")
+
+    return Call("SELECT pgqueue.delete(id => %s::int8)", (id,), read)
+
+
+# --- the listener connection
+
+
+def open_session(resume: int | None, grace: float, label: str) -> Call[int]:
+    return Call(
+        "SELECT pgqueue.open_session(resume => %s::int, grace => make_interval(secs => %s::float8), label => %s::text)",
+        (resume, grace, label),
+        _scalar,
+    )
+
+
+def close_session() -> Call[int]:
+    return Call("SELECT pgqueue.close_session()", (), _scalar)
+
+
+def undo_take(session: int, token: int) -> Call[int]:
+    return Call("SELECT pgqueue.undo_take(session => %s::int, token => %s::int8)", (session, token), _scalar)
+
+
+def sweep() -> Call[float | None]:
+    return Call("SELECT again FROM pgqueue.sweep()", (), _scalar)
+
+
+def promote_all() -> Call[None]:
+    return Call("SELECT pgqueue.promote_all()", (), lambda rows: None)
+
+
+def arm(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
+    return Call("SELECT queue_id, drained FROM pgqueue.arm(queue_ids => %s::int[])", (list(queue_ids),), _drained)
+
+
+def drain(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
+    return Call("SELECT queue_id, drained FROM pgqueue.drain(queue_ids => %s::int[])", (list(queue_ids),), _drained)
+
+
+def disarm(queue_ids: Sequence[int]) -> Call[None]:
+    return Call("SELECT pgqueue.disarm(queue_ids => %s::int[])", (list(queue_ids),), lambda rows: None)
+
+
+def channel(queue_id: int) -> str:
+    """The channel on which pgqueue.signal notifies."""
+    return f"pgqueue:{queue_id}"
+
+
+def queue_of(channel: str) -> int | None:
+    """The queue of such a channel, or None for any other."""
+    prefix, _, id = channel.partition(":")
+    return int(id) if prefix == "pgqueue" and id.isdecimal() else None
+
+
+# --- writing and reading
+
+
+def _text(value: str | None) -> str | None:
+    """An error message as PostgreSQL can store it: no NUL, no lone surrogates."""
+    return value and str(value).replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
+def _scalar(rows: Rows) -> Any:
+    return rows[0][0]
+
+
+def _taken(rows: Rows) -> list[Taken]:
+    make = Taken._make
+    return [make(row) for row in rows]
+
+
+def _columns(tasks: Named) -> tuple[list[int], list[int | None]]:
+    return [id for id, _ in tasks], [token for _, token in tasks]
+
+
+def _refused(rows: Rows) -> list[Refused]:
+    return [Refused(*row) for row in rows]
+
+
+def _drained(rows: Rows) -> dict[int, bool]:
+    return dict(rows)
+
+
+def _settled(id: int, fence: Fence) -> Callable[[Rows], str]:
+    def read(rows: Rows) -> str:
+        state, problem, holder = rows[0]
+        if problem:
+            raise refusal(id, state, problem, holder, fence.me)
+        return str(state)
+
+    return read

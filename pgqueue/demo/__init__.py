@@ -1,0 +1,159 @@
+"""`pgqueue demo`: every file of a folder is a task; worker processes digest them; one is killed in the middle.
+
+What it shows is checked: every file was digested, the totals equal those computed here directly, and the tasks that the
+dead worker held were done by others.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from .. import Client, Error
+from ..dsn import resolve
+from .files import digest, readable_files
+from .progress import Progress
+
+PATIENCE = 60.0  # seconds without any result before it gives up
+CONCURRENCY = 4  # handlers a worker process
+LOCK = int.from_bytes(b"pgq demo")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came back from the workers."""
+
+    digests: dict[str, tuple[int, str]] = field(default_factory=dict)
+    redelivered: dict[str, float] = field(default_factory=dict)  # path: when it was begun again
+    killed_at: float | None = None
+    seconds: float = 0.0
+
+    def add(self, result: dict[str, Any]) -> None:
+        self.digests[result["path"]] = (result["lines"], result["sha256"])
+        if result["attempts"]:
+            self.redelivered.setdefault(result["path"], result["began"])
+
+    def came_back_in(self) -> float | None:
+        """Seconds from the kill until the last of the dead worker's tasks was begun by another."""
+        if self.killed_at is None or not self.redelivered:
+            return None
+        return max(self.redelivered.values()) - self.killed_at
+
+
+def run(folder: Path, workers: int, kill: bool, dsn: str | None) -> bool:
+    """Run the demo and print what happened; False if the check fails. Raises Error if it cannot be run."""
+    files = readable_files(folder)
+    if not files:
+        raise Error(f"there are no files to read in {folder}")
+    conninfo = resolve(dsn)
+    with Client(conninfo) as client, _alone(conninfo) as db:
+        for leftover in ("demo", "demo-results"):
+            while client.queue(leftover).pop(1000):
+                pass
+        print(f"{len(files)} files of {folder}, {workers} worker processes")
+        outcome = _run(client, db, conninfo, files, workers, kill)
+    return _report(files, outcome)
+
+
+def _run(
+    client: Client, db: psycopg.Connection[Any], conninfo: str, files: list[str], workers: int, kill: bool
+) -> Outcome:
+    this_run = secrets.token_hex(4)
+    todo, results = client.queue("demo"), client.queue("demo-results")
+    progress, outcome = Progress(len(files)), Outcome()
+    began = heard = time.monotonic()
+    todo.put_many({"run": this_run, "path": path} for path in files)
+    with Crew(conninfo, db, workers) as crew:
+        while len(outcome.digests) < len(files) or todo.stats()["total"]:
+            tasks = results.take_many(1000, timeout=1)
+            results.ack_many(tasks)
+            for task in tasks:
+                outcome.add(task.data)
+            if tasks:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > PATIENCE:
+                raise Error(f"no result for {PATIENCE:.0f} s: {len(outcome.digests)} of {len(files)} files are done")
+            if kill and outcome.killed_at is None and len(outcome.digests) > len(files) / 3:
+                outcome.killed_at = crew.kill_one(progress)
+            progress.show(len(outcome.digests), todo.stats()["ready"])
+    outcome.seconds = time.monotonic() - began
+    progress.show(len(outcome.digests), 0, last=True)
+    return outcome
+
+
+class Crew:
+    """The worker processes, each an ordinary `pgqueue worker`."""
+
+    def __init__(self, conninfo: str, db: psycopg.Connection[Any], n: int) -> None:
+        self._environment = {**os.environ, "PGQUEUE_DSN": conninfo}
+        self._db = db
+        self._processes = [self._start() for _ in range(n)]
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait()
+
+    def kill_one(self, progress: Progress) -> float | None:
+        """SIGKILL a worker that holds tasks, and start another; returns when, or None if it held none."""
+        victim = self._processes[0]
+        victim.send_signal(signal.SIGSTOP)  # so that what it holds stays what it holds
+        count = "SELECT count(*) FROM pgqueue.tasks WHERE queue = 'demo' AND holder LIKE %s"
+        (held,) = self._db.execute(count, [f"%:{victim.pid}:%"]).fetchone() or (0,)
+        if not held:
+            victim.send_signal(signal.SIGCONT)
+            return None
+        victim.kill()
+        killed_at = time.time()
+        victim.wait()
+        progress.note(f"killed worker {victim.pid} (SIGKILL), which held {held} tasks, and started another")
+        self._processes[0] = self._start()
+        return killed_at
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "pgqueue", "worker", "pgqueue.demo.handlers:client"]
+        return subprocess.Popen([*command, "--concurrency", str(CONCURRENCY)], env=self._environment)
+
+
+@contextmanager
+def _alone(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection that keeps a second demo off the same queues."""
+    with psycopg.connect(conninfo, autocommit=True) as db:
+        (free,) = db.execute("SELECT pg_try_advisory_lock(%s)", [LOCK]).fetchone() or (False,)
+        if not free:
+            raise Error("another demo is running in this database")
+        yield db
+
+
+def _report(files: list[str], outcome: Outcome) -> bool:
+    expected = {path: digest(path) for path in files}
+    lines = sum(count for count, _ in outcome.digests.values())
+    right = outcome.digests == expected
+    came_back = outcome.came_back_in()
+    rows = {
+        "files": f"{len(outcome.digests):,}",
+        "lines": f"{lines:,}",
+        "tasks redelivered": f"{len(outcome.redelivered):,}",
+        "came back in": "-" if came_back is None else f"{came_back:.2f} s after the kill",
+        "tasks/s": f"{len(files) / outcome.seconds:,.0f}",
+        "check": "every file and digest equals the direct computation" if right else "FAILED: the digests differ",
+    }
+    print()
+    for name, value in rows.items():
+        print(f"  {name:<18} {value}")
+    return right

@@ -1,0 +1,255 @@
+"""The end of an embedded server: who still uses it, is it alive, stop it, delete it.
+
+Run by its path this file is the reaper: one detached process per server, which waits for the last user
+to go and then stops the server. Imported, it gives the server's starters the same locks and the same
+idea of "alive". It knows the standard library only, since a bare interpreter runs it: the reaper may
+outlive an upgrade of the package, and of the PostgreSQL binaries too, so it never calls pg_ctl.
+
+The files of a server's directory, and what each proves:
+
+    gate.lock      held exclusively by whoever is starting or stopping the server, only while doing it;
+                   initdb inherits it, since a starter's death does not end its initdb
+    users.lock     held shared by every user for as long as it uses the server: its claim
+    reaper.lock    held exclusively by the reaper for its life; a starter takes it and hands it down
+    starting       a postmaster was launched and may not have written its pid file yet
+    keep           the server stays when its last user goes
+    data           PGDATA; its postmaster.pid tells the port, the socket's directory and the status
+
+The locks are flock()s: the kernel drops them however a process dies. A list of pids in a file, the
+simpler form, keeps the pid of a killed process for ever, and the server with it.
+
+The reaper waits for an exclusive lock on the claims, without polling. Having it proves nothing about
+the next instant, so it lets go, passes the gate, and asks again: behind the gate nobody can arrive.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+GATE, USERS, REAPER = "gate.lock", "users.lock", "reaper.lock"
+STARTING, KEEP = "starting", "keep"
+DATA, RUN, LOG, OLD_LOG = "data", "run", "postgres.log", "postgres.log.1"
+CONF, PASSWORD, UNFINISHED, BINARIES = "server.conf", "password", "initdb.tmp", "binaries"
+OURS = (STARTING, KEEP, DATA, RUN, LOG, OLD_LOG, CONF, PASSWORD, UNFINISHED, BINARIES, USERS, REAPER)
+
+POLL = 0.02  # seconds between two looks at something that has no event to wait for
+READY_WITHIN = 120.0  # seconds a postmaster may take to recover from a crash
+STOPPED_WITHIN = 30.0  # seconds a shutdown may take before it is made an immediate one
+LAUNCHED_WITHIN = 5.0  # seconds from the launch of a postmaster to its pid file
+
+
+class Postmaster(NamedTuple):
+    """What postmaster.pid tells."""
+
+    pid: int
+    port: int
+    run: str
+    listens_on: str
+    ready: bool
+
+    @property
+    def socket(self) -> Path:
+        return Path(self.run, f".s.PGSQL.{self.port}")
+
+    def accepts(self) -> bool:
+        """True if somebody listens on the socket."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1)
+            try:
+                probe.connect(str(self.socket))
+            except OSError:
+                return False
+        return True
+
+
+def read(root: Path) -> Postmaster | None:
+    """The contents of postmaster.pid, which may be stale; None if there is none."""
+    try:
+        lines = [line.strip() for line in (root / DATA / "postmaster.pid").read_text().splitlines()]
+    except FileNotFoundError:
+        return None
+    lines += [""] * (8 - len(lines))  # the postmaster writes it little by little
+    pid, port = (int(line) if line.isdigit() else 0 for line in (lines[0], lines[3]))
+    return Postmaster(pid, port, lines[4], lines[5], lines[7] == "ready")
+
+
+def find(root: Path) -> Postmaster | None:
+    """The running postmaster once it is ready; None if there is none. TimeoutError if it cannot be told.
+
+    The socket is asked, and not the pid file: a killed postmaster stays a zombie until process 1 waits
+    for it, in many containers for ever, and pg_ctl takes a zombie for a live server.
+    """
+    began = time.monotonic()
+    while True:
+        postmaster = read(root)
+        waited = time.monotonic() - began
+        if postmaster is not None and postmaster.ready and postmaster.accepts():
+            return postmaster
+        if postmaster is None or not is_postgres(postmaster.pid):
+            # The file may be stale, or empty yet: a postmaster that was launched is about to write its own.
+            if waited > LAUNCHED_WITHIN or not (root / STARTING).exists():
+                return None
+        elif waited > READY_WITHIN:
+            raise TimeoutError(
+                f"process {postmaster.pid} holds {root / DATA / 'postmaster.pid'} "
+                f"but was not ready on {postmaster.socket} within {READY_WITHIN:.0f} s"
+            )
+        time.sleep(POLL)
+
+
+def is_postgres(pid: int) -> bool:
+    """True if `pid` is a live process called postgres: neither a zombie nor another program given the pid."""
+    if pid <= 0:
+        return False
+    try:
+        name, rest = Path(f"/proc/{pid}/stat").read_text().split("(", 1)[1].rsplit(")", 1)
+        state = rest.split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        if Path("/proc/self/stat").exists():
+            return False
+        command = ["ps", "-o", "state=", "-o", "comm=", "-p", str(pid)]  # no /proc on macOS
+        state, _, name = subprocess.run(command, capture_output=True, text=True).stdout.strip().partition(" ")
+    return not state.startswith("Z") and name.strip().rpartition("/")[2] == "postgres"
+
+
+def halt(root: Path) -> bool:
+    """Stop the server, fast; True if there was one. Call it behind the gate."""
+    postmaster = find(root)
+    (root / STARTING).unlink(missing_ok=True)
+    if postmaster is None:
+        return False
+    for number in (signal.SIGINT, signal.SIGQUIT):  # fast: drop the sessions; immediate: leave a recovery
+        if not is_postgres(postmaster.pid):  # also: a pid of another container, which is not ours to kill
+            break
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(postmaster.pid, number)
+        deadline = time.monotonic() + STOPPED_WITHIN
+        while is_postgres(postmaster.pid) and time.monotonic() < deadline:
+            time.sleep(POLL)
+    forget_run(root, postmaster)
+    return True
+
+
+def forget_run(root: Path, postmaster: Postmaster) -> None:
+    """Remove the sockets' directory where it had to lie outside of ours."""
+    if postmaster.run and Path(postmaster.run) != root / RUN:
+        with contextlib.suppress(OSError):
+            for leftover in (postmaster.socket, Path(f"{postmaster.socket}.lock")):
+                leftover.unlink(missing_ok=True)
+            os.rmdir(postmaster.run)
+
+
+def delete(root: Path) -> None:
+    """Delete a stopped server, and only what is ours. Call it behind the gate.
+
+    The gate goes last: who waits at it then sees that its file is another, and begins again. Until then
+    nobody can build anew what is being deleted. It stays if anything stays: it marks the directory as ours.
+    """
+    for name in OURS:
+        shutil.rmtree(root / name, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (root / name).unlink()
+    if os.listdir(root) == [GATE]:
+        (root / GATE).unlink()
+        with contextlib.suppress(OSError):  # another starter is in already, or we may not change the parent
+            root.rmdir()
+
+
+def open_lock(path: Path, *, create: bool = False) -> int:
+    """Open a lock file, which no program that we start inherits."""
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+
+
+@contextlib.contextmanager
+def gate(root: Path, *, create: bool = False) -> Iterator[int]:
+    """Be the only one who starts or stops the server. FileNotFoundError if the directory is gone.
+
+    Yields the descriptor that holds the lock, for a program to inherit whose work must not outlive it.
+    The lock is given up and not just closed: a process forked meanwhile holds the same descriptor.
+    """
+    while True:
+        descriptor = open_lock(root / GATE, create=create)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _same_file(descriptor, root / GATE):
+                yield descriptor
+                return
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+def _same_file(descriptor: int, path: Path) -> bool:
+    """False if the file was deleted (with an ephemeral server) while we waited for its lock."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def try_exclusive(path: Path, *, create: bool = False) -> int | None:
+    """A descriptor holding `path` exclusively, or None if anybody holds it."""
+    descriptor = open_lock(path, create=create)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def wait_for_users(root: Path) -> None:
+    """Block until nobody holds a claim. The file is opened anew each time: it may have been replaced."""
+    descriptor = open_lock(root / USERS)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.close(descriptor)
+
+
+def reap(root: Path, life: int, *, ephemeral: bool) -> None:
+    """Stop the server when its last user has gone. `life` is the descriptor that holds reaper.lock."""
+    while True:
+        wait_for_users(root)
+        with gate(root):
+            unused = try_exclusive(root / USERS)
+            if unused is None:  # somebody came in between
+                continue
+            os.close(unused)
+            try:
+                if not (root / KEEP).exists():
+                    halt(root)
+                    if ephemeral:
+                        delete(root)
+            finally:
+                os.close(life)  # before the gate opens: the next starter must see that it has no reaper
+            return
+
+
+def detach() -> None:
+    """Become nobody's child, so that whoever started us need not wait for us; its signals pass us by.
+
+    We end when the users do, and so need no signal to end us; one meant for them (Ctrl-C, a hang-up,
+    a service manager's SIGTERM to everybody) would leave the server without a reaper.
+    """
+    if os.fork():
+        os._exit(0)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def main(root: str, life: str, ephemeral: str) -> None:
+    detach()
+    with contextlib.suppress(FileNotFoundError):  # the whole directory was removed: PostgreSQL sees it too
+        reap(Path(root), int(life), ephemeral=ephemeral == "ephemeral")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,129 @@
+"""The errors that pgqueue raises, one small tree.
+
+    Error
+      ServerError             no server can be reached or, embedded, started
+      ConnectionLost          the connection broke during a call: whether it took effect is unknown
+      SchemaError             the schema in the database is missing, or too old or too new for this library
+      ClosedError             the client is closed
+      QueueExists             create_queue of a name that is there already
+      TaskError               about one task
+        TaskIdRequired        no task id was given, or not one (also a ValueError)
+        TakeLost              the take that was presented does not count
+          TaskNotFound        the task is gone: acked, deleted, or never there
+          TaskNotTaken        nobody holds it: the deadline passed, or it was given back
+          TaskTakenByOther    somebody else holds it (.holder)
+
+A bad argument is a ValueError: the caller's code is wrong, and no retry will mend it. BadData is the one that names
+the place in a task's data. What the database itself refuses stays a psycopg.Error.
+"""
+
+from __future__ import annotations
+
+import psycopg
+
+
+class Error(Exception):
+    """The base of every error that pgqueue raises on purpose."""
+
+
+class ServerError(Error):
+    """No server can be reached or, embedded, started; the message says what to do."""
+
+
+class ConnectionLost(Error):
+    """The connection broke during a call, so it is unknown whether that took effect.
+
+    A put may be repeated at the price of a duplicate. An ack may be repeated: if it did take effect, the second
+    one says TaskNotFound.
+    """
+
+
+class SchemaError(Error):
+    """The schema in the database does not fit this library; the message names what mends it."""
+
+
+class ClosedError(Error):
+    """The client is closed."""
+
+
+class QueueExists(Error):
+    """A queue of this name is there already."""
+
+
+class BadData(ValueError):
+    """A task's data cannot be stored as JSON.
+
+    Attributes:
+        path: where in the data, as in `$.lines[3].price`; `[index]` before the `$` with put_many.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class SessionDead(Error):
+    """Internal: a claim was refused because its session is not alive. Takes open a new one and try again."""
+
+
+class TaskError(Error):
+    """Something about one task; `task_id` says which."""
+
+    def __init__(self, message: str, task_id: int | None = None) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+
+
+class TaskIdRequired(TaskError, ValueError):
+    """A task is named by its id: an int, or a string of decimal digits."""
+
+
+class TakeLost(TaskError):
+    """The take that was presented does not count any more; nothing was changed."""
+
+
+class TaskNotFound(TakeLost):
+    """There is no such task: acked, deleted, or never put."""
+
+
+class TaskNotTaken(TakeLost):
+    """The task is not taken by anybody."""
+
+
+class TaskTakenByOther(TakeLost):
+    """The task is taken by somebody else.
+
+    Attributes:
+        holder: who, as in the view pgqueue.sessions: host, process id and program.
+    """
+
+    def __init__(self, message: str, task_id: int, holder: str) -> None:
+        super().__init__(message, task_id)
+        self.holder = holder
+
+
+def refusal(task_id: int, state: str | None, problem: str, holder: str | None, me: str) -> TakeLost:
+    """The error for a row that a settling function answered with a problem."""
+    if problem == "not found":
+        return TaskNotFound(f"task {task_id} was not found: it was acked, deleted or never put", task_id)
+    if problem == "not taken":
+        return TaskNotTaken(f"task {task_id} is not taken by anybody: it is {state}", task_id)
+    return TaskTakenByOther(f"task {task_id} is taken by {holder}, not by this take of {me}", task_id, holder or "?")
+
+
+_MISUSE = {"PQ001": ValueError, "PQ002": ValueError, "PQ003": QueueExists, "PQ004": SessionDead}
+_NO_SCHEMA = {"3F000", "42883", "42P01"}  # invalid_schema_name, undefined_function, undefined_table
+
+
+def translate(error: psycopg.Error, *, lost: bool) -> Exception:
+    """What a caller should see of an error of the driver; `lost` tells that its connection is broken."""
+    state = error.sqlstate or ""
+    message = error.diag.message_primary or str(error)
+    if state in _MISUSE:
+        return _MISUSE[state](message)
+    if state in _NO_SCHEMA and "pgqueue" in message:
+        return SchemaError(f"this database lacks a part of the pgqueue schema ({message}): run `pgqueue migrate up`")
+    if lost:
+        return ConnectionLost(f"the connection to PostgreSQL broke during the call: {message}")
+    return error

@@ -1,0 +1,241 @@
+"""The one loop that needs both the database and the clock: a take that waits. Written once, for both shells.
+
+A flow is a generator. It yields what it needs, a Run (a call on a claiming connection) or a Wait (for a signal, so
+many seconds), and is sent the answer; a shell drives it, blocking or awaiting, in ten lines.
+
+The take, step by step (the letters are those of sql/signal.sql):
+
+    claim. Nothing? Until the time is over:
+        enter the hub as a waiter, and wait until LISTEN and the WAITER lock are committed     T1 T2 T3
+        look once more: is there something ready, and when will something be due?              T4
+        sleep until signalled, due, or out of time; leave; claim
+
+The deadline governs waiting only. A claim that was sent is awaited and its task returned, however late; and one that
+was cut off (a cancelled coroutine, Ctrl-C, a lost connection) is undone by its token, for it may have been committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from . import calls
+from .calls import Call, Taken
+from .core import Core
+from .cursor import ClaimCursor, Position
+from .errors import ConnectionLost, ServerError, SessionDead
+from .hub import Signal, Waiter
+from .listener import Listener
+
+T = TypeVar("T")
+LOCKED_PAUSE = (0.005, 0.25)  # before looking again at a task that an open transaction has locked, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run the call on a claiming connection, and send its result."""
+
+    call: Call[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for the signal, for so many seconds at most (None: for ever)."""
+
+    signal: Signal
+    seconds: float | None
+
+
+Step = Run | Wait
+Flow = Generator[Step, Any, T]
+
+
+def take(
+    core: Core,
+    listener: Listener,
+    make_signal: Callable[[], Signal],
+    queues: Sequence[str],
+    n: int,
+    timeout: float | None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Flow[list[Taken]]:
+    """Up to n tasks, as soon as there is one. None after `timeout` seconds, when the client closes, or once `stopped`
+    is true and the signal that is waited for is set."""
+    return _Take(core, listener, make_signal, tuple(queues), n, timeout, stopped).run()
+
+
+class _Take:
+    """One take, from its call to its return."""
+
+    def __init__(
+        self,
+        core: Core,
+        listener: Listener,
+        make_signal: Callable[[], Signal],
+        queues: tuple[str, ...],
+        n: int,
+        timeout: float | None,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._core = core
+        self._listener = listener
+        self._hub = listener.hub
+        self._make_signal = make_signal
+        self._queues = queues
+        self._cursors = [core.cursors.setdefault(queue, ClaimCursor()) for queue in queues]
+        self._n = n
+        self._began = time.monotonic()
+        self._deadline = float("inf") if timeout is None else self._began + timeout
+        self._stopped = stopped
+        self._token = secrets.randbits(63)
+        self._used_session: int | None = None
+        self._resting = False  # the last claim did not start at the head: that it was empty says nothing
+        self._locked_pause = LOCKED_PAUSE[0]
+        self._ids_known: dict[str, int] = {}
+        self._signalled = False  # ever: then it is for us to see that the next waiter knows what comes next
+
+    def run(self) -> Flow[list[Taken]]:
+        try:
+            tasks = yield from self._claim()
+            while not tasks and not self._over():
+                with contextlib.suppress(ConnectionLost, ServerError):  # then the claim waits for the server
+                    tasks = yield from self._sleep()
+                if not tasks:
+                    tasks = yield from self._claim()
+        except BaseException:
+            self._undo()
+            self._pass_on()  # whatever woke us, we did not see to it
+            raise
+        if len(tasks) == self._n or self._signalled:
+            self._pass_on()  # one notification may stand for more than we took, or than an open transaction let us
+        return tasks
+
+    # --- sleeping
+
+    def _sleep(self) -> Flow[list[Taken]]:
+        """Until there may be something to take; returns tasks if some came in while we lay down."""
+        waiter = Waiter((yield from self._ids()), self._make_signal)
+        try:
+            if self._hub.enter(waiter):
+                self._listener.poke()
+            yield Wait(waiter.armed, self._left())
+            tasks, pause = yield from self._last_look()
+            if not tasks:
+                yield Wait(waiter.woken, pause)
+            return tasks
+        finally:
+            if self._hub.leave(waiter):
+                self._listener.poke()
+            self._signalled = self._signalled or waiter.woken.is_set()
+
+    def _last_look(self) -> Flow[tuple[list[Taken], float | None]]:
+        """Look after the waiter is armed; what is put later signals it. Also says for how long to sleep.
+
+        While claims rest from the head it is a claim from the cursor, and the sleep is as long as that rest at most.
+        """
+        if self._resting:
+            tasks = yield from self._claim()
+            return tasks, self._left(min(filter(None, (cursor.rest() for cursor in self._cursors)), default=0.0))
+        due: dict[str, float | None] = yield Run(calls.next_due(self._queues))
+        if 0 not in due.values():
+            for queue, seconds in due.items():
+                if seconds is not None and self._hub.set_due(self._ids_known[queue], seconds):
+                    self._listener.poke()
+            return [], self._left(self._core.settings.poll)
+        tasks = yield from self._claim()
+        # Still nothing: a transaction that is open has the task locked, and says nothing if it rolls back.
+        pause, self._locked_pause = self._locked_pause, min(self._locked_pause * 2, LOCKED_PAUSE[1])
+        return tasks, self._left(pause)
+
+    def _ids(self) -> Flow[tuple[int, ...]]:
+        """The queues' ids. Asked for again under a new session: it may be that the server crashed or another one took
+        over, and that the rows which some take had made did not survive."""
+        if self._core.queue_ids_session != self._listener.last_session:
+            self._core.queue_ids, self._core.queue_ids_session = {}, self._listener.last_session
+        known = self._core.queue_ids
+        if not all(queue in known for queue in self._queues):
+            known.update((yield Run(calls.queue_ids(self._queues))))
+        self._ids_known = {queue: known[queue] for queue in self._queues}
+        return tuple(self._ids_known.values())
+
+    # --- claiming
+
+    def _claim(self) -> Flow[list[Taken]]:
+        starts = [cursor.start() for cursor in self._cursors]
+        tasks = yield from self._attempt(starts)
+        self._resting = any(starts)
+        if not tasks and self._resting and self._over():
+            tasks = yield from self._attempt([None] * len(starts))
+        return tasks
+
+    def _attempt(self, starts: list[Position | None]) -> Flow[list[Taken]]:
+        while (session := (yield from self._session())) is not None:
+            began = time.monotonic()
+            try:
+                tasks: list[Taken] = yield Run(self._call(session, starts))
+            except SessionDead as error:
+                reason: Exception = error  # the listener has yet to notice, or is coming back
+            except ConnectionLost as error:
+                reason = error
+                self._undo()
+                self._token = secrets.randbits(63)
+            except ServerError as error:
+                reason = error
+            else:
+                self._learn(starts, time.monotonic() - began, tasks)
+                if not tasks:
+                    self._used_session = None  # answered: there is nothing to undo
+                return tasks
+            if time.monotonic() > self._give_up():
+                raise ServerError(f"nothing can be taken: {reason}") from reason
+            yield Wait(self._make_signal(), 0.05)
+        return []
+
+    def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
+        self._used_session = session
+        if self._n == 1 and len(self._queues) == 1:
+            return calls.take(self._queues[0], session, self._token, starts[0])
+        return calls.take_many(self._queues, self._n, session, self._token, starts)
+
+    def _learn(self, starts: list[Position | None], took: float, tasks: list[Taken]) -> None:
+        for queue, cursor, start in zip(self._queues, self._cursors, starts, strict=True):
+            last = next((task for task in reversed(tasks) if task.queue == queue), None)
+            cursor.claimed(start, took, (last.priority, last.id) if last else None, len(tasks))
+
+    def _session(self) -> Flow[int | None]:
+        """The session to take for; None when the client closes, or the take is stopped."""
+        while not self._listener.stopping and not self._stopped():
+            if (session := self._listener.session) is not None:
+                return session
+            left = self._give_up() - time.monotonic()
+            if left <= 0:
+                raise ServerError(f"nothing can be taken without a session: {self._listener.failure}")
+            signal = self._make_signal()
+            self._listener.when_session(signal)
+            yield Wait(signal, None if left == float("inf") else left)
+        return None
+
+    def _undo(self) -> None:
+        if self._used_session is not None:
+            self._listener.later(calls.undo_take(self._used_session, self._token))
+
+    def _pass_on(self) -> None:
+        ids = self._core.queue_ids
+        self._hub.signal(ids[queue] for queue in self._queues if queue in ids)
+
+    # --- time
+
+    def _over(self) -> bool:
+        return self._stopped() or self._listener.stopping or time.monotonic() >= self._deadline
+
+    def _left(self, at_most: float | None = None) -> float | None:
+        left = min(self._deadline - time.monotonic(), float("inf") if at_most is None else at_most)
+        return None if left == float("inf") else max(0.0, left)
+
+    def _give_up(self) -> float:
+        """A server that restarts is waited for, also by a take that does not wait for tasks."""
+        return max(self._deadline, self._began + self._core.settings.connect_timeout)

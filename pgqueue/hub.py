@@ -1,0 +1,257 @@
+"""Who waits for which queue, and what the listener has to do about it. No I/O and no thread of its own.
+
+Theory of operation
+-------------------
+A waiter is one sleep of one taker: made before it looks for the last time, signalled at most once, then thrown away.
+That makes it an event count without a counter: what is signalled after the waiter entered is never lost, and there
+is no event to clear at the wrong moment. (Clearing a shared event *after* the last look is the classic lost wake-up.)
+
+Each queue that somebody waits for has a channel here. Its way up and down, and who may move it:
+
+    absent --enter--> wanted --LISTEN--> listening --arm--> armed --drain--> drained
+                                             ^                 |                |
+                                             '---- disarm -----+----------------'     UNLISTEN after an idle time
+
+- Takers only enter and leave. All else is done by the listener thread, in the order that plan() gives it.
+- A waiter's `armed` is set once LISTEN and the WAITER lock are known to be committed: only then does its last look
+  count (signal.sql, T4). An armed channel that is not drained is polled, with a growing pause: each attempt at the
+  drain wakes a waiter, and so does its success.
+- A step down is marked here before it is sent, so that a taker that enters meanwhile asks for the way up again
+  instead of trusting what is about to go.
+- A channel stays armed for LINGER after its last waiter went: a taker that handles a task in a millisecond and
+  comes back finds all as it was. After that producers are silent again.
+
+One notification may stand for many tasks, and one waiter is signalled for it. Whoever then takes as much as it asked
+for signals the next; whoever was signalled and did not get to look does so too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+LINGER = 0.005
+DRAIN_PAUSE = (0.002, 0.25)  # first and longest, seconds
+
+
+class Signal(Protocol):
+    """An event that any thread may set; how one waits for it is the matter of a shell."""
+
+    def set(self) -> None: ...
+    def is_set(self) -> bool: ...
+
+
+class Waiter:
+    """One sleep of one taker."""
+
+    __slots__ = ("armed", "queues", "woken")
+
+    def __init__(self, queues: tuple[int, ...], make_signal: Callable[[], Signal]) -> None:
+        self.queues = queues
+        self.armed = make_signal()
+        self.woken = make_signal()
+
+
+@dataclass(slots=True)
+class Channel:
+    waiters: deque[Waiter] = field(default_factory=deque)
+    listening: bool = False
+    armed: bool = False
+    drained: bool = False
+    due: float = float("inf")  # monotonic time at which to wake a waiter
+    drain_at: float = 0.0
+    pause: float = DRAIN_PAUSE[0]
+    idle_since: float = 0.0
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to send now, in this order, and when to ask again."""
+
+    disarm: list[int] = field(default_factory=list)
+    unlisten: list[int] = field(default_factory=list)
+    listen: list[int] = field(default_factory=list)
+    arm: list[int] = field(default_factory=list)
+    drain: list[int] = field(default_factory=list)
+    again: float = float("inf")
+
+
+class Hub:
+    """The channels of one listener. Every method is safe from any thread."""
+
+    def __init__(self, idle_timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._idle_timeout = idle_timeout
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._channels: dict[int, Channel] = {}
+        self._changed = False  # since the last plan
+        self._again = float("inf")
+        self._closed = False
+
+    # --- takers
+
+    def enter(self, waiter: Waiter) -> bool:
+        """Begin to wait; True if the listener has to be told."""
+        with self._lock:
+            for id in waiter.queues:
+                self._channels.setdefault(id, Channel()).waiters.append(waiter)
+            self._changed = True
+            if self._closed:
+                self._wake(waiter)
+            return not self._tell_if_armed(waiter)
+
+    def leave(self, waiter: Waiter) -> bool:
+        """End to wait, signalled or not; True if the listener has to be told, which may now have to disarm."""
+        with self._lock:
+            return self._remove(waiter)
+
+    def signal(self, queues: Iterable[int]) -> None:
+        """There may be something to take: wake one waiter of each queue."""
+        with self._lock:
+            for id in queues:
+                channel = self._channels.get(id)
+                if channel and channel.waiters:
+                    self._wake(channel.waiters[0])
+
+    def set_due(self, queue: int, seconds: float) -> bool:
+        """Signal the queue in so many seconds; True if the listener sleeps for longer and has to be told."""
+        with self._lock:
+            channel = self._channels.get(queue)
+            at = self._clock() + seconds
+            if channel is None or at >= channel.due:
+                return False
+            channel.due = at
+            self._changed = True
+            return True
+
+    # --- the listener
+
+    def plan(self) -> Plan:
+        """The next steps of every channel. What goes down is down here as soon as it is planned."""
+        with self._lock:
+            now = self._clock()
+            if not self._changed and now < self._again:
+                return Plan(again=self._again)
+            plan, self._changed = Plan(), False
+            for id in list(self._channels):
+                self._plan(id, self._channels[id], now, plan)
+            self._again = now if self._changed else plan.again  # changed: by waking what was due
+            plan.again = self._again
+            return plan
+
+    def listening(self, queues: Iterable[int]) -> None:
+        with self._lock:
+            self._changed = True
+            for id in queues:
+                self._channels[id].listening = True
+
+    def armed(self, drained: dict[int, bool]) -> None:
+        """The WAITER lock is held; what is not drained will be tried again."""
+        with self._lock:
+            for id in drained:
+                self._channels[id].armed = True
+            self._drained(drained)
+            for id in drained:
+                for waiter in self._channels[id].waiters:
+                    self._tell_if_armed(waiter)
+
+    def drained(self, drained: dict[int, bool]) -> None:
+        """The result of a drain. Successful or not, a waiter looks: what came silently, came before now."""
+        with self._lock:
+            self._drained(drained)
+            for id in drained:
+                if self._channels[id].waiters:
+                    self._wake(self._channels[id].waiters[0])
+
+    def disconnected(self) -> None:
+        """The connection is gone, and with it every LISTEN and lock."""
+        with self._lock:
+            self._changed = True
+            for channel in self._channels.values():
+                channel.listening = channel.armed = channel.drained = False
+
+    def wake_all(self) -> None:
+        """Everybody looks again: what was notified while nobody listened is gone."""
+        with self._lock:
+            for channel in self._channels.values():
+                while channel.waiters:
+                    self._wake(channel.waiters[0])
+
+    def close(self) -> None:
+        """Wake everybody, now and from now on."""
+        with self._lock:
+            self._closed = True
+        self.wake_all()
+
+    # --- inside the lock
+
+    def _plan(self, id: int, channel: Channel, now: float, plan: Plan) -> None:
+        if channel.waiters:
+            if not channel.listening:
+                plan.listen.append(id)
+            if not channel.armed:
+                plan.arm.append(id)
+            elif not channel.drained:
+                self._at(channel.drain_at, now, plan, lambda: plan.drain.append(id))
+            self._at(channel.due, now, plan, lambda: self._due(channel))
+        elif channel.armed:
+            self._at(channel.idle_since + LINGER, now, plan, lambda: self._disarm(id, channel, plan))
+        else:
+            self._at(channel.idle_since + self._idle_timeout, now, plan, lambda: self._forget(id, channel, plan))
+
+    @staticmethod
+    def _at(moment: float, now: float, plan: Plan, step: Callable[[], None]) -> None:
+        if moment <= now:
+            step()
+        else:
+            plan.again = min(plan.again, moment)
+
+    def _due(self, channel: Channel) -> None:
+        channel.due = float("inf")
+        self._wake(channel.waiters[0])
+
+    def _disarm(self, id: int, channel: Channel, plan: Plan) -> None:
+        channel.armed = channel.drained = False
+        channel.due = float("inf")
+        plan.disarm.append(id)
+        plan.again = min(plan.again, channel.idle_since + self._idle_timeout)
+
+    def _forget(self, id: int, channel: Channel, plan: Plan) -> None:
+        del self._channels[id]
+        if channel.listening:
+            plan.unlisten.append(id)
+
+    def _drained(self, drained: dict[int, bool]) -> None:
+        self._changed = True
+        for id, done in drained.items():
+            channel = self._channels[id]
+            channel.drained = done
+            channel.pause = DRAIN_PAUSE[0] if done else min(channel.pause * 2, DRAIN_PAUSE[1])
+            channel.drain_at = self._clock() + channel.pause
+
+    def _tell_if_armed(self, waiter: Waiter) -> bool:
+        ready = all(self._channels[id].armed for id in waiter.queues if id in self._channels)
+        if ready:
+            waiter.armed.set()
+        return ready
+
+    def _wake(self, waiter: Waiter) -> None:
+        self._remove(waiter)  # first: a waiter is signalled once, and does not count as waiting any more
+        waiter.woken.set()
+        waiter.armed.set()
+
+    def _remove(self, waiter: Waiter) -> bool:
+        """True if it was the last of a channel."""
+        last = False
+        for id in waiter.queues:
+            channel = self._channels.get(id)
+            if channel and waiter in channel.waiters:
+                channel.waiters.remove(waiter)
+                if not channel.waiters:
+                    channel.idle_since = self._clock()
+                    self._changed = last = True
+        return last

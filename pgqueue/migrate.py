@@ -1,0 +1,287 @@
+"""Bring the schema up or down with Alembic, from Python and without an alembic.ini.
+
+One call is one transaction: it happens as a whole or not at all, also inside a transaction of the caller. The
+price is that no step can use CREATE INDEX CONCURRENTLY, which a queue's small tables can do without.
+
+Alembic and SQLAlchemy are imported inside the functions: they take 0.3 s, and `import pgqueue` needs neither.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from .errors import SchemaError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from sqlalchemy import Connection as AlchemyConnection
+
+    Borrowable = psycopg.Connection[Any] | AlchemyConnection
+
+VERSION_TABLE: dict[str, Any] = {"version_table": "schema_version", "version_table_schema": "pgqueue"}
+
+LOCK = int.from_bytes(b"pgqueue")  # the advisory lock: one migration at a time in a database
+LOCK_TIMEOUT = "5s"  # a table lock that we wait for makes every later put wait behind us
+PATIENCE = 300.0  # seconds to wait for another migration
+
+_alembic = threading.Lock()  # its context is one global of the process
+_REFUSALS = {
+    "PQ090": "",  # raised by our down files: rows would be lost
+    "2BP01": "",  # dependent_objects_still_exist
+    "55P03": "a table of pgqueue stayed locked, so nothing was changed; try again: ",  # lock_not_available
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where a database stands, seen from this library."""
+
+    current: str | None
+    head: str
+    pending: tuple[str, ...]
+    state: str
+
+    def __str__(self) -> str:
+        return f"{self.state} (database: {self.current or 'nothing'}, library: {self.head})"
+
+
+def up(dsn: str | None = None, *, connection: Borrowable | None = None, revision: str = "head") -> None:
+    """Upgrade to `revision`. At the newest one, the functions and views are created anew.
+
+    `dsn` is anything that libpq takes: a URI, a conninfo string, or nothing, for the PG* environment.
+    `connection` is the caller's, psycopg's or SQLAlchemy's: the work is part of its transaction and never
+    commits it. (A psycopg connection in autocommit has no transaction; there the work gets one of its own.)
+    """
+    from alembic import command
+
+    with _config(dsn, connection) as config, _turn(config):
+        command.upgrade(config, revision)
+
+
+def down(
+    dsn: str | None = None,
+    *,
+    connection: Borrowable | None = None,
+    revision: str = "-1",
+    force: bool = False,
+) -> None:
+    """Downgrade to `revision`, by default one step; "base" leaves nothing but the empty version table.
+
+    Refuses when tasks would be lost, unless `force` is set. The functions are this library's until the `up`
+    of an older one puts its own in their place.
+    """
+    from alembic import command
+
+    with _config(dsn, connection, force) as config, _turn(config):
+        command.downgrade(config, revision)
+
+
+def status(dsn: str | None = None, *, connection: Borrowable | None = None) -> Status:
+    """Compare the database's version with this library's; changes nothing."""
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    with _config(dsn, connection) as config:
+        script = ScriptDirectory.from_config(config)
+        context = MigrationContext.configure(config.attributes["connection"], opts=VERSION_TABLE)
+        current = context.get_current_revision()
+    revisions = [step.revision for step in script.walk_revisions()][::-1]
+    if current is not None and current not in revisions:
+        return Status(current, revisions[-1], (), "newer than this library")
+    pending = tuple(revisions[revisions.index(current) + 1 :] if current else revisions)
+    state = "up to date" if not pending else "behind" if current else "not installed"
+    return Status(current, revisions[-1], pending, state)
+
+
+def sql(revision: str = "head", *, down: bool = False, force: bool = False) -> str:
+    """What `up` or `down` would run, as one transaction for psql; needs no database.
+
+    `revision` is where to end, coming from nothing, or "from:to"; a downgrade always needs both
+    ("0001:base").
+    """
+    from alembic import command
+
+    config = _offline(force if down else None)
+    with _clear_errors(), _alembic:
+        (command.downgrade if down else command.upgrade)(config, revision, sql=True)
+    script: str = config.attributes["script"].getvalue()
+    # A downgrade to base leaves the version table, and Alembic's offline output assumes that there is none.
+    return script.replace("CREATE TABLE pgqueue.schema_version", "CREATE TABLE IF NOT EXISTS pgqueue.schema_version", 1)
+
+
+def run_file(name: str) -> None:
+    """For a revision: run one file of migrations/sql."""
+    run((_home() / "sql" / name).read_text("utf-8"))
+
+
+def run(statements: str) -> None:
+    """For a revision and env.py: run SQL as it stands, or print it when offline.
+
+    op.execute() reads ':name' as a parameter and doubles each '%' when offline, which breaks format() and
+    RAISE.
+    """
+    from alembic import context
+
+    migration = context.get_context()
+    if migration.as_sql:
+        migration.impl.static_output(statements.strip())
+    else:
+        assert migration.connection is not None
+        migration.connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
+
+
+def _home() -> Path:
+    """The folder migrations/: inside the package when installed, beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    return next(p for p in (here / "migrations", here.parent / "migrations") if (p / "env.py").is_file())
+
+
+def _offline(force: bool | None = None) -> Config:
+    from alembic.config import Config
+
+    script = io.StringIO()
+    config = Config(output_buffer=script)
+    config.set_main_option("script_location", str(_home()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes.update(script=script, force=force)
+    return config
+
+
+@contextmanager
+def _config(dsn: str | None, connection: Borrowable | None, force: bool | None = None) -> Iterator[Config]:
+    """Alembic's configuration with a connection in its attributes, in a transaction."""
+    with _clear_errors(), _owned(dsn) if connection is None else _borrowed(connection) as alchemy:
+        config = _offline(force)
+        config.attributes["connection"] = alchemy
+        yield config
+
+
+@contextmanager
+def _turn(config: Config) -> Iterator[None]:
+    """Wait until no other migration runs in the database; the next one waits for our transaction to end.
+
+    Polled: a blocked pg_advisory_lock() keeps a snapshot, which holds up every vacuum. Not a session's lock:
+    behind a transaction pooler it would never be freed.
+    """
+    from sqlalchemy import text
+
+    connection = config.attributes["connection"]
+    deadline = time.monotonic() + PATIENCE
+    while not connection.scalar(text(f"SELECT pg_try_advisory_xact_lock({LOCK})")):
+        if time.monotonic() > deadline:
+            raise SchemaError(f"another migration of pgqueue has been running for {PATIENCE:.0f} s")
+        time.sleep(0.1)
+    with _alembic:
+        yield
+
+
+@contextmanager
+def _owned(dsn: str | None) -> Iterator[AlchemyConnection]:
+    # psycopg parses the dsn: SQLAlchemy knows only URLs, and neither services nor the PG* environment.
+    with psycopg.connect(dsn or "", fallback_application_name="pgqueue migrate") as own:
+        # Whoever waited for another migrator has to see what it committed, whatever the database's default
+        # is.
+        own.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        own.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
+        with _borrowed(own) as alchemy:
+            yield alchemy
+
+
+@contextmanager
+def _borrowed(connection: Borrowable) -> Iterator[AlchemyConnection]:
+    if isinstance(connection, psycopg.Connection):
+        with _transaction_if_none(connection), _wrapped(connection) as alchemy:
+            yield alchemy
+        return
+    from sqlalchemy import Connection
+
+    if not isinstance(connection, Connection):
+        raise TypeError(f"connection: psycopg's or SQLAlchemy's Connection, not {type(connection).__name__}")
+    if getattr(connection.connection.driver_connection, "autocommit", False):
+        raise ValueError("a SQLAlchemy connection in AUTOCOMMIT has no transaction to work in")
+    yield connection
+
+
+@contextmanager
+def _transaction_if_none(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Give an autocommit connection a transaction.
+
+    Only then: on any other connection transaction() may turn out to be the outermost block, and commit what
+    the caller goes on to roll back.
+    """
+    if not connection.autocommit:
+        yield
+        return
+    with connection.transaction():
+        yield
+
+
+@contextmanager
+def _wrapped(connection: psycopg.Connection[Any]) -> Iterator[AlchemyConnection]:
+    """SQLAlchemy on a psycopg connection, which it must neither commit, roll back nor close."""
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: _Wrapper(connection),
+        poolclass=sqlalchemy.NullPool,
+        use_native_hstore=False,  # would register adapters on a connection that is not ours
+    )
+    with engine.connect() as alchemy:
+        yield alchemy
+
+
+class _Wrapper:
+    """A psycopg connection whose transaction SQLAlchemy cannot end.
+
+    SQLAlchemy rolls back as soon as it has looked at a new connection, and again when it gives it back. A
+    second psycopg.Connection over the same libpq connection would be less code, but takes over the first
+    one's notices.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def cursor(self) -> psycopg.Cursor[tuple[Any, ...]]:
+        # Not connection.cursor(): the caller may have set factories that return dicts.
+        return psycopg.Cursor(self._connection, row_factory=tuple_row)
+
+    def commit(self) -> None:
+        pass
+
+    rollback = close = commit
+
+    def add_notice_handler(self, handler: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Turn Alembic's and SQLAlchemy's errors into ours or the driver's."""
+    from alembic.util.exc import CommandError
+    from sqlalchemy.exc import DBAPIError
+
+    try:
+        yield
+    except CommandError as error:
+        raise SchemaError(str(error)) from error
+    except DBAPIError as error:
+        prefix = _REFUSALS.get(getattr(error.orig, "sqlstate", None) or "")
+        if prefix is None:
+            raise (error.orig or error) from None
+        diag = cast(psycopg.Error, error.orig).diag
+        parts = (diag.message_primary, diag.message_detail, diag.message_hint)
+        raise SchemaError(prefix + "\n".join(filter(None, parts))) from error

@@ -1,0 +1,206 @@
+-- Taking tasks: the hot path.
+--
+-- Theory of operation
+-- -------------------
+-- A claim is two statements. The first locks candidates: ready, not taken, in the order (priority, id), leaving out
+-- what others have locked. The second inserts their takes. Between them lies a new snapshot, and that is the point:
+-- a claim whose first snapshot is older than another's commit can still lock the row which that one took. The second
+-- statement sees the other's take and drops the candidate; the primary key of `take` is the last guard. When every
+-- candidate was dropped there may be more behind them, so the claim tries again before it calls the queue empty.
+--
+-- The same as one statement (a CTE that inserts what another CTE locked) deadlocks under batches: the insert waits for
+-- a take that an ack is deleting, while that ack waits for the task's row. Here the holder of task rows never waits.
+--
+-- Plans are pinned. `take` is nearly empty in its statistics and full of dead rows in truth, so a planner that is free
+-- scans it whole at every claim; and it replans at every call, since a plan for one LIMIT looks cheaper than one for
+-- all. Hence the scalar subqueries, which can only be probes by key, and the SETs. State predicates are literals:
+-- a parameter would not match the partial indexes.
+--
+-- The head and the cursor. Without after_priority and after_id a claim starts at the head of the queue, exactly: it
+-- first makes ready what is due. While a snapshot is held open anywhere, index entries of acked tasks cannot go
+-- away, and a claim at the head walks over all of them, as it does over tasks in flight. A client that finds this
+-- slow passes the last position that it was given and starts behind it (pgqueue/cursor.py says when).
+
+CREATE OR REPLACE FUNCTION pgqueue.take(
+    queue          text,
+    session        int    DEFAULT NULL,     -- NULL: a session of this connection, opened if need be
+    new_token      bigint DEFAULT NULL,     -- a client's own, so that it can undo a claim whose answer is lost
+    after_priority int    DEFAULT NULL,
+    after_id       bigint DEFAULT NULL
+) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    me            CONSTANT int         := pgqueue.enter_claim(session);
+    from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
+    from_id       CONSTANT bigint      := coalesce(after_id, -1);
+    moment        CONSTANT timestamptz := clock_timestamp();
+    q   int;
+    due boolean;
+    c   record;
+BEGIN
+    SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END
+      INTO q, due FROM pgqueue.queue_due named WHERE named.name = take.queue;
+    IF due THEN
+        PERFORM pgqueue.promote(q);
+    END IF;
+    token := coalesce(new_token, pgqueue.new_token());
+    LOOP
+        SELECT t.id, t.priority, t.attempts, moment + t.ttr AS deadline, t.data INTO c
+          FROM pgqueue.task t
+         WHERE t.queue_id = q AND t.state = 'R'
+           AND (t.priority, t.id) > (from_priority, from_id)
+           AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+         ORDER BY t.priority, t.id
+         LIMIT 1
+           FOR UPDATE OF t SKIP LOCKED;
+        EXIT WHEN NOT FOUND;
+
+        INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
+        SELECT c.id, take.token, moment, coalesce(c.deadline, 'infinity'), q, me
+         WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
+            ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            id := c.id;
+            priority := c.priority;
+            attempts := c.attempts;
+            deadline := c.deadline;
+            data := c.data;
+            RETURN NEXT;
+            EXIT;
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.take IS 'Take the next task of a queue: one row, or none. Settle it with ack, release or bury and its token.';
+
+CREATE OR REPLACE FUNCTION pgqueue.take_many(
+    queues         text[],
+    n              int,
+    session        int      DEFAULT NULL,
+    new_token      bigint   DEFAULT NULL,
+    after_priority int[]    DEFAULT NULL,   -- one position a queue, NULL for the head
+    after_id       bigint[] DEFAULT NULL
+) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, queue text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    me      CONSTANT int    := pgqueue.enter_claim(session);
+    chosen  CONSTANT bigint := coalesce(new_token, pgqueue.new_token());
+    missing int := n;
+    found   int;
+    q       record;
+BEGIN
+    IF n < 1 OR n IS NULL THEN
+        RAISE EXCEPTION 'cannot take % tasks', n USING ERRCODE = 'PQ002';
+    END IF;
+    PERFORM pgqueue.promote(named.id)
+       FROM unnest(queues, take_many.after_id) asked(name, after_id)
+       JOIN pgqueue.queue_due named ON named.name = asked.name
+      WHERE asked.after_id IS NULL AND (named.delay_over OR named.ttr_over);
+    FOR q IN
+        SELECT named.id, named.name, asked.after_priority, asked.after_id
+          FROM unnest(queues, take_many.after_priority, take_many.after_id) asked(name, after_priority, after_id)
+          JOIN pgqueue.queue named ON named.name = asked.name
+          LEFT JOIN LATERAL (                       -- the next task of each, looked at and not locked
+               SELECT t.priority, t.id
+                 FROM pgqueue.task t
+                WHERE cardinality(queues) > 1
+                  AND t.queue_id = named.id AND t.state = 'R'
+                  AND (t.priority, t.id) > (coalesce(asked.after_priority, -2147483648), coalesce(asked.after_id, -1))
+                  AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                ORDER BY t.priority, t.id
+                LIMIT 1) next ON true
+         ORDER BY next.priority, next.id            -- NULLs last: the empty ones
+    LOOP
+        RETURN QUERY SELECT * FROM pgqueue.claim(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
+        GET DIAGNOSTICS found = ROW_COUNT;
+        missing := missing - found;
+        EXIT WHEN missing = 0;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.take_many IS
+    'Take up to n tasks under one token. Of several queues the one whose next task has the lowest (priority, id) serves first.';
+
+CREATE OR REPLACE FUNCTION pgqueue.claim(
+    queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint
+) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
+    from_id       CONSTANT bigint      := coalesce(after_id, -1);
+    moment        CONSTANT timestamptz := clock_timestamp();
+    ids       bigint[];
+    deadlines timestamptz[];
+BEGIN
+    LOOP
+        SELECT array_agg(c.id), array_agg(coalesce(moment + c.ttr, 'infinity')) INTO ids, deadlines
+          FROM (SELECT t.id, t.ttr
+                  FROM pgqueue.task t
+                 WHERE t.queue_id = claim.queue_id AND t.state = 'R'
+                   AND (t.priority, t.id) > (from_priority, from_id)
+                   AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                 ORDER BY t.priority, t.id
+                 LIMIT claim.n
+                   FOR UPDATE OF t SKIP LOCKED) c;
+        EXIT WHEN ids IS NULL;
+
+        WITH taken AS (
+            INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
+            SELECT c.id, new_token, moment, c.deadline, claim.queue_id, session
+              FROM unnest(ids, deadlines) c(id, deadline)
+             WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
+                ON CONFLICT DO NOTHING
+            RETURNING take.task_id)
+        SELECT array_agg(taken.task_id) INTO ids FROM taken;
+        EXIT WHEN ids IS NOT NULL;
+    END LOOP;
+    RETURN QUERY
+        SELECT t.id, new_token, t.priority, t.attempts, moment + t.ttr, t.data, claim.queue
+          FROM pgqueue.task t
+         WHERE t.id = ANY (ids)
+         ORDER BY t.priority, t.id;
+END $$;
+
+-- Exactly once, for work that is done in the caller's own transaction: taken and gone when that commits, there again
+-- when it rolls back. Until then the row's lock keeps others away, and those that wait look again.
+-- Only at READ COMMITTED: an older snapshot does not see the takes of others, and the task would be handled twice.
+CREATE OR REPLACE FUNCTION pgqueue.pop(queue text, n int DEFAULT 1)
+RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    q   int;
+    ids bigint[];
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'pop must run at READ COMMITTED, not at %: it has to see what others took meanwhile',
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
+    END IF;
+    SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = pop.queue;
+    PERFORM pgqueue.promote(named.id)
+       FROM pgqueue.queue_due named WHERE named.id = q AND (named.delay_over OR named.ttr_over);
+    LOOP
+        ids := ARRAY (SELECT t.id
+                        FROM pgqueue.task t
+                       WHERE t.queue_id = q AND t.state = 'R'
+                         AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                       ORDER BY t.priority, t.id
+                       LIMIT pop.n
+                         FOR UPDATE OF t SKIP LOCKED);
+        EXIT WHEN ids = '{}';
+        RETURN QUERY
+            WITH gone AS (
+                DELETE FROM pgqueue.task t
+                 WHERE t.id = ANY (ids) AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                RETURNING t.id, t.priority, t.attempts, t.data)
+            SELECT gone.id, gone.priority, gone.attempts, gone.data FROM gone ORDER BY gone.priority, gone.id;
+        EXIT WHEN FOUND;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.pop IS 'Take and ack in one, in the caller''s transaction.';
+
+CREATE OR REPLACE FUNCTION pgqueue.new_token() RETURNS bigint
+LANGUAGE sql VOLATILE RETURN hashtextextended(gen_random_uuid()::text, 0);

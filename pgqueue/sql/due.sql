@@ -1,0 +1,99 @@
+-- Time: delays that end, deadlines that pass, and when the next will.
+--
+-- Nobody keeps timers in the database. What is due is made ready by whoever comes first: a claim at the head of the
+-- queue, or any listener's tick for all queues. A taker that found nothing sleeps until next_due.
+
+-- Which queues have something due. A view, so that it is planned into the statements that ask, and by the start of the
+-- statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS, which the planner
+-- likes to answer for all queues at once, with a hash of everything that is delayed or ready anywhere.
+CREATE OR REPLACE VIEW pgqueue.queue_due AS
+SELECT q.id, q.name,
+       (SELECT t.run_at FROM pgqueue.task t
+         WHERE t.queue_id = q.id AND t.state = 'D' AND t.run_at <= statement_timestamp()
+         ORDER BY t.run_at LIMIT 1) IS NOT NULL AS delay_over,
+       (SELECT k.deadline FROM pgqueue.take k
+         WHERE k.queue_id = q.id AND k.deadline < 'infinity' AND k.deadline <= statement_timestamp()
+         ORDER BY k.deadline LIMIT 1) IS NOT NULL AS ttr_over
+  FROM pgqueue.queue q;
+
+CREATE OR REPLACE FUNCTION pgqueue.promote(queue_id int) RETURNS int
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    ids bigint[];
+    n   int;
+BEGIN
+    UPDATE pgqueue.task SET state = 'R', run_at = NULL
+     WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
+                             WHERE t.queue_id = promote.queue_id AND t.state = 'D' AND t.run_at <= moment
+                             ORDER BY t.run_at LIMIT 1000 FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS n = ROW_COUNT;
+    WITH gone AS (
+        DELETE FROM pgqueue.take
+         WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
+                                   WHERE k.queue_id = promote.queue_id
+                                     AND k.deadline < 'infinity' AND k.deadline <= moment
+                                   ORDER BY k.deadline LIMIT 1000 FOR UPDATE SKIP LOCKED))
+        RETURNING take.task_id)
+    SELECT array_agg(gone.task_id) INTO ids FROM gone;
+    IF ids IS NOT NULL THEN
+        PERFORM pgqueue.count_attempt(ids, 'the time to run was over');
+        n := n + cardinality(ids);
+    END IF;
+    IF n > 0 THEN
+        PERFORM pgqueue.signal(queue_id);
+    END IF;
+    RETURN n;
+END $$;
+COMMENT ON FUNCTION pgqueue.promote IS 'Make ready what is due in a queue, up to 1000 of each kind; returns how many.';
+
+CREATE OR REPLACE FUNCTION pgqueue.promote_all() RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    promoting CONSTANT int := 1885827334;
+    n int;
+BEGIN
+    IF pg_try_advisory_xact_lock(promoting, 0) THEN
+        SELECT sum(pgqueue.promote(q.id)) INTO n FROM pgqueue.queue_due q WHERE q.delay_over OR q.ttr_over;
+    END IF;
+    RETURN coalesce(n, 0);
+END $$;
+COMMENT ON FUNCTION pgqueue.promote_all IS 'promote for every queue, unless somebody is at it: the tick of every listener.';
+
+CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[]) RETURNS TABLE (queue text, seconds double precision)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+BEGIN
+    RETURN QUERY
+        SELECT q.name,
+               CASE WHEN (SELECT t.id FROM pgqueue.task t
+                           WHERE t.queue_id = q.id AND t.state = 'R'
+                             AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                           ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL
+                    THEN 0
+                    -- Seconds in the past are 0; greatest() alone would say so of a NULL as well.
+                    ELSE (SELECT greatest(0, extract(epoch FROM next.due - clock_timestamp()))::double precision
+                            FROM (SELECT least(
+                                     (SELECT t.run_at FROM pgqueue.task t
+                                       WHERE t.queue_id = q.id AND t.state = 'D' ORDER BY t.run_at LIMIT 1),
+                                     (SELECT k.deadline FROM pgqueue.take k
+                                       WHERE k.queue_id = q.id AND k.deadline < 'infinity'
+                                       ORDER BY k.deadline LIMIT 1))) next(due)
+                           WHERE next.due IS NOT NULL)
+               END
+          FROM pgqueue.queue q
+         WHERE q.name = ANY (queues);
+END $$;
+COMMENT ON FUNCTION pgqueue.next_due IS
+    'In how many seconds a queue may have something to take. 0: now, it is locked by a transaction that may yet roll back. NULL: not until somebody puts.';
+
+-- Tasks that come back by no will of their holder. Never waits: a row that is locked goes uncounted.
+CREATE OR REPLACE FUNCTION pgqueue.count_attempt(ids bigint[], reason text) RETURNS void
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    UPDATE pgqueue.task SET attempts = attempts + 1, error = reason
+     WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED));
+END $$;

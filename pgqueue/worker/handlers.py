@@ -1,0 +1,116 @@
+"""Handlers as functions of a claimed row, which say whether they settled the task themselves; and their errors.
+
+A handler may ack, release or bury its own task, and then the worker has nothing left to do. What it does in a
+transaction of its own (conn=...) does not count as settled: that may have been rolled back. The worker's ack after it
+does no harm: a task that is gone is gone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from .. import data
+from ..aclient import AsyncClient, AsyncQueue, AsyncTask
+from ..calls import Taken
+from ..client import Client, Queue, Task
+from ..task import from_taken
+
+Handler = Callable[..., Any]
+Bound = Callable[[Taken], bool]
+AsyncBound = Callable[[Taken], Awaitable[bool]]
+
+
+def bind(client: Client, queue: str, function: Handler) -> Bound:
+    decode = data.decode
+
+    def without_task(row: Taken) -> bool:
+        if (result := function(decode(row.data))) is not None:
+            _insist_on_done(result)
+        return False
+
+    def with_task(row: Taken) -> bool:
+        home = _Home(client, queue)
+        task = from_taken(Task, row, _queue=home)
+        _insist_on_done(function(task.data, task=task))
+        return home.settled
+
+    return with_task if _wants_task(function) else without_task
+
+
+def bind_async(client: AsyncClient, queue: str, function: Handler) -> AsyncBound:
+    decode = data.decode
+
+    async def without_task(row: Taken) -> bool:
+        await function(decode(row.data))
+        return False
+
+    async def with_task(row: Taken) -> bool:
+        home = _AsyncHome(client, queue)
+        task = from_taken(AsyncTask, row, _queue=home)
+        await function(task.data, task=task)
+        return home.settled
+
+    return with_task if _wants_task(function) else without_task
+
+
+def is_async(function: Handler) -> bool:
+    """Also for an object whose __call__ is async."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def describe(error: BaseException) -> str:
+    """The error for people: its type and message, and where it came from. Never raises, and any log can hold it."""
+    where = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        where = f" ({os.path.basename(frame.f_code.co_filename)}:{line}, in {frame.f_code.co_name})"
+    what = "".join(traceback.format_exception_only(error)).strip()  # str(error) may itself raise
+    return (what + where).encode(errors="backslashreplace").decode()
+
+
+class _Home(Queue):
+    """The queue of one task, as its handler's Task knows it."""
+
+    settled = False
+
+    def _ack(self, *given: Any) -> str:
+        return _noted(self, super()._ack(*given), given)
+
+    def _release(self, *given: Any) -> str:
+        return _noted(self, super()._release(*given), given)
+
+    def _bury(self, *given: Any) -> str:
+        return _noted(self, super()._bury(*given), given)
+
+
+class _AsyncHome(AsyncQueue):
+    settled = False
+
+    async def _ack(self, *given: Any) -> str:
+        return _noted(self, await super()._ack(*given), given)
+
+    async def _release(self, *given: Any) -> str:
+        return _noted(self, await super()._release(*given), given)
+
+    async def _bury(self, *given: Any) -> str:
+        return _noted(self, await super()._bury(*given), given)
+
+
+def _noted(home: _Home | _AsyncHome, state: str, given: tuple[Any, ...]) -> str:
+    home.settled |= given[-1] is None  # the last is the connection
+    return state
+
+
+def _wants_task(function: Handler) -> bool:
+    return "task" in inspect.signature(function).parameters
+
+
+def _insist_on_done(result: object) -> None:
+    """What only now begins to work is not done: a lambda around an async function, say."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("the handler returned an awaitable: define it with `async def`")

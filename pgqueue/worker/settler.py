@@ -1,0 +1,133 @@
+"""Settles what the handlers are done with: acks in batches, failures one by one.
+
+An ack is sent when COUNT tasks are done, or AGE seconds after the first of them, whichever comes first. When the
+settler falls behind nothing more is taken, so a worker that is killed repeats, of what was done, usually the last
+AGE seconds and never more than 6 * COUNT tasks and a full buffer.
+
+A connection that breaks during a batch leaves it unknown whether that was acked, so it is sent again; a task that is
+then not found was acked the first time. What cannot be sent is tried for as long as the worker works: the server may
+be restarting, or somebody may be mending its permissions. Once the worker stops it is given up after LAST seconds,
+and the tasks come back by themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from .. import calls
+from ..calls import Fence, Taken
+from ..errors import ClosedError, TakeLost, refusal
+from .policy import Policy
+
+if TYPE_CHECKING:
+    from ..client import Client
+
+T = TypeVar("T")
+log = logging.getLogger("pgqueue")
+
+COUNT = 500
+AGE = 0.01
+PAUSE = 0.2  # before sending again what could not be sent, seconds
+LAST = 10.0  # seconds
+
+
+class Settler:
+    """One thread. Runners append to `done` and `failed`, and then call tell()."""
+
+    def __init__(self, client: Client, policy: Policy) -> None:
+        self.done: deque[tuple[int, int]] = deque()
+        self.failed: deque[tuple[Taken, str]] = deque()
+        self._client = client
+        self._policy = policy
+        self._some = threading.Event()
+        self._full = threading.Event()
+        self._stopping = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="pgqueue-settler", daemon=True)
+        self._thread.start()
+
+    def tell(self) -> None:
+        """Something was appended."""
+        if not self._some.is_set():
+            self._some.set()
+        if len(self.done) >= COUNT and not self._full.is_set():
+            self._full.set()
+
+    def behind(self) -> bool:
+        """Whether so much is done and not settled that no more should be begun."""
+        return len(self.done) + len(self.failed) >= 4 * COUNT
+
+    def give_back(self, tasks: list[Taken]) -> None:
+        """Release tasks that were not started. Blocks."""
+        if tasks:
+            named = [(task.id, task.token) for task in tasks]
+            self._until_sent(lambda: self._client._run(calls.release_many(named, self._fence()), relaxed=True))
+
+    def stop(self) -> None:
+        """The worker stops: from now on, give up what cannot be sent."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Settle all that is left, and end. No runner may be at work any more."""
+        self._closing = True
+        self._full.set()
+        self._some.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._some.wait()
+            self._full.wait(AGE)
+            self._full.clear()
+            self._some.clear()  # before the look at the deques: what is appended later sets it again
+            while self.done or self.failed:
+                for _ in range(len(self.failed)):  # no more than these: the acks must not wait for ever
+                    task, error = self.failed.popleft()
+                    self._fail(task, error)
+                if batch := [self.done.popleft() for _ in range(min(len(self.done), 2 * COUNT))]:
+                    self._ack(batch)
+
+    def _ack(self, batch: list[tuple[int, int]]) -> None:
+        fence = self._fence()
+        for task in self._until_sent(lambda: self._client._run(calls.ack_many(batch, fence))) or ():
+            if task.problem != "not found":  # else it was acked: by the first attempt, or in the handler's transaction
+                log.warning("handled in vain: %s", refusal(*task, fence.me))
+
+    def _fail(self, task: Taken, error: str) -> None:
+        attempts = task.attempts + 1
+        fence = Fence(task.token, None, self._client._core.label)
+        delay = None if self._policy.exhausted(attempts) else self._policy.delay(attempts)
+        if delay is None:
+            log.error("task %s of %s is buried after %s attempts: %s", task.id, task.queue, attempts, error)
+            call = calls.bury(task.id, fence, error)
+        else:
+            log.warning("task %s of %s failed, again in %.1f s: %s", task.id, task.queue, delay, error)
+            call = calls.release(task.id, fence, delay, error)
+        try:
+            self._until_sent(lambda: self._client._run(call, relaxed=delay is not None))
+        except TakeLost as lost:
+            log.warning("it failed in vain: %s", lost)
+
+    def _fence(self) -> Fence:
+        return self._client._fence(None)
+
+    def _until_sent(self, send: Callable[[], T]) -> T | None:
+        """Send until it is known to have been carried out. None if it was given up."""
+        began = time.monotonic()
+        while True:
+            try:
+                return send()
+            except TakeLost:
+                raise
+            except Exception as error:
+                given_up = self._stopping.is_set() and time.monotonic() - began >= LAST
+                if given_up or isinstance(error, ClosedError):
+                    log.error("tasks could not be settled, and will be done again: %s", error)
+                    return None
+                log.warning("settling tasks again in %s s: %s", PAUSE, error)
+                time.sleep(PAUSE)

@@ -1,0 +1,88 @@
+"""Fixtures that every test may use: one server a session, one fresh database a test.
+
+A database of its own is the cheapest thing that separates tests here: NOTIFY and advisory locks reach across
+schemas, and a rolled-back transaction would hide both from the other connections. A clone of a migrated
+template takes about 60 ms, so tests of plain SQL may as well share one and delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import psycopg
+import pytest
+from servers import CHOICES, Server, serve
+
+import pgqueue
+from pgqueue import migrate
+
+pytest_plugins = ["shells", "sizes"]
+
+SERVER_NOTE = pytest.StashKey[str]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("pgqueue")
+    group.addoption("--pg", default="auto", metavar="SERVER", help=f"the PostgreSQL to test with: {CHOICES}")
+
+
+def pytest_report_header() -> str:
+    """An installed copy hides the checkout's code: say which of them is under test."""
+    return f"pgqueue: {version('pgqueue-core')} in {Path(pgqueue.__path__[0]).parent}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """Under xdist it is the workers who know the server."""
+    if note := getattr(node, "workeroutput", {}).get("pgqueue_server"):
+        node.config.stash[SERVER_NOTE] = note  # type: ignore[attr-defined]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if note := config.stash.get(SERVER_NOTE, None):
+        terminalreporter.write_line(f"database: {note}")
+
+
+@pytest.fixture(scope="session")
+def pg_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The server that `--pg` chose. Under xdist, each worker has its own, or its own databases."""
+    with serve(request.config.getoption("--pg")) as server:
+        note = f"{server.kind}, PostgreSQL {server.version()}"
+        request.config.stash[SERVER_NOTE] = note
+        if hasattr(request.config, "workeroutput"):
+            request.config.workeroutput["pgqueue_server"] = note
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pg_template(pg_server: Server) -> Iterator[str]:
+    """The name of a migrated database to clone."""
+    name = pg_server.create()
+    migrate.up(pg_server.dsn(name))
+    yield name
+    pg_server.drop(name)
+
+
+@pytest.fixture
+def dsn(pg_server: Server, pg_template: str) -> Iterator[str]:
+    """A fresh database with the schema in it."""
+    name = pg_server.create(pg_template)
+    yield pg_server.dsn(name)
+    pg_server.drop(name)
+
+
+@pytest.fixture
+def empty_dsn(pg_server: Server) -> Iterator[str]:
+    """A fresh database without the schema."""
+    name = pg_server.create()
+    yield pg_server.dsn(name)
+    pg_server.drop(name)
+
+
+@pytest.fixture
+def db(dsn: str) -> Iterator[psycopg.Connection]:
+    """A connection in autocommit to the test's database."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection

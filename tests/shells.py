@@ -1,0 +1,148 @@
+"""Both shells under one test: written once with `await`, run on the awaiting shell and on the blocking one.
+
+The blocking shell is put behind a wrapper that runs in a thread whatever its mirror awaits. What the wrapper gives out
+is wrapped again, so a test cannot tell the two apart, except by cancelling: a thread cannot be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+import pgqueue
+
+MIRRORS: dict[type, type] = {
+    pgqueue.Client: pgqueue.AsyncClient,
+    pgqueue.Queue: pgqueue.AsyncQueue,
+    pgqueue.Task: pgqueue.AsyncTask,
+    psycopg.Connection: psycopg.AsyncConnection,
+    psycopg.Cursor: psycopg.AsyncCursor,
+}
+
+
+class Awaitable:
+    """A blocking object that is used as its awaiting mirror."""
+
+    def __init__(self, thing: Any, threads: ThreadPoolExecutor) -> None:
+        self._thing = thing
+        self._threads = threads
+
+    def __repr__(self) -> str:
+        return repr(self._thing)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._thing == unwrapped(other))
+
+    def __hash__(self) -> int:
+        return hash(self._thing)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._thing, name)
+        if not inspect.ismethod(value):
+            return wrapped(value, self._threads)
+        mirror = next(MIRRORS[kind] for kind in type(self._thing).__mro__ if kind in MIRRORS)
+        awaited = inspect.iscoroutinefunction(getattr(mirror, name))
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            def work() -> Any:
+                result = value(*map(unwrapped, args), **{name: unwrapped(arg) for name, arg in kwargs.items()})
+                return wrapped(result, self._threads)
+
+            # Not asyncio.to_thread: its pool is too small for twenty blocked takes.
+            return asyncio.get_running_loop().run_in_executor(self._threads, work) if awaited else work()
+
+        return call
+
+
+def wrapped(value: Any, threads: ThreadPoolExecutor) -> Any:
+    if isinstance(value, tuple(MIRRORS)):
+        return Awaitable(value, threads)
+    if isinstance(value, list):
+        return [wrapped(item, threads) for item in value]
+    return value
+
+
+def unwrapped(value: Any) -> Any:
+    if isinstance(value, Awaitable):
+        return value._thing
+    if isinstance(value, list):
+        return [unwrapped(item) for item in value]
+    return value
+
+
+class Shell:
+    """One of the two shells: makes clients of it, and a caller's connections to go with them."""
+
+    def __init__(self, name: str, dsn: str, stack: contextlib.AsyncExitStack, threads: ThreadPoolExecutor) -> None:
+        self.name = name
+        self._dsn = dsn
+        self._stack = stack
+        self._threads = threads
+
+    def client(self, dsn: str | None = None, **options: Any) -> Any:
+        """A new client, closed at the end of the test."""
+        options = {"poll": None} | options  # no backstop: a lost wake-up must show
+        if self.name == "async":
+            client: Any = pgqueue.AsyncClient(dsn or self._dsn, **options)
+        else:
+            client = Awaitable(pgqueue.Client(dsn or self._dsn, **options), self._threads)
+        self._stack.push_async_callback(client.close)
+        return client
+
+    async def connection(self, **options: Any) -> Any:
+        """A connection of the caller's."""
+        if self.name == "async":
+            conn: Any = await psycopg.AsyncConnection.connect(self._dsn, **options)
+        else:
+            conn = Awaitable(psycopg.connect(self._dsn, **options), self._threads)
+        self._stack.push_async_callback(conn.close)
+        return conn
+
+
+@pytest.fixture(params=["async", "sync"])
+async def shell(request: pytest.FixtureRequest, dsn: str) -> AsyncIterator[Shell]:
+    threads = ThreadPoolExecutor(64, thread_name_prefix="test")
+    async with contextlib.AsyncExitStack() as stack:
+        yield Shell(request.param, dsn, stack, threads)
+    threads.shutdown()
+
+
+@pytest.fixture
+def client(shell: Shell) -> Any:
+    return shell.client()
+
+
+@pytest.fixture
+def queue(client: Any) -> Any:
+    return client.queue("q")
+
+
+@pytest.fixture
+def blocking(dsn: str) -> Iterator[Callable[..., pgqueue.Client]]:
+    """Makes blocking clients, for tests about one shell only."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: Any) -> pgqueue.Client:
+            return stack.enter_context(pgqueue.Client(dsn, **({"poll": None} | options)))
+
+        yield make
+
+
+@pytest.fixture
+async def awaiting(dsn: str) -> AsyncIterator[Callable[..., pgqueue.AsyncClient]]:
+    """Makes awaiting clients, for tests about one shell only."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make(**options: Any) -> pgqueue.AsyncClient:
+            client = pgqueue.AsyncClient(dsn, **({"poll": None} | options))
+            stack.push_async_callback(client.close)
+            return client
+
+        yield make

@@ -1,0 +1,70 @@
+"""Short ways to run one statement on an autocommit connection, and to see which notifications came."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import psycopg
+
+PUT = "SELECT id FROM pgqueue.put(%s, to_jsonb(%s::text))"
+
+
+def rows(conn: psycopg.Connection, query: str, *args: Any) -> list[tuple[Any, ...]]:
+    return conn.execute(query, args).fetchall()
+
+
+def row(conn: psycopg.Connection, query: str, *args: Any) -> tuple[Any, ...] | None:
+    (found,) = rows(conn, query, *args) or [None]
+    return found
+
+
+def column(conn: psycopg.Connection, query: str, *args: Any) -> list[Any]:
+    return [found[0] for found in rows(conn, query, *args)]
+
+
+def value(conn: psycopg.Connection, query: str, *args: Any) -> Any:
+    (found,) = rows(conn, query, *args)
+    return found[0]
+
+
+def put(conn: psycopg.Connection, queue: str, data: str = "data", **options: Any) -> int:
+    """Put a string; options as SQL has them, an interval being a string."""
+    names = "".join(f", {name} => %s" for name in options)
+    return int(
+        value(conn, f"SELECT id FROM pgqueue.put(%s, to_jsonb(%s::text){names})", queue, data, *options.values())
+    )
+
+
+def take(conn: psycopg.Connection, queue: str) -> tuple[int, int]:
+    """The next task's id and token. There must be one."""
+    id, token = rows(conn, "SELECT id, token FROM pgqueue.take(%s)", queue)[0]
+    return id, token
+
+
+def state(conn: psycopg.Connection, id: int) -> str | None:
+    """The state of a task, None if it is gone."""
+    found = row(conn, "SELECT state FROM pgqueue.tasks WHERE id = %s", id)
+    return found and found[0]
+
+
+def everything(conn: psycopg.Connection, id: int) -> list[tuple[Any, ...]]:
+    """All that is stored of a task and its take: equal before and after, nothing was changed."""
+    query = "SELECT t::text, t.ctid, k::text, k.ctid FROM pgqueue.task t LEFT JOIN pgqueue.take k ON task_id = id"
+    return rows(conn, f"{query} WHERE id = %s", id)
+
+
+def notifications(listener: psycopg.Connection, sender: psycopg.Connection) -> list[str]:
+    """The channels on which `listener` was notified so far.
+
+    No silence has to be waited for: a marker sent now arrives after everything that was committed before.
+    """
+    marker = f"marker-{uuid.uuid4().hex}"
+    listener.execute(f'LISTEN "{marker}"')
+    sender.execute("SELECT pg_notify(%s, '')", [marker])
+    channels = []
+    for note in listener.notifies(timeout=10):
+        if note.channel == marker:
+            return channels
+        channels.append(note.channel)
+    raise AssertionError("the marker did not arrive")

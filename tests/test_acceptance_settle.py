@@ -1,0 +1,213 @@
+"""Settling, on both shells: the acceptance list's 9 to 12, 29, 30, 32 and 44, and conn= in the caller's transaction."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from eventually import soon
+from psycopg.rows import dict_row
+from statements import everything, put, rows, state, take, value
+
+import pgqueue
+
+
+async def test_s09_ack_of_an_unknown_task_and_twice(queue):
+    with pytest.raises(pgqueue.TaskNotFound):
+        await queue.ack(4711)
+    await queue.put("x")
+    task = await queue.take(0)
+    assert (await task.ack()).state == "done"
+    for again in (task.ack, task.release, task.bury, task.touch, task.peek, task.delete):
+        with pytest.raises(pgqueue.TaskNotFound) as caught:
+            await again()
+        assert caught.value.task_id == task.id
+
+
+async def test_s10_ack_of_a_ready_task(queue, db):
+    task = await queue.put("x")
+    before = everything(db, task.id)
+    for verb in (queue.ack, queue.release, queue.touch):
+        with pytest.raises(pgqueue.TaskNotTaken, match="ready"):
+            await verb(task.id)
+    assert everything(db, task.id) == before
+
+
+async def test_s11_ack_of_anothers_task_names_both(client, queue, db):
+    await queue.take(0)  # so that this client has a session
+    id = put(db, "q")
+    take(db, "q")  # by the session of this connection
+    before = everything(db, id)
+    for verb in (queue.ack, queue.release, queue.touch):
+        with pytest.raises(pgqueue.TaskTakenByOther) as caught:
+            await verb(id)
+        holder = value(db, "SELECT holder FROM pgqueue.tasks WHERE id = %s", id)
+        assert caught.value.holder == holder
+        assert holder in str(caught.value)
+        assert client._core.label in str(caught.value)
+    assert everything(db, id) == before
+
+
+@pytest.mark.parametrize("id", [None, "x", 1.5, True, "", "-1", 0, -1, 2**63, "\uff11"])
+async def test_s12_what_is_no_task_id(queue, id):
+    for verb in (queue.ack, queue.release, queue.bury, queue.touch, queue.peek, queue.delete):
+        with pytest.raises(pgqueue.TaskIdRequired):
+            await verb(id)
+
+
+async def test_s12_an_id_may_be_a_string_of_digits(queue):
+    await queue.put("x")
+    task = await queue.take(0)
+    await queue.ack(str(task.id))
+    with pytest.raises(pgqueue.TaskNotFound):
+        await queue.peek(task.id)
+
+
+async def test_s29_past_the_ttr_a_task_is_ready_and_its_ack_is_refused(queue, db):
+    await queue.put("x", ttr=0.1)
+    task = await queue.take(0)
+    assert task.deadline is not None
+    await soon(lambda: state(db, task.id) == "ready")
+    for verb in (task.ack, task.release, task.bury, task.touch):
+        with pytest.raises(pgqueue.TaskNotTaken):
+            await verb()
+    again = await queue.take(5)
+    assert (again.id, again.attempts) == (task.id, 1)
+
+
+async def test_s30_a_touch_prevents_it(queue, db):
+    await queue.put("x", ttr=1)
+    task = await queue.take(0)
+    deadline = value(db, "SELECT deadline FROM pgqueue.take")
+    await task.touch(30)
+    assert (value(db, "SELECT deadline FROM pgqueue.take") - deadline).total_seconds() == pytest.approx(30, abs=0.01)
+    await task.touch()  # back to its ttr from now
+    assert value(db, "SELECT deadline - clock_timestamp() <= '1 s' FROM pgqueue.take")
+    with pytest.raises(ValueError, match="more"):
+        await task.touch(-1)
+    assert (await task.ack()).state == "done"
+
+
+async def test_s32_kick_counts_what_it_kicked(queue):
+    ids = await queue.put_many(range(4))
+    for id in ids:
+        await queue.bury(id)
+    assert await queue.kick(3) == 3
+    assert await queue.kick(100500) == 1
+    assert [task.id for task in await queue.take_many(10, 0)] == ids
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", None, 5])
+async def test_s44_what_is_no_queue_name(client, name):
+    with pytest.raises(ValueError, match="queue"):
+        client.queue(name)
+    with pytest.raises(ValueError, match="queue"):
+        await client.create_queue(name)
+
+
+async def test_s44_names_at_the_edge(client):
+    for name in ("x" * 200, "a'b\"c;--", "ü", " "):
+        await client.queue(name).put(name)
+        assert (await client.queue(name).take(0)).data == name
+
+
+async def test_failures_are_counted_and_kept(queue):
+    await queue.put("x")
+    await (await queue.take(0)).release(error="first \0 failure")
+    task = await queue.take(0)
+    assert task.attempts == 1
+    await task.bury(error="for good")
+    found = await queue.peek(task.id)
+    assert (found.state, found.attempts, found.error) == ("buried", 2, "for good")
+    assert await queue.stats() == {"total": 1, "ready": 0, "delayed": 0, "taken": 0, "buried": 1}
+
+
+async def test_many_are_settled_in_one_go_and_the_first_refusal_raised(queue, db):
+    ids = await queue.put_many(range(5))
+    tasks = await queue.take_many(5)
+    await queue.release_many(tasks[3:])
+    with pytest.raises(pgqueue.TaskNotTaken):
+        await queue.ack_many(tasks)
+    assert [row[0] for row in rows(db, "SELECT id FROM pgqueue.tasks ORDER BY id")] == ids[3:]
+
+
+async def test_create_queue_gives_defaults(client, queue):
+    made = await client.create_queue("slow", priority=7, delay=60, ttr=5)
+    assert (await made.put("x")).state == "delayed"
+    assert (await made.put("x", delay=0)).state == "ready"
+    task = await made.take(0)
+    assert task.priority == 7
+    assert task.deadline is not None
+    with pytest.raises(pgqueue.QueueExists):
+        await client.create_queue("slow")
+
+
+# --- in the caller's transaction
+
+
+@pytest.mark.parametrize("options", [{}, {"row_factory": dict_row}])
+async def test_a_put_as_the_very_first_statement_rolls_back(shell, queue, db, options):
+    conn = await shell.connection(**options)
+    await queue.put("x", conn=conn)
+    await queue.put_many(range(3), conn=conn)
+    await conn.rollback()
+    assert rows(db, "SELECT * FROM pgqueue.tasks") == []
+
+
+async def test_a_put_commits_with_its_transaction(shell, queue, db):
+    conn = await shell.connection()
+    task = await queue.put("x", conn=conn)
+    assert rows(db, "SELECT * FROM pgqueue.tasks") == []
+    await conn.execute("SAVEPOINT s")
+    await queue.put("gone", conn=conn)
+    await conn.execute("ROLLBACK TO SAVEPOINT s")
+    await conn.commit()
+    assert rows(db, "SELECT id, data FROM pgqueue.tasks") == [(task.id, "x")]
+
+
+async def test_a_put_at_repeatable_read_with_an_old_snapshot(shell, queue):
+    await queue.put("x")
+    conn = await shell.connection()
+    await conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await conn.execute("SELECT 1")
+    await queue.put("y", conn=conn)
+    await conn.commit()
+    assert [task.data for task in await queue.take_many(5)] == ["x", "y"]
+
+
+async def test_an_ack_rolls_back_and_commits(shell, queue, db):
+    await queue.put("x")
+    task = await queue.take(0)
+    conn = await shell.connection()
+    await task.ack(conn=conn)
+    await conn.rollback()
+    assert state(db, task.id) == "taken"
+    await task.ack(conn=conn)
+    await conn.commit()
+    assert state(db, task.id) is None
+
+
+async def test_a_refused_ack_leaves_the_callers_transaction_alone(shell, queue, db):
+    conn = await shell.connection()
+    await queue.put("kept", conn=conn)
+    with pytest.raises(pgqueue.TaskNotFound):
+        await queue.ack(4711, conn=conn)
+    await conn.commit()
+    assert rows(db, "SELECT data FROM pgqueue.tasks") == [("kept",)]
+
+
+async def test_a_pop_is_exactly_once(shell, queue, db):
+    ids = await queue.put_many(range(3))
+    conn = await shell.connection()
+    assert [task.id for task in await queue.pop(2, conn=conn)] == ids[:2]
+    await conn.rollback()
+    assert [task.state for task in await queue.pop(2, conn=conn)] == ["done", "done"]
+    await conn.commit()
+    assert [row[0] for row in rows(db, "SELECT id FROM pgqueue.tasks")] == ids[2:]
+
+
+async def test_what_is_no_connection(shell, queue):
+    wrong = psycopg.connect(shell._dsn) if shell.name == "async" else object()
+    with pytest.raises(TypeError, match="conn must be a psycopg"):
+        await queue.put("x", conn=wrong)
+    if shell.name == "async":
+        wrong.close()

@@ -1,0 +1,137 @@
+"""Task data as JSON text: what goes through, and where the fault is when it does not. No database."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pgqueue import BadData, data
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -1.5, "", "ü\u2028😀", [], {}, [[1, [2]], {"a": {"b": None}}], "\\u0000", 2**80, 1e300, '"', "\n"],
+)
+def test_what_json_holds_goes_through(value: Any) -> None:
+    assert data.decode(data.encode(value)) == value
+
+
+def test_tuples_and_keys_become_what_json_has() -> None:
+    assert data.decode(data.encode({1: (2, 3), None: True, 1.5: {}})) == {"1": [2, 3], "null": True, "1.5": {}}
+
+
+CIRCLE: list[Any] = [1]
+CIRCLE.append({"again": CIRCLE})
+TWICE = ["shared"]
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (float("nan"), "$"),
+        ([0, [float("inf")]], "$[1][0]"),
+        ({"a": [{"b": -float("inf")}]}, "$.a[0].b"),
+        (b"bytes", "$"),
+        ({"when": {"set": {1}}}, "$.when.set"),
+        ((1, object()), "$[1]"),
+        ({("a", "b"): 1}, "$"),
+        ({"x": {b"k": 1}}, "$.x"),
+        ("a\0b", "$"),
+        ({"a\0": 1}, "$.a\0"),
+        (["ok", "\udc80"], "$[1]"),
+        ({"\ud800": 1}, "$.\ud800"),
+        (CIRCLE, "$[1].again"),
+    ],
+    ids=range(13),
+)
+def test_the_place_of_a_fault(value: Any, path: str) -> None:
+    with pytest.raises(BadData) as raised:
+        data.encode(value)
+    assert raised.value.path == path
+    assert str(raised.value) == f"{path}: {raised.value.reason}"
+
+
+def test_the_first_of_two_faults_is_named() -> None:
+    with pytest.raises(BadData) as raised:
+        data.encode({"a": 1, "b": [b"first"], "c": b"second"})
+    assert raised.value.path == "$.b[0]"
+
+
+def test_what_is_shared_is_not_circular() -> None:
+    assert data.encode([TWICE, TWICE, {"a": TWICE}]) == '[["shared"],["shared"],{"a":["shared"]}]'
+
+
+def test_a_fault_beside_what_is_shared_is_named() -> None:
+    with pytest.raises(BadData) as raised:
+        data.encode([TWICE, TWICE, b""])
+    assert raised.value.path == "$[2]"
+
+
+def test_data_that_is_too_deep() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(BadData):
+        data.encode(deep)
+
+
+def test_a_number_that_python_does_not_write() -> None:
+    with pytest.raises(BadData, match="digits"):
+        data.encode({"n": 10**5000})
+
+
+@pytest.mark.parametrize(("text", "size"), [("x" * 8, 10), ("ü" * 4, 10), ("😀", 6), ("\n", 4)])
+def test_the_size_is_in_bytes_of_json(text: str, size: int) -> None:
+    assert len(data.encode(text, size).encode()) == size
+    with pytest.raises(BadData, match=f"{size} bytes of JSON, the limit is {size - 1}") as raised:
+        data.encode(text, size - 1)
+    assert raised.value.path == "$"
+
+
+# --- many
+
+
+def test_many_are_one_array() -> None:
+    assert data.encode_many([1, "a", None, {}]) == '[1,"a",null,{}]'
+    assert data.encode_many([]) == "[]"
+
+
+def test_the_limit_is_for_each_item_and_not_for_all() -> None:
+    items = ["x" * 8] * 20
+    assert json.loads(data.encode_many(items, 10)) == items
+    with pytest.raises(BadData) as raised:
+        data.encode_many([*items, "x" * 9], 10)
+    assert raised.value.path == "[20]$"
+
+
+@pytest.mark.parametrize("bad", [float("nan"), "\0", "\ud800", b"", object()])
+def test_the_index_of_a_bad_item(bad: Any) -> None:
+    with pytest.raises(BadData) as raised:
+        data.encode_many([0, 1, {"deep": [bad]}])
+    assert raised.value.path == "[2]$.deep[0]"
+
+
+def test_an_item_that_looks_like_a_fault_is_none() -> None:
+    assert json.loads(data.encode_many(["\\u0000", "\\\\u0000"])) == ["\\u0000", "\\\\u0000"]
+
+
+def test_chunks_of_a_generator_and_an_index_that_counts_on() -> None:
+    chunks = list(data.encode_chunks((n for n in range(25)), 10))
+    assert [len(json.loads(chunk)) for chunk in chunks] == [10, 10, 5]
+    assert [n for chunk in chunks for n in json.loads(chunk)] == list(range(25))
+    with pytest.raises(BadData) as raised:
+        list(data.encode_chunks((b"" if n == 17 else n for n in range(25)), 10))
+    assert raised.value.path == "[17]$"
+
+
+def test_chunks_are_made_as_they_are_asked_for() -> None:
+    read = []
+    chunks = data.encode_chunks((read.append(n) or n for n in range(100)), 10)
+    next(chunks)
+    assert len(read) == 10
+
+
+def test_chunks_of_nothing() -> None:
+    assert list(data.encode_chunks([], 10)) == []

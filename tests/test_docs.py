@@ -1,0 +1,48 @@
+"""What the README shows is run, block by block."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def blocks(language):
+    return [text for tag, text in BLOCKS if tag == language]
+
+
+@pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.strip().splitlines()[0])
+def test_python_blocks_run(code, dsn, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**os.environ, "PGQUEUE_DSN": dsn},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+
+
+def test_sql_block_runs_in_psql_order(db):
+    (block,) = blocks("sql")
+    answers = {}
+    for line in filter(None, block.splitlines()):
+        statement = line.partition("--")[0].strip()
+        answers[statement] = db.execute(statement).fetchall()
+    assert answers["SELECT * FROM pgqueue.ack(2);"] == [("done", None, None)]
+    stats = answers["SELECT queue, ready, delayed, taken, buried FROM pgqueue.stats;"]
+    assert stats == [("mail", 0, 1, 1, 0)]
+
+
+def test_the_two_commands_stand_near_the_top():
+    first, second = blocks("sh")[:2]
+    assert first.rstrip().endswith("pgqueue demo")
+    assert second.rstrip().endswith("pytest")
+    assert all(len(command.strip().splitlines()) == 1 for command in (first, second))

@@ -1,0 +1,47 @@
+"""The example application, as its docstring and docker-compose.yml run it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from commands import environment, started
+from eventually import eventually
+
+import pgqueue
+
+CHECKOUT = Path(__file__).parent.parent
+
+
+def test_the_example_application(dsn, tmp_path, blocking):
+    output = tmp_path / "output"
+    with (
+        output.open("w") as file,
+        started(
+            "worker", "examples.app:client", settings={"PGQUEUE_DSN": dsn}, cwd=CHECKOUT, stdout=file, stderr=file
+        ) as worker,
+    ):
+        command = [sys.executable, "-m", "examples.app"]
+        subprocess.run(command, cwd=CHECKOUT, env=environment(PGQUEUE_DSN=dsn), check=True, timeout=60)
+        eventually(lambda: output.read_text().count("\n") == 3, within=10)
+        assert sorted(output.read_text().splitlines()) == [
+            "Rose: 10 words; rose 4, is 3, a 3",
+            "mail to ada@example.org: Hello (task 2, attempt 1)",
+            "mail to bob@example.org: Hello (task 3, attempt 1)",
+        ]
+        wrong = blocking().queue("mail").put({"to": "nobody", "subject": "Hello"})
+        found = eventually(lambda: (task := wrong.peek()).attempts and task)
+        assert found.error.startswith("ValueError: 'nobody' is not an address (app.py:")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(10) == 0
+
+
+def test_the_containers_run_the_example(monkeypatch):
+    monkeypatch.syspath_prepend(str(CHECKOUT))
+    from examples import app
+
+    assert "exec pgqueue worker examples.app:client" in (CHECKOUT / "docker-compose.yml").read_text()
+    assert isinstance(app.client, pgqueue.Client)
+    assert set(app.client.handlers) == {"words", "mail"}

@@ -1,0 +1,236 @@
+"""No wake-up is lost between processes, with nothing to fall back on: the clients have `poll=None`.
+
+Each queue is one conversation: a sender puts a task, and the next one only after the receiver told that it has it. So
+no later notification makes up for a lost one, and a receiver whose patient wait (5 s) ends with nothing has lost one.
+Senders are transactions of all kinds; receivers time out, disarm, unlisten and come back in the middle of all this.
+
+With the drain left out of sql/signal.sql (`drained := true` in pgqueue.arm) some handoffs in a thousand are lost.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+from eventually import eventually
+from processes import programs
+from statements import notifications, put, rows, value
+
+import pgqueue
+
+Sender = Callable[[pgqueue.Queue, psycopg.Connection, Any, random.Random], None]
+PATIENCE = 8.0  # longer than the receivers': it is they who tell a loss
+
+
+def pause(chance: random.Random, longest: float = 0.008) -> None:
+    """A transaction takes its time; not a wait for something."""
+    threading.Event().wait(chance.uniform(0, longest))
+
+
+# --- kinds of sender; each commits one task with this data
+
+
+def autocommit(queue: pgqueue.Queue, conn: psycopg.Connection, data: Any, chance: random.Random) -> None:
+    queue.put(data)
+
+
+def in_transaction(queue: pgqueue.Queue, conn: psycopg.Connection, data: Any, chance: random.Random) -> None:
+    with conn.transaction():
+        queue.put(data, conn=conn)
+        pause(chance)
+
+
+def after_rollback(queue: pgqueue.Queue, conn: psycopg.Connection, data: Any, chance: random.Random) -> None:
+    with conn.transaction(force_rollback=True):
+        queue.put("never", conn=conn)
+        pause(chance)
+    in_transaction(queue, conn, data, chance)
+
+
+def after_savepoint(queue: pgqueue.Queue, conn: psycopg.Connection, data: Any, chance: random.Random) -> None:
+    with conn.transaction():
+        with conn.transaction(force_rollback=True):
+            queue.put("never", conn=conn)
+            pause(chance)
+        queue.put(data, conn=conn)
+        pause(chance)
+
+
+def with_old_snapshot(queue: pgqueue.Queue, conn: psycopg.Connection, data: Any, chance: random.Random) -> None:
+    with conn.transaction():
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        conn.execute("SELECT count(*) FROM pgqueue.queue")
+        pause(chance)
+        queue.put(data, conn=conn)
+        pause(chance)
+
+
+SENDERS: list[Sender] = [autocommit, in_transaction, after_rollback, after_savepoint, with_old_snapshot]
+WEIGHTS = [4, 3, 1, 1, 1]
+
+
+# --- conversations
+
+
+@dataclass
+class Conversation:
+    """What one queue's receivers told."""
+
+    name: str
+    told: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    arrived: dict[int, float] = field(default_factory=dict)
+    twice: list[int] = field(default_factory=list)
+    lost: bool = False
+
+    def hear(self, line: dict[str, Any]) -> None:
+        if line.get("lost"):
+            self.lost = True
+        elif line["number"] in self.arrived:
+            self.twice.append(line["number"])
+        else:
+            self.arrived[line["number"]] = line["at"]
+        self.told.release()
+
+    def send(self, dsn: str, client: pgqueue.Client, count: int, at_once: int) -> list[float]:
+        """Send `count` tasks, `at_once` in a transaction; returns how long each was under way."""
+        chance, queue, delays = random.Random(self.name), client.queue(self.name), []
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            for number in range(0, count, at_once):
+                sender = chance.choices(SENDERS, WEIGHTS)[0]
+                with ExitStack() as batch:
+                    if at_once > 1:
+                        batch.enter_context(conn.transaction())
+                        for more in range(1, at_once):
+                            queue.put(number + more, conn=conn)
+                        sender = in_transaction
+                    sender(queue, conn, number, chance)
+                sent = time.time()
+                for _ in range(at_once):
+                    assert self.told.acquire(timeout=PATIENCE), f"{self.name}: no answer to {number}"
+                assert not self.lost, f"{self.name}: lost the wake-up for {number}, sent by {sender.__name__}"
+                if number:  # the first one waited for the receiver's process
+                    delays += [self.arrived[number + i] - sent for i in range(at_once)]
+                pause(chance, 0.004)
+        return delays
+
+    def stop(self, client: pgqueue.Client, receivers: int) -> None:
+        client.queue(self.name).put_many([None] * receivers)
+
+
+def converse(dsn: str, plans: dict[str, tuple[int, int, int]], seed: str, receivers: int) -> dict[str, list[float]]:
+    """Hold conversations by name: (tasks, tasks a transaction, takers in each process); returns their delays."""
+    conversations = {name: Conversation(name) for name in plans}
+
+    def hear(line: dict[str, Any]) -> None:
+        conversations[line["queue"]].hear(line)
+
+    with programs() as start, pgqueue.Client(dsn) as client, ThreadPoolExecutor(len(plans)) as threads:
+        takers = [name for name, (_, _, each) in plans.items() for _ in range(each)]
+        processes = [start("receiver", dsn, f"{seed}{i}", *takers, heard=hear) for i in range(receivers)]
+        sending = {
+            name: threads.submit(conversations[name].send, dsn, client, count, at_once)
+            for name, (count, at_once, _) in plans.items()
+        }
+        delays = {name: future.result() for name, future in sending.items()}
+        for name, (_, _, each) in plans.items():
+            conversations[name].stop(client, receivers * each)
+        assert [process.end() for process in processes] == [0] * receivers
+    assert not any(conversation.twice for conversation in conversations.values())
+    return delays
+
+
+def report(record: Callable[[str, object], None], delays: dict[str, list[float]]) -> None:
+    known = sorted(delay for each in delays.values() for delay in each)
+    p50, p99 = known[len(known) // 2] * 1e3, known[len(known) * 99 // 100] * 1e3
+    figures = f"{len(known)} handoffs, p50 {p50:.2f} ms, p99 {p99:.1f} ms, max {known[-1] * 1e3:.0f} ms"
+    record("handoffs", figures)
+    print(figures)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_wake_up_is_lost(dsn: str, size: dict[str, int], record_property: Callable[[str, object], None]) -> None:
+    """One taker a queue: nobody else hears what it missed."""
+    queues = 5
+    plans = {f"single {i}": (size["handoffs"] // queues, 1, 1) for i in range(queues)}
+    report(record_property, converse(dsn, plans, "single", receivers=1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_one_notification_for_many_tasks_is_passed_on(
+    dsn: str, size: dict[str, int], record_property: Callable[[str, object], None]
+) -> None:
+    """Four takers in two processes, and one NOTIFY for four tasks: each served taker wakes the next."""
+    plans = {f"many {i}": (size["handoffs"] // 4 // 4 * 4, 4, 2) for i in range(2)}
+    report(record_property, converse(dsn, plans, "many", receivers=2))
+
+
+# --- silence
+
+
+@pytest.fixture
+def ear(dsn: str) -> Any:
+    """A raw connection that listens to the channels of the queues `a` and `b`."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for name in ("a", "b"):
+            conn.execute(f'LISTEN "pgqueue:{value(conn, "SELECT pgqueue.queue_id(%s)", name)}"')
+        yield conn
+
+
+def test_puts_that_nobody_waits_for_send_no_notify(db: psycopg.Connection, ear: psycopg.Connection) -> None:
+    for name in ("a", "b"):
+        put(db, name)
+        put(db, name, delay="1 h")
+        rows(db, "SELECT pgqueue.put_many(%s, '[1, 2, 3]')", name)
+    assert notifications(ear, db) == []
+
+
+def test_only_the_queue_that_is_waited_for_is_notified_and_once(
+    dsn: str, db: psycopg.Connection, ear: psycopg.Connection, blocking: Callable[..., pgqueue.Client]
+) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        taken = thread.submit(blocking().queue("a").take_many, 3, 10)
+        eventually(lambda: armed(db))
+        with db.transaction():
+            for _ in range(3):
+                put(db, "a")
+                put(db, "b")
+        assert len(taken.result()) == 3
+    heard = notifications(ear, db)
+    assert heard == [f"pgqueue:{value(db, 'SELECT pgqueue.queue_id(%s)', 'a')}"]
+
+
+def test_a_rolled_back_put_notifies_nobody(
+    db: psycopg.Connection, ear: psycopg.Connection, blocking: Callable[..., pgqueue.Client]
+) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        taken = thread.submit(blocking().queue("a").take, 1)
+        eventually(lambda: armed(db))
+        with db.transaction(force_rollback=True):
+            put(db, "a")
+        assert taken.result() is None
+    assert notifications(ear, db) == []
+
+
+def test_producers_are_silent_again_soon_after_the_last_taker(
+    db: psycopg.Connection, ear: psycopg.Connection, blocking: Callable[..., pgqueue.Client]
+) -> None:
+    assert blocking().queue("a").take(0.05) is None
+    eventually(lambda: not armed(db), within=1)
+    put(db, "a")
+    assert notifications(ear, db) == []
+
+
+def armed(conn: psycopg.Connection) -> bool:
+    """Somebody holds a WAITER lock."""
+    query = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885827329 AND granted)"
+    return bool(value(conn, query))

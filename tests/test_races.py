@@ -1,0 +1,260 @@
+"""Interleavings that the locks, snapshots and fences exist for, each stepped through by hand.
+
+Two connections do in one fixed order what two processes do once in a million times. Each test is the proof of one
+sentence in the head comments of sql/*.sql.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from statements import column, notifications, put, row, rows, state, take, value
+from stepping import die, waiting
+
+Connect = Callable[[], psycopg.Connection]
+
+ACK_MANY = "SELECT problem FROM pgqueue.ack_many(ARRAY [%s::bigint], ARRAY [%s::bigint])"
+TAKE_FOR = "SELECT id FROM pgqueue.take('q', session => %s)"
+SESSION_CLASS = 1885827331
+
+
+@pytest.fixture
+def connect(dsn: str) -> Iterator[Connect]:
+    made: list[psycopg.Connection] = []
+
+    def make() -> psycopg.Connection:
+        made.append(psycopg.connect(dsn, autocommit=True))
+        return made[-1]
+
+    yield make
+    for connection in made:
+        connection.close()
+
+
+@pytest.fixture
+def other(connect: Connect) -> psycopg.Connection:
+    return connect()
+
+
+def open_session(conn: psycopg.Connection, grace: str = "0") -> int:
+    return int(value(conn, "SELECT pgqueue.open_session(grace => %s::interval, label => 'test')", grace))
+
+
+# --- settling
+
+
+def test_an_ack_waits_for_a_touch_and_counts(
+    db: psycopg.Connection, other: psycopg.Connection, connect: Connect
+) -> None:
+    """The touched take has moved to a place that the ack's snapshot does not see."""
+    put(db, "q", ttr="1 min")
+    id, token = take(db, "q")
+    other.execute("BEGIN")
+    other.execute("SELECT pgqueue.touch(%s, %s, more => '1 min')", [id, token])
+    with waiting(connect(), db, ACK_MANY, id, token) as ack:
+        other.execute("COMMIT")
+    assert ack.result() == []
+    assert state(db, id) is None
+
+
+def test_two_acks_of_one_take_count_once(db: psycopg.Connection, other: psycopg.Connection, connect: Connect) -> None:
+    put(db, "q")
+    id, token = take(db, "q")
+    other.execute("BEGIN")
+    other.execute("SELECT pgqueue.ack(%s, %s)", [id, token])
+    with waiting(connect(), db, ACK_MANY, id, token) as second:
+        other.execute("COMMIT")
+    assert second.result() == [("not found",)]
+
+
+def test_an_ack_that_rolls_back_leaves_the_take(db: psycopg.Connection, other: psycopg.Connection) -> None:
+    put(db, "q")
+    id, token = take(db, "q")
+    with other.transaction(force_rollback=True):
+        assert value(other, "SELECT state FROM pgqueue.ack(%s, %s)", id, token) == "done"
+        assert rows(db, "SELECT id FROM pgqueue.take('q')") == []
+    assert state(db, id) == "taken"
+
+
+@pytest.mark.parametrize("verb", ["SELECT pgqueue.delete(%s)", "SELECT pgqueue.bury(%s)"])
+def test_who_removes_a_task_removes_a_take_that_was_under_way(
+    db: psycopg.Connection, other: psycopg.Connection, connect: Connect, verb: str
+) -> None:
+    """The claim's take was invisible when the verb looked for it; the verb then waited for the task's row."""
+    id = put(db, "q")
+    other.execute("BEGIN")
+    take(other, "q")
+    with waiting(connect(), db, verb, id):
+        other.execute("COMMIT")
+    assert rows(db, "SELECT * FROM pgqueue.take WHERE task_id = %s", id) == []
+    assert row(db, "SELECT taken, ready FROM pgqueue.stats") == (0, 0)
+
+
+# --- snapshots
+
+
+def test_a_claim_with_an_old_snapshot_takes_nothing_twice(db: psycopg.Connection, other: psycopg.Connection) -> None:
+    put(db, "q")
+    with other.transaction():
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        value(other, "SELECT count(*) FROM pgqueue.task")
+        take(db, "q")
+        with pytest.raises(psycopg.errors.SerializationFailure), other.transaction():
+            other.execute("SELECT * FROM pgqueue.take('q')")
+
+
+def test_a_pop_with_an_old_snapshot_is_refused(db: psycopg.Connection, other: psycopg.Connection) -> None:
+    """It does not see the take, and would return a task that somebody is at."""
+    put(db, "q")
+    with other.transaction():
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        value(other, "SELECT count(*) FROM pgqueue.task")
+        take(db, "q")
+        with pytest.raises(psycopg.Error, match="READ COMMITTED") as refused, other.transaction():
+            other.execute("SELECT * FROM pgqueue.pop('q')")
+    assert refused.value.sqlstate == "PQ002"
+
+
+# --- sessions
+
+
+def test_a_claim_under_way_is_swept_after_it_committed(
+    db: psycopg.Connection, other: psycopg.Connection, connect: Connect
+) -> None:
+    """The take that commits just as its session is swept does not survive, and the sweep does not wait for it."""
+    id = put(db, "q")
+    holder = connect()
+    session = open_session(holder)
+    with other.transaction():
+        assert column(other, TAKE_FOR, session) == [id]
+        die(holder, db)
+        assert value(db, "SELECT freed FROM pgqueue.sweep()") == 0
+    assert state(db, id) == "taken"
+    assert value(db, "SELECT freed FROM pgqueue.sweep()") == 1
+    assert state(db, id) == "ready"
+
+
+def test_a_claim_that_waited_for_the_sweep_is_refused(
+    db: psycopg.Connection, other: psycopg.Connection, connect: Connect
+) -> None:
+    put(db, "q")
+    holder = connect()
+    session = open_session(holder)
+    die(holder, db)
+    other.execute("BEGIN")
+    other.execute("SELECT pgqueue.sweep()")
+    with waiting(connect(), db, TAKE_FOR, session) as claim:
+        other.execute("COMMIT")
+    assert isinstance(claim.exception(), psycopg.Error)
+    assert claim.exception().sqlstate == "PQ004"  # type: ignore[union-attr]
+
+
+def test_no_claim_believes_in_a_swept_session_that_somebody_resumes(
+    db: psycopg.Connection, other: psycopg.Connection, connect: Connect
+) -> None:
+    """Who resumes holds SESSION(id) for a moment before the row turns out to be gone: a take made then is nobody's."""
+    put(db, "q")
+    holder = connect()
+    session = open_session(holder)
+    die(holder, db)
+    db.execute("SELECT pgqueue.sweep()")
+    other.execute("BEGIN")
+    other.execute("SELECT pg_advisory_xact_lock(%s, %s)", [SESSION_CLASS, session])
+    reopen = "SELECT pgqueue.open_session(resume => %s, label => 'test')"
+    with (
+        waiting(connect(), db, reopen, session) as resumed,
+        waiting(connect(), db, TAKE_FOR, session) as claim,
+    ):
+        other.execute("COMMIT")
+    assert resumed.result() != [(session,)]
+    assert claim.exception() is not None
+    orphans = "SELECT * FROM pgqueue.take k WHERE NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = k.session_id)"
+    assert rows(db, orphans) == []
+
+
+def test_a_sweep_does_not_wait_for_an_open_ack(
+    db: psycopg.Connection, other: psycopg.Connection, connect: Connect
+) -> None:
+    """It frees the rest at once, and what is being settled when that transaction has rolled back."""
+    first, second = put(db, "q"), put(db, "q")
+    holder = connect()
+    session = open_session(holder)
+    column(db, TAKE_FOR, session), column(db, TAKE_FOR, session)
+    with other.transaction(force_rollback=True):
+        other.execute("SELECT pgqueue.ack(%s, session => %s)", [first, session])
+        die(holder, db)
+        db.execute("SET lock_timeout = '1s'")
+        assert value(db, "SELECT freed FROM pgqueue.sweep()") == 1
+        assert state(db, second) == "ready"
+    assert value(db, "SELECT freed FROM pgqueue.sweep()") == 1
+    assert state(db, first) == "ready"
+    assert value(db, "SELECT count(*) FROM pgqueue.session") == 0
+
+
+def test_the_grace_after_a_restart_begins_with_the_server(db: psycopg.Connection, connect: Connect) -> None:
+    """A session that was found missing just before a long restart still gets its time to come back."""
+    put(db, "q")
+    holder = connect()
+    session = open_session(holder)
+    column(db, TAKE_FOR, session)
+    die(holder, db)
+    started = value(db, "SELECT pg_postmaster_start_time()")
+    db.execute(
+        "UPDATE pgqueue.session SET epoch = %s::timestamptz - interval '1 h',"
+        " missing_since = clock_timestamp() - interval '1 h', grace = clock_timestamp() - %s + interval '1 min'",
+        [started, started],
+    )
+    assert value(db, "SELECT freed FROM pgqueue.sweep()") == 0
+
+
+def test_takes_that_roll_back_leave_no_locks_behind(db: psycopg.Connection, other: psycopg.Connection) -> None:
+    """The row of a connection's own session goes with the transaction, its lock does not."""
+    put(db, "q")
+    for _ in range(3):
+        with other.transaction(force_rollback=True):
+            take(other, "q")
+    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s"
+    assert value(db, locks, SESSION_CLASS) == 1
+    assert take(other, "q")
+
+
+# --- waking
+
+
+@pytest.mark.parametrize("event", ["sweep", "promotion", "undone take"])
+def test_what_a_listener_makes_ready_wakes_its_own_takers(
+    db: psycopg.Connection, other: psycopg.Connection, connect: Connect, event: str
+) -> None:
+    """A listener's probe does not see the WAITER lock that it holds itself."""
+    id = put(db, "q", delay="1 h") if event == "promotion" else put(db, "q")
+    queue = value(db, "SELECT pgqueue.queue_id('q')")
+    holder = connect()
+    session = open_session(holder)
+    if event != "promotion":
+        other.execute("SELECT * FROM pgqueue.take('q', session => %s, new_token => 7)", [session])
+    db.execute(f'LISTEN "pgqueue:{queue}"')
+    assert rows(db, "SELECT * FROM pgqueue.arm(ARRAY [%s])", queue) == [(queue, True)]
+    if event == "sweep":
+        die(holder, other)
+        db.execute("SELECT pgqueue.sweep()")
+    elif event == "promotion":
+        db.execute("UPDATE pgqueue.task SET run_at = now()")
+        db.execute("SELECT pgqueue.promote_all()")
+    else:
+        db.execute("SELECT pgqueue.undo_take(%s, 7)", [session])
+    assert notifications(db, other) == [f"pgqueue:{queue}"]
+    assert state(db, id) == "ready"
+
+
+def test_nothing_is_due_in_a_queue_whose_tasks_are_taken(db: psycopg.Connection) -> None:
+    """0 would have every waiting taker look again four times a second."""
+    put(db, "q")
+    take(db, "q")
+    assert row(db, "SELECT * FROM pgqueue.next_due(ARRAY ['q'])") == ("q", None)
+    put(db, "q", ttr="1 min")
+    take(db, "q")
+    assert 59 < value(db, "SELECT seconds FROM pgqueue.next_due(ARRAY ['q'])") <= 60
+    db.execute("UPDATE pgqueue.take SET deadline = now() - interval '1 s' WHERE deadline < 'infinity'")
+    assert value(db, "SELECT seconds FROM pgqueue.next_due(ARRAY ['q'])") == 0
