@@ -650,7 +650,7 @@ def test_workers_can_follow_each_other_on_a_client(queue, work):
 # --- processes
 
 APP = """
-    import pathlib, time
+    import pathlib, signal, threading, time
     import pgqueue
 
     here = pathlib.Path.cwd()
@@ -667,6 +667,10 @@ APP = """
     @client.handler("awaited")
     async def awaited(data):
         pass
+
+    @client.handler("signals")
+    def signals(data):
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 """
 
 
@@ -722,6 +726,13 @@ def test_a_signal_ends_a_worker_process_in_order(queue, process, number):
     log = process.log.read_text()
     assert "Traceback" not in log
     assert "Warning" not in log
+
+
+def test_a_signal_that_does_not_reach_the_main_thread_ends_it_too(client, process):
+    """As one that comes just before the main thread goes to sleep: it interrupts no system call there."""
+    client.queue("signals").put(1)
+    assert process.process.wait(20) == 0
+    assert client.queue("signals").stats()["total"] == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 1)])

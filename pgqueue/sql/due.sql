@@ -18,7 +18,7 @@ SELECT q.id, q.name,
 
 CREATE OR REPLACE FUNCTION pgqueue.promote(queue_id int) RETURNS int
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     ids bigint[];
@@ -50,7 +50,7 @@ COMMENT ON FUNCTION pgqueue.promote IS 'Make ready what is due in a queue, up to
 
 CREATE OR REPLACE FUNCTION pgqueue.promote_all() RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     promoting CONSTANT int := 1885827334;
     n int;
@@ -64,7 +64,7 @@ COMMENT ON FUNCTION pgqueue.promote_all IS 'promote for every queue, unless some
 
 CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[]) RETURNS TABLE (queue text, seconds double precision)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 BEGIN
     RETURN QUERY
         SELECT q.name,
@@ -92,7 +92,7 @@ COMMENT ON FUNCTION pgqueue.next_due IS
 -- Tasks that come back by no will of their holder. Never waits: a row that is locked goes uncounted.
 CREATE OR REPLACE FUNCTION pgqueue.count_attempt(ids bigint[], reason text) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     UPDATE pgqueue.task SET attempts = attempts + 1, error = reason
      WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED));

@@ -41,7 +41,7 @@ COMMENT ON VIEW pgqueue.stats IS 'How many tasks of each queue are in which stat
 
 CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
     q      int;
     kicked int;
@@ -61,7 +61,7 @@ COMMENT ON FUNCTION pgqueue.kick IS 'Make up to n buried tasks ready, lowest (pr
 
 CREATE OR REPLACE FUNCTION pgqueue.delete(id bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     deleted boolean;
 BEGIN

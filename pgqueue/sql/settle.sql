@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION pgqueue.ack(
     OUT holder  text
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     IF pgqueue.drop_take(id, token, session) THEN
         DELETE FROM pgqueue.task t WHERE t.id = ack.id;
@@ -36,7 +36,7 @@ CREATE OR REPLACE FUNCTION pgqueue.ack_many(
     session int      DEFAULT NULL
 ) RETURNS TABLE (id bigint, state text, problem text, holder text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     dropped CONSTANT bigint[] := pgqueue.drop_takes(ids, tokens, session);
 BEGIN
@@ -58,7 +58,7 @@ CREATE OR REPLACE FUNCTION pgqueue.release(
     OUT holder  text
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     queue_id int;
     later    timestamptz;
@@ -94,7 +94,7 @@ CREATE OR REPLACE FUNCTION pgqueue.release_many(
     session int      DEFAULT NULL
 ) RETURNS TABLE (id bigint, state text, problem text, holder text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     dropped CONSTANT bigint[] := pgqueue.drop_takes(ids, tokens, session);
 BEGIN
@@ -115,7 +115,7 @@ CREATE OR REPLACE FUNCTION pgqueue.bury(
     OUT holder  text
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     IF token IS NULL THEN
         DELETE FROM pgqueue.take k WHERE k.task_id = bury.id;
@@ -147,7 +147,7 @@ CREATE OR REPLACE FUNCTION pgqueue.touch(
     OUT holder  text
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     IF more < '0' THEN
         RAISE EXCEPTION 'cannot touch a task by a negative time, %', more USING ERRCODE = 'PQ002';

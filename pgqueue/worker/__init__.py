@@ -35,6 +35,7 @@ __all__ = ["Worker"]
 
 log = logging.getLogger("pgqueue")
 
+STOP = b"\0"  # in the pipe that ends run()
 POISON = "not tried again: it came back too often, its takers died or it was failed elsewhere"
 
 
@@ -77,6 +78,7 @@ class Worker:
         self._concurrency = arguments.count("concurrency", concurrency)
         self._policy = Policy(max_attempts, retry_delay, max_retry_delay)
         self._stop_pipe = os.pipe()
+        os.set_blocking(self._stop_pipe[1], False)
         for end in self._stop_pipe:
             weakref.finalize(self, os.close, end)
 
@@ -99,14 +101,15 @@ class Worker:
 
     def stop(self) -> None:
         """Let run() return as soon as the handlers under way are done. From any thread or signal handler."""
-        os.write(self._stop_pipe[1], b"\0")
+        os.write(self._stop_pipe[1], STOP)
 
     def _work(self, client: Client) -> None:
         settler = Settler(client, self._policy)
         crews = self._crews(client, settler)
         log.info("working on %s", ", ".join(self._handlers))
         try:
-            os.read(self._stop_pipe[0], 1)  # a signal handler may write to a pipe; an Event's lock may be taken
+            while os.read(self._stop_pipe[0], 1) != STOP:  # a signal's own byte: its handler comes next, and stops us
+                pass
             log.info("stopping: finishing what is under way")
         finally:
             settler.stop()
@@ -160,6 +163,12 @@ class Worker:
 
     @contextmanager
     def _caught_signals(self) -> Iterator[None]:
+        """While SIGTERM and SIGINT mean stop(), by a pipe, for a handler may come while an Event's lock is taken.
+
+        Python runs a handler between two bytecodes of the main thread. A signal that arrives after the last of them and
+        before os.read sleeps, or that the kernel gives to another thread, would be noted and change nothing: hence the
+        wakeup fd, into which the interpreter writes at the signal itself.
+        """
         before: dict[int, Any] = {}
 
         def caught(number: int, frame: FrameType | None) -> None:
@@ -171,11 +180,14 @@ class Worker:
                 signal.signal(*before.popitem())
 
         try:
+            wakeup = signal.set_wakeup_fd(self._stop_pipe[1], warn_on_full_buffer=False)
+        except ValueError:  # not the main thread
+            yield
+            return
+        try:
             for number in (signal.SIGTERM, signal.SIGINT):
                 before[number] = signal.signal(number, caught)
-        except ValueError:  # not the main thread
-            before.clear()
-        try:
             yield
         finally:
             restore()
+            signal.set_wakeup_fd(wakeup)
