@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 PAUSE = 0.005
 
 
@@ -42,3 +44,8 @@ class Stopwatch:
 
     def __call__(self) -> float:
         return time.monotonic() - self._began
+
+
+#: For a test of a bound in seconds that the specification states: one of three runs has to keep it, since the bound is
+#: about us, not about what else the machine does. Not for what must never happen, as a lost wake-up.
+timed = pytest.mark.flaky(reruns=2, only_rerun="AssertionError")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from eventually import Stopwatch, eventually, soon
+from eventually import Stopwatch, eventually, soon, timed
 from processes import Program, programs
 from psycopg.conninfo import make_conninfo
 from servers import Server, _system_binaries
@@ -40,6 +40,7 @@ async def swept_twice(client) -> None:
     assert ticks.session is not None
 
 
+@timed
 async def test_s17_tasks_of_a_killed_process_are_taken_again_within_a_second(shell, client, queue, db, start):
     bystander = start("holder", shell._dsn, "others", 0.5)
     victim = start("holder", shell._dsn, "q", 0.5)

@@ -7,7 +7,7 @@ import threading
 
 import psycopg
 import pytest
-from eventually import Stopwatch, soon
+from eventually import Stopwatch, soon, timed
 from statements import notifications, rows, value
 
 import pgqueue
@@ -30,6 +30,7 @@ async def waiting(client, *queues):
     await soon(asleep, within=5)
 
 
+@timed
 async def test_s01_a_waiting_take_gets_what_is_put(client, queue):
     taking = asyncio.ensure_future(queue.take(3))
     await waiting(client, "q")
@@ -39,6 +40,7 @@ async def test_s01_a_waiting_take_gets_what_is_put(client, queue):
     assert watch() < 0.3
 
 
+@timed
 async def test_s02_a_take_of_nothing(queue):
     await queue.take(0)  # opens the session
     watch = Stopwatch()
@@ -134,6 +136,7 @@ async def test_s13_a_released_task_is_first_again(queue):
     assert (again.id, again.data) == (task.id, "old")
 
 
+@timed
 async def test_s14_a_delayed_release_comes_to_who_waits_then(client, queue):
     await queue.put("x")
     task = await queue.take(0)
@@ -145,6 +148,7 @@ async def test_s14_a_delayed_release_comes_to_who_waits_then(client, queue):
     assert 0.45 < watch() < 0.7
 
 
+@timed
 async def test_s15_a_shorter_delay_overtakes_a_longer_one(client, queue):
     await queue.put("late", delay=2)
     taking = asyncio.ensure_future(queue.take(5))

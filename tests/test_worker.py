@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from eventually import Stopwatch, eventually
+from eventually import Stopwatch, eventually, timed
 from psycopg import sql
 
 import pgqueue
@@ -747,6 +747,7 @@ def test_a_second_signal_ends_a_worker_process_at_once(queue, process, number, c
     assert "Traceback" not in process.log.read_text()
 
 
+@timed
 def test_the_tasks_of_a_killed_worker_are_back_within_a_second(client, queue, process):
     queue.put_many(range(5))
     eventually(lambda: len(process.begun()) == 2, within=10)
