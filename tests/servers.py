@@ -5,6 +5,7 @@ Embedded comes before Docker: it starts in about a second, is pinned to a versio
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -30,6 +31,7 @@ class Server:
 
     kind: str
     conninfo: str
+    in_memory: bool = False
 
     def dsn(self, dbname: str) -> str:
         return make_conninfo(self.conninfo, dbname=dbname)
@@ -44,10 +46,12 @@ class Server:
     def create(self, template: str = "template1") -> str:
         """A new database; gives its name. The name is random: several runs may share a server."""
         name = f"pgqueue_test_{uuid.uuid4().hex[:12]}"
+        # Files in memory are copied in 10 ms, which PostgreSQL's default of going through the log takes 30 for; on a
+        # disk either may take 150.
+        strategy = sql.SQL(" STRATEGY file_copy" if self.in_memory else "")
         with self.connect() as admin:
-            admin.execute(
-                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-            )
+            make = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+            admin.execute(make + (strategy if admin.info.server_version >= 150000 else sql.SQL("")))
         return name
 
     def drop(self, name: str) -> None:
@@ -100,14 +104,24 @@ def _private_cluster(kind: str, bindir: Path | None) -> Iterator[Server]:
 
     # Neither pytest's tmp_path nor a plain mkdtemp: when root runs the tests, the server runs as another
     # account, which has to be let through.
-    root = Path(tempfile.mkdtemp(prefix="pgqueue-test-"))
+    memory = _memory()
+    root = Path(tempfile.mkdtemp(prefix="pgqueue-test-", dir=memory))
     root.chmod(0o711)
     server = EmbeddedServer(root, durable=False, ephemeral=True, bindir=bindir)
     server.start()
     try:
-        yield Server(kind, server.dsn("postgres"))
+        yield Server(kind, server.dsn("postgres"), in_memory=memory is not None)
     finally:
         server.stop()
+
+
+def _memory() -> str | None:
+    """A folder in memory, if there is one with room: two thousand databases are made and dropped."""
+    folder = "/dev/shm"
+    with contextlib.suppress(OSError):
+        if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= 4 << 30:
+            return folder
+    return None
 
 
 def _docker(image: str) -> Iterator[Server]:
