@@ -64,6 +64,27 @@ def listen_for_each(pipe: Connection, dsn: str) -> None:
             conn.execute("DELETE FROM conventional WHERE id = %s", (row[0],))
 
 
+def wait_on_channel(pipe: Connection, dsn: str, channel: str) -> None:
+    """Wait for a payload, say how long ago it was posted, and so on."""
+    with pgqueue.Client(dsn) as client, suppress(TimeoutError):
+        with suppress(TimeoutError):
+            client.wait(channel, 0.1)  # connects, and listens
+        pipe.send("up")
+        while True:
+            payload = client.wait(channel, 60)
+            pipe.send(time.monotonic() - float(payload))
+
+
+def listen_on_channel(pipe: Connection, dsn: str) -> None:
+    """The same with nothing but psycopg."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("LISTEN bare")
+        pipe.send("up")
+        while True:
+            for note in conn.notifies(timeout=60, stop_after=1):
+                pipe.send(time.monotonic() - float(note.payload))
+
+
 def hold(pipe: Connection, dsn: str, name: str, n: int, grace: float) -> None:
     """Take n tasks, and do nothing with them until we are killed."""
     with pgqueue.Client(dsn, session_grace=grace) as client:

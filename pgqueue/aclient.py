@@ -6,42 +6,32 @@ The names, parameters and docstrings are those of the blocking shell (a test com
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self
 
 import psycopg
 
 from . import arguments, calls, client, flows
-from .base import ClientBase
-from .calls import Call, Options
+from .base import mirrors
+from .calls import Options
+from .calls.routes import QueueOptions, create_queue
+from .channels import AsyncChannels
 from .client import SettleMany
-from .connections import AsyncConnections
-from .flows import Flow, Run, Step
-from .task import Stats, TaskLike, TaskRecord, from_found, from_popped, from_taken, named, settled
+from .locks import AsyncLocking
+from .nodes import AsyncNodes
+from .outcomes import AsyncQueueOutcomes, AsyncTaskOutcomes
+from .routing import AsyncRouting
+from .shell import LoopSignal
+from .statuses import AsyncStatuses
+from .task import Stats, TaskLike, from_found, from_popped, from_taken, named, settled
 
-T = TypeVar("T")
-C = TypeVar("C", bound=type)
 Conn = psycopg.AsyncConnection[Any]
-
-
-def mirrors(original: type) -> Callable[[C], C]:
-    """Give a class and its methods the docstrings of the one that it mirrors."""
-
-    def copy(mirror: C) -> C:
-        mirror.__doc__ = original.__doc__
-        for name, method in vars(mirror).items():
-            if not name.startswith("_") and method.__doc__ is None:
-                method.__doc__ = vars(original)[name].__doc__
-        return mirror
-
-    return copy
 
 
 @mirrors(client.Task)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncTask(TaskRecord):
+class AsyncTask(AsyncTaskOutcomes):
     _queue: AsyncQueue = field(repr=False, compare=False)
 
     async def ack(self, *, conn: Conn | None = None) -> AsyncTask:
@@ -64,7 +54,9 @@ class AsyncTask(TaskRecord):
 
 
 @mirrors(client.Queue)
-class AsyncQueue:
+class AsyncQueue(AsyncQueueOutcomes):
+    _client: AsyncClient
+
     def __init__(self, client: AsyncClient, name: str) -> None:
         self.name = arguments.queue_name(name)
         self._client = client
@@ -79,11 +71,12 @@ class AsyncQueue:
         priority: int | None = None,
         delay: float | None = None,
         ttr: float | None = None,
+        ttl: float | None = None,
         conn: Conn | None = None,
     ) -> AsyncTask:
         client = self._client
         text = client._encode(data)
-        options = Options(priority, delay, ttr)
+        options = Options(priority, delay, ttr, ttl)
         id, state = await client._put(self.name, calls.put(self.name, text, options), conn)
         return AsyncTask(id=id, queue=self.name, state=state, data=data, _queue=self)
 
@@ -94,9 +87,10 @@ class AsyncQueue:
         priority: int | None = None,
         delay: float | None = None,
         ttr: float | None = None,
+        ttl: float | None = None,
         conn: Conn | None = None,
     ) -> list[int]:
-        options = Options(priority, delay, ttr)
+        options = Options(priority, delay, ttr, ttl)
         client = self._client
         if conn is not None:
             return await client._put(self.name, calls.put_many(self.name, client._encode_many(items), options), conn)
@@ -110,7 +104,8 @@ class AsyncQueue:
         return await self._client._take([self.name], n, timeout)
 
     async def pop(self, n: int = 1, *, conn: Conn | None = None) -> list[AsyncTask]:
-        rows = await self._client._run(calls.pop(self.name, n), conn)
+        call = calls.pop(self.name, n, self._client._fence(None).session)
+        rows = await self._client._run(call, conn)
         return [from_popped(AsyncTask, row, self.name, _queue=self) for row in rows]
 
     async def ack(self, task: TaskLike, *, conn: Conn | None = None) -> None:
@@ -167,10 +162,7 @@ class AsyncQueue:
 
 
 @mirrors(client.Client)
-class AsyncClient(ClientBase):
-    def _open(self) -> None:
-        self._connections = AsyncConnections(self._core)
-
+class AsyncClient(AsyncChannels, AsyncLocking, AsyncNodes, AsyncRouting, AsyncStatuses):
     async def __aenter__(self) -> Self:
         return self
 
@@ -181,10 +173,35 @@ class AsyncClient(ClientBase):
         return AsyncQueue(self, name)
 
     async def create_queue(
-        self, name: str, *, priority: int | None = None, delay: float | None = None, ttr: float | None = None
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        delay: float | None = None,
+        ttr: float | None = None,
+        ttl: float | None = None,
+        maxlen: int | None = None,
+        max_takes: int | None = None,
+        dead_letter: str | None = None,
+        dead_letter_key: str | None = None,
+        exclusive: bool = False,
+        auto_delete: bool = False,
     ) -> AsyncQueue:
         queue = AsyncQueue(self, name)
-        await self._run(calls.create_queue(name, Options(priority, delay, ttr)))
+        options = QueueOptions(
+            priority=priority,
+            delay=delay,
+            ttr=ttr,
+            ttl=ttl,
+            maxlen=maxlen,
+            max_takes=max_takes,
+            dead_letter=dead_letter,
+            dead_letter_key=dead_letter_key,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+        )
+        call = create_queue(name, options)
+        await (self._on_session(call) if exclusive else self._run(call))
         return queue
 
     async def take(self, queues: Sequence[str], timeout: float | None = None) -> AsyncTask | None:
@@ -197,67 +214,8 @@ class AsyncClient(ClientBase):
         await asyncio.to_thread(self._core.close)
         await self._connections.close()
 
-    # --- how calls and flows run
-
-    async def _run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False) -> T:
-        if conn is not None:
-            return await self._connections.run_on(conn, call)
-        return await self._connections.run(call, relaxed=relaxed)
-
-    async def _put(self, queue: str, call: Call[T], conn: Conn | None) -> T:
-        if conn is not None and queue not in self._core.queue_ids:
-            ids = await self._run(calls.queue_ids([queue]))
-            self._core.queue_ids.update(ids)
-        return await self._run(call, conn)
-
     async def _take(self, queues: list[str], n: int, timeout: float | None) -> list[AsyncTask]:
         n, timeout = arguments.count("n", n), arguments.timeout(timeout)
-        listener = self._core.running_listener
-        if listener is None:  # connects, and perhaps starts a server
-            listener = await asyncio.to_thread(self._core.listener)
-        flow = flows.take(self._core, listener, LoopSignal, queues, n, timeout)
+        flow = flows.take(self._core, await self._listener(), LoopSignal, queues, n, timeout)
         rows = await self._drive(flow)
         return self._made(rows, lambda row: from_taken(AsyncTask, row, _queue=AsyncQueue(self, row.queue)))
-
-    async def _drive(self, flow: Flow[T]) -> T:
-        try:
-            step = next(flow)
-            while True:
-                try:
-                    answer = await self._perform(step)
-                except BaseException as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-
-    async def _perform(self, step: Step) -> object:
-        if isinstance(step, Run):
-            return await self._connections.run(step.call, relaxed=True)
-        return await cast(LoopSignal, step.signal).wait(step.seconds)
-
-
-class LoopSignal:
-    """An event that any thread may set, and the loop it was made in waits for."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-        self._set = False
-
-    def set(self) -> None:
-        self._set = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._event.set)
-
-    def is_set(self) -> bool:
-        return self._set
-
-    async def wait(self, seconds: float | None) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._event.wait()
-        except TimeoutError:
-            return self._set

@@ -81,3 +81,32 @@ def queue_names(value: Sequence[str]) -> list[str]:
     if not names:
         raise ValueError("at least one queue name is needed")
     return names
+
+
+def channel_name(value: object) -> str:
+    """A channel's name: 1 to 63 bytes, none of them NUL, and not one of ours. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"a channel's name is a string, not {value!r}")
+    if not 1 <= len(text(value, "a channel's name").encode()) <= 63:
+        raise ValueError(f"a channel's name has 1 to 63 bytes, this one has {len(value.encode())}")
+    if value.startswith("pgqueue:"):
+        raise ValueError(f"channels that begin with pgqueue: are its own, as {value!r}")
+    return value
+
+
+def payload(value: object) -> str:
+    """What is posted: a string without NUL. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"a payload is a string, not {type(value).__name__}: encode it, as JSON for example")
+    return text(value, "a payload")
+
+
+def text(value: str, what: str) -> str:
+    """A string that PostgreSQL can hold. Raises ValueError."""
+    if "\0" in value:
+        raise ValueError(f"{what} cannot hold a NUL character")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} cannot hold a lone surrogate: {value!r}") from None
+    return value

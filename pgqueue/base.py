@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
 from . import arguments, calls, data
-from .calls import Fence, Taken
+from .calls import Call, Fence, Taken
 from .core import Core, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+log = logging.getLogger("pgqueue")
 
 CHUNK = 1000  # tasks a statement in put_many
+UNREADABLE = (ValueError, RecursionError)  # json, of a number of 5,000 digits and of what is nested too deep
+
+
+def mirrors(original: type) -> Callable[[C], C]:
+    """Give a class and its methods the docstrings of the one that it mirrors."""
+
+    def copy(mirror: C) -> C:
+        mirror.__doc__ = original.__doc__
+        for name, method in vars(mirror).items():
+            if not name.startswith("_") and method.__doc__ is None:
+                method.__doc__ = vars(original)[name].__doc__
+        return mirror
+
+    return copy
 
 
 class ClientBase:
@@ -40,15 +58,27 @@ class ClientBase:
         )
         self._begin(Core(settings))
 
-    def handler(self, queue: str) -> Callable[[F], F]:
+    def handler(self, queue: str, *, keep_result: float | None = None) -> Callable[[F], F]:
         """Register a function as the handler of a queue's tasks, for a Worker. It stays callable by itself.
 
         The function may be sync or async, and is called with a task's data; see Worker.
+
+        Args:
+            queue: the queue's name.
+            keep_result: for how many seconds to keep what the handler returns, for Client.result(); and, of a task that
+                failed for good, that it failed. A result that JSON cannot hold is a failure. None keeps nothing.
+
+        Raises:
+            ValueError: the name or the time cannot be.
         """
         arguments.queue_name(queue)
+        keep = arguments.seconds("keep_result", keep_result, positive=True)
 
         def register(function: F) -> F:
             self.handlers[queue] = function
+            self.keep_results.pop(queue, None)
+            if keep is not None:
+                self.keep_results[queue] = keep
             return function
 
         return register
@@ -62,6 +92,7 @@ class ClientBase:
     def _begin(self, core: Core) -> None:
         self._core = core
         self.handlers: dict[str, Callable[..., Any]] = {}
+        self.keep_results: dict[str, float] = {}  # for the queues among them whose results are kept, seconds
         self._open()
 
     def _open(self) -> None:
@@ -71,14 +102,39 @@ class ClientBase:
         return self._core.fence(token)
 
     def _made(self, rows: list[Taken], make: Callable[[Taken], T]) -> list[T]:
-        """The tasks of a claim. When one cannot be made, all are given back, for nobody has them: SQL can put what
-        Python's json does not read, and Ctrl-C may come in between."""
+        """The tasks of a claim. SQL can put what Python's json does not read: such a task is buried, or it would come
+        again and again. And Ctrl-C may come in between: then all are given back, for nobody has them.
+
+        Raises:
+            ValueError: none of them can be read.
+        """
         try:
-            return [make(row) for row in rows]
-        except BaseException:
-            if (listener := self._core.running_listener) is not None:
-                listener.later(calls.release_many([(row.id, row.token) for row in rows], Fence(None, None)))
+            try:
+                return [make(row) for row in rows]
+            except UNREADABLE:
+                return self._made_of_the_readable(rows, make)
+        except UNREADABLE:
             raise
+        except BaseException:
+            self._later(calls.release_many([(row.id, row.token) for row in rows], Fence(None, None)))
+            raise
+
+    def _made_of_the_readable(self, rows: list[Taken], make: Callable[[Taken], T]) -> list[T]:
+        made, unreadable = [], None
+        for row in rows:
+            try:
+                made.append(make(row))
+            except UNREADABLE as error:
+                unreadable = ValueError(f"task {row.id} of {row.queue} is buried, its data cannot be read: {error}")
+                log.error("%s", unreadable)
+                self._later(calls.bury(row.id, Fence(row.token, None), str(error)))
+        if unreadable and not made:
+            raise unreadable
+        return made
+
+    def _later(self, call: Call[Any]) -> None:
+        if (listener := self._core.running_listener) is not None:
+            listener.later(call)
 
     def _encode(self, value: Any) -> str:
         return data.encode(value, self._core.settings.max_data_size)

@@ -8,28 +8,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
 
 from . import arguments, calls, flows
-from .base import ClientBase
 from .calls import Call, Fence, Options, Refused
-from .connections import Connections
-from .flows import Flow, Run, Step
-from .task import Stats, TaskLike, TaskRecord, from_found, from_popped, from_taken, named, settled
+from .calls.routes import QueueOptions, create_queue
+from .channels import Channels
+from .locks import Locking
+from .nodes import Nodes
+from .outcomes import QueueOutcomes, TaskOutcomes
+from .routing import Routing
+from .statuses import Statuses
+from .task import Stats, TaskLike, from_found, from_popped, from_taken, named, settled
 
 if TYPE_CHECKING:
     from .aclient import AsyncClient
 
-T = TypeVar("T")
 Conn = psycopg.Connection[Any]
 
 SettleMany = Callable[[calls.Named, Fence], Call[list[Refused]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task(TaskRecord):
+class Task(TaskOutcomes):
     """A task, with the verbs that settle it.
 
     A task that was taken has a token, and its verbs count as long as that take does: past its deadline, or once this
@@ -102,8 +105,10 @@ class Task(TaskRecord):
         self._queue.delete(self.id)
 
 
-class Queue:
+class Queue(QueueOutcomes):
     """A queue by name, from Client.queue(). It is made in the database by its first put or waiting take."""
+
+    _client: Client
 
     def __init__(self, client: Client, name: str) -> None:
         self.name = arguments.queue_name(name)
@@ -119,6 +124,7 @@ class Queue:
         priority: int | None = None,
         delay: float | None = None,
         ttr: float | None = None,
+        ttl: float | None = None,
         conn: Conn | None = None,
     ) -> Task:
         """Add a task.
@@ -128,6 +134,8 @@ class Queue:
             priority: lower is taken first; default the queue's, else 0.
             delay: seconds until it can be taken; default the queue's, else 0.
             ttr: time to run, in seconds: a take that lasts longer is given back; default the queue's, else no limit.
+            ttl: time to live, in seconds from when it is ready: what nobody took by then expires; default the queue's,
+                else no limit.
             conn: a connection of the caller's. The task then exists if and when the caller's transaction commits:
                 one statement is sent, and nothing is committed, rolled back or opened.
 
@@ -141,7 +149,7 @@ class Queue:
         """
         client = self._client
         text = client._encode(data)
-        options = Options(priority, delay, ttr)
+        options = Options(priority, delay, ttr, ttl)
         id, state = client._put(self.name, calls.put(self.name, text, options), conn)
         return Task(id=id, queue=self.name, state=state, data=data, _queue=self)
 
@@ -152,13 +160,14 @@ class Queue:
         priority: int | None = None,
         delay: float | None = None,
         ttr: float | None = None,
+        ttl: float | None = None,
         conn: Conn | None = None,
     ) -> list[int]:
         """Add a task for each item: all of them or, on any error, none.
 
         Args:
             items: the data of each task. May be a generator; without `conn` it is read while the server works.
-            priority, delay, ttr, conn: as for put, for every item.
+            priority, delay, ttr, ttl, conn: as for put, for every item.
 
         Returns:
             The ids, in the order of the items.
@@ -167,7 +176,7 @@ class Queue:
             BadData: as for put; the path begins with the item's index, as in `[17]$.name`.
             ValueError, ConnectionLost: as for put.
         """
-        options = Options(priority, delay, ttr)
+        options = Options(priority, delay, ttr, ttl)
         client = self._client
         if conn is not None:
             return client._put(self.name, calls.put_many(self.name, client._encode_many(items), options), conn)
@@ -200,7 +209,8 @@ class Queue:
         In the caller's transaction this is exactly once: gone when it commits, there again when it rolls back. On
         a connection of ours it is at most once, as Redis' LPOP.
         """
-        rows = self._client._run(calls.pop(self.name, n), conn)
+        call = calls.pop(self.name, n, self._client._fence(None).session)
+        rows = self._client._run(call, conn)
         return [from_popped(Task, row, self.name, _queue=self) for row in rows]
 
     def ack(self, task: TaskLike, *, conn: Conn | None = None) -> None:
@@ -273,7 +283,7 @@ class Queue:
         calls.insist(self._client._run(call, conn), fence)
 
 
-class Client(ClientBase):
+class Client(Channels, Locking, Nodes, Routing, Statuses):
     """Where queues live: one a process, safe in every thread. Connects at its first call.
 
     Args:
@@ -291,7 +301,7 @@ class Client(ClientBase):
     """
 
     def _open(self) -> None:
-        self._connections = Connections(self._core)
+        super()._open()
         self._aio: AsyncClient | None = None
 
     def __enter__(self) -> Self:
@@ -305,21 +315,56 @@ class Client(ClientBase):
         return Queue(self, name)
 
     def create_queue(
-        self, name: str, *, priority: int | None = None, delay: float | None = None, ttr: float | None = None
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        delay: float | None = None,
+        ttr: float | None = None,
+        ttl: float | None = None,
+        maxlen: int | None = None,
+        max_takes: int | None = None,
+        dead_letter: str | None = None,
+        dead_letter_key: str | None = None,
+        exclusive: bool = False,
+        auto_delete: bool = False,
     ) -> Queue:
-        """Make a queue with defaults for its puts.
+        """Make a queue with options; docs/routing.md has those that AMQP has too.
 
         Args:
             priority: default priority of its tasks.
             delay: default delay, in seconds.
             ttr: default time to run, in seconds.
+            ttl: default time to live, in seconds.
+            maxlen: how many ready tasks it keeps; beyond it the oldest go.
+            max_takes: a task that came back so often goes.
+            dead_letter: the exchange that gets the tasks that are buried, expire, or go by the two limits above; "" is
+                the default one.
+            dead_letter_key: the key under which it gets them; default the task's own. With "" the name of a queue,
+                which is made if need be.
+            exclusive: only this client may take from it, and it ends with this client.
+            auto_delete: it goes when the last client that took from it has ended.
 
         Raises:
             QueueExists: there is one of this name.
+            NoExchange: there is no such exchange for dead letters.
             ValueError: the name or an option cannot be.
         """
         queue = Queue(self, name)
-        self._run(calls.create_queue(name, Options(priority, delay, ttr)))
+        options = QueueOptions(
+            priority=priority,
+            delay=delay,
+            ttr=ttr,
+            ttl=ttl,
+            maxlen=maxlen,
+            max_takes=max_takes,
+            dead_letter=dead_letter,
+            dead_letter_key=dead_letter_key,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+        )
+        call = create_queue(name, options)
+        self._on_session(call) if exclusive else self._run(call)
         return queue
 
     def take(self, queues: Sequence[str], timeout: float | None = None) -> Task | None:
@@ -350,40 +395,7 @@ class Client(ClientBase):
         self._core.close()
         self._connections.close()
 
-    # --- how calls and flows run
-
-    def _run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False) -> T:
-        if conn is not None:
-            return self._connections.run_on(conn, call)
-        return self._connections.run(call, relaxed=relaxed)
-
-    def _put(self, queue: str, call: Call[T], conn: Conn | None) -> T:
-        if conn is not None and queue not in self._core.queue_ids:
-            # Made in the caller's transaction, a queue would keep other producers waiting until that ends.
-            ids = self._run(calls.queue_ids([queue]))
-            self._core.queue_ids.update(ids)
-        return self._run(call, conn)
-
     def _take(self, queues: list[str], n: int, timeout: float | None) -> list[Task]:
         n, timeout = arguments.count("n", n), arguments.timeout(timeout)
         flow = flows.take(self._core, self._core.listener(), threading.Event, queues, n, timeout)
         return self._made(self._drive(flow), lambda row: from_taken(Task, row, _queue=Queue(self, row.queue)))
-
-    def _drive(self, flow: Flow[T]) -> T:
-        try:
-            step = next(flow)
-            while True:
-                try:
-                    answer = self._perform(step)
-                except BaseException as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-
-    def _perform(self, step: Step) -> object:
-        if isinstance(step, Run):
-            return self._connections.run(step.call, relaxed=True)
-        return cast(threading.Event, step.signal).wait(step.seconds)

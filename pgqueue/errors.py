@@ -6,12 +6,28 @@
       SchemaError             the schema in the database is missing, or too old or too new for this library
       ClosedError             the client is closed
       QueueExists             create_queue of a name that is there already
+      NoQueue                 there is no queue of this name
+      QueueExclusive          a take from a queue that belongs to another client
+      QueueInUse              delete_queue: it is not empty, or a task of it is taken
+      ExchangeExists          declare_exchange: it is there as another type, or another client's
+      NoExchange              there is no exchange of this name
+      Unroutable              a mandatory publish went to no queue
+      LockTimeout             a lock was not granted in time (also a TimeoutError)
+      LockLost                a lock that was held is held no more
       TaskError               about one task
         TaskIdRequired        no task id was given, or not one (also a ValueError)
         TakeLost              the take that was presented does not count
           TaskNotFound        the task is gone: acked, deleted, or never there
           TaskNotTaken        nobody holds it: the deadline passed, or it was given back
           TaskTakenByOther    somebody else holds it (.holder)
+        TaskFailed            result: it failed for good (.error)
+        ResultUnknown         result: the task is gone, and no result of it is kept
+      NodeError               about one node (.path)
+        NodeExists            create_node: there is one of this path
+        NoNode                there is none of this path, or no parent to create it under
+        BadVersion            it is at another version than the one that was named
+        NotEmpty              delete_node: it has children
+        EphemeralParent       create_node: an ephemeral node has no children
 
 A bad argument is a ValueError: the caller's code is wrong, and no retry will mend it. BadData is the one that names
 the place in a task's data. What the database itself refuses stays a psycopg.Error.
@@ -48,6 +64,38 @@ class ClosedError(Error):
 
 class QueueExists(Error):
     """A queue of this name is there already."""
+
+
+class NoQueue(Error):
+    """There is no queue of this name."""
+
+
+class QueueExclusive(Error):
+    """The queue is another client's, and only that one may take from it."""
+
+
+class QueueInUse(Error):
+    """The queue was not deleted: it holds tasks, or somebody holds a task of it."""
+
+
+class ExchangeExists(Error):
+    """An exchange of this name is there already, of another type, or it lives as long as another client."""
+
+
+class NoExchange(Error):
+    """There is no exchange of this name."""
+
+
+class Unroutable(Error):
+    """No queue is bound so that it would get what was published; nothing was put."""
+
+
+class LockTimeout(Error, TimeoutError):
+    """A lock was not granted in time; the view pgqueue.locks says who holds it."""
+
+
+class LockLost(Error):
+    """A lock that was held is held no more, so somebody else may hold it: stop what it protected."""
 
 
 class BadData(ValueError):
@@ -103,6 +151,22 @@ class TaskTakenByOther(TakeLost):
         self.holder = holder
 
 
+class TaskFailed(TaskError):
+    """The task whose result was asked for has failed for good.
+
+    Attributes:
+        error: what its last attempt said.
+    """
+
+    def __init__(self, task_id: int, error: str) -> None:
+        super().__init__(f"task {task_id} failed: {error}", task_id)
+        self.error = error
+
+
+class ResultUnknown(TaskError):
+    """The task whose result was asked for is gone, and no result is kept: it expired, was never kept, or never was."""
+
+
 def refusal(task_id: int, state: str | None, problem: str, holder: str | None, me: str) -> TakeLost:
     """The error for a row that a settling function answered with a problem."""
     if problem == "not found":
@@ -112,7 +176,50 @@ def refusal(task_id: int, state: str | None, problem: str, holder: str | None, m
     return TaskTakenByOther(f"task {task_id} is taken by {holder}, not by this take of {me}", task_id, holder or "?")
 
 
-_MISUSE = {"PQ001": ValueError, "PQ002": ValueError, "PQ003": QueueExists, "PQ004": SessionDead}
+class NodeError(Error):
+    """Something about one node; nothing was changed.
+
+    Attributes:
+        path: the node's.
+    """
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class NodeExists(NodeError):
+    """There is a node of this path already."""
+
+
+class NoNode(NodeError):
+    """There is no node of this path, or, when one is created, none above it."""
+
+
+class BadVersion(NodeError):
+    """The node is at another version than the one that was named: somebody has changed it since."""
+
+
+class NotEmpty(NodeError):
+    """The node has children, so it cannot be deleted."""
+
+
+class EphemeralParent(NodeError):
+    """The node above is ephemeral, and such a node has no children."""
+
+
+_MISUSE = {
+    "PQ001": ValueError,
+    "PQ002": ValueError,
+    "PQ003": QueueExists,
+    "PQ004": SessionDead,
+    "PQ030": ExchangeExists,
+    "PQ031": NoExchange,
+    "PQ032": NoQueue,
+    "PQ033": QueueExclusive,
+    "PQ034": QueueInUse,
+    **dict.fromkeys(("PQ040", "PQ041", "PQ042", "PQ043"), ValueError),
+}
 _NO_SCHEMA = {"3F000", "42883", "42P01"}  # invalid_schema_name, undefined_function, undefined_table
 
 

@@ -140,7 +140,10 @@ class _Take:
         if self._resting:
             tasks = yield from self._claim()
             return tasks, self._left(min(filter(None, (cursor.rest() for cursor in self._cursors)), default=0.0))
-        due: dict[str, float | None] = yield Run(calls.next_due(self._queues))
+        due: dict[str, float | None] = yield Run(calls.next_due(self._queues, list(self._ids_known.values())))
+        if len(due) < len(self._ids_known):
+            self._forget({queue for queue in self._ids_known if queue not in due})
+            return [], 0.0
         if 0 not in due.values():
             for queue, seconds in due.items():
                 if seconds is not None and self._hub.set_due(self._ids_known[queue], seconds):
@@ -151,6 +154,14 @@ class _Take:
         pause, self._locked_pause = self._locked_pause, min(self._locked_pause * 2, LOCKED_PAUSE[1])
         return tasks, self._left(pause)
 
+    def _forget(self, deleted: set[str]) -> None:
+        """Queues that were deleted, and perhaps made anew under another id: their ids are to be asked for again."""
+        self._core.queue_ids = {
+            queue: id
+            for queue, id in dict(self._core.queue_ids).items()
+            if queue not in deleted or self._ids_known.get(queue) != id
+        }
+
     def _ids(self) -> Flow[tuple[int, ...]]:
         """The queues' ids. Asked for again under a new session: it may be that the server crashed or another one took
         over, and that the rows which some take had made did not survive."""
@@ -159,7 +170,9 @@ class _Take:
         known = self._core.queue_ids
         if not all(queue in known for queue in self._queues):
             known.update((yield Run(calls.queue_ids(self._queues))))
-        self._ids_known = {queue: known[queue] for queue in self._queues}
+        before, self._ids_known = self._ids_known, {queue: known[queue] for queue in self._queues}
+        # Who sleeps in front of a queue that was deleted has to move as well, and only we know that they may be there.
+        self._hub.signal(id for queue, id in before.items() if id != self._ids_known[queue])
         return tuple(self._ids_known.values())
 
     # --- claiming
@@ -224,8 +237,9 @@ class _Take:
             self._listener.later(calls.undo_take(self._used_session, self._token))
 
     def _pass_on(self) -> None:
-        ids = self._core.queue_ids
-        self._hub.signal(ids[queue] for queue in self._queues if queue in ids)
+        """Also in front of a queue that was deleted since: who sleeps there has to find out, and only a sleeper can."""
+        now = self._core.queue_ids
+        self._hub.signal({ids[queue] for ids in (now, self._ids_known) for queue in self._queues if queue in ids})
 
     # --- time
 

@@ -33,7 +33,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import psycopg
 from psycopg import sql
@@ -41,15 +41,18 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import tuple_row
 
 from . import calls
-from .calls import Call
+from .calls import Call, channels
+from .errors import ClosedError, ConnectionLost, translate
 from .forks import detach
 from .hub import Hub, Signal
+from .switchboard import Switchboard
+from .ticks import Ticks
 
 T = TypeVar("T")
 log = logging.getLogger("pgqueue")
 
 TICK = 0.25  # seconds between sweeps, jittered
-REST = 10.0
+CLEANING = 10.0  # seconds between removals of what nobody needs any more
 PAUSE = (0.02, 5.0)  # before connecting anew: first and longest, seconds
 HALF_OPEN: dict[str, Any] = {
     "keepalives_idle": 5,
@@ -61,15 +64,44 @@ SETTINGS = """
     SET statement_timeout = 0; SET idle_session_timeout = 0; SET lock_timeout = '2s';
     SET default_transaction_isolation = 'read committed'; SET synchronous_commit = off;
     SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;
-    SET tcp_user_timeout = 10000; SET client_connection_check_interval = 0;
+    SET tcp_user_timeout = 10000; SET client_connection_check_interval = 0; SET client_encoding = 'UTF8'; SET jit = off;
 """
 
 
+class Asked(Generic[T]):
+    """A call that was asked for on the listener's connection; `done` is set when it has an outcome."""
+
+    def __init__(self, call: Call[T], done: Signal) -> None:
+        self.call = call
+        self.done = done
+        self._result: T | None = None
+        self._error: Exception | None = None
+
+    def outcome(self) -> T:
+        """The result, or the error, of a call that is done."""
+        if self._error is not None:
+            raise self._error
+        return cast(T, self._result)
+
+    def succeeded(self, result: T) -> None:
+        self._result = result
+        self.done.set()
+
+    def failed(self, error: Exception) -> None:
+        self._error = error
+        self.done.set()
+
+
 class Listener:
-    """Starts its thread when made. `hub` is for takers; `session` is the session's id while it is alive."""
+    """Starts its thread when made. `hub` is for takers, `switchboard` for who waits on a named channel.
+
+    `session` is the session's id while it is alive; `on_lost` is what its thread calls when the connection breaks.
+    """
 
     def __init__(self, conninfo: str, label: str, *, grace: float, idle_timeout: float) -> None:
         self.hub = Hub(idle_timeout)
+        self.switchboard = Switchboard(idle_timeout)
+        self.on_lost: list[Callable[[], None]] = []
         self.session: int | None = None
         self.failure: Exception | None = None  # why there is no session
         self._conninfo = make_conninfo(conninfo, application_name="pgqueue listener", **HALF_OPEN)
@@ -77,6 +109,8 @@ class Listener:
         self._grace = grace
         self.last_session: int | None = None
         self._jobs: deque[Call[Any]] = deque()
+        self._asked: deque[Asked[Any]] = deque()
+        self._posted: deque[tuple[str, str]] = deque()
         self._waiting: list[Signal] = []  # for a session
         self._lock = threading.Lock()
         self.stopping = False
@@ -103,6 +137,17 @@ class Listener:
         self._jobs.append(call)
         self.poke()
 
+    def ask(self, call: Call[T], done: Signal) -> Asked[T]:
+        """Run a call on the listener's connection, once, and set `done`. For what belongs to this very connection."""
+        asked = Asked(call, done)
+        with self._lock:
+            if self.stopping:
+                asked.failed(ClosedError("the client is closed"))
+            else:
+                self._asked.append(asked)
+        self.poke()
+        return asked
+
     def poke(self) -> None:
         """Make the thread look at its hub and jobs."""
         with contextlib.suppress(OSError):  # full: it will look anyway; closed: it is gone
@@ -110,13 +155,16 @@ class Listener:
 
     def stop(self) -> None:
         """Give back all that is taken, end the session and the thread, and wake everybody."""
-        self.stopping = True
+        with self._lock:
+            self.stopping = True
         self.poke()
         if self._thread is not threading.current_thread():
             self._thread.join()
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's connection."""
+        self.stopping = True
+        self.switchboard.after_fork()
         if self._conn is not None:
             detach(self._conn)
         self._selector.close()
@@ -138,14 +186,16 @@ class Listener:
                 self._sleep(random.uniform(pause / 2, pause))
                 pause = min(pause * 2, PAUSE[1])
         self._tell()
+        self._refuse(ClosedError("the client is closed"))
         self.hub.close()
+        self.switchboard.close()
         self._selector.close()
         for end in self._pipe:
             end.close()
 
     def _connect(self) -> psycopg.Connection[Any]:
         conn = psycopg.connect(self._conninfo, autocommit=True, row_factory=tuple_row, connect_timeout=10)
-        conn.add_notify_handler(lambda note: self._notified(note.channel))
+        conn.add_notify_handler(lambda note: self._notified(note.channel, note.payload))
         conn.execute(SETTINGS)
         if conn.info.server_version >= 170000:
             conn.execute("SET transaction_timeout = 0")
@@ -160,14 +210,18 @@ class Listener:
         self.hub.wake_all()
         sweeps = Ticks(TICK)
         promotions = Ticks(TICK)
+        cleanings = Ticks(CLEANING)
         while not self.stopping:
             self._run_jobs(conn)
             again = self._reconcile(conn)
+            self._answer(conn)
             sweeps.run(lambda: self._do(conn, calls.sweep()))
             promotions.run(lambda: self._do(conn, calls.promote_all()))
+            cleanings.run(lambda: self._do(conn, calls.clean_up()))
             self._read(conn)
-            self._sleep(min(again, sweeps.at, promotions.at) - time.monotonic())
-            self._read(conn)  # a taker waits for this more than for all of the above
+            self._sleep(min(again, sweeps.at, promotions.at, cleanings.at) - time.monotonic())
+            if self._read(conn):  # a taker waits for this more than for all of the above
+                time.sleep(0)  # and who was woken needs the interpreter now, which we would keep until we sleep
         self.session = None
         self._do(conn, calls.close_session())
 
@@ -180,35 +234,72 @@ class Listener:
     def _reconcile(self, conn: psycopg.Connection[Any]) -> float:
         """Send what the hub plans; returns when it wants to be asked again."""
         plan = self.hub.plan()
+        off, on, ask_again = self.switchboard.plan()
         if plan.disarm:
             self._do(conn, calls.disarm(plan.disarm))
-        if plan.unlisten or plan.listen:
-            conn.execute(
-                sql.SQL("; ").join(
-                    sql.SQL(verb).format(sql.Identifier(calls.channel(id)))
-                    for verb, ids in (("UNLISTEN {}", plan.unlisten), ("LISTEN {}", plan.listen))
-                    for id in ids
-                )
-            )
+        if plan.unlisten or plan.listen or off or on:
+            self._listen(conn, [*map(calls.channel, plan.unlisten), *off], [*map(calls.channel, plan.listen), *on])
             self.hub.listening(plan.listen)
+            self.switchboard.listening(on)
         if plan.arm:
             self.hub.armed(self._do(conn, calls.arm(plan.arm)))
         if plan.drain:
             self.hub.drained(self._do(conn, calls.drain(plan.drain)))
-        return 0.0 if plan.arm or plan.drain else plan.again
+        return 0.0 if plan.arm or plan.drain else min(plan.again, ask_again)
+
+    def _listen(self, conn: psycopg.Connection[Any], off: list[str], on: list[str]) -> None:
+        """All of it in one round trip. Identifiers are quoted: LISTEN Foo would listen to foo."""
+        verbs = [("UNLISTEN {}", name) for name in off] + [("LISTEN {}", name) for name in on]
+        conn.execute(sql.SQL("; ").join(sql.SQL(verb).format(sql.Identifier(name)) for verb, name in verbs))
+
+    def _answer(self, conn: psycopg.Connection[Any]) -> None:
+        """Run what others asked for. What is not begun when the connection breaks is refused: nobody asks twice."""
+        while self._asked:
+            asked = self._asked.popleft()
+            try:
+                result = self._do(conn, asked.call)
+            except Exception as error:
+                lost = isinstance(error, psycopg.Error) and conn.closed
+                asked.failed(translate(error, lost=lost) if isinstance(error, psycopg.Error) else error)
+                if lost:
+                    raise
+            else:
+                asked.succeeded(result)
+
+    def _refuse(self, error: Exception) -> None:
+        while self._asked:
+            self._asked.popleft().failed(error)
 
     def _do(self, conn: psycopg.Connection[Any], call: Call[T]) -> T:
         return call.read(conn.execute(call.sql, call.args).fetchall())
 
-    def _read(self, conn: psycopg.Connection[Any]) -> None:
+    def _read(self, conn: psycopg.Connection[Any]) -> bool:
+        """Take in what was notified; whether there was anything."""
         conn.pgconn.consume_input()  # raises when the server has gone
+        any_came = bool(self._posted)
         while note := conn.pgconn.notifies():
-            self._notified(note.relname.decode())
+            any_came = True
+            self._notified(note.relname.decode(), note.extra.decode())
+        self._deliver(conn)
+        return any_came
 
-    def _notified(self, channel: str) -> None:
+    def _notified(self, channel: str, payload: str) -> None:
         queue = calls.queue_of(channel)
         if queue is not None:
             self.hub.signal([queue])
+        else:
+            self._posted.append((channel, payload))
+
+    def _deliver(self, conn: psycopg.Connection[Any]) -> None:
+        """Hand out what was posted, in its order.
+
+        Not as it arrives, which may be in the middle of another call, while a large payload has to be fetched.
+        """
+        while self._posted:
+            channel, payload = self._posted.popleft()
+            id = channels.stored(payload)
+            whole = payload if id is None else self._do(conn, channels.fetch(id))
+            self.switchboard.deliver(channel, whole)
 
     @contextlib.contextmanager
     def _selected(self, conn: psycopg.Connection[Any]) -> Iterator[None]:
@@ -234,7 +325,12 @@ class Listener:
         self.failure = error
         self._conn = None
         self.hub.disconnected()
+        self.switchboard.disconnected()
+        self._posted.clear()
+        self._refuse(ConnectionLost("the listener's connection broke"))
         self._tell()
+        for tell in list(self.on_lost):
+            tell()
         if not self.stopping:
             log.warning(
                 "the listener of %s lost its connection and tries again: %s",
@@ -242,23 +338,6 @@ class Listener:
                 str(error).strip(),
                 exc_info=not isinstance(error, psycopg.Error),
             )
-
-
-class Ticks:
-    """When to do a periodic piece of work: jittered, earlier if it asks for that, later if it took long."""
-
-    def __init__(self, interval: float) -> None:
-        self._interval = interval
-        self.at = 0.0
-
-    def run(self, work: Callable[[], float | None]) -> None:
-        began = time.monotonic()
-        if began < self.at:
-            return
-        sooner = work()
-        now = time.monotonic()
-        pause = self._interval * random.uniform(0.8, 1.0)
-        self.at = now + max(pause if sooner is None else min(pause, sooner), REST * (now - began))
 
 
 def label() -> str:

@@ -20,7 +20,7 @@ class TaskRecord:
     Attributes:
         id: unique in the database.
         queue: the queue's name.
-        state: ready, delayed, taken, buried, or done once it is acked.
+        state: ready, delayed, taken, buried; done once it is acked, dead once it went to where dead letters go.
         data: what was put.
         priority: lower is taken first.
         attempts: how often it came back: failed, past its deadline, or its taker died.

@@ -22,6 +22,12 @@ MIRRORS: dict[type, type] = {
     pgqueue.Client: pgqueue.AsyncClient,
     pgqueue.Queue: pgqueue.AsyncQueue,
     pgqueue.Task: pgqueue.AsyncTask,
+    pgqueue.Subscription: pgqueue.AsyncSubscription,
+    pgqueue.Lock: pgqueue.AsyncLock,
+    pgqueue.Election: pgqueue.AsyncElection,
+    pgqueue.Watch: pgqueue.AsyncWatch,
+    pgqueue.Membership: pgqueue.AsyncMembership,
+    pgqueue.MembersWatch: pgqueue.AsyncMembersWatch,
     psycopg.Connection: psycopg.AsyncConnection,
     psycopg.Cursor: psycopg.AsyncCursor,
 }
@@ -52,13 +58,31 @@ class Awaitable:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             def work() -> Any:
-                result = value(*map(unwrapped, args), **{name: unwrapped(arg) for name, arg in kwargs.items()})
-                return wrapped(result, self._threads)
+                return value(*map(unwrapped, args), **{name: unwrapped(arg) for name, arg in kwargs.items()})
 
-            # Not asyncio.to_thread: its pool is too small for twenty blocked takes.
-            return asyncio.get_running_loop().run_in_executor(self._threads, work) if awaited else work()
+            return self._in_thread(work) if awaited else wrapped(work(), self._threads)
 
         return call
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        # Not asyncio.to_thread: its pool is too small for twenty blocked takes.
+        return wrapped(await asyncio.get_running_loop().run_in_executor(self._threads, work), self._threads)
+
+    async def __aenter__(self) -> Any:
+        return await self._in_thread(self._thing.__enter__)
+
+    async def __aexit__(self, *exception: object) -> Any:
+        return await self._in_thread(lambda: self._thing.__exit__(*exception))
+
+    def __aiter__(self) -> Any:
+        return wrapped(iter(self._thing), self._threads)
+
+    async def __anext__(self) -> Any:
+        over = object()
+        value = await self._in_thread(lambda: next(self._thing, over))
+        if value is over:
+            raise StopAsyncIteration
+        return value
 
 
 def wrapped(value: Any, threads: ThreadPoolExecutor) -> Any:

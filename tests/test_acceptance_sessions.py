@@ -177,13 +177,17 @@ def test_s21_ctrl_c_while_the_data_is_read_gives_the_tasks_back(blocking, db, mo
     assert rows(db, "SELECT DISTINCT attempts FROM pgqueue.tasks") == [(0,)]
 
 
-async def test_data_that_python_cannot_read_keeps_nothing_taken(queue, db):
-    """SQL can put it; its neighbours must not be lost with it."""
+@pytest.mark.parametrize("unreadable", ["repeat('9', 5000)", "repeat('[', 5000) || repeat(']', 5000)"])
+async def test_data_that_python_cannot_read_is_buried(queue, db, unreadable, caplog):
+    """SQL can put it. Its neighbours are not lost with it, and it does not come again."""
+    bad = value(db, f"SELECT id FROM pgqueue.put('q', ({unreadable})::jsonb)")
     good = await queue.put("good")
-    bad = value(db, "SELECT id FROM pgqueue.put('q', repeat('9', 5000)::jsonb)")
-    with pytest.raises(ValueError, match="digits"):
-        await queue.take_many(2, 0)
-    await soon(lambda: rows(db, STATES) == [("ready",), ("ready",)])
-    await queue.delete(bad)
-    assert (await queue.take(5)).id == good.id
+    assert [task.id for task in await queue.take_many(2, 0)] == [good.id]
+    await soon(lambda: state(db, bad) == "buried", within=10)
+    assert f"task {bad} of q is buried, its data cannot be read" in caplog.text
+    assert value(db, "SELECT error FROM pgqueue.tasks WHERE id = %s", bad)
+    await queue.kick()
+    with pytest.raises(ValueError, match=f"task {bad} of q is buried"):
+        await queue.take(5)
+    await soon(lambda: state(db, bad) == "buried", within=10)
     assert state(db, good.id) == "taken"

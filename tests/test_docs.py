@@ -1,4 +1,4 @@
-"""What the README shows is run, block by block."""
+"""What the README and the guides in docs/ show is run, block by block."""
 
 import os
 import re
@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+CHECKOUT = Path(__file__).parent.parent
+README = CHECKOUT / "README.md"
+GUIDES = sorted(CHECKOUT.glob("docs/*.md"))
 
 
-def blocks(language):
-    return [text for tag, text in BLOCKS if tag == language]
+def blocks(language, *pages):
+    return [
+        text
+        for page in pages or (README,)
+        for tag, text in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        if tag == language
+    ]
 
 
-@pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.strip().splitlines()[0])
+@pytest.mark.parametrize("code", blocks("python", README, *GUIDES), ids=lambda code: code.strip().splitlines()[-1])
 def test_python_blocks_run(code, dsn, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
@@ -39,6 +45,13 @@ def test_sql_block_runs_in_psql_order(db):
     assert answers["SELECT * FROM pgqueue.ack(2);"] == [("done", None, None)]
     stats = answers["SELECT queue, ready, delayed, taken, buried FROM pgqueue.stats;"]
     assert stats == [("mail", 0, 1, 1, 0)]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_sql_blocks_of_the_guides_run(page, db):
+    for block in blocks("sql", page):
+        for line in filter(None, block.splitlines()):
+            db.execute(line.partition("--")[0])
 
 
 def test_the_two_commands_stand_near_the_top():

@@ -11,11 +11,16 @@ HOME = Path(pgqueue.__path__[0])
 
 LAYERS = [
     ["errors"],
-    ["arguments", "data", "schema", "cursor", "forks"],
+    ["arguments", "data", "schema", "cursor", "forks", "ticks"],
     ["calls", "hub", "migrate", "embedded"],
+    ["switchboard"],
     ["task", "dsn", "listener"],
     ["core"],
     ["flows", "connections", "base"],
+    ["waits", "shell"],
+    ["ephemeral"],
+    ["channels", "locks", "nodes", "routing", "statuses"],
+    ["outcomes"],
     ["client"],
     ["aclient"],
     ["worker"],

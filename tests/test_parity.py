@@ -10,6 +10,12 @@ PAIRS = [
     (pgqueue.Client, pgqueue.AsyncClient),
     (pgqueue.Queue, pgqueue.AsyncQueue),
     (pgqueue.Task, pgqueue.AsyncTask),
+    (pgqueue.Subscription, pgqueue.AsyncSubscription),
+    (pgqueue.Lock, pgqueue.AsyncLock),
+    (pgqueue.Election, pgqueue.AsyncElection),
+    (pgqueue.Watch, pgqueue.AsyncWatch),
+    (pgqueue.Membership, pgqueue.AsyncMembership),
+    (pgqueue.MembersWatch, pgqueue.AsyncMembersWatch),
 ]
 ONLY_BLOCKING = {"aio"}  # the way from one to the other
 

@@ -31,8 +31,8 @@ INTENDED = {
     "SELECT * FROM pgqueue.touch(1, 1)": "take_pkey task_pkey",
     "SELECT * FROM pgqueue.bury(5)": "take_pkey task_pkey",
     "SELECT * FROM pgqueue.delete(6)": "take_pkey task_pkey",
-    "SELECT pgqueue.promote_all()": "task_delayed take_deadline",
-    "SELECT pgqueue.promote(1)": "task_pkey task_delayed take_deadline",
+    "SELECT pgqueue.promote_all()": "task_delayed take_deadline task_expiring",
+    "SELECT pgqueue.promote(1)": "task_pkey take_pkey task_delayed take_deadline task_expiring",
     "SELECT * FROM pgqueue.next_due(ARRAY ['q'])": "task_ready take_pkey task_delayed take_deadline",
     "SELECT pgqueue.kick('q', 5)": "task_buried task_pkey",
     "SELECT * FROM pgqueue.tasks WHERE id = 7": "take_pkey task_pkey",
@@ -105,9 +105,8 @@ def plans(dsn: str, query: str) -> list[str]:
 def test_indexes_are_used(situation: str, query: str) -> None:
     text = "\n".join(plans(situation, query))
     assert FORBIDDEN.search(text) is None, text
-    assert set(re.findall(r"(?:using|Scan on) (ta\w+?_(?:pkey|ready|delayed|buried|deadline))\b", text)) == set(
-        INTENDED[query].split()
-    )
+    used = re.findall(r"(?:using|Scan on) (ta\w+?_(?:pkey|ready|delayed|buried|expiring|deadline))\b", text)
+    assert set(used) == set(INTENDED[query].split())
 
 
 # --- pages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..bench import Measure
-from . import bulk_put, delayed, drain, held_snapshot, in_flight, kill, latency, one_by_one, single_put, wal
+from . import bulk_put, delayed, drain, held_snapshot, in_flight, kill, latency, one_by_one, post, single_put, wal
 
 MEASURES: dict[str, Measure] = {
     "bulk-put": bulk_put.measure,
@@ -11,6 +11,7 @@ MEASURES: dict[str, Measure] = {
     "drain": drain.measure,
     "one-by-one": one_by_one.measure,
     "latency": latency.measure,
+    "post": post.measure,
     "held-snapshot": held_snapshot.measure,
     "delayed": delayed.measure,
     "in-flight": in_flight.measure,

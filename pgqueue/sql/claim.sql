@@ -36,14 +36,18 @@ DECLARE
     from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
     from_id       CONSTANT bigint      := coalesce(after_id, -1);
     moment        CONSTANT timestamptz := clock_timestamp();
-    q   int;
-    due boolean;
-    c   record;
+    q         int;
+    due       boolean;
+    temporary boolean;
+    c         record;
 BEGIN
-    SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END
-      INTO q, due FROM pgqueue.queue_due named WHERE named.name = take.queue;
+    SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END, named.temporary
+      INTO q, due, temporary FROM pgqueue.queue_due named WHERE named.name = take.queue;
     IF due THEN
         PERFORM pgqueue.promote(q);
+    END IF;
+    IF temporary THEN
+        PERFORM pgqueue.enter_queue(q, me);
     END IF;
     token := coalesce(new_token, pgqueue.new_token());
     LOOP
@@ -51,6 +55,7 @@ BEGIN
           FROM pgqueue.task t
          WHERE t.queue_id = q AND t.state = 'R'
            AND (t.priority, t.id) > (from_priority, from_id)
+           AND (t.expires_at IS NULL OR t.expires_at > moment)
            AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
          ORDER BY t.priority, t.id
          LIMIT 1
@@ -99,7 +104,8 @@ BEGIN
        JOIN pgqueue.queue_due named ON named.name = asked.name
       WHERE asked.after_id IS NULL AND (named.delay_over OR named.ttr_over);
     FOR q IN
-        SELECT named.id, named.name, asked.after_priority, asked.after_id
+        SELECT named.id, named.name, asked.after_priority, asked.after_id,
+               named.session_id IS NOT NULL OR named.auto_delete AS temporary
           FROM unnest(queues, take_many.after_priority, take_many.after_id) asked(name, after_priority, after_id)
           JOIN pgqueue.queue named ON named.name = asked.name
           LEFT JOIN LATERAL (                       -- the next task of each, looked at and not locked
@@ -108,11 +114,15 @@ BEGIN
                 WHERE cardinality(queues) > 1
                   AND t.queue_id = named.id AND t.state = 'R'
                   AND (t.priority, t.id) > (coalesce(asked.after_priority, -2147483648), coalesce(asked.after_id, -1))
+                  AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
                   AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                 ORDER BY t.priority, t.id
                 LIMIT 1) next ON true
          ORDER BY next.priority, next.id            -- NULLs last: the empty ones
     LOOP
+        IF q.temporary THEN
+            PERFORM pgqueue.enter_queue(q.id, me);
+        END IF;
         RETURN QUERY SELECT * FROM pgqueue.claim(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
         GET DIAGNOSTICS found = ROW_COUNT;
         missing := missing - found;
@@ -141,6 +151,7 @@ BEGIN
                   FROM pgqueue.task t
                  WHERE t.queue_id = claim.queue_id AND t.state = 'R'
                    AND (t.priority, t.id) > (from_priority, from_id)
+                   AND (t.expires_at IS NULL OR t.expires_at > moment)
                    AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                  ORDER BY t.priority, t.id
                  LIMIT claim.n
@@ -167,26 +178,33 @@ END $$;
 -- Exactly once, for work that is done in the caller's own transaction: taken and gone when that commits, there again
 -- when it rolls back. Until then the row's lock keeps others away, and those that wait look again.
 -- Only at READ COMMITTED: an older snapshot does not see the takes of others, and the task would be handled twice.
-CREATE OR REPLACE FUNCTION pgqueue.pop(queue text, n int DEFAULT 1)
+CREATE OR REPLACE FUNCTION pgqueue.pop(queue text, n int DEFAULT 1, session int DEFAULT NULL)
 RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-    q   int;
-    ids bigint[];
+    moment CONSTANT timestamptz := clock_timestamp();
+    q         int;
+    temporary boolean;
+    ids       bigint[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'pop must run at READ COMMITTED, not at %: it has to see what others took meanwhile',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
     END IF;
-    SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = pop.queue;
+    SELECT named.id, named.session_id IS NOT NULL OR named.auto_delete
+      INTO q, temporary FROM pgqueue.queue named WHERE named.name = pop.queue;
+    IF temporary THEN
+        PERFORM pgqueue.enter_queue(q, coalesce(session, pgqueue.own_session()));
+    END IF;
     PERFORM pgqueue.promote(named.id)
        FROM pgqueue.queue_due named WHERE named.id = q AND (named.delay_over OR named.ttr_over);
     LOOP
         ids := ARRAY (SELECT t.id
                         FROM pgqueue.task t
                        WHERE t.queue_id = q AND t.state = 'R'
+                         AND (t.expires_at IS NULL OR t.expires_at > moment)
                          AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                        ORDER BY t.priority, t.id
                        LIMIT pop.n

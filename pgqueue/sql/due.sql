@@ -2,18 +2,25 @@
 --
 -- Nobody keeps timers in the database. What is due is made ready by whoever comes first: a claim at the head of the
 -- queue, or any listener's tick for all queues. A taker that found nothing sleeps until next_due.
+--
+-- A task that has expired is passed over by every claim, from that very moment; the ticks remove it, or make a dead
+-- letter of it (dead.sql). One that is taken is left alone until it comes back.
 
 -- Which queues have something due. A view, so that it is planned into the statements that ask, and by the start of the
 -- statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS, which the planner
 -- likes to answer for all queues at once, with a hash of everything that is delayed or ready anywhere.
 CREATE OR REPLACE VIEW pgqueue.queue_due AS
 SELECT q.id, q.name,
+       q.session_id IS NOT NULL OR q.auto_delete AS temporary,
        (SELECT t.run_at FROM pgqueue.task t
          WHERE t.queue_id = q.id AND t.state = 'D' AND t.run_at <= statement_timestamp()
          ORDER BY t.run_at LIMIT 1) IS NOT NULL AS delay_over,
        (SELECT k.deadline FROM pgqueue.take k
          WHERE k.queue_id = q.id AND k.deadline < 'infinity' AND k.deadline <= statement_timestamp()
-         ORDER BY k.deadline LIMIT 1) IS NOT NULL AS ttr_over
+         ORDER BY k.deadline LIMIT 1) IS NOT NULL AS ttr_over,
+       (SELECT t.expires_at FROM pgqueue.task t
+         WHERE t.queue_id = q.id AND t.state <> 'D' AND t.expires_at <= statement_timestamp()
+         ORDER BY t.expires_at LIMIT 1) IS NOT NULL AS ttl_over
   FROM pgqueue.queue q;
 
 CREATE OR REPLACE FUNCTION pgqueue.promote(queue_id int) RETURNS int
@@ -41,12 +48,19 @@ BEGIN
         PERFORM pgqueue.count_attempt(ids, 'the time to run was over');
         n := n + cardinality(ids);
     END IF;
+    ids := ARRAY (SELECT t.id FROM pgqueue.task t
+                   WHERE t.queue_id = promote.queue_id AND t.state <> 'D' AND t.expires_at <= moment
+                     AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                   ORDER BY t.expires_at LIMIT 1000 FOR UPDATE SKIP LOCKED);
+    IF ids <> '{}' THEN
+        PERFORM pgqueue.die(pgqueue.untaken(ids), 'expired');
+    END IF;
     IF n > 0 THEN
         PERFORM pgqueue.signal(queue_id);
     END IF;
     RETURN n;
 END $$;
-COMMENT ON FUNCTION pgqueue.promote IS 'Make ready what is due in a queue, up to 1000 of each kind; returns how many.';
+COMMENT ON FUNCTION pgqueue.promote IS 'Make ready what is due in a queue, and remove what has expired, up to 1000 of each kind; returns how many became ready.';
 
 CREATE OR REPLACE FUNCTION pgqueue.promote_all() RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
@@ -56,13 +70,14 @@ DECLARE
     n int;
 BEGIN
     IF pg_try_advisory_xact_lock(promoting, 0) THEN
-        SELECT sum(pgqueue.promote(q.id)) INTO n FROM pgqueue.queue_due q WHERE q.delay_over OR q.ttr_over;
+        SELECT sum(pgqueue.promote(q.id)) INTO n FROM pgqueue.queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
     END IF;
     RETURN coalesce(n, 0);
 END $$;
 COMMENT ON FUNCTION pgqueue.promote_all IS 'promote for every queue, unless somebody is at it: the tick of every listener.';
 
-CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[]) RETURNS TABLE (queue text, seconds double precision)
+CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[], ids int[] DEFAULT NULL)
+RETURNS TABLE (queue text, seconds double precision)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 BEGIN
@@ -70,6 +85,7 @@ BEGIN
         SELECT q.name,
                CASE WHEN (SELECT t.id FROM pgqueue.task t
                            WHERE t.queue_id = q.id AND t.state = 'R'
+                             AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
                              AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                            ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL
                     THEN 0
@@ -84,16 +100,26 @@ BEGIN
                            WHERE next.due IS NOT NULL)
                END
           FROM pgqueue.queue q
-         WHERE q.name = ANY (queues);
+         WHERE q.name = ANY (queues) AND (next_due.ids IS NULL OR q.id = ANY (next_due.ids));
 END $$;
 COMMENT ON FUNCTION pgqueue.next_due IS
-    'In how many seconds a queue may have something to take. 0: now, it is locked by a transaction that may yet roll back. NULL: not until somebody puts.';
+    'In how many seconds a queue may have something to take. 0: now, it is locked by a transaction that may yet roll back. NULL: not until somebody puts. With the ids that a taker knows: no row for a queue that is not that one any more.';
 
--- Tasks that come back by no will of their holder. Never waits: a row that is locked goes uncounted.
+-- Tasks that come back by no will of their holder. Never waits: a row that is locked goes uncounted. Those for which it
+-- was the last time that the queue's max_takes allows do not come back.
 CREATE OR REPLACE FUNCTION pgqueue.count_attempt(ids bigint[], reason text) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    last bigint[];
 BEGIN
-    UPDATE pgqueue.task SET attempts = attempts + 1, error = reason
-     WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED));
+    WITH counted AS (
+        UPDATE pgqueue.task SET attempts = attempts + 1, error = reason
+         WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED))
+        RETURNING task.id, task.queue_id, task.attempts)
+    SELECT array_agg(c.id) INTO last
+      FROM counted c WHERE c.attempts >= (SELECT q.max_takes FROM pgqueue.queue q WHERE q.id = c.queue_id);
+    IF last IS NOT NULL THEN
+        PERFORM pgqueue.die(last, 'delivery_limit');
+    END IF;
 END $$;

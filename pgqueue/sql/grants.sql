@@ -8,6 +8,8 @@ CREATE OR REPLACE FUNCTION pgqueue.grant_to(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA pgqueue TO %s', role);
-    EXECUTE format('GRANT SELECT ON pgqueue.tasks, pgqueue.sessions, pgqueue.stats, pgqueue.schema_version TO %s', role);
+    EXECUTE format('GRANT SELECT ON pgqueue.tasks, pgqueue.sessions, pgqueue.stats, '
+        'pgqueue.statuses, pgqueue.results, pgqueue.nodes, pgqueue.locks, '
+        'pgqueue.exchanges, pgqueue.bindings, pgqueue.dead_letters, pgqueue.schema_version TO %s', role);
 END $$;
 COMMENT ON FUNCTION pgqueue.grant_to IS 'Let a role use the queues: put, take, settle and look. To be called by the owner of the schema.';

@@ -12,7 +12,8 @@ SELECT t.id,
        k.taken_at,
        nullif(k.deadline, 'infinity') AS deadline,
        k.session_id AS session,
-       coalesce(s.label, 'session ' || k.session_id) AS holder
+       coalesce(s.label, 'session ' || k.session_id) AS holder,
+       t.expires_at, t.routing_key, t.deaths
   FROM pgqueue.task t
   JOIN pgqueue.queue q ON q.id = t.queue_id
   LEFT JOIN pgqueue.take k ON k.task_id = t.id AND k.deadline > now()

@@ -38,16 +38,31 @@ CREATE TABLE pgqueue.queue (
     priority    int         NOT NULL DEFAULT 0,
     delay       interval    NOT NULL DEFAULT '0' CHECK (delay >= '0'),
     ttr         interval    CHECK (ttr > '0'),
-    created_at  timestamptz NOT NULL DEFAULT now()
+    ttl         interval    CHECK (ttl > '0'),
+    maxlen      int         CHECK (maxlen > 0),
+    max_takes   int         CHECK (max_takes > 0),
+    session_id  int,
+    auto_delete boolean     NOT NULL DEFAULT false,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    dead_letter text        CHECK (octet_length(dead_letter) <= 255),
+    dead_letter_key text    CHECK (dead_letter_key IS NULL OR octet_length(dead_letter_key) <= 255 AND dead_letter IS NOT NULL)
 );
-COMMENT ON TABLE  pgqueue.queue          IS 'A named container of tasks, with the defaults of its puts.';
-COMMENT ON COLUMN pgqueue.queue.priority IS 'Default priority of a put; lower is taken first.';
-COMMENT ON COLUMN pgqueue.queue.ttr      IS 'Default time to run: a take older than this is given back. NULL: no limit.';
+COMMENT ON TABLE  pgqueue.queue             IS 'A named container of tasks, with the defaults of its puts.';
+COMMENT ON COLUMN pgqueue.queue.priority    IS 'Default priority of a put; lower is taken first.';
+COMMENT ON COLUMN pgqueue.queue.ttr         IS 'Default time to run: a take older than this is given back. NULL: no limit.';
+COMMENT ON COLUMN pgqueue.queue.ttl         IS 'Default time to live: a task that nobody takes for so long expires. NULL: never.';
+COMMENT ON COLUMN pgqueue.queue.maxlen      IS 'How many ready tasks it keeps; beyond that the oldest go.';
+COMMENT ON COLUMN pgqueue.queue.max_takes   IS 'A task that came back so often goes, and is not taken again.';
+COMMENT ON COLUMN pgqueue.queue.session_id  IS 'An exclusive queue''s: only this session may take, and the queue ends with it.';
+COMMENT ON COLUMN pgqueue.queue.auto_delete IS 'It goes when the last session that took from it has ended.';
+COMMENT ON COLUMN pgqueue.queue.dead_letter IS 'The exchange that gets what dies here; empty: the default one.';
+COMMENT ON COLUMN pgqueue.queue.dead_letter_key IS 'Under which key; NULL: the key that the task was published with, else this queue''s name.';
 
 CREATE TABLE pgqueue.task (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     created_at  timestamptz NOT NULL DEFAULT now(),
     run_at      timestamptz,
+    expires_at  timestamptz,
     queue_id    int         NOT NULL,
     priority    int         NOT NULL DEFAULT 0,
     attempts    int         NOT NULL DEFAULT 0,
@@ -55,6 +70,8 @@ CREATE TABLE pgqueue.task (
     ttr         interval,
     error       text,
     data        jsonb       NOT NULL,
+    routing_key text,
+    deaths      jsonb,
     CHECK ((state = 'D') = (run_at IS NOT NULL))
 ) WITH (
     -- A queue's table turns over many times a day: vacuum by the number of dead rows, not by their share.
@@ -62,15 +79,19 @@ CREATE TABLE pgqueue.task (
     autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0
 );
-COMMENT ON TABLE  pgqueue.task          IS 'One row a task; it is not touched by a take.';
-COMMENT ON COLUMN pgqueue.task.run_at   IS 'When a delayed task becomes ready; NULL in every other state.';
-COMMENT ON COLUMN pgqueue.task.attempts IS 'How often it came back: failed, past its deadline, or its taker died.';
-COMMENT ON COLUMN pgqueue.task.error    IS 'What the last failed attempt or the burial said.';
+COMMENT ON TABLE  pgqueue.task             IS 'One row a task; it is not touched by a take.';
+COMMENT ON COLUMN pgqueue.task.run_at      IS 'When a delayed task becomes ready; NULL in every other state.';
+COMMENT ON COLUMN pgqueue.task.expires_at  IS 'From then on it is not taken any more. NULL: never.';
+COMMENT ON COLUMN pgqueue.task.attempts    IS 'How often it came back: failed, past its deadline, or its taker died.';
+COMMENT ON COLUMN pgqueue.task.error       IS 'What the last failed attempt or the burial said.';
+COMMENT ON COLUMN pgqueue.task.routing_key IS 'The key that it was published with; NULL if it was put.';
+COMMENT ON COLUMN pgqueue.task.deaths      IS 'Where it died before: [{queue, reason, count, time}], the last death first.';
 
--- No more indexes than these: each one is write-ahead log on every put. The last two cost a put nothing.
-CREATE INDEX task_ready   ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
-CREATE INDEX task_delayed ON pgqueue.task (queue_id, run_at)       WHERE state = 'D';
-CREATE INDEX task_buried  ON pgqueue.task (queue_id, priority, id) WHERE state = 'B';
+-- No more indexes than these: each one is write-ahead log on every put. The last three cost a put nothing.
+CREATE INDEX task_ready    ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
+CREATE INDEX task_delayed  ON pgqueue.task (queue_id, run_at)       WHERE state = 'D';
+CREATE INDEX task_buried   ON pgqueue.task (queue_id, priority, id) WHERE state = 'B';
+CREATE INDEX task_expiring ON pgqueue.task (queue_id, expires_at)   WHERE state <> 'D' AND expires_at IS NOT NULL;
 
 CREATE UNLOGGED TABLE pgqueue.take (
     task_id     bigint      PRIMARY KEY,
@@ -103,3 +124,155 @@ COMMENT ON TABLE  pgqueue.session               IS 'One row a process that takes
 COMMENT ON COLUMN pgqueue.session.epoch         IS 'Start of the server that the lock was last taken on: a restart frees every lock at once.';
 COMMENT ON COLUMN pgqueue.session.missing_since IS 'When a sweep first found the lock free.';
 COMMENT ON COLUMN pgqueue.session.label         IS 'Host, process id and name of the process, for people.';
+
+CREATE UNLOGGED TABLE pgqueue.payload (
+    id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    seen_at     timestamptz,
+    payload     text        NOT NULL
+);
+COMMENT ON TABLE  pgqueue.payload         IS 'What was posted and is too large for NOTIFY, for a minute.';
+COMMENT ON COLUMN pgqueue.payload.seen_at IS 'When a cleaning first saw it; its post may have been long before its commit.';
+
+CREATE TABLE pgqueue.status (
+    key         text        PRIMARY KEY CHECK (length(key) BETWEEN 1 AND 200),
+    updated_at  timestamptz NOT NULL,
+    expires_at  timestamptz,
+    value       jsonb       NOT NULL
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+COMMENT ON TABLE  pgqueue.status            IS 'A value under a key of somebody''s choice.';
+COMMENT ON COLUMN pgqueue.status.expires_at IS 'From then on it counts as absent. NULL: never.';
+
+CREATE INDEX status_expires ON pgqueue.status (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE pgqueue.result (
+    task_id     bigint      PRIMARY KEY,
+    finished_at timestamptz NOT NULL,
+    expires_at  timestamptz NOT NULL,
+    queue_id    int         NOT NULL,
+    attempts    int         NOT NULL,
+    value       jsonb,
+    error       text,
+    CHECK ((value IS NULL) = (error IS NOT NULL))
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+);
+COMMENT ON TABLE  pgqueue.result            IS 'What a task came to, where that is kept: a value if it is done, an error if it failed for good.';
+COMMENT ON COLUMN pgqueue.result.expires_at IS 'From then on it counts as absent.';
+COMMENT ON COLUMN pgqueue.result.queue_id   IS 'Where it ended; a task that is in another queue was moved afterwards.';
+
+CREATE INDEX result_expires ON pgqueue.result (expires_at);
+
+CREATE UNLOGGED TABLE pgqueue.progress (
+    task_id     bigint      PRIMARY KEY,
+    token       bigint      NOT NULL,
+    updated_at  timestamptz NOT NULL,
+    value       jsonb
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+COMMENT ON TABLE  pgqueue.progress       IS 'How far a taken task is, as its holder says.';
+COMMENT ON COLUMN pgqueue.progress.token IS 'Of the take that reported it: it counts no longer than that.';
+
+CREATE TABLE pgqueue.node (
+    path        text        COLLATE "C" PRIMARY KEY CHECK (length(path) BETWEEN 1 AND 1024),
+    parent      text        COLLATE "C" REFERENCES pgqueue.node (path) CHECK ((parent IS NULL) = (path = '/')),
+    id          bigint      GENERATED ALWAYS AS IDENTITY,
+    version     int         NOT NULL DEFAULT 0,
+    next_number int         NOT NULL DEFAULT 0,
+    session_id  int,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at  timestamptz NOT NULL DEFAULT now(),
+    data        jsonb       NOT NULL DEFAULT 'null'
+);
+COMMENT ON TABLE  pgqueue.node             IS 'A tree of small values, as ZooKeeper has it.';
+COMMENT ON COLUMN pgqueue.node.id          IS 'Tells a node from an earlier one of the same path.';
+COMMENT ON COLUMN pgqueue.node.version     IS 'How often its data was set.';
+COMMENT ON COLUMN pgqueue.node.next_number IS 'What the next sequential node below this one gets; no number is given twice.';
+COMMENT ON COLUMN pgqueue.node.session_id  IS 'Whose death or close removes it: an ephemeral node.';
+
+CREATE INDEX node_parent  ON pgqueue.node (parent);
+CREATE INDEX node_session ON pgqueue.node (session_id) WHERE session_id IS NOT NULL;
+
+INSERT INTO pgqueue.node (path) VALUES ('/');
+
+CREATE TABLE pgqueue.exchange (
+    name        text        PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
+    type        text        NOT NULL CHECK (type IN ('fanout', 'direct', 'topic', 'mqtt')),
+    session_id  int,
+    bound_at    timestamptz,
+    created_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE  pgqueue.exchange            IS 'Where tasks are published; its bindings say which queues they go to.';
+COMMENT ON COLUMN pgqueue.exchange.session_id IS 'Whose end is also its own; NULL: it is durable.';
+COMMENT ON COLUMN pgqueue.exchange.bound_at   IS 'Of the last bind, which orders binds and retained messages; see route.sql.';
+
+CREATE TABLE pgqueue.binding (
+    exchange    text        NOT NULL REFERENCES pgqueue.exchange ON DELETE CASCADE,
+    key         text        NOT NULL CHECK (octet_length(key) <= 255),
+    queue_id    int         NOT NULL REFERENCES pgqueue.queue ON DELETE CASCADE,
+    hint        text,
+    pattern     text        CHECK ((pattern IS NULL) = (hint IS NULL)),
+    PRIMARY KEY (exchange, key, queue_id)
+);
+COMMENT ON TABLE  pgqueue.binding         IS 'What is published to the exchange under a key that this one matches goes to the queue.';
+COMMENT ON COLUMN pgqueue.binding.pattern IS 'A regular expression for the key; NULL: it has to be equal.';
+COMMENT ON COLUMN pgqueue.binding.hint    IS 'A LIKE pattern for whatever that expression matches: it is tried first, and is much cheaper.';
+
+CREATE INDEX binding_queue ON pgqueue.binding (queue_id);
+CREATE INDEX binding_mask  ON pgqueue.binding (exchange) WHERE pattern IS NOT NULL;
+
+CREATE TABLE pgqueue.retained (
+    exchange    text        NOT NULL REFERENCES pgqueue.exchange ON DELETE CASCADE,
+    key         text        NOT NULL CHECK (octet_length(key) <= 255),
+    updated_at  timestamptz NOT NULL DEFAULT now(),
+    data        jsonb       NOT NULL,
+    PRIMARY KEY (exchange, key)
+);
+COMMENT ON TABLE  pgqueue.retained IS 'The last message of each key that was published to be retained: a queue gets it when it is bound.';
+
+CREATE UNLOGGED TABLE pgqueue.will (
+    session_id  int         PRIMARY KEY,
+    exchange    text        NOT NULL,
+    key         text        NOT NULL,
+    retain      boolean     NOT NULL,
+    data        jsonb       NOT NULL
+);
+COMMENT ON TABLE  pgqueue.will     IS 'What is published when a session dies.';
+
+CREATE UNLOGGED TABLE pgqueue.taker (
+    session_id  int         NOT NULL,
+    queue_id    int         NOT NULL,
+    PRIMARY KEY (session_id, queue_id)
+);
+COMMENT ON TABLE  pgqueue.taker    IS 'Which sessions took from which queue, of those that go with their last taker.';
+
+CREATE SEQUENCE pgqueue.fence;
+COMMENT ON SEQUENCE pgqueue.fence IS 'Rises with every grant of any lock, also over a crash: see lock.sql.';
+
+CREATE UNLOGGED TABLE pgqueue.lock_holder (
+    fence       bigint      PRIMARY KEY,
+    token       bigint      NOT NULL UNIQUE,
+    name        text        NOT NULL,
+    shared      boolean     NOT NULL,
+    session_id  int         NOT NULL,
+    backend_pid int         NOT NULL,
+    locked_at   timestamptz NOT NULL
+);
+COMMENT ON TABLE  pgqueue.lock_holder             IS 'Who was granted which lock, for people, and for others of the same session. What counts is the advisory lock.';
+COMMENT ON COLUMN pgqueue.lock_holder.token       IS 'Random, one a request: names it before its answer is known.';
+COMMENT ON COLUMN pgqueue.lock_holder.backend_pid IS 'The connection that has the advisory lock: a session may come back on another one, without it.';
+
+CREATE INDEX lock_holder_session ON pgqueue.lock_holder (session_id);
+
+CREATE UNLOGGED TABLE pgqueue.lock_ticket (
+    id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    token       bigint      NOT NULL UNIQUE,
+    name        text        NOT NULL,
+    shared      boolean     NOT NULL,
+    session_id  int         NOT NULL,
+    since       timestamptz NOT NULL
+);
+COMMENT ON TABLE  pgqueue.lock_ticket       IS 'Who waits for which lock. Served in the order of ids; one whose session is gone does not count.';
+COMMENT ON COLUMN pgqueue.lock_ticket.token IS 'Random, one a request; becomes the holder''s.';
+
+CREATE INDEX lock_ticket_line ON pgqueue.lock_ticket (name, id);

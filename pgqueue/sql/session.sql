@@ -38,7 +38,9 @@ BEGIN
         UPDATE pgqueue.session s
            SET missing_since = NULL, epoch = pg_postmaster_start_time(), backend_pid = pg_backend_pid()
          WHERE s.id = open_session.resume;
-        IF NOT FOUND THEN
+        IF FOUND THEN
+            DELETE FROM pgqueue.lock_holder h WHERE h.session_id = resume;  -- the server freed them with the connection
+        ELSE
             PERFORM pg_advisory_unlock(class, id);
             id := NULL;
         END IF;
@@ -104,8 +106,11 @@ BEGIN
     IF reason IS NOT NULL THEN
         PERFORM pgqueue.count_attempt(ids, reason);
     END IF;
+    PERFORM pgqueue.session_ended(session, reason IS NOT NULL);
     DELETE FROM pgqueue.session s
-     WHERE s.id = session AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.session_id = s.id);
+     WHERE s.id = session
+       AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.session_id = s.id)
+       AND NOT EXISTS (SELECT FROM pgqueue.node n WHERE n.session_id = s.id);
     PERFORM pgqueue.signal(q) FROM unnest(queues) q;
     RETURN coalesce(cardinality(ids), 0);
 END $$;

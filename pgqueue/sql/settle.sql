@@ -61,6 +61,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     queue_id int;
+    counted  int;
     later    timestamptz;
 BEGIN
     IF delay < '0' THEN
@@ -82,11 +83,16 @@ BEGIN
                attempts = t.attempts + (release.error IS NOT NULL)::int,
                error = coalesce(release.error, t.error)
          WHERE t.id = release.id
-        RETURNING t.queue_id INTO queue_id;
+        RETURNING t.queue_id, t.attempts INTO queue_id, counted;
+        IF error IS NOT NULL AND counted >= (SELECT q.max_takes FROM pgqueue.queue q WHERE q.id = queue_id) THEN
+            state := pgqueue.die_one(id, 'delivery_limit');
+            RETURN;
+        END IF;
     END IF;
     PERFORM pgqueue.signal(queue_id);
 END $$;
-COMMENT ON FUNCTION pgqueue.release IS 'Give a task back: ready at its old place, or delayed. With an error it counts as a failed attempt.';
+COMMENT ON FUNCTION pgqueue.release IS
+    'Give a task back: ready at its old place, or delayed. With an error it counts as a failed attempt, and with the last one of max_takes it is dead, or buried if no queue is bound for the dead.';
 
 CREATE OR REPLACE FUNCTION pgqueue.release_many(
     ids     bigint[],
@@ -116,6 +122,8 @@ CREATE OR REPLACE FUNCTION pgqueue.bury(
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    queue_id int;
 BEGIN
     IF token IS NULL THEN
         DELETE FROM pgqueue.take k WHERE k.task_id = bury.id;
@@ -127,15 +135,20 @@ BEGIN
        SET state = 'B', run_at = NULL,
            attempts = t.attempts + (bury.token IS NOT NULL AND bury.error IS NOT NULL)::int,
            error = coalesce(bury.error, t.error)
-     WHERE t.id = bury.id;
+     WHERE t.id = bury.id
+    RETURNING t.queue_id INTO queue_id;
     IF FOUND THEN
         PERFORM pgqueue.drop_late_take(id);
         state := 'buried';
+        IF (SELECT q.dead_letter FROM pgqueue.queue q WHERE q.id = queue_id) IS NOT NULL THEN
+            state := pgqueue.die_one(id, 'rejected');
+        END IF;
     ELSE
         problem := 'not found';
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.bury IS 'Set a task aside until somebody kicks it. With a token only its holder may; without one anybody, in any state, as in Tarantool''s queue.';
+COMMENT ON FUNCTION pgqueue.bury IS
+    'Set a task aside until somebody kicks it; where the queue has a dead_letter it goes there, and its state is dead. With a token only its holder may; without one anybody, in any state, as in Tarantool''s queue.';
 
 CREATE OR REPLACE FUNCTION pgqueue.touch(
     id          bigint,

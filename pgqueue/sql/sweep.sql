@@ -43,3 +43,26 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.sweep IS 'Give back the takes of dead sessions. Returns how many tasks, and in how many seconds another call is worth while.';
+
+-- What else lives as long as a session.
+CREATE OR REPLACE FUNCTION pgqueue.session_ended(session int, died boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue.free_locks(session);
+    PERFORM pgqueue.free_nodes(session);
+    PERFORM pgqueue.free_routes(session, died);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.clean_up() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    cleaning CONSTANT int := 1885827335;
+BEGIN
+    IF pg_try_advisory_xact_lock(cleaning, 0) THEN
+        PERFORM pgqueue.clean_payloads();
+        PERFORM pgqueue.clean_statuses();
+        PERFORM pgqueue.clean_nodes();
+        PERFORM pgqueue.clean_routes();
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.clean_up IS 'Remove what has had its time: every listener calls it now and then.';

@@ -17,7 +17,7 @@ import os
 import signal
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -46,8 +46,8 @@ class Worker:
         client: whose queues; a Client or an AsyncClient. It stays open.
         handlers: a function for each queue, sync or async, called with a task's data, and with the Task too (an
             AsyncTask if it is async) if it has a parameter named `task`. Default: those registered with
-            client.handler(). A return acks the task, if the handler has not settled it; an exception is a failed
-            attempt.
+            client.handler(), with their keep_result. A return acks the task, if the handler has not settled it; an
+            exception is a failed attempt.
         concurrency: how many handlers of each kind, sync and async, run at once.
         max_attempts: after so many failed attempts a task is buried, with its error kept.
         retry_delay: in seconds. A failed task is ready again after a random delay of up to
@@ -71,6 +71,7 @@ class Worker:
     ) -> None:
         self._core = client._core
         self._handlers = dict(client.handlers if handlers is None else handlers)
+        self._keep = dict(client.keep_results if handlers is None else {})
         if not self._handlers:
             raise ValueError("a worker needs a handler: register one with @client.handler(queue)")
         for queue in self._handlers:
@@ -101,10 +102,11 @@ class Worker:
 
     def stop(self) -> None:
         """Let run() return as soon as the handlers under way are done. From any thread or signal handler."""
-        os.write(self._stop_pipe[1], STOP)
+        with suppress(OSError):  # full: it is stopping; closed: the process ends, and its client was closed before
+            os.write(self._stop_pipe[1], STOP)
 
     def _work(self, client: Client) -> None:
-        settler = Settler(client, self._policy)
+        settler = Settler(client, self._policy, self._keep)
         crews = self._crews(client, settler)
         log.info("working on %s", ", ".join(self._handlers))
         try:
@@ -120,8 +122,10 @@ class Worker:
 
     def _crews(self, client: Client, settler: Settler) -> list[Crew]:
         aio = client.aio
-        awaiting = {queue: bind_async(aio, queue, f) for queue, f in self._handlers.items() if is_async(f)}
-        blocking = {queue: bind(client, queue, f) for queue, f in self._handlers.items() if queue not in awaiting}
+        finish = dict.fromkeys(self._keep, settler.finish).get
+        given = self._handlers.items()
+        awaiting = {queue: bind_async(aio, queue, f, finish(queue)) for queue, f in given if is_async(f)}
+        blocking = {queue: bind(client, queue, f, finish(queue)) for queue, f in given if queue not in awaiting}
         crews = []
         if blocking:
             threads = Threads(self._concurrency, self._handle(blocking, settler))

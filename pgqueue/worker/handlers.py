@@ -3,6 +3,9 @@
 A handler may ack, release or bury its own task, and then the worker has nothing left to do. What it does in a
 transaction of its own (conn=...) does not count as settled: that may have been rolled back. The worker's ack after it
 does no harm: a task that is gone is gone.
+
+Where results are kept, a handler whose task is still to be settled leaves its result with the settler, and that counts
+as settled: the ack goes with the result.
 """
 
 from __future__ import annotations
@@ -17,14 +20,19 @@ from .. import data
 from ..aclient import AsyncClient, AsyncQueue, AsyncTask
 from ..calls import Taken
 from ..client import Client, Queue, Task
+from ..errors import BadData
 from ..task import from_taken
 
 Handler = Callable[..., Any]
 Bound = Callable[[Taken], bool]
 AsyncBound = Callable[[Taken], Awaitable[bool]]
+Finish = Callable[[Taken, str], None]  # with the result, as JSON
 
 
-def bind(client: Client, queue: str, function: Handler) -> Bound:
+def bind(client: Client, queue: str, function: Handler, finish: Finish | None = None) -> Bound:
+    """With `finish` its results are kept."""
+    if finish:
+        return _keeping(client, queue, function, finish)
     decode = data.decode
 
     def without_task(row: Taken) -> bool:
@@ -41,7 +49,27 @@ def bind(client: Client, queue: str, function: Handler) -> Bound:
     return with_task if _wants_task(function) else without_task
 
 
-def bind_async(client: AsyncClient, queue: str, function: Handler) -> AsyncBound:
+def _keeping(client: Client, queue: str, function: Handler, finish: Finish) -> Bound:
+    decode = data.decode
+
+    def without_task(row: Taken) -> bool:
+        finish(row, _encoded(client, function(decode(row.data))))
+        return True
+
+    def with_task(row: Taken) -> bool:
+        home = _Home(client, queue)
+        task = from_taken(Task, row, _queue=home)
+        result = function(task.data, task=task)
+        if not home.settled:
+            finish(row, _encoded(client, result))
+        return True
+
+    return with_task if _wants_task(function) else without_task
+
+
+def bind_async(client: AsyncClient, queue: str, function: Handler, finish: Finish | None = None) -> AsyncBound:
+    if finish:
+        return _keeping_async(client, queue, function, finish)
     decode = data.decode
 
     async def without_task(row: Taken) -> bool:
@@ -53,6 +81,24 @@ def bind_async(client: AsyncClient, queue: str, function: Handler) -> AsyncBound
         task = from_taken(AsyncTask, row, _queue=home)
         await function(task.data, task=task)
         return home.settled
+
+    return with_task if _wants_task(function) else without_task
+
+
+def _keeping_async(client: AsyncClient, queue: str, function: Handler, finish: Finish) -> AsyncBound:
+    decode = data.decode
+
+    async def without_task(row: Taken) -> bool:
+        finish(row, _encoded(client, await function(decode(row.data))))
+        return True
+
+    async def with_task(row: Taken) -> bool:
+        home = _AsyncHome(client, queue)
+        task = from_taken(AsyncTask, row, _queue=home)
+        result = await function(task.data, task=task)
+        if not home.settled:
+            finish(row, _encoded(client, result))
+        return True
 
     return with_task if _wants_task(function) else without_task
 
@@ -85,6 +131,12 @@ class _Home(Queue):
     def _bury(self, *given: Any) -> str:
         return _noted(self, super()._bury(*given), given)
 
+    def _finish(self, *given: Any) -> str:
+        return _noted(self, super()._finish(*given), given)
+
+    def _fail(self, *given: Any) -> str:
+        return _noted(self, super()._fail(*given), given)
+
 
 class _AsyncHome(AsyncQueue):
     settled = False
@@ -98,6 +150,12 @@ class _AsyncHome(AsyncQueue):
     async def _bury(self, *given: Any) -> str:
         return _noted(self, await super()._bury(*given), given)
 
+    async def _finish(self, *given: Any) -> str:
+        return _noted(self, await super()._finish(*given), given)
+
+    async def _fail(self, *given: Any) -> str:
+        return _noted(self, await super()._fail(*given), given)
+
 
 def _noted(home: _Home | _AsyncHome, state: str, given: tuple[Any, ...]) -> str:
     home.settled |= given[-1] is None  # the last is the connection
@@ -106,6 +164,14 @@ def _noted(home: _Home | _AsyncHome, state: str, given: tuple[Any, ...]) -> str:
 
 def _wants_task(function: Handler) -> bool:
     return "task" in inspect.signature(function).parameters
+
+
+def _encoded(client: Client | AsyncClient, result: object) -> str:
+    try:
+        return client._encode(result)
+    except BadData as error:
+        _insist_on_done(result)
+        raise BadData(error.path, f"the handler's result cannot be kept: {error.reason}") from None
 
 
 def _insist_on_done(result: object) -> None:

@@ -1,13 +1,14 @@
-"""Settles what the handlers are done with: acks in batches, failures one by one.
+"""Settles what the handlers are done with: acks, alone or with results, in batches; failures one by one.
 
 An ack is sent when COUNT tasks are done, or AGE seconds after the first of them, whichever comes first. When the
 settler falls behind nothing more is taken, so a worker that is killed repeats, of what was done, usually the last
-AGE seconds and never more than 6 * COUNT tasks and a full buffer.
+AGE seconds and never more than 6 * COUNT tasks and a full buffer. Results are held in memory until then, so they are
+bounded by their size too.
 
 A connection that breaks during a batch leaves it unknown whether that was acked, so it is sent again; a task that is
 then not found was acked the first time. What cannot be sent is tried for as long as the worker works: the server may
 be restarting, or somebody may be mending its permissions. Once the worker stops it is given up after LAST seconds,
-and the tasks come back by themselves.
+and the tasks come back by themselves. A result that the server cannot take at all fails its task, and no other's.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+import psycopg
+
 from .. import calls
-from ..calls import Fence, Taken
+from ..calls import Fence, Refused, Taken, statuses
 from ..errors import ClosedError, TakeLost, refusal
+from .handlers import describe
 from .policy import Policy
 
 if TYPE_CHECKING:
@@ -31,19 +35,28 @@ T = TypeVar("T")
 log = logging.getLogger("pgqueue")
 
 COUNT = 500
+SIZE = 1 << 22  # characters of results to send at once; four times as many are held
 AGE = 0.01
 PAUSE = 0.2  # before sending again what could not be sent, seconds
 LAST = 10.0  # seconds
+UNACCEPTABLE = ("22", "54")  # classes of SQLSTATEs: data exception, program limit exceeded
 
 
 class Settler:
-    """One thread. Runners append to `done` and `failed`, and then call tell()."""
+    """One thread. Runners append to `done` and `failed`, or call finish(), and then call tell().
 
-    def __init__(self, client: Client, policy: Policy) -> None:
+    `keep` has the queues whose results are kept, and for how many seconds.
+    """
+
+    def __init__(self, client: Client, policy: Policy, keep: Mapping[str, float] | None = None) -> None:
         self.done: deque[tuple[int, int]] = deque()
         self.failed: deque[tuple[Taken, str]] = deque()
+        self._finished: deque[tuple[Taken, str]] = deque()
+        self._size = 0  # of the results in it, in characters
+        self._lock = threading.Lock()  # for these two
         self._client = client
         self._policy = policy
+        self._keep = keep or {}
         self._some = threading.Event()
         self._full = threading.Event()
         self._stopping = threading.Event()
@@ -58,9 +71,18 @@ class Settler:
         if len(self.done) >= COUNT and not self._full.is_set():
             self._full.set()
 
+    def finish(self, task: Taken, result: str) -> None:
+        """A task is done, and its result is to be kept."""
+        with self._lock:
+            self._finished.append((task, result))
+            self._size += len(result)
+            full = len(self._finished) >= COUNT or self._size >= SIZE
+        if full and not self._full.is_set():
+            self._full.set()
+
     def behind(self) -> bool:
         """Whether so much is done and not settled that no more should be begun."""
-        return len(self.done) + len(self.failed) >= 4 * COUNT
+        return len(self.done) + len(self.failed) + len(self._finished) >= 4 * COUNT or self._size >= 4 * SIZE
 
     def give_back(self, tasks: list[Taken]) -> None:
         """Release tasks that were not started. Blocks."""
@@ -85,16 +107,55 @@ class Settler:
             self._full.wait(AGE)
             self._full.clear()
             self._some.clear()  # before the look at the deques: what is appended later sets it again
-            while self.done or self.failed:
+            while self.done or self.failed or self._finished:
                 for _ in range(len(self.failed)):  # no more than these: the acks must not wait for ever
                     task, error = self.failed.popleft()
                     self._fail(task, error)
                 if batch := [self.done.popleft() for _ in range(min(len(self.done), 2 * COUNT))]:
                     self._ack(batch)
+                for keep, finished in self._some_finished().items():
+                    self._finish(finished, keep)
 
     def _ack(self, batch: list[tuple[int, int]]) -> None:
         fence = self._fence()
-        for task in self._until_sent(lambda: self._client._run(calls.ack_many(batch, fence))) or ():
+        self._told(self._until_sent(lambda: self._client._run(calls.ack_many(batch, fence))), fence)
+
+    def _finish(self, batch: list[tuple[Taken, str]], keep: float) -> None:
+        fence = self._fence()
+        tokens, results = [(task.id, task.token) for task, _ in batch], [result for _, result in batch]
+        call = statuses.finish_many(tokens, results, fence, keep)
+
+        def send() -> list[Refused] | psycopg.Error:
+            try:
+                return self._client._run(call)
+            except psycopg.Error as error:
+                if (error.sqlstate or "")[:2] in UNACCEPTABLE:
+                    return error
+                raise
+
+        answer = self._until_sent(send)
+        if not isinstance(answer, psycopg.Error):
+            self._told(answer, fence)
+        elif len(batch) == 1:
+            self._fail(batch[0][0], describe(answer))
+        else:
+            for one in batch:
+                self._finish([one], keep)
+
+    def _some_finished(self) -> dict[float, list[tuple[Taken, str]]]:
+        """The next to settle, by how long their results are kept."""
+        batches: dict[float, list[tuple[Taken, str]]] = {}
+        n = size = 0
+        with self._lock:
+            while self._finished and n < 2 * COUNT and size < SIZE:
+                task, result = self._finished.popleft()
+                batches.setdefault(self._keep[task.queue], []).append((task, result))
+                n, size = n + 1, size + len(result)
+            self._size -= size
+        return batches
+
+    def _told(self, refused: list[Refused] | None, fence: Fence) -> None:
+        for task in refused or ():
             if task.problem != "not found":  # else it was acked: by the first attempt, or in the handler's transaction
                 log.warning("handled in vain: %s", refusal(*task, fence.me))
 
@@ -104,9 +165,13 @@ class Settler:
         delay = None if self._policy.exhausted(attempts) else self._policy.delay(attempts)
         if delay is None:
             log.error("task %s of %s is buried after %s attempts: %s", task.id, task.queue, attempts, error)
-            call = calls.bury(task.id, fence, error)
         else:
             log.warning("task %s of %s failed, again in %.1f s: %s", task.id, task.queue, delay, error)
+        if (keep := self._keep.get(task.queue)) is not None:
+            call = statuses.fail(task.id, fence, error, keep, delay)
+        elif delay is None:
+            call = calls.bury(task.id, fence, error)
+        else:
             call = calls.release(task.id, fence, delay, error)
         try:
             self._until_sent(lambda: self._client._run(call, relaxed=delay is not None))

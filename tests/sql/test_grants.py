@@ -15,7 +15,7 @@ from statements import column, put, row, rows, take, value
 import pgqueue
 
 Connect = Any
-TABLES = ["queue", "task", "take", "session"]
+TABLES = ["queue", "task", "take", "session", "node"]
 WRITES = [
     "INSERT INTO pgqueue.{} OVERRIDING SYSTEM VALUE SELECT * FROM pgqueue.{}",
     "DELETE FROM pgqueue.{}",
@@ -24,10 +24,12 @@ WRITES = [
 HELPERS = [
     "pgqueue.promote(1)",
     "pgqueue.free_session(1, NULL)",
+    "pgqueue.free_nodes(1)",
+    "pgqueue.clean_nodes()",
     "pgqueue.drop_take(1, 1, 1)",
     "pgqueue.drop_takes('{1}', '{1}', 1)",
     "pgqueue.claim(1, 'q', 1, 1, 1, NULL, NULL)",
-    "pgqueue.defaults('q', 1, NULL, NULL)",
+    "pgqueue.defaults('q', 1, NULL, NULL, NULL)",
 ]
 
 
@@ -85,11 +87,27 @@ def test_grant_to_is_enough_for_a_listener(user: psycopg.Connection) -> None:
     assert value(user, "SELECT pgqueue.close_session()") == 0
 
 
-@pytest.mark.parametrize("view", ["tasks", "sessions", "stats", "schema_version"])
+@pytest.mark.parametrize("view", ["tasks", "sessions", "stats", "nodes", "schema_version"])
 def test_the_views_can_be_read(user: psycopg.Connection, view: str) -> None:
     put(user, "q")
     take(user, "q")
     assert len(rows(user, f"SELECT * FROM pgqueue.{view}")) == 1
+
+
+def test_every_view_can_be_read_and_no_table(user: psycopg.Connection, db: psycopg.Connection) -> None:
+    ours = "relnamespace = 'pgqueue'::regnamespace AND relkind IN ('v', 'r')"
+    kinds = f"SELECT relname, relkind = 'v' FROM pg_class WHERE {ours}"
+    internal = {"queue_due", "schema_version"}
+    for name, is_view in db.execute(kinds).fetchall():
+        if name not in internal:
+            reads = value(user, "SELECT has_table_privilege(%s, 'SELECT')", f"pgqueue.{name}")
+            assert reads is is_view, name
+            writes = value(
+                user, "SELECT has_table_privilege(%s, 'INSERT, UPDATE, DELETE, TRUNCATE')", f"pgqueue.{name}"
+            )
+            assert writes is False, name
+            if is_view:
+                user.execute(f"SELECT * FROM pgqueue.{name}")
 
 
 @pytest.mark.parametrize("table", TABLES)

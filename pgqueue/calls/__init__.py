@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, LiteralString, NamedTuple, TypeVar
 
-from . import arguments
-from .errors import refusal
+from .. import arguments
+from ..errors import refusal
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -80,11 +80,13 @@ class Options:
     priority: int | None = None
     delay: float | None = None
     ttr: float | None = None
+    ttl: float | None = None
 
     def __post_init__(self) -> None:
         arguments.integer("priority", self.priority)
         arguments.seconds("delay", self.delay)
         arguments.seconds("ttr", self.ttr, positive=True)
+        arguments.seconds("ttl", self.ttl, positive=True)
 
 
 # --- putting
@@ -93,8 +95,9 @@ class Options:
 def put(queue: str, text: str, options: Options) -> Call[tuple[int, str]]:
     return Call(
         "SELECT id, state FROM pgqueue.put(queue => %s::text, data => %s::jsonb, priority => %s::int,"
-        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8))",
-        (queue, text, options.priority, options.delay, options.ttr),
+        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
+        " ttl => make_interval(secs => %s::float8))",
+        (queue, text, options.priority, options.delay, options.ttr, options.ttl),
         lambda rows: (rows[0][0], rows[0][1]),
     )
 
@@ -103,17 +106,9 @@ def put_many(queue: str, text: str, options: Options) -> Call[list[int]]:
     """`text` is a JSON array of what put takes one by one."""
     return Call(
         "SELECT pgqueue.put_many(queue => %s::text, data => %s::jsonb, priority => %s::int,"
-        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8))",
-        (queue, text, options.priority, options.delay, options.ttr),
-        _scalar,
-    )
-
-
-def create_queue(name: str, options: Options) -> Call[int]:
-    return Call(
-        "SELECT pgqueue.create_queue(name => %s::text, priority => %s::int,"
-        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8))",
-        (name, options.priority, options.delay, options.ttr),
+        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
+        " ttl => make_interval(secs => %s::float8))",
+        (queue, text, options.priority, options.delay, options.ttr, options.ttl),
         _scalar,
     )
 
@@ -159,18 +154,20 @@ def take_many(
     )
 
 
-def pop(queue: str, n: int) -> Call[list[Popped]]:
+def pop(queue: str, n: int, session: int | None) -> Call[list[Popped]]:
     return Call(
-        "SELECT id, priority, attempts, data::text FROM pgqueue.pop(queue => %s::text, n => %s::int)",
-        (queue, arguments.count("n", n)),
+        "SELECT id, priority, attempts, data::text"
+        " FROM pgqueue.pop(queue => %s::text, n => %s::int, session => %s::int)",
+        (queue, arguments.count("n", n), session),
         lambda rows: [Popped(*row) for row in rows],
     )
 
 
-def next_due(queues: Sequence[str]) -> Call[dict[str, float | None]]:
+def next_due(queues: Sequence[str], ids: Sequence[int]) -> Call[dict[str, float | None]]:
+    """Without an entry for a queue whose id is none of these any more."""
     return Call(
-        "SELECT queue, seconds FROM pgqueue.next_due(queues => %s::text[])",
-        (list(queues),),
+        "SELECT queue, seconds FROM pgqueue.next_due(queues => %s::text[], ids => %s::int[])",
+        (list(queues), list(ids)),
         lambda rows: dict(rows),
     )
 
@@ -311,6 +308,10 @@ def sweep() -> Call[float | None]:
 
 def promote_all() -> Call[None]:
     return Call("SELECT pgqueue.promote_all()", (), lambda rows: None)
+
+
+def clean_up() -> Call[None]:
+    return Call("SELECT pgqueue.clean_up()", (), lambda rows: None)
 
 
 def arm(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:

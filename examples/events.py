@@ -1,0 +1,62 @@
+"""A Flask application whose browsers wait for what happens: by long poll, and by server-sent events.
+
+    flask --app examples.events run --with-threads          # at the top of the checkout; needs flask
+    curl http://127.0.0.1:5000/wait/orders                  # blocks until something is posted
+    curl http://127.0.0.1:5000/events/orders                # goes on for ever
+    curl --data 'order 7 was paid' http://127.0.0.1:5000/post/orders
+    psql -c "SELECT pgqueue.post('orders', 'order 8 was paid')"    # or NOTIFY orders, '...'
+
+However many browsers wait, in this process they share one connection to the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flask import Flask, Response, request
+
+import pgqueue
+
+app = Flask(__name__)
+client = pgqueue.Client()  # connects at the first request, in each process for itself
+
+LONG_POLL = 25.0  # seconds: below what proxies allow
+HEARTBEAT = 15.0  # seconds between comments in a silent stream, so that a browser that left is noticed
+
+
+@app.get("/wait/<channel>")
+def wait(channel: str) -> Response:
+    """The next payload, or 204 for "ask again"."""
+    try:
+        return Response(client.wait(channel, request.args.get("timeout", LONG_POLL, float)), mimetype="text/plain")
+    except TimeoutError:
+        return Response(status=204)
+
+
+@app.get("/events/<channel>")
+def events(channel: str) -> Response:
+    """Everything from now on, as a browser's EventSource reads it."""
+    subscription = client.subscribe(channel, on_gap=lambda reason: None)  # subscribed before the response begins
+
+    def stream() -> Iterator[str]:
+        with subscription:
+            yield ": subscribed\n\n"
+            gaps = 0
+            while True:
+                try:
+                    payload = subscription.get(HEARTBEAT)
+                except TimeoutError:
+                    yield ": nothing new\n\n"
+                    continue
+                if subscription.gaps > gaps:
+                    gaps = subscription.gaps
+                    yield "event: gap\ndata: read the state anew\n\n"
+                yield "".join(f"data: {line}\n" for line in payload.splitlines() or [""]) + "\n"
+
+    return Response(stream(), mimetype="text/event-stream")
+
+
+@app.post("/post/<channel>")
+def post(channel: str) -> Response:
+    client.post(channel, request.get_data(as_text=True))
+    return Response(status=204)

@@ -1,0 +1,186 @@
+"""Calls of sql/route.sql, will.sql and dead.sql, and the options of a queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from .. import arguments
+from . import Call, Options, Rows
+
+TYPES = ("fanout", "direct", "topic", "mqtt")
+MAX_NAME = 255  # bytes, of an exchange's name and of a key: as in AMQP
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How often a task died in a queue, and for which reason: see Client.deaths().
+
+    Attributes:
+        queue: the queue's name.
+        reason: rejected (buried), delivery_limit (its max_takes), expired (its ttl) or maxlen.
+        count: how often.
+        time: when it did last.
+    """
+
+    queue: str
+    reason: str
+    count: int
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions(Options):
+    """What create_queue may say. Checked when made."""
+
+    maxlen: int | None = None
+    max_takes: int | None = None
+    dead_letter: str | None = None
+    dead_letter_key: str | None = None
+    exclusive: bool = False
+    auto_delete: bool = False
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        arguments.integer("maxlen", self.maxlen, 1)
+        arguments.integer("max_takes", self.max_takes, 1)
+        if self.dead_letter is not None:
+            _exchange(self.dead_letter)
+        if self.dead_letter_key is not None:
+            _text("dead_letter_key", self.dead_letter_key)
+        _flag("exclusive", self.exclusive)
+        _flag("auto_delete", self.auto_delete)
+
+
+def create_queue(name: str, options: QueueOptions) -> Call[int]:
+    return Call(
+        "SELECT pgqueue.create_queue(name => %s::text, priority => %s::int,"
+        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
+        " ttl => make_interval(secs => %s::float8), maxlen => %s::int, max_takes => %s::int,"
+        " dead_letter => %s::text, dead_letter_key => %s::text, exclusive => %s::bool, auto_delete => %s::bool)",
+        (
+            name,
+            options.priority,
+            options.delay,
+            options.ttr,
+            options.ttl,
+            options.maxlen,
+            options.max_takes,
+            options.dead_letter,
+            options.dead_letter_key,
+            options.exclusive,
+            options.auto_delete,
+        ),
+        _scalar,
+    )
+
+
+def delete_queue(name: str, if_empty: bool, if_unused: bool) -> Call[int]:
+    return Call(
+        "SELECT pgqueue.delete_queue(name => %s::text, if_empty => %s::bool, if_unused => %s::bool)",
+        (arguments.queue_name(name), _flag("if_empty", if_empty), _flag("if_unused", if_unused)),
+        _scalar,
+    )
+
+
+def declare_exchange(name: str, type: str, durable: bool) -> Call[None]:
+    if type not in TYPES:
+        raise ValueError(f"an exchange is {', '.join(TYPES[:-1])} or {TYPES[-1]}, not {type!r}")
+    return Call(
+        "SELECT pgqueue.declare_exchange(name => %s::text, type => %s::text, durable => %s::bool)",
+        (_named_exchange(name), type, _flag("durable", durable)),
+        _nothing,
+    )
+
+
+def delete_exchange(name: str) -> Call[None]:
+    return Call("SELECT pgqueue.delete_exchange(name => %s::text)", (_named_exchange(name),), _nothing)
+
+
+def bind(queue: str, exchange: str, key: str) -> Call[bool]:
+    return Call(
+        "SELECT pgqueue.bind(queue => %s::text, exchange => %s::text, key => %s::text)",
+        (arguments.queue_name(queue), _named_exchange(exchange), _text("key", key)),
+        _scalar,
+    )
+
+
+def unbind(queue: str, exchange: str, key: str) -> Call[bool]:
+    return Call(
+        "SELECT pgqueue.unbind(queue => %s::text, exchange => %s::text, key => %s::text)",
+        (arguments.queue_name(queue), _named_exchange(exchange), _text("key", key)),
+        _scalar,
+    )
+
+
+def publish(exchange: str, key: str, text: str, options: Options, retain: bool) -> Call[int]:
+    return Call(
+        "SELECT pgqueue.publish(exchange => %s::text, key => %s::text, data => %s::jsonb, priority => %s::int,"
+        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
+        " ttl => make_interval(secs => %s::float8), retain => %s::bool)",
+        (
+            _exchange(exchange),
+            _text("key", key),
+            text,
+            options.priority,
+            options.delay,
+            options.ttr,
+            options.ttl,
+            _flag("retain", retain),
+        ),
+        _scalar,
+    )
+
+
+def set_will(exchange: str, key: str, text: str, retain: bool) -> Call[None]:
+    return Call(
+        "SELECT pgqueue.set_will(exchange => %s::text, key => %s::text, data => %s::jsonb, retain => %s::bool)",
+        (_exchange(exchange), _text("key", key), text, _flag("retain", retain)),
+        _nothing,
+    )
+
+
+def clear_will() -> Call[bool]:
+    return Call("SELECT pgqueue.clear_will()", (), _scalar)
+
+
+def deaths(id: int) -> Call[list[Death]]:
+    return Call(
+        "SELECT died_in, reason, count, died_at FROM pgqueue.dead_letters WHERE id = %s::int8",
+        (id,),
+        lambda rows: [Death(*row) for row in rows],
+    )
+
+
+def _exchange(value: object) -> str:
+    """An exchange's name, also that of the default one."""
+    return _text("exchange", value)
+
+
+def _named_exchange(value: object) -> str:
+    if value == "":
+        raise ValueError("the default exchange leads to each queue by its name: it is always there, without bindings")
+    return _exchange(value)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a string, not {value!r}")
+    if (size := len(arguments.text(value, name).encode())) > MAX_NAME:
+        raise ValueError(f"{name} has at most {MAX_NAME} bytes, this one has {size}")
+    return value
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def _scalar(rows: Rows) -> Any:
+    return rows[0][0]
+
+
+def _nothing(rows: Rows) -> None:
+    return None

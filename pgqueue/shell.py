@@ -1,0 +1,128 @@
+"""How the two shells run calls and flows: Shell blocks, AsyncShell awaits. What both offer is built on these.
+
+A Call is run on a connection of ours or of the caller's; a flow (flows.py) is driven step by step, in ten lines each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import Any, TypeVar, cast
+
+import psycopg
+
+from . import calls
+from .base import ClientBase
+from .calls import Call
+from .connections import AsyncConnections, Connections
+from .flows import Flow, Run, Step
+from .listener import Listener
+
+T = TypeVar("T")
+Conn = psycopg.Connection[Any]
+AsyncConn = psycopg.AsyncConnection[Any]
+
+
+class Shell(ClientBase):
+    def _open(self) -> None:
+        self._connections = Connections(self._core)
+
+    def _listener(self) -> Listener:
+        return self._core.listener()
+
+    def _run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False) -> T:
+        if conn is not None:
+            return self._connections.run_on(conn, call)
+        return self._connections.run(call, relaxed=relaxed)
+
+    def _put(self, queue: str, call: Call[T], conn: Conn | None) -> T:
+        if conn is not None and queue not in self._core.queue_ids:
+            # Made in the caller's transaction, a queue would keep other producers waiting until that ends.
+            ids = self._run(calls.queue_ids([queue]))
+            self._core.queue_ids.update(ids)
+        return self._run(call, conn)
+
+    def _drive(self, flow: Flow[T]) -> T:
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    answer = self._perform(step)
+                except BaseException as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def _perform(self, step: Step) -> object:
+        if isinstance(step, Run):
+            return self._connections.run(step.call, relaxed=True)
+        return cast(threading.Event, step.signal).wait(step.seconds)
+
+
+class AsyncShell(ClientBase):
+    def _open(self) -> None:
+        self._connections = AsyncConnections(self._core)
+
+    async def _listener(self) -> Listener:
+        listener = self._core.running_listener
+        if listener is None:  # connects, and perhaps starts a server
+            listener = await asyncio.to_thread(self._core.listener)
+        return listener
+
+    async def _run(self, call: Call[T], conn: AsyncConn | None = None, *, relaxed: bool = False) -> T:
+        if conn is not None:
+            return await self._connections.run_on(conn, call)
+        return await self._connections.run(call, relaxed=relaxed)
+
+    async def _put(self, queue: str, call: Call[T], conn: AsyncConn | None) -> T:
+        if conn is not None and queue not in self._core.queue_ids:
+            ids = await self._run(calls.queue_ids([queue]))
+            self._core.queue_ids.update(ids)
+        return await self._run(call, conn)
+
+    async def _drive(self, flow: Flow[T]) -> T:
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    answer = await self._perform(step)
+                except BaseException as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _perform(self, step: Step) -> object:
+        if isinstance(step, Run):
+            return await self._connections.run(step.call, relaxed=True)
+        return await cast(LoopSignal, step.signal).wait(step.seconds)
+
+
+class LoopSignal:
+    """An event that any thread may set, and the loop it was made in waits for."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    def is_set(self) -> bool:
+        return self._set
+
+    async def wait(self, seconds: float | None) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._event.wait()
+        except TimeoutError:
+            return self._set

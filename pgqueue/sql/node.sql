@@ -1,0 +1,271 @@
+-- Nodes: a tree of small values, as ZooKeeper's. Some of them live as long as a session.
+--
+-- Theory of operation
+-- -------------------
+-- A node is a row. A change locks what it must, until its transaction ends:
+--
+--   create       the parent, so that it cannot be deleted; others create below it meanwhile
+--   sequential   the parent's counter: those below one parent come one after the other
+--   set, delete  the node; a delete waits for those who create below it, and then looks for children
+--
+-- In a transaction at REPEATABLE READ that look is as old as the transaction: the foreign key refuses there.
+--
+-- An ephemeral node is made as a task is claimed (session.sql): marked as under way, and refused if the session is dead.
+-- So the sweep that ends a session finds all of its nodes, and none is committed afterwards. What another transaction
+-- has locked at that moment is left, for nothing may wait in there: clean_nodes comes for it. It also removes what a
+-- crash of the server left behind: session is UNLOGGED, and a session without a row can never be resumed.
+--
+-- Watching. Every change sends a NOTIFY at its commit, on the channel of the path, and on the parent's if the list of
+-- children changed. It carries the event and the transaction's id. A watcher reads the node and the snapshot that it
+-- was read in, once its LISTEN is committed. What is committed after that read is heard, and of what is heard the
+-- snapshot tells old from new. So an event counts even if it was undone before the watcher looked again.
+
+CREATE OR REPLACE FUNCTION pgqueue.check_path(path text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF path IS NULL OR length(path) > 1024 OR octet_length(path) > 2048     -- an index has room for no more
+       OR path <> '/' AND (path !~ '^(/[^/]+)+$' OR path ~ '/\.\.?(/|$)') THEN
+        RAISE EXCEPTION 'not a path: %', coalesce(quote_literal(left(path, 100)), 'NULL') USING ERRCODE = 'PQ001',
+            HINT = 'A path is / or as /a/b, of 1024 characters and 2048 bytes at most; no part of it is empty, . or ..';
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.node_channel(path text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:node:' || md5(path);
+
+CREATE OR REPLACE FUNCTION pgqueue.node_event(path text, event text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify(pgqueue.node_channel(path), event || ' ' || pg_current_xact_id());
+END $$;
+
+-- Who locks a row that was updated meanwhile locks its versions one after the other, and one who comes from the other
+-- end can meet it in the middle: a deadlock, although each wants only one node. So the victim lets go and tries again.
+-- The strength is the final one: to upgrade a lock while somebody waits for it is another deadlock.
+CREATE OR REPLACE FUNCTION pgqueue.lock_node(path text, strength text) RETURNS pgqueue.node
+LANGUAGE plpgsql AS $$
+DECLARE
+    node pgqueue.node;
+BEGIN
+    FOR attempt IN 1..5 LOOP
+        BEGIN
+            IF strength = 'key share' THEN
+                SELECT n.* INTO node FROM pgqueue.node n WHERE n.path = lock_node.path FOR KEY SHARE;
+            ELSIF strength = 'no key update' THEN
+                SELECT n.* INTO node FROM pgqueue.node n WHERE n.path = lock_node.path FOR NO KEY UPDATE;
+            ELSE
+                SELECT n.* INTO node FROM pgqueue.node n WHERE n.path = lock_node.path FOR UPDATE;
+            END IF;
+            EXIT;
+        EXCEPTION WHEN deadlock_detected THEN
+            IF attempt = 5 THEN      -- it is with what the caller's transaction holds already
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
+    RETURN node;
+END $$;
+
+CREATE OR REPLACE VIEW pgqueue.nodes AS
+SELECT n.path, n.data, n.version,
+       n.session_id IS NOT NULL AS ephemeral,
+       coalesce(s.label, 'session ' || n.session_id) AS holder,
+       n.created_at, n.updated_at, n.parent, n.id
+  FROM pgqueue.node n
+  LEFT JOIN pgqueue.session s ON s.id = n.session_id;
+COMMENT ON VIEW pgqueue.nodes IS 'Every node, with its data, and who holds it if it is ephemeral.';
+
+CREATE OR REPLACE FUNCTION pgqueue.create_node(
+    INOUT path       text,
+    data             jsonb   DEFAULT 'null',
+    ephemeral        boolean DEFAULT false,
+    sequential       boolean DEFAULT false,
+    session          int     DEFAULT NULL,
+    OUT   problem    text,
+    OUT   version    int,
+    OUT   holder     text,
+    OUT   created_at timestamptz,
+    OUT   id         bigint
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    above  text;
+    parent pgqueue.node;
+    me     int;
+    number int;
+BEGIN
+    PERFORM pgqueue.check_path(path);
+    IF path = '/' THEN
+        problem := 'exists';
+        RETURN;
+    END IF;
+    IF ephemeral THEN
+        me := pgqueue.enter_claim(session);
+        holder := (SELECT s.label FROM pgqueue.session s WHERE s.id = me);
+    END IF;
+    above := coalesce(nullif(regexp_replace(path, '/[^/]+$', ''), ''), '/');
+    IF EXISTS (SELECT FROM pgqueue.node n WHERE n.path = above AND n.session_id IS NOT NULL) THEN
+        problem := 'ephemeral parent';            -- before the lock, which nothing of ours would release
+        RETURN;
+    END IF;
+    parent := pgqueue.lock_node(above, CASE WHEN sequential THEN 'no key update' ELSE 'key share' END);
+    IF parent.path IS NULL OR parent.session_id IS NOT NULL THEN
+        problem := CASE WHEN parent.path IS NULL THEN 'no parent' ELSE 'ephemeral parent' END;
+        RETURN;
+    END IF;
+    IF sequential THEN
+        UPDATE pgqueue.node n SET next_number = n.next_number + 1 WHERE n.path = above
+        RETURNING n.next_number - 1 INTO number;
+        path := path || to_char(number, 'FM0000000000');
+        PERFORM pgqueue.check_path(path);
+    END IF;
+    INSERT INTO pgqueue.node AS n (path, parent, data, session_id)
+    VALUES (create_node.path, above, coalesce(create_node.data, 'null'), me)
+    ON CONFLICT DO NOTHING
+    RETURNING n.version, n.created_at, n.id INTO version, created_at, id;
+    IF NOT FOUND THEN
+        problem := 'exists';
+        RETURN;
+    END IF;
+    PERFORM pgqueue.node_event(path, 'created'), pgqueue.node_event(above, 'children');
+END $$;
+COMMENT ON FUNCTION pgqueue.create_node IS
+    'Make a node; returns its path, to which sequential adds ten digits. A problem is one of exists, no parent, ephemeral parent. An ephemeral one goes with its session, by default this connection''s own.';
+
+CREATE OR REPLACE FUNCTION pgqueue.set_node(
+    INOUT path       text,
+    data             jsonb,
+    INOUT version    int DEFAULT NULL,
+    OUT   problem    text,
+    OUT   ephemeral  boolean,
+    OUT   holder     text,
+    OUT   created_at timestamptz,
+    OUT   updated_at timestamptz,
+    OUT   id         bigint
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    node pgqueue.node;
+BEGIN
+    PERFORM pgqueue.check_path(path);
+    node := pgqueue.lock_node(path, 'no key update');
+    IF node.path IS NULL THEN
+        problem := 'not found';
+    ELSIF version <> node.version THEN
+        problem := 'version';
+    ELSE
+        UPDATE pgqueue.node n
+           SET data = coalesce(set_node.data, 'null'), version = n.version + 1, updated_at = now()
+         WHERE n.path = set_node.path
+        RETURNING n.* INTO node;
+        PERFORM pgqueue.node_event(path, 'changed');
+    END IF;
+    version := node.version;
+    ephemeral := node.session_id IS NOT NULL;
+    holder := coalesce((SELECT s.label FROM pgqueue.session s WHERE s.id = node.session_id), 'session ' || node.session_id);
+    created_at := node.created_at;
+    updated_at := node.updated_at;
+    id := node.id;
+END $$;
+COMMENT ON FUNCTION pgqueue.set_node IS
+    'Change a node''s data, if it is still at that version; returns the version that it has now. A problem is one of not found, version.';
+
+CREATE OR REPLACE FUNCTION pgqueue.delete_node(
+    path        text,
+    INOUT version int  DEFAULT NULL,
+    id          bigint DEFAULT NULL,
+    OUT problem text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    node pgqueue.node;
+BEGIN
+    PERFORM pgqueue.check_path(path);
+    IF path = '/' THEN
+        RAISE EXCEPTION 'the root cannot be deleted' USING ERRCODE = 'PQ002';
+    END IF;
+    node := pgqueue.lock_node(path, 'update');
+    IF node.path IS NULL OR id <> node.id THEN
+        problem := 'not found';
+    ELSIF version <> node.version THEN
+        problem := 'version';
+    ELSIF EXISTS (SELECT FROM pgqueue.node n WHERE n.parent = delete_node.path) THEN
+        problem := 'not empty';
+    ELSE
+        DELETE FROM pgqueue.node n WHERE n.path = delete_node.path;
+        PERFORM pgqueue.node_event(path, 'deleted'), pgqueue.node_event(node.parent, 'children');
+    END IF;
+    version := node.version;
+END $$;
+COMMENT ON FUNCTION pgqueue.delete_node IS
+    'Remove a node, if it is still at that version, and the one of that id. A problem is one of not found, version, not empty.';
+
+CREATE OR REPLACE FUNCTION pgqueue.children(path text) RETURNS SETOF text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pgqueue.check_path(path);
+    RETURN QUERY SELECT regexp_replace(n.path, '^.*/', '') FROM pgqueue.node n
+                  WHERE n.parent = children.path ORDER BY n.path;
+END $$;
+COMMENT ON FUNCTION pgqueue.children IS 'The names of a node''s children, sorted.';
+
+-- A group is a node below /groups, and its members are ephemeral nodes below that. Both are made as they are needed;
+-- again and again, should somebody delete an empty group at this very moment.
+CREATE OR REPLACE FUNCTION pgqueue.join_group(
+    name           text,
+    data           jsonb DEFAULT 'null',
+    member         text  DEFAULT NULL,
+    session        int   DEFAULT NULL,
+    OUT path       text,
+    OUT problem    text,
+    OUT version    int,
+    OUT holder     text,
+    OUT created_at timestamptz,
+    OUT id         bigint
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF name IS NULL OR strpos(name, '/') > 0 OR strpos(member, '/') > 0 THEN
+        RAISE EXCEPTION 'a name in a path has no slash: %', concat_ws(', ', name, member) USING ERRCODE = 'PQ001';
+    END IF;
+    LOOP
+        SELECT * INTO path, problem, version, holder, created_at, id
+          FROM pgqueue.create_node('/groups/' || join_group.name || '/' || coalesce(member, 'member-'), data,
+                                   ephemeral => true, sequential => member IS NULL, session => session);
+        EXIT WHEN problem IS DISTINCT FROM 'no parent';
+        PERFORM pgqueue.create_node('/groups');
+        PERFORM pgqueue.create_node('/groups/' || join_group.name);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.join_group IS
+    'Make a member of a group, under a name of its own or member- and a number, that goes with its session. A problem: exists.';
+
+CREATE OR REPLACE FUNCTION pgqueue.free_nodes(session int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    gone record;
+BEGIN
+    FOR gone IN DELETE FROM pgqueue.node n
+                 WHERE n.path = ANY (ARRAY (SELECT e.path FROM pgqueue.node e WHERE e.session_id = free_nodes.session
+                                             ORDER BY e.path FOR UPDATE SKIP LOCKED))
+             RETURNING n.path, n.parent LOOP
+        PERFORM pgqueue.node_event(gone.path, 'deleted'), pgqueue.node_event(gone.parent, 'children');
+    END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.clean_nodes() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    class    CONSTANT int := 1885827331;
+    claiming CONSTANT int := 1885827332;
+    lost int;
+BEGIN
+    FOR lost IN SELECT DISTINCT n.session_id FROM pgqueue.node n
+                 WHERE n.session_id IS DISTINCT FROM pgqueue.own_session()
+                   AND NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = n.session_id)
+                   AND n.session_id IS NOT NULL LOOP
+        IF pg_try_advisory_xact_lock_shared(class, lost) AND pg_try_advisory_xact_lock(claiming, lost) THEN
+            PERFORM pgqueue.free_nodes(lost);
+        END IF;
+    END LOOP;
+END $$;

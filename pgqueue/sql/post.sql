@@ -1,0 +1,43 @@
+-- Posting to named channels: NOTIFY, for payloads of any size.
+--
+-- A channel is a channel of PostgreSQL, so LISTEN in psql hears what is posted here, and NOTIFY in psql is heard by
+-- wait(). A post arrives when its transaction commits, and never when it rolls back; the same payload posted twice in
+-- one transaction arrives once, which is PostgreSQL's rule.
+--
+-- NOTIFY carries 7999 bytes. A larger payload is kept in a table, and what is sent is its id behind a mark; a payload
+-- that happens to begin with the mark goes that way too. Listeners fetch it as soon as they hear of it.
+
+CREATE OR REPLACE FUNCTION pgqueue.post(channel text, payload text DEFAULT '') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    mark   CONSTANT text := E'\x01pgqueue:';
+    new_id bigint;
+BEGIN
+    IF channel IS NULL OR octet_length(channel) NOT BETWEEN 1 AND 63 THEN
+        RAISE EXCEPTION 'a channel''s name has 1 to 63 bytes, this one has %', coalesce(octet_length(channel), 0)
+            USING ERRCODE = 'PQ001';
+    ELSIF starts_with(channel, 'pgqueue:') THEN
+        RAISE EXCEPTION 'channels that begin with pgqueue: are its own, as "%"', channel USING ERRCODE = 'PQ001';
+    END IF;
+    IF octet_length(payload) > 7999 OR starts_with(payload, mark) THEN
+        INSERT INTO pgqueue.payload (payload) VALUES (post.payload) RETURNING id INTO new_id;
+        payload := mark || new_id;
+    END IF;
+    PERFORM pg_notify(channel, coalesce(payload, ''));
+END $$;
+COMMENT ON FUNCTION pgqueue.post IS 'Send a payload to all who wait on a channel, when the transaction commits.';
+
+CREATE OR REPLACE FUNCTION pgqueue.stored_payload(id bigint) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT p.payload FROM pgqueue.payload p WHERE p.id = stored_payload.id);
+END $$;
+COMMENT ON FUNCTION pgqueue.stored_payload IS 'The payload behind an id that came by NOTIFY.';
+
+-- The age counts from when a cleaning first saw it, not from the post: that may have been long before its commit.
+CREATE OR REPLACE FUNCTION pgqueue.clean_payloads() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM pgqueue.payload WHERE seen_at < clock_timestamp() - interval '1 min';
+    UPDATE pgqueue.payload SET seen_at = clock_timestamp() WHERE seen_at IS NULL;
+END $$;

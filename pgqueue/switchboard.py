@@ -1,0 +1,202 @@
+"""Who waits for what on which named channel, and what the listener has to LISTEN to for it. No I/O and no thread.
+
+Theory of operation
+-------------------
+An ear is one waiter's end of a channel. It hears every payload that is committed after it became active: by then
+LISTEN is known to be committed. All ears of a channel hear the same; each has a buffer of its own, for a shared counter
+miscounts as soon as one of its waiters gives up.
+
+    absent --enter--> wanted --LISTEN--> listening ... the last ear left ... --UNLISTEN after an idle time--> absent
+
+- Takers of channels only enter and leave; LISTEN and UNLISTEN are the listener thread's, as plan() says.
+- A channel that is to go is taken out here before UNLISTEN is sent, so that one who enters meanwhile asks for LISTEN
+  anew, behind it, instead of trusting what is about to go.
+- A connection that was lost may have lost payloads with it. Every ear that was active is told once LISTEN is committed
+  anew: it has a gap. Told at the loss, it would look at the state and sleep again before anybody listens.
+- A buffer that is full drops the oldest payload, and that is a gap too. The listener never waits for a slow reader.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from .hub import Signal
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Stands in a buffer where payloads may be missing."""
+
+    reason: str
+
+
+RECONNECT = Gap("the connection was lost")
+OVERFLOW = Gap("the buffer was full")
+TOO_LATE = Gap("a large payload was fetched too late")
+
+
+class Ear:
+    """One waiter's end of a channel; `ready` is set once it is active, and also when the listener ends."""
+
+    __slots__ = ("channel", "hung_up", "limit", "payloads", "ready", "signal")
+
+    def __init__(self, channel: str, make_signal: Callable[[], Signal], limit: int = 1000) -> None:
+        self.channel = channel
+        self.limit = limit
+        self.hung_up = False
+        self.ready = make_signal()
+        self.signal: Signal | None = None  # set at the next payload or gap
+        self.payloads: deque[str | Gap] = deque()
+
+
+@dataclass(slots=True)
+class Line:
+    ears: list[Ear] = field(default_factory=list)
+    listening: bool = False
+    idle_since: float = 0.0
+
+
+class Switchboard:
+    """The named channels of one listener. Every method is safe from any thread."""
+
+    def __init__(self, idle_timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._idle_timeout = idle_timeout
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._lines: dict[str, Line] = {}
+        self._changed = False
+        self._again = float("inf")
+        self.closed = False
+
+    # --- waiters
+
+    def enter(self, ear: Ear) -> bool:
+        """Begin to hear; True if the listener has to be told."""
+        with self._lock:
+            line = self._lines.setdefault(ear.channel, Line())
+            line.ears.append(ear)
+            if line.listening or self.closed:
+                ear.ready.set()
+                return False
+            self._changed = True
+            return True
+
+    def leave(self, ear: Ear) -> None:
+        """End to hear. The listener finds out by itself, for nothing is urgent about it."""
+        with self._lock:
+            line = self._lines.get(ear.channel)
+            if line and ear in line.ears:
+                line.ears.remove(ear)
+                if not line.ears:
+                    line.idle_since = self._clock()
+                    self._again = min(self._again, line.idle_since + self._idle_timeout)
+
+    def hang_up(self, ear: Ear) -> None:
+        """Leave, and let whoever waits for the next payload know."""
+        self.leave(ear)
+        with self._lock:
+            ear.hung_up = True
+            self._rouse(ear)
+
+    def hear(self, ear: Ear) -> str | Gap | None:
+        """What came next, if anything."""
+        with self._lock:
+            return ear.payloads.popleft() if ear.payloads else None
+
+    def forget(self, ear: Ear) -> None:
+        """Whatever came until now is of no interest."""
+        with self._lock:
+            ear.payloads.clear()
+
+    def await_next(self, ear: Ear, signal: Signal) -> None:
+        """Set `signal` when there is something to hear, a gap, or the end."""
+        with self._lock:
+            ear.signal = signal
+            if ear.payloads or ear.hung_up or self.closed:
+                signal.set()
+
+    # --- the listener
+
+    def plan(self) -> tuple[list[str], list[str], float]:
+        """What to UNLISTEN and what to LISTEN to now, and when to ask again."""
+        with self._lock:
+            now = self._clock()
+            if not self._changed and now < self._again:
+                return [], [], self._again
+            self._changed, self._again = False, float("inf")
+            off, on = [], []
+            for name in list(self._lines):
+                line = self._lines[name]
+                if line.ears:
+                    if not line.listening:
+                        on.append(name)
+                elif line.idle_since + self._idle_timeout <= now:
+                    del self._lines[name]
+                    if line.listening:
+                        off.append(name)
+                else:
+                    self._again = min(self._again, line.idle_since + self._idle_timeout)
+            return off, on, self._again
+
+    def listening(self, names: Iterable[str]) -> None:
+        """LISTEN is committed. Who was active before has a gap: it ends here, and to look any sooner is too soon."""
+        with self._lock:
+            for name in names:
+                line = self._lines[name]
+                line.listening = True
+                for ear in line.ears:
+                    if ear.ready.is_set():
+                        self._append(ear, RECONNECT)
+                        self._rouse(ear)
+                    else:
+                        ear.ready.set()
+
+    def deliver(self, name: str, payload: str | None) -> None:
+        """Every ear of the channel hears it. None: it was removed before we came to fetch it."""
+        with self._lock:
+            line = self._lines.get(name)
+            for ear in line.ears if line else ():
+                self._append(ear, TOO_LATE if payload is None else payload)
+                self._rouse(ear)
+
+    def disconnected(self) -> None:
+        """Every LISTEN is gone."""
+        with self._lock:
+            self._changed = True
+            for line in self._lines.values():
+                line.listening = False
+
+    def close(self) -> None:
+        """Nobody hears anything any more."""
+        with self._lock:
+            self.closed = True
+            for line in self._lines.values():
+                for ear in line.ears:
+                    ear.ready.set()
+                    self._rouse(ear)
+
+    def after_fork(self) -> None:
+        """In a forked child, where nobody listens for it. The lock may have been held at the fork."""
+        self._lock = threading.Lock()
+        self.closed = True
+
+    # --- inside the lock
+
+    @staticmethod
+    def _append(ear: Ear, item: str | Gap) -> None:
+        known = bool(ear.payloads) and isinstance(ear.payloads[0], Gap)  # that the oldest were dropped
+        if len(ear.payloads) - known >= ear.limit:
+            for _ in range(1 + known):
+                ear.payloads.popleft()
+            ear.payloads.appendleft(OVERFLOW)
+        ear.payloads.append(item)
+
+    @staticmethod
+    def _rouse(ear: Ear) -> None:
+        if ear.signal is not None:
+            ear.signal.set()
+            ear.signal = None
