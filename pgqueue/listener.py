@@ -258,11 +258,13 @@ class Listener:
             asked = self._asked.popleft()
             try:
                 result = self._do(conn, asked.call)
-            except Exception as error:
-                lost = isinstance(error, psycopg.Error) and conn.closed
-                asked.failed(translate(error, lost=lost) if isinstance(error, psycopg.Error) else error)
-                if lost:
+            except psycopg.Error as error:
+                if conn.closed:
+                    self._asked.appendleft(asked)  # refused with the others, once those who hold something were told
                     raise
+                asked.failed(translate(error, lost=False))
+            except Exception as error:
+                asked.failed(error)
             else:
                 asked.succeeded(result)
 
@@ -327,10 +329,10 @@ class Listener:
         self.hub.disconnected()
         self.switchboard.disconnected()
         self._posted.clear()
-        self._refuse(ConnectionLost("the listener's connection broke"))
-        self._tell()
         for tell in list(self.on_lost):
             tell()
+        self._refuse(ConnectionLost("the listener's connection broke"))
+        self._tell()
         if not self.stopping:
             log.warning(
                 "the listener of %s lost its connection and tries again: %s",
