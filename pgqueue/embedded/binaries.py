@@ -47,7 +47,7 @@ class Binaries(NamedTuple):
 
     @property
     def major(self) -> int:
-        return int(re.match(r"\d+", self.version)[0])  # type: ignore[index]
+        return int(re.match(r"\d+", self.version)[0])  # type: ignore[index]  # every version begins with digits
 
 
 def discover(bindir: str | os.PathLike[str] | None = None) -> Binaries:

@@ -105,6 +105,7 @@ def _keeping_async(client: AsyncClient, queue: str, function: Handler, finish: F
 
 def is_async(function: Handler) -> bool:
     """Also for an object whose __call__ is async."""
+    # An object may be a handler by an async __call__, and callable(), which B004 wants, says nothing about that.
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
