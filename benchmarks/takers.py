@@ -30,6 +30,20 @@ def _stop_at_end(pipe: Connection, worker: Worker) -> None:
     worker.stop()
 
 
+def take_all(pipe: Connection, dsn: str, name: str, batch: int) -> None:
+    """Take and ack until nothing is left, then say so."""
+    with pgqueue.Client(dsn) as client:
+        queue = client.queue(name)
+        client.queue("another").take(0)  # connects
+        pipe.send("up")
+        pipe.recv()
+        while tasks := queue.take_many(batch, timeout=0) or (
+            queue.stats()["total"] and queue.take_many(batch, timeout=0.1)
+        ):
+            queue.ack_many(tasks)
+        pipe.send("done")
+
+
 def wait_for_each(pipe: Connection, dsn: str, name: str) -> None:
     """Wait for a task, say how long ago it was put, ack it, and so on."""
     with pgqueue.Client(dsn) as client:

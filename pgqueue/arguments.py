@@ -6,11 +6,14 @@ import math
 import re
 from collections.abc import Sequence
 from numbers import Real
+from typing import Literal, get_args
+from uuid import UUID
 
 from .errors import TaskIdRequired
 
 MAX_SECONDS = 1e9  # about 31 years; beyond it a timestamp is a mistake in units
 MAX_INT = 2**31 - 1
+IfExists = Literal["ignore", "error", "replace"]  # what a put does when a task has its key already
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
@@ -99,6 +102,33 @@ def payload(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"a payload is a string, not {type(value).__name__}: encode it, as JSON for example")
     return text(value, "a payload")
+
+
+def label(name: str, value: object) -> str | None:
+    """A lane or a key: 1 to 255 bytes, none of them NUL, or None. Raises ValueError."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ValueError(f"a {name} is a string, not {value!r}")
+    if not 1 <= len(text(value, f"a {name}").encode()) <= 255:
+        raise ValueError(f"a {name} has 1 to 255 bytes, this one has {len(value.encode())}")
+    return value
+
+
+def if_exists(value: object) -> None:
+    """One of IfExists. Raises ValueError."""
+    if value not in get_args(IfExists):
+        raise ValueError(f"if_exists is one of {', '.join(get_args(IfExists))}, not {value!r}")
+
+
+def uuid(name: str, value: object) -> UUID | None:
+    """A UUID, as such or as text, or None. Raises ValueError."""
+    if value is None or isinstance(value, UUID):
+        return value
+    try:
+        return UUID(str(value))
+    except ValueError:
+        raise ValueError(f"{name} must be a UUID, not {value!r}") from None
 
 
 def text(value: str, what: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 from . import arguments, calls, data
 from .calls import Call, Fence, Taken
 from .core import Core, Settings
+from .puts import Put, as_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -138,6 +139,9 @@ class ClientBase:
 
     def _encode(self, value: Any) -> str:
         return data.encode(value, self._core.settings.max_data_size)
+
+    def _encode_puts(self, puts: Sequence[Put]) -> str | None:
+        return as_json(puts, self._core.settings.max_data_size)
 
     def _encode_many(self, items: Iterable[Any]) -> str:
         return data.encode_many(list(items), self._core.settings.max_data_size)

@@ -52,6 +52,8 @@ def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
 def main(context: click.Context, dsn: str | None, verbose: bool) -> None:
     """A task queue that lives in the PostgreSQL you already run."""
     logging.basicConfig(level="INFO" if verbose else "WARNING", format="%(asctime)s %(levelname)s %(message)s")
+    if not verbose:  # of a connection that Ctrl-C cut off in the middle of a call; what matters of it is told by us
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
     context.obj = dsn
 
 
@@ -84,14 +86,21 @@ def demo(dsn: str | None, folder: Path | None, workers: int, kill: bool, own_dsn
 def worker(dsn: str | None, app: str, concurrency: int, max_attempts: int, retry_delay: float) -> None:
     """Run the handlers of MODULE:CLIENT until SIGTERM or SIGINT.
 
-    CLIENT is a pgqueue.Client in MODULE, with handlers registered by @client.handler(queue).
+    CLIENT is a pgqueue.Client in MODULE, with handlers registered by @client.handler(queue). SIGHUP loads MODULE, and
+    what lies below it, anew: tasks in hand are finished by the old code.
     """
     if dsn:
         os.environ["PGQUEUE_DSN"] = dsn  # for a client that is made without one
-    client = _load(app)
-    Worker(client, concurrency=concurrency, max_attempts=max_attempts, retry_delay=retry_delay).run()
-    if isinstance(client, Client):
-        client.close()
+    working = Worker(
+        _load(app),
+        concurrency=concurrency,
+        max_attempts=max_attempts,
+        retry_delay=retry_delay,
+        load=lambda: _load_anew(app),
+    )
+    working.run()
+    if isinstance(working.client, Client):
+        working.client.close()
 
 
 @main.group()
@@ -208,7 +217,8 @@ def server_dsn() -> None:
 def _load(app: str) -> ClientBase:
     """The client that MODULE:CLIENT names, as found from the current directory."""
     path, _, name = app.partition(":")
-    sys.path.insert(0, os.getcwd())
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
     try:
         module = importlib.import_module(path)
     except Exception as error:  # whatever the module does wrong
@@ -220,6 +230,20 @@ def _load(app: str) -> ClientBase:
         what = f"a {type(found).__name__}, not a Client" if hasattr(module, name) else "not there"
         raise click.BadParameter(f"{name} of {path} is {what}", param_hint="MODULE:CLIENT")
     return found
+
+
+def _load_anew(app: str) -> ClientBase:
+    """The same from the files as they are now. In new modules, since what is under way goes on in the old ones."""
+    path = app.partition(":")[0]
+    old = {name: module for name, module in sys.modules.items() if name == path or name.startswith(path + ".")}
+    for name in old:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    try:
+        return _load(app)
+    except BaseException:
+        sys.modules.update(old)
+        raise
 
 
 if __name__ == "__main__":

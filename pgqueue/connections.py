@@ -60,6 +60,8 @@ def _pool_arguments(core: Core, conninfo: str, relaxed: bool) -> dict[str, Any]:
         "max_size": settings.pool_size,
         "num_workers": 1,
         "timeout": settings.connect_timeout,
+        # Its pauses double while the server is away: without an end, they would outlast that by as much again.
+        "reconnect_timeout": settings.connect_timeout,
         "name": "pgqueue-claims" if relaxed else "pgqueue",
     }
 

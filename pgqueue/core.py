@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 from . import arguments, data, dsn, forks
 from .calls import Fence
@@ -47,7 +48,9 @@ class Core:
         self.closed = False
         self.queue_ids: dict[str, int] = {}
         self.queue_ids_session: int | None = None  # whom they were learned under; see flows.py
+        self.queues_with_lanes: set[str] = set()  # those of which we said so; only grows
         self.cursors: dict[str, ClaimCursor] = {}
+        self.observers: dict[str, Any] = {}  # one a queue; see changes.py
         self._lock = threading.Lock()
         self._conninfo: str | None = None
         self._listener: Listener | None = None
@@ -85,6 +88,25 @@ class Core:
         """What a settling call presents: the token of a take, else the session, also while that reconnects."""
         return Fence(token, self._listener.last_session if self._listener else None, self.label)
 
+    def exchange_observer(self, queue: str, new: Any) -> Any:
+        """Put one in the place of another, None being none; returns the other."""
+        with self._lock:
+            old = self.observers.get(queue)
+            if new is None:
+                self.observers.pop(queue, None)
+            else:
+                self.observers[queue] = new
+            return old
+
+    def reload(self) -> None:
+        """Another thread for the listener, if there is one. Raises ClosedError, RuntimeError."""
+        with self._lock:
+            if self.closed:
+                raise ClosedError("the client is closed")
+            listener = self._listener
+        if listener is not None:
+            listener.reload()
+
     def close(self) -> None:
         """Give back what is taken and end the listener. Does nothing the second time."""
         with self._lock:
@@ -109,6 +131,7 @@ class Core:
             self._listener.abandon()
             self._listener = None
             _listening.discard(self)
+        self.observers = {}
         self.label = label()
 
 

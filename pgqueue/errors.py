@@ -5,13 +5,25 @@
       ConnectionLost          the connection broke during a call: whether it took effect is unknown
       SchemaError             the schema in the database is missing, or too old or too new for this library
       ClosedError             the client is closed
+      NotRunning              queues do not work here: the server is a standby, or read-only
       QueueExists             create_queue of a name that is there already
       NoQueue                 there is no queue of this name
       QueueExclusive          a take from a queue that belongs to another client
-      QueueInUse              delete_queue: it is not empty, or a task of it is taken
+      QueueInUse              delete_queue: it is not empty, or a task of it is taken or waited for
+      DeadlineSoon            a waiting take: one that this client has taken is about to reach its deadline
+      NotIgnored              a watch list does not ignore the last of its queues
+      PutRefused              a put that the queue does not take, as it is or for now
+        QueueFull             it is at its capacity
+        QueueDraining         nothing is put into it any more
+        DataTooBig            the data is over the queue's max_size
+        KeyExists             there is a task with that key
+        KeyTaken              there is one, it is taken, and so it cannot be replaced
+      QueueNotListed          messages: the queue was not made to be listed
+      ClaimDoesNotExist       there is no such claim of messages, or it is over (.claim_id)
       ExchangeExists          declare_exchange: it is there as another type, or another client's
       NoExchange              there is no exchange of this name
       Unroutable              a mandatory publish went to no queue
+      NoIdentity              nobody has this identity any more
       LockTimeout             a lock was not granted in time (also a TimeoutError)
       LockLost                a lock that was held is held no more
       TaskError               about one task
@@ -20,6 +32,10 @@
           TaskNotFound        the task is gone: acked, deleted, or never there
           TaskNotTaken        nobody holds it: the deadline passed, or it was given back
           TaskTakenByOther    somebody else holds it (.holder)
+        MessageIsClaimed      delete_message without a claim: the message is claimed
+        MessageNotClaimed     delete_message with a claim: nobody has claimed the message
+        MessageNotClaimedBy   the same: another claim holds it (.claim_id: the one that does not)
+        TaskBusy              take_id: its lane is busy, or somebody is just changing it
         TaskFailed            result: it failed for good (.error)
         ResultUnknown         result: the task is gone, and no result of it is kept
       NodeError               about one node (.path)
@@ -62,6 +78,10 @@ class ClosedError(Error):
     """The client is closed."""
 
 
+class NotRunning(Error):
+    """Queues do not work here: the server is a standby, or somebody made it, or this transaction, read-only."""
+
+
 class QueueExists(Error):
     """A queue of this name is there already."""
 
@@ -75,7 +95,55 @@ class QueueExclusive(Error):
 
 
 class QueueInUse(Error):
-    """The queue was not deleted: it holds tasks, or somebody holds a task of it."""
+    """The queue was not deleted: it holds tasks, or somebody holds a task of it or waits for one."""
+
+
+class DeadlineSoon(Error):
+    """A take that this client holds ends within a second: finish it, or touch it. As beanstalkd's DEADLINE_SOON."""
+
+
+class NotIgnored(Error):
+    """A watch list has at least one queue: the last is not ignored. As beanstalkd's NOT_IGNORED."""
+
+
+class PutRefused(Error):
+    """The queue does not take this put; nothing was changed."""
+
+
+class QueueFull(PutRefused):
+    """The queue is at its capacity: put again later, or with a timeout to wait for room."""
+
+
+class QueueDraining(PutRefused):
+    """The queue is draining: nothing is put into it any more. As beanstalkd's DRAINING."""
+
+
+class DataTooBig(PutRefused):
+    """The data is larger than the queue's max_size. As beanstalkd's JOB_TOO_BIG."""
+
+
+class KeyExists(PutRefused):
+    """The queue has a task with this key that is not done, and the put was to be an error then."""
+
+
+class KeyTaken(PutRefused):
+    """The task with this key is taken, so the put cannot replace it."""
+
+
+class QueueNotListed(Error):
+    """The queue was not made to be listed, so its messages cannot be."""
+
+
+class ClaimDoesNotExist(Error):
+    """There is no such claim of messages: its time is over, it was deleted, or it never was.
+
+    Attributes:
+        claim_id: the id that was given.
+    """
+
+    def __init__(self, message: str, claim_id: int) -> None:
+        super().__init__(message)
+        self.claim_id = claim_id
 
 
 class ExchangeExists(Error):
@@ -88,6 +156,10 @@ class NoExchange(Error):
 
 class Unroutable(Error):
     """No queue is bound so that it would get what was published; nothing was put."""
+
+
+class NoIdentity(Error):
+    """Nobody has this identity: it never was, or who had it was gone for too long, and their tasks were given back."""
 
 
 class LockTimeout(Error, TimeoutError):
@@ -149,6 +221,30 @@ class TaskTakenByOther(TakeLost):
     def __init__(self, message: str, task_id: int, holder: str) -> None:
         super().__init__(message, task_id)
         self.holder = holder
+
+
+class MessageIsClaimed(TaskError):
+    """The message is claimed, or taken, and is only deleted by who can name its claim."""
+
+
+class MessageNotClaimed(TaskError):
+    """A claim was named to delete the message, and nobody has claimed it."""
+
+
+class MessageNotClaimedBy(TaskError):
+    """A claim was named to delete the message, and another one holds it.
+
+    Attributes:
+        claim_id: the id that was given.
+    """
+
+    def __init__(self, message: str, task_id: int, claim_id: int) -> None:
+        super().__init__(message, task_id)
+        self.claim_id = claim_id
+
+
+class TaskBusy(TaskError):
+    """The task cannot be taken at this moment: its lane is busy, or somebody is just changing it."""
 
 
 class TaskFailed(TaskError):
@@ -218,8 +314,17 @@ _MISUSE = {
     "PQ032": NoQueue,
     "PQ033": QueueExclusive,
     "PQ034": QueueInUse,
+    "PQ035": QueueDraining,
+    "PQ036": DataTooBig,
+    "PQ037": QueueFull,
+    "PQ038": KeyExists,
+    "PQ039": KeyTaken,
+    "PQ060": QueueNotListed,
+    "PQ070": NoIdentity,
     **dict.fromkeys(("PQ040", "PQ041", "PQ042", "PQ043"), ValueError),
 }
+_READ_ONLY = "25006"  # read_only_sql_transaction
+_UNSUPPORTED = "0A000"  # of a standby, where our UNLOGGED tables are not, and of much else
 _NO_SCHEMA = {"3F000", "42883", "42P01"}  # invalid_schema_name, undefined_function, undefined_table
 
 
@@ -231,6 +336,8 @@ def translate(error: psycopg.Error, *, lost: bool) -> Exception:
         return _MISUSE[state](message)
     if state in _NO_SCHEMA and "pgqueue" in message:
         return SchemaError(f"this database lacks a part of the pgqueue schema ({message}): run `pgqueue migrate up`")
+    if state == _READ_ONLY or (state == _UNSUPPORTED and error.diag.source_function == "get_relation_info"):
+        return NotRunning(f"queues do not work here ({message}): it is a standby, or read-only")
     if lost:
         return ConnectionLost(f"the connection to PostgreSQL broke during the call: {message}")
     return error

@@ -24,22 +24,24 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from . import calls
-from .calls import Call, Taken
+from .calls import Call, Taken, picking, putting
 from .core import Core
 from .cursor import ClaimCursor, Position
-from .errors import ConnectionLost, ServerError, SessionDead
+from .errors import ConnectionLost, DeadlineSoon, ServerError, SessionDead
 from .hub import Signal, Waiter
 from .listener import Listener
 
 T = TypeVar("T")
+SOON = 1.0  # seconds, as in beanstalkd
 LOCKED_PAUSE = (0.005, 0.25)  # before looking again at a task that an open transaction has locked, seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run the call on a claiming connection, and send its result."""
+    """Run the call on a claiming connection, or on one whose commits wait for the disk; and send its result."""
 
     call: Call[Any]
+    relaxed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,18 @@ def take(
     n: int,
     timeout: float | None,
     stopped: Callable[[], bool] = lambda: False,
+    *,
+    deadline_soon: bool = False,
 ) -> Flow[list[Taken]]:
     """Up to n tasks, as soon as there is one. None after `timeout` seconds, when the client closes, or once `stopped`
-    is true and the signal that is waited for is set."""
-    return _Take(core, listener, make_signal, tuple(queues), n, timeout, stopped).run()
+    is true and the signal that is waited for is set. With `deadline_soon` the wait may end in that error."""
+    kind = _TakeInTime if deadline_soon else _Take
+    return kind(core, listener, make_signal, tuple(queues), n, timeout, stopped).run()
+
+
+def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> Flow[list[Taken]]:
+    """The task of this id, as the only one of the list. Nothing is waited for but the server."""
+    return _TakeId(core, listener, make_signal, id).run()
 
 
 class _Take:
@@ -169,7 +179,7 @@ class _Take:
             self._core.queue_ids, self._core.queue_ids_session = {}, self._listener.last_session
         known = self._core.queue_ids
         if not all(queue in known for queue in self._queues):
-            known.update((yield Run(calls.queue_ids(self._queues))))
+            known.update((yield Run(putting.queue_ids(self._queues))))
         before, self._ids_known = self._ids_known, {queue: known[queue] for queue in self._queues}
         # Who sleeps in front of a queue that was deleted has to move as well, and only we know that they may be there.
         self._hub.signal(id for queue, id in before.items() if id != self._ids_known[queue])
@@ -253,3 +263,37 @@ class _Take:
     def _give_up(self) -> float:
         """A server that restarts is waited for, also by a take that does not wait for tasks."""
         return max(self._deadline, self._began + self._core.settings.connect_timeout)
+
+
+class _TakeInTime(_Take):
+    """The same, but it does not wait any longer once a take of this client's session has but a second left.
+
+    What another thread takes meanwhile, and what is touched, is looked up at the next wake-up.
+    """
+
+    _alarm = float("inf")  # the moment at which a second is left
+
+    def _sleep(self) -> Flow[list[Taken]]:
+        left: float | None = None
+        if (session := self._listener.session) is not None:
+            left = yield Run(calls.session_deadline(session))
+        if left is not None and left <= SOON:
+            raise DeadlineSoon(f"a task that this client has taken is to be settled or touched within {left:.2f} s")
+        self._alarm = float("inf") if left is None else time.monotonic() + left - SOON
+        return (yield from super()._sleep())
+
+    def _left(self, at_most: float | None = None) -> float | None:
+        alarm = self._alarm - time.monotonic()
+        return super()._left(alarm if at_most is None else min(at_most, alarm))
+
+
+class _TakeId(_Take):
+    """The same for a task that is named: there is one claim, of no queue, and an error if it is not to be had."""
+
+    def __init__(self, core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> None:
+        super().__init__(core, listener, make_signal, (), 1, 0.0, lambda: False)
+        self._id = id
+
+    def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
+        self._used_session = session
+        return picking.take_id(self._id, session, self._token, self._core.label)

@@ -17,6 +17,8 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
 - No put runs here: the probe for waiters cannot see the locks of its own connection (signal.sql).
 - A tick gives back what dead sessions held, and makes ready what is due. A tick that took long is followed by a
   rest REST times as long, since under a held snapshot it walks over dead rows.
+- reload() puts another thread in this one's place. All that outlives a turn of the loop is the listener's and not the
+  thread's, the connection included, so the next one goes on where this one stopped: nothing is sent, nobody notices.
 - Half-open connections: the kernel is told to give up after about 11 s without an answer, on both ends.
 """
 
@@ -32,15 +34,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
-from psycopg.rows import tuple_row
 
-from . import calls
+from . import calls, direct
+from .asked import Asked
 from .calls import Call, channels
 from .errors import ClosedError, ConnectionLost, translate
 from .forks import detach
@@ -54,42 +55,6 @@ log = logging.getLogger("pgqueue")
 TICK = 0.25  # seconds between sweeps, jittered
 CLEANING = 10.0  # seconds between removals of what nobody needs any more
 PAUSE = (0.02, 5.0)  # before connecting anew: first and longest, seconds
-HALF_OPEN: dict[str, Any] = {
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10000,
-}
-SETTINGS = """
-    SET statement_timeout = 0; SET idle_session_timeout = 0; SET lock_timeout = '2s';
-    SET default_transaction_isolation = 'read committed'; SET synchronous_commit = off;
-    SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;
-    SET tcp_user_timeout = 10000; SET client_connection_check_interval = 0; SET client_encoding = 'UTF8'; SET jit = off;
-"""
-
-
-class Asked(Generic[T]):
-    """A call that was asked for on the listener's connection; `done` is set when it has an outcome."""
-
-    def __init__(self, call: Call[T], done: Signal) -> None:
-        self.call = call
-        self.done = done
-        self._result: T | None = None
-        self._error: Exception | None = None
-
-    def outcome(self) -> T:
-        """The result, or the error, of a call that is done."""
-        if self._error is not None:
-            raise self._error
-        return cast(T, self._result)
-
-    def succeeded(self, result: T) -> None:
-        self._result = result
-        self.done.set()
-
-    def failed(self, error: Exception) -> None:
-        self._error = error
-        self.done.set()
 
 
 class Listener:
@@ -104,10 +69,11 @@ class Listener:
         self.on_lost: list[Callable[[], None]] = []
         self.session: int | None = None
         self.failure: Exception | None = None  # why there is no session
-        self._conninfo = make_conninfo(conninfo, application_name="pgqueue listener", **HALF_OPEN)
+        self._conninfo = conninfo
         self._label = label
         self._grace = grace
         self.last_session: int | None = None
+        self.identity: str | None = None  # of the session, and of the next if this one is given up; sql/identity.sql
         self._jobs: deque[Call[Any]] = deque()
         self._asked: deque[Asked[Any]] = deque()
         self._posted: deque[tuple[str, str]] = deque()
@@ -120,8 +86,9 @@ class Listener:
             end.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._pipe[0], selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, name="pgqueue-listener", daemon=True)
-        self._thread.start()
+        self._handing_over = False  # the thread leaves everything to the next one
+        self._replacing = threading.Lock()
+        self._start()
 
     # --- for other threads
 
@@ -159,7 +126,24 @@ class Listener:
             self.stopping = True
         self.poke()
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            with self._replacing:
+                self._thread.join()
+
+    def reload(self) -> None:
+        """Replace the thread, once it has ended, by one that goes on with what it leaves: connection, waits."""
+        if self._thread is threading.current_thread():
+            raise RuntimeError("reload() in a callback would wait for the end of the thread that it runs in")
+        with self._replacing:
+            if self._thread.is_alive():
+                self._handing_over = True
+                self.poke()
+                self._thread.join()
+                self._handing_over = False
+                self._start()  # also while it is stopping: somebody has to end it
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="pgqueue-listener", daemon=True)
+        self._thread.start()
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's connection."""
@@ -175,43 +159,35 @@ class Listener:
 
     def _run(self) -> None:
         pause = PAUSE[0]
-        while not self.stopping:
+        while not (self.stopping or self._handing_over):
             try:
-                with self._connect() as self._conn, self._selected(self._conn):
-                    self._serve(self._conn)
+                self._serve(self._conn or self._connect())
             except Exception as error:  # of whatever kind: without this thread nobody is woken
                 if self.session is not None:  # and not at the connect: a standby lets us in, and then refuses a session
                     pause = PAUSE[0]
                 self._disconnected(error)
                 self._sleep(random.uniform(pause / 2, pause))
                 pause = min(pause * 2, PAUSE[1])
-        self._tell()
-        self._refuse(ClosedError("the client is closed"))
-        self.hub.close()
-        self.switchboard.close()
-        self._selector.close()
-        for end in self._pipe:
-            end.close()
+        if not self._handing_over:
+            self._end()
 
     def _connect(self) -> psycopg.Connection[Any]:
-        conn = psycopg.connect(self._conninfo, autocommit=True, row_factory=tuple_row, connect_timeout=10)
-        conn.add_notify_handler(lambda note: self._notified(note.channel, note.payload))
-        conn.execute(SETTINGS)
-        if conn.info.server_version >= 170000:
-            conn.execute("SET transaction_timeout = 0")
-        return conn
-
-    def _serve(self, conn: psycopg.Connection[Any]) -> None:
-        opened = self._do(conn, calls.open_session(self.last_session, self._grace, self._label))
+        conn = direct.connect(self._conninfo, self._notified)
+        self._selected = self._selector.register(conn.fileno(), selectors.EVENT_READ)
+        self._conn = conn
+        opened = self._do(conn, calls.open_session(self.last_session, self._grace, self._label, self.identity))
         if self.last_session not in (None, opened):
             log.warning("the session of %s was given up: what it had taken is ready again", self._label)
         self.last_session = self.session = opened
         self._tell()
         self.hub.wake_all()
+        return conn
+
+    def _serve(self, conn: psycopg.Connection[Any]) -> None:
         sweeps = Ticks(TICK)
         promotions = Ticks(TICK)
         cleanings = Ticks(CLEANING)
-        while not self.stopping:
+        while not (self.stopping or self._handing_over):
             self._run_jobs(conn)
             again = self._reconcile(conn)
             self._answer(conn)
@@ -222,8 +198,22 @@ class Listener:
             self._sleep(min(again, sweeps.at, promotions.at, cleanings.at) - time.monotonic())
             if self._read(conn):  # a taker waits for this more than for all of the above
                 time.sleep(0)  # and who was woken needs the interpreter now, which we would keep until we sleep
-        self.session = None
-        self._do(conn, calls.close_session())
+
+    def _end(self) -> None:
+        try:
+            if self._conn is not None:
+                self.session = None
+                self._do(self._conn, calls.close_session())
+        except Exception as error:
+            self._disconnected(error)
+        self._hang_up()
+        self._tell()
+        self._refuse(ClosedError("the client is closed"))
+        self.hub.close()
+        self.switchboard.close()
+        self._selector.close()
+        for end in self._pipe:
+            end.close()
 
     def _run_jobs(self, conn: psycopg.Connection[Any]) -> None:
         with contextlib.suppress(psycopg.errors.LockNotAvailable):  # then at the next tick
@@ -303,14 +293,6 @@ class Listener:
             whole = payload if id is None else self._do(conn, channels.fetch(id))
             self.switchboard.deliver(channel, whole)
 
-    @contextlib.contextmanager
-    def _selected(self, conn: psycopg.Connection[Any]) -> Iterator[None]:
-        key = self._selector.register(conn.fileno(), selectors.EVENT_READ)
-        try:
-            yield
-        finally:
-            self._selector.unregister(key.fd)
-
     def _sleep(self, seconds: float) -> None:
         self._selector.select(max(0.0, seconds))
         with contextlib.suppress(BlockingIOError):
@@ -322,10 +304,16 @@ class Listener:
         for signal in waiting:
             signal.set()
 
+    def _hang_up(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            self._selector.unregister(self._selected.fd)
+            conn.close()
+
     def _disconnected(self, error: Exception) -> None:
         self.session = None
         self.failure = error
-        self._conn = None
+        self._hang_up()
         self.hub.disconnected()
         self.switchboard.disconnected()
         self._posted.clear()

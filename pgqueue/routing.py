@@ -120,23 +120,6 @@ class Routing(Shell):
         """Take the will back. Returns False if there was none."""
         return self._on_session(calls.clear_will())
 
-    def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False) -> int:
-        """Remove a queue with its tasks, whoever holds them, and its bindings. As AMQP's queue.delete.
-
-        Args:
-            name: the queue's name. A put makes a new one of the same name.
-            if_empty: refuse while it holds tasks, in whatever state.
-            if_unused: refuse while somebody holds a task of it.
-
-        Returns:
-            How many tasks were removed.
-
-        Raises:
-            NoQueue: it is not there.
-            QueueInUse: as was asked for.
-        """
-        return self._run(calls.delete_queue(name, if_empty, if_unused))
-
     def deaths(self, task: TaskLike) -> list[Death]:
         """Where a dead letter died before, the last death first; empty if it never did. As AMQP's x-death.
 
@@ -187,9 +170,6 @@ class AsyncRouting(AsyncShell):
 
     async def clear_will(self) -> bool:
         return await self._on_session(calls.clear_will())
-
-    async def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False) -> int:
-        return await self._run(calls.delete_queue(name, if_empty, if_unused))
 
     async def deaths(self, task: TaskLike) -> list[Death]:
         return await self._run(calls.deaths(named(task)[0]))

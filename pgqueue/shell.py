@@ -12,9 +12,8 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 
-from . import calls
 from .base import ClientBase
-from .calls import Call
+from .calls import Call, putting
 from .connections import AsyncConnections, Connections
 from .flows import Flow, Run, Step
 from .listener import Listener
@@ -36,12 +35,14 @@ class Shell(ClientBase):
             return self._connections.run_on(conn, call)
         return self._connections.run(call, relaxed=relaxed)
 
-    def _put(self, queue: str, call: Call[T], conn: Conn | None) -> T:
+    def _prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False) -> None:
+        """Make what would keep others waiting if it were made in the caller's transaction: the queue, its lanes."""
         if conn is not None and queue not in self._core.queue_ids:
-            # Made in the caller's transaction, a queue would keep other producers waiting until that ends.
-            ids = self._run(calls.queue_ids([queue]))
+            ids = self._run(putting.queue_ids([queue]))
             self._core.queue_ids.update(ids)
-        return self._run(call, conn)
+        if in_lanes and queue not in self._core.queues_with_lanes:
+            self._run(putting.allow_lanes(queue))
+            self._core.queues_with_lanes.add(queue)
 
     def _drive(self, flow: Flow[T]) -> T:
         try:
@@ -59,7 +60,7 @@ class Shell(ClientBase):
 
     def _perform(self, step: Step) -> object:
         if isinstance(step, Run):
-            return self._connections.run(step.call, relaxed=True)
+            return self._connections.run(step.call, relaxed=step.relaxed)
         return cast(threading.Event, step.signal).wait(step.seconds)
 
 
@@ -78,11 +79,13 @@ class AsyncShell(ClientBase):
             return await self._connections.run_on(conn, call)
         return await self._connections.run(call, relaxed=relaxed)
 
-    async def _put(self, queue: str, call: Call[T], conn: AsyncConn | None) -> T:
+    async def _prepare_put(self, queue: str, conn: AsyncConn | None, *, in_lanes: bool = False) -> None:
         if conn is not None and queue not in self._core.queue_ids:
-            ids = await self._run(calls.queue_ids([queue]))
+            ids = await self._run(putting.queue_ids([queue]))
             self._core.queue_ids.update(ids)
-        return await self._run(call, conn)
+        if in_lanes and queue not in self._core.queues_with_lanes:
+            await self._run(putting.allow_lanes(queue))
+            self._core.queues_with_lanes.add(queue)
 
     async def _drive(self, flow: Flow[T]) -> T:
         try:
@@ -100,7 +103,7 @@ class AsyncShell(ClientBase):
 
     async def _perform(self, step: Step) -> object:
         if isinstance(step, Run):
-            return await self._connections.run(step.call, relaxed=True)
+            return await self._connections.run(step.call, relaxed=step.relaxed)
         return await cast(LoopSignal, step.signal).wait(step.seconds)
 
 

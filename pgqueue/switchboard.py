@@ -40,13 +40,23 @@ TOO_LATE = Gap("a large payload was fetched too late")
 
 
 class Ear:
-    """One waiter's end of a channel; `ready` is set once it is active, and also when the listener ends."""
+    """One waiter's end of a channel; `ready` is set once it is active, and also when the listener ends.
 
-    __slots__ = ("channel", "hung_up", "limit", "payloads", "ready", "signal")
+    With `tell` it has no buffer: the listener's thread calls that for everything that is heard. It must not raise.
+    """
 
-    def __init__(self, channel: str, make_signal: Callable[[], Signal], limit: int = 1000) -> None:
+    __slots__ = ("channel", "hung_up", "limit", "payloads", "ready", "signal", "tell")
+
+    def __init__(
+        self,
+        channel: str,
+        make_signal: Callable[[], Signal],
+        limit: int = 1000,
+        tell: Callable[[str | Gap], None] | None = None,
+    ) -> None:
         self.channel = channel
         self.limit = limit
+        self.tell = tell
         self.hung_up = False
         self.ready = make_signal()
         self.signal: Signal | None = None  # set at the next payload or gap
@@ -68,6 +78,7 @@ class Switchboard:
         self._clock = clock
         self._lock = threading.Lock()
         self._lines: dict[str, Line] = {}
+        self._untold: deque[tuple[Callable[[str | Gap], None], str | Gap]] = deque()
         self._changed = False
         self._again = float("inf")
         self.closed = False
@@ -154,6 +165,7 @@ class Switchboard:
                         self._rouse(ear)
                     else:
                         ear.ready.set()
+        self._tell()
 
     def deliver(self, name: str, payload: str | None) -> None:
         """Every ear of the channel hears it. None: it was removed before we came to fetch it."""
@@ -162,6 +174,7 @@ class Switchboard:
             for ear in line.ears if line else ():
                 self._append(ear, TOO_LATE if payload is None else payload)
                 self._rouse(ear)
+        self._tell()
 
     def disconnected(self) -> None:
         """Every LISTEN is gone."""
@@ -184,10 +197,18 @@ class Switchboard:
         self._lock = threading.Lock()
         self.closed = True
 
+    def _tell(self) -> None:
+        """Outside the lock: who is told may enter or leave."""
+        while self._untold:
+            tell, item = self._untold.popleft()
+            tell(item)
+
     # --- inside the lock
 
-    @staticmethod
-    def _append(ear: Ear, item: str | Gap) -> None:
+    def _append(self, ear: Ear, item: str | Gap) -> None:
+        if ear.tell is not None:
+            self._untold.append((ear.tell, item))
+            return
         known = bool(ear.payloads) and isinstance(ear.payloads[0], Gap)  # that the oldest were dropped
         if len(ear.payloads) - known >= ear.limit:
             for _ in range(1 + known):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 from . import arguments, data
 from .calls import Found, Popped, Taken
+from .calls.putting import Placed, PutOptions, insist
 
 TAKEN, DONE = "taken", "done"
 
@@ -20,7 +20,8 @@ class TaskRecord:
     Attributes:
         id: unique in the database.
         queue: the queue's name.
-        state: ready, delayed, taken, buried; done once it is acked, dead once it went to where dead letters go.
+        state: ready, delayed, taken, buried, or blocked (its lane is busy); done once it is acked, dead once it went to
+            where dead letters go.
         data: what was put.
         priority: lower is taken first.
         attempts: how often it came back: failed, past its deadline, or its taker died.
@@ -28,6 +29,9 @@ class TaskRecord:
         run_at: when a delayed task becomes ready; only peek looks it up.
         deadline: until when it is held, or None without a time to run.
         holder: host, process id and program of whoever holds it; only peek looks it up.
+        lane: the lane that it was put into; only put and peek say so.
+        key: the key that it was put with; only put and peek say so.
+        existed: of a put with a key: this task was there already.
         token: the fence of the take, for a task that was taken by this client.
     """
 
@@ -41,11 +45,13 @@ class TaskRecord:
     run_at: datetime | None = None
     deadline: datetime | None = None
     holder: str | None = None
+    lane: str | None = None
+    key: str | None = None
+    existed: bool = False
     token: int | None = field(default=None, repr=False)
 
 
 TaskLike = TaskRecord | int | str  # what a verb takes: a task, or an id as an int or a string of digits
-Stats = Mapping[str, int]
 Record = TypeVar("Record", bound=TaskRecord)
 
 
@@ -59,6 +65,20 @@ def named(task: TaskLike) -> tuple[int, int | None]:
 def settled(task: Record, state: str) -> Record:
     """The task after a verb; without a take there is no token any more."""
     return replace(task, state=state, token=task.token if state == TAKEN else None)
+
+
+def from_placed(kind: type[Record], placed: Placed, queue: str, value: Any, options: PutOptions, **more: Any) -> Record:
+    """The task that is there after a put: the new one, or the one that had its key."""
+    return kind(
+        id=insist(placed, queue),
+        queue=queue,
+        state=placed.state,
+        data=value if placed.kept is None else data.decode(placed.kept),
+        lane=options.lane,
+        key=options.key,
+        existed=placed.existed,
+        **more,
+    )
 
 
 def from_taken(kind: type[Record], row: Taken, **more: Any) -> Record:
@@ -99,5 +119,7 @@ def from_found(kind: type[Record], row: Found, **more: Any) -> Record:
         run_at=row.run_at,
         deadline=row.deadline,
         holder=row.holder,
+        lane=row.lane,
+        key=row.key,
         **more,
     )

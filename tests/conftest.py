@@ -26,6 +26,15 @@ SERVER_NOTE = pytest.StashKey[str]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pgqueue")
     group.addoption("--pg", default="auto", metavar="SERVER", help=f"the PostgreSQL to test with: {CHOICES}")
+    group.addoption("--only-pg", action="store_true", help="leave out the tests that do not use that PostgreSQL")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For a second run, on another server: what does not use it would only do the same again."""
+    if config.getoption("--only-pg"):
+        others = [item for item in items if "pg_server" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
 
 
 def pytest_report_header() -> str:

@@ -28,6 +28,10 @@ MIRRORS: dict[type, type] = {
     pgqueue.Watch: pgqueue.AsyncWatch,
     pgqueue.Membership: pgqueue.AsyncMembership,
     pgqueue.MembersWatch: pgqueue.AsyncMembersWatch,
+    pgqueue.Claim: pgqueue.AsyncClaim,
+    pgqueue.Shards: pgqueue.AsyncShards,
+    pgqueue.ShardedQueue: pgqueue.AsyncShardedQueue,
+    pgqueue.WatchList: pgqueue.AsyncWatchList,
     psycopg.Connection: psycopg.AsyncConnection,
     psycopg.Cursor: psycopg.AsyncCursor,
 }

@@ -42,7 +42,7 @@ def test_sql_block_runs_in_psql_order(db):
     for line in filter(None, block.splitlines()):
         statement = line.partition("--")[0].strip()
         answers[statement] = db.execute(statement).fetchall()
-    assert answers["SELECT * FROM pgqueue.ack(2);"] == [("done", None, None)]
+    assert answers["SELECT * FROM pgqueue.ack(2);"] == [("done", None, None, None)]
     stats = answers["SELECT queue, ready, delayed, taken, buried FROM pgqueue.stats;"]
     assert stats == [("mail", 0, 1, 1, 0)]
 

@@ -1,4 +1,4 @@
-"""The example application, as its docstring and docker-compose.yml run it."""
+"""The example applications, as their docstrings and docker-compose.yml run them."""
 
 from __future__ import annotations
 
@@ -36,6 +36,27 @@ def test_the_example_application(dsn, tmp_path, blocking):
         assert found.error.startswith("ValueError: 'nobody' is not an address (app.py:")
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(10) == 0
+
+
+def test_the_push_reaches_every_user_once(dsn, tmp_path):
+    output = tmp_path / "output"
+    settings = {"PGQUEUE_DSN": dsn}
+    with (
+        output.open("a") as file,
+        started("worker", "examples.push:client", settings=settings, cwd=CHECKOUT, stdout=file) as one,
+        started("worker", "examples.push:client", settings=settings, cwd=CHECKOUT, stdout=file) as other,
+    ):
+        command = [sys.executable, "-m", "examples.push", "12345"]
+        done = subprocess.run(
+            command, cwd=CHECKOUT, env=environment(**settings), check=True, timeout=60, capture_output=True, text=True
+        )
+        for worker in (one, other):
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(10) == 0
+    assert done.stdout == "12345 users are reached\n"
+    pushed = [line.split() for line in output.read_text().splitlines()]
+    reached = sorted(user for line in pushed for user in range(int(line[3]), int(line[5]) + 1))
+    assert reached == list(range(1, 12346))
 
 
 def test_the_containers_run_the_example(monkeypatch):

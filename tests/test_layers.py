@@ -11,19 +11,22 @@ HOME = Path(pgqueue.__path__[0])
 
 LAYERS = [
     ["errors"],
-    ["arguments", "data", "schema", "cursor", "forks", "ticks"],
-    ["calls", "hub", "migrate", "embedded"],
-    ["switchboard"],
-    ["task", "dsn", "listener"],
+    ["arguments", "data", "schema", "cursor", "forks", "ticks", "ranges"],
+    ["calls", "hub", "migrate", "embedded", "direct"],
+    ["switchboard", "asked"],
+    ["task", "puts", "dsn", "listener"],
     ["core"],
     ["flows", "connections", "base"],
     ["waits", "shell"],
+    ["room"],
     ["ephemeral"],
-    ["channels", "locks", "nodes", "routing", "statuses"],
-    ["outcomes"],
+    ["channels", "locks", "nodes", "routing", "statuses", "changes", "claims"],
+    ["outcomes", "handing", "management", "picking"],
+    ["queues"],
+    ["aqueues"],
     ["client"],
     ["aclient"],
-    ["worker"],
+    ["worker", "shards", "watchlist"],
     ["demo"],
     ["__init__"],
     ["cli"],
@@ -31,8 +34,9 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
-# A client makes its mirror, and the demo's worker processes are an application like any other.
-UPWARD = {("client", "aclient"), ("demo", "__init__")}
+# A queue names its client, a client makes its mirror, and the demo's worker processes are an application like any
+# other.
+UPWARD = {("queues", "client"), ("aqueues", "aclient"), ("client", "aclient"), ("demo", "__init__")}
 
 
 def module_of(path):

@@ -16,6 +16,10 @@ PAIRS = [
     (pgqueue.Watch, pgqueue.AsyncWatch),
     (pgqueue.Membership, pgqueue.AsyncMembership),
     (pgqueue.MembersWatch, pgqueue.AsyncMembersWatch),
+    (pgqueue.Claim, pgqueue.AsyncClaim),
+    (pgqueue.Shards, pgqueue.AsyncShards),
+    (pgqueue.ShardedQueue, pgqueue.AsyncShardedQueue),
+    (pgqueue.WatchList, pgqueue.AsyncWatchList),
 ]
 ONLY_BLOCKING = {"aio"}  # the way from one to the other
 

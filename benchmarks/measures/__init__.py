@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from ..bench import Measure
-from . import bulk_put, delayed, drain, held_snapshot, in_flight, kill, latency, one_by_one, post, single_put, wal
+from . import (
+    bulk_put,
+    delayed,
+    drain,
+    held_snapshot,
+    in_flight,
+    kill,
+    lanes,
+    latency,
+    one_by_one,
+    poll,
+    post,
+    single_put,
+    wal,
+)
 
 MEASURES: dict[str, Measure] = {
     "bulk-put": bulk_put.measure,
@@ -15,6 +29,8 @@ MEASURES: dict[str, Measure] = {
     "held-snapshot": held_snapshot.measure,
     "delayed": delayed.measure,
     "in-flight": in_flight.measure,
+    "lanes": lanes.measure,
+    "poll": poll.measure,
     "wal": wal.measure,
     "kill": kill.measure,
 }

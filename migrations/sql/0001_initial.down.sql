@@ -23,6 +23,10 @@ BEGIN
         obstacle := NULL;
         -- As an array: read row by row, a name behind an object that is already gone would be its number.
         FOREACH object IN ARRAY ARRAY(
+            SELECT format('TRIGGER %I ON %s', t.tgname, c.oid::regclass)
+              FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+             WHERE c.relnamespace = 'pgqueue'::regnamespace AND NOT t.tgisinternal
+             UNION ALL
             SELECT CASE c.relkind WHEN 'v' THEN 'VIEW ' WHEN 'm' THEN 'MATERIALIZED VIEW ' WHEN 'S' THEN 'SEQUENCE '
                                   WHEN 'c' THEN 'TYPE ' ELSE 'TABLE ' END || c.oid::regclass
               FROM pg_class c

@@ -61,6 +61,8 @@ class Found(NamedTuple):
     run_at: datetime | None
     deadline: datetime | None
     holder: str | None
+    lane: str | None
+    key: str | None
     data: str
 
 
@@ -87,38 +89,6 @@ class Options:
         arguments.seconds("delay", self.delay)
         arguments.seconds("ttr", self.ttr, positive=True)
         arguments.seconds("ttl", self.ttl, positive=True)
-
-
-# --- putting
-
-
-def put(queue: str, text: str, options: Options) -> Call[tuple[int, str]]:
-    return Call(
-        "SELECT id, state FROM pgqueue.put(queue => %s::text, data => %s::jsonb, priority => %s::int,"
-        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
-        " ttl => make_interval(secs => %s::float8))",
-        (queue, text, options.priority, options.delay, options.ttr, options.ttl),
-        lambda rows: (rows[0][0], rows[0][1]),
-    )
-
-
-def put_many(queue: str, text: str, options: Options) -> Call[list[int]]:
-    """`text` is a JSON array of what put takes one by one."""
-    return Call(
-        "SELECT pgqueue.put_many(queue => %s::text, data => %s::jsonb, priority => %s::int,"
-        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
-        " ttl => make_interval(secs => %s::float8))",
-        (queue, text, options.priority, options.delay, options.ttr, options.ttl),
-        _scalar,
-    )
-
-
-def queue_ids(names: Sequence[str]) -> Call[dict[str, int]]:
-    return Call(
-        "SELECT name, pgqueue.queue_id(name => name) FROM unnest(%s::text[]) asked(name)",
-        (list(names),),
-        lambda rows: dict(rows),
-    )
 
 
 # --- taking
@@ -172,22 +142,52 @@ def next_due(queues: Sequence[str], ids: Sequence[int]) -> Call[dict[str, float 
     )
 
 
+def session_deadline(session: int) -> Call[float | None]:
+    return Call("SELECT pgqueue.session_deadline(session => %s::int)", (session,), _scalar)
+
+
 # --- settling
 
 
-def ack(id: int, fence: Fence) -> Call[str]:
+def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
+    """`puts` is a JSON array of the tasks that this one hands on to."""
+    if puts is None:
+        return Call(
+            "SELECT state, problem, holder FROM pgqueue.ack(id => %s::int8, token => %s::int8, session => %s::int)",
+            (id, fence.token, fence.session),
+            _settled(id, fence),
+        )
     return Call(
-        "SELECT state, problem, holder FROM pgqueue.ack(id => %s::int8, token => %s::int8, session => %s::int)",
-        (id, fence.token, fence.session),
+        "SELECT state, problem, holder FROM pgqueue.ack(id => %s::int8, token => %s::int8, session => %s::int,"
+        " puts => %s::jsonb)",
+        (id, fence.token, fence.session, puts),
         _settled(id, fence),
     )
 
 
-def release(id: int, fence: Fence, delay: float | None, error: str | None) -> Call[str]:
+@dataclass(frozen=True, slots=True)
+class Return:
+    """How a task is given back. Times in seconds. Checked when made."""
+
+    delay: float | None = None
+    every: float | None = None
+    priority: int | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        arguments.seconds("delay", self.delay)
+        arguments.seconds("every", self.every, positive=True)
+        arguments.integer("priority", self.priority)
+        if self.delay and self.every:
+            raise ValueError(f"a task is released with a delay or every so often, not both: {self.delay}, {self.every}")
+
+
+def release(id: int, fence: Fence, how: Return) -> Call[str]:
     return Call(
         "SELECT state, problem, holder FROM pgqueue.release(id => %s::int8, token => %s::int8, session => %s::int,"
-        " delay => make_interval(secs => %s::float8), error => %s::text)",
-        (id, fence.token, fence.session, arguments.seconds("delay", delay), _text(error)),
+        " delay => make_interval(secs => %s::float8), error => %s::text, priority => %s::int,"
+        " every => make_interval(secs => %s::float8))",
+        (id, fence.token, fence.session, how.delay, _text(how.error), how.priority, how.every),
         _settled(id, fence),
     )
 
@@ -201,10 +201,11 @@ def touch(id: int, fence: Fence, more: float | None) -> Call[str]:
     )
 
 
-def bury(id: int, fence: Fence, error: str | None) -> Call[str]:
+def bury(id: int, fence: Fence, error: str | None, priority: int | None = None) -> Call[str]:
     return Call(
-        "SELECT state, problem, holder FROM pgqueue.bury(id => %s::int8, token => %s::int8, error => %s::text)",
-        (id, fence.token, _text(error)),
+        "SELECT state, problem, holder FROM pgqueue.bury(id => %s::int8, token => %s::int8, error => %s::text,"
+        " priority => %s::int)",
+        (id, fence.token, _text(error), arguments.integer("priority", priority)),
         _settled(id, fence),
     )
 
@@ -245,7 +246,7 @@ def insist(refused: list[Refused], fence: Fence) -> None:
         raise refusal(*task, fence.me)
 
 
-# --- looking, and the operator's verbs
+# --- looking
 
 
 def peek(id: int) -> Call[Found]:
@@ -255,41 +256,21 @@ def peek(id: int) -> Call[Found]:
         return Found(*rows[0])
 
     return Call(
-        "SELECT id, queue, state, priority, attempts, error, run_at, deadline, holder, data::text"
-        " FROM pgqueue.tasks WHERE id = %s::int8",
+        "SELECT id, queue, state, priority, attempts, error, run_at, deadline, holder, lane, key,"
+        " data::text FROM pgqueue.tasks WHERE id = %s::int8",
         (id,),
         read,
     )
 
 
-def stats(queue: str) -> Call[dict[str, int]]:
-    names = ("total", "ready", "delayed", "taken", "buried")
-    return Call(
-        "SELECT total, ready, delayed, taken, buried FROM pgqueue.stats WHERE queue = %s::text",
-        (queue,),
-        lambda rows: dict(zip(names, rows[0] if rows else (0,) * 5, strict=True)),
-    )
-
-
-def kick(queue: str, n: int) -> Call[int]:
-    return Call("SELECT pgqueue.kick(queue => %s::text, n => %s::int)", (queue, arguments.count("n", n)), _scalar)
-
-
-def delete(id: int) -> Call[None]:
-    def read(rows: Rows) -> None:
-        if not rows[0][0]:
-            raise refusal(id, None, "not found", None, "")
-
-    return Call("SELECT pgqueue.delete(id => %s::int8)", (id,), read)
-
-
 # --- the listener connection
 
 
-def open_session(resume: int | None, grace: float, label: str) -> Call[int]:
+def open_session(resume: int | None, grace: float, label: str, identity: str | None) -> Call[int]:
     return Call(
-        "SELECT pgqueue.open_session(resume => %s::int, grace => make_interval(secs => %s::float8), label => %s::text)",
-        (resume, grace, label),
+        "SELECT pgqueue.open_session(resume => %s::int, grace => make_interval(secs => %s::float8), label => %s::text,"
+        " identity => %s::uuid)",
+        (resume, grace, label, identity),
         _scalar,
     )
 
@@ -332,9 +313,9 @@ def channel(queue_id: int) -> str:
 
 
 def queue_of(channel: str) -> int | None:
-    """The queue of such a channel, or None for any other."""
+    """The queue of such a channel, or None for any other. Below 0: of who waits for room in that queue."""
     prefix, _, id = channel.partition(":")
-    return int(id) if prefix == "pgqueue" and id.isdecimal() else None
+    return int(id) if prefix == "pgqueue" and id.removeprefix("-").isdecimal() else None
 
 
 # --- writing and reading

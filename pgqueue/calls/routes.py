@@ -1,4 +1,4 @@
-"""Calls of sql/route.sql, will.sql and dead.sql, and the options of a queue."""
+"""Calls of sql/route.sql, will.sql and dead.sql."""
 
 from __future__ import annotations
 
@@ -28,60 +28,6 @@ class Death:
     reason: str
     count: int
     time: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueOptions(Options):
-    """What create_queue may say. Checked when made."""
-
-    maxlen: int | None = None
-    max_takes: int | None = None
-    dead_letter: str | None = None
-    dead_letter_key: str | None = None
-    exclusive: bool = False
-    auto_delete: bool = False
-
-    def __post_init__(self) -> None:
-        Options.__post_init__(self)
-        arguments.integer("maxlen", self.maxlen, 1)
-        arguments.integer("max_takes", self.max_takes, 1)
-        if self.dead_letter is not None:
-            _exchange(self.dead_letter)
-        if self.dead_letter_key is not None:
-            _text("dead_letter_key", self.dead_letter_key)
-        _flag("exclusive", self.exclusive)
-        _flag("auto_delete", self.auto_delete)
-
-
-def create_queue(name: str, options: QueueOptions) -> Call[int]:
-    return Call(
-        "SELECT pgqueue.create_queue(name => %s::text, priority => %s::int,"
-        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
-        " ttl => make_interval(secs => %s::float8), maxlen => %s::int, max_takes => %s::int,"
-        " dead_letter => %s::text, dead_letter_key => %s::text, exclusive => %s::bool, auto_delete => %s::bool)",
-        (
-            name,
-            options.priority,
-            options.delay,
-            options.ttr,
-            options.ttl,
-            options.maxlen,
-            options.max_takes,
-            options.dead_letter,
-            options.dead_letter_key,
-            options.exclusive,
-            options.auto_delete,
-        ),
-        _scalar,
-    )
-
-
-def delete_queue(name: str, if_empty: bool, if_unused: bool) -> Call[int]:
-    return Call(
-        "SELECT pgqueue.delete_queue(name => %s::text, if_empty => %s::bool, if_unused => %s::bool)",
-        (arguments.queue_name(name), _flag("if_empty", if_empty), _flag("if_unused", if_unused)),
-        _scalar,
-    )
 
 
 def declare_exchange(name: str, type: str, durable: bool) -> Call[None]:

@@ -7,6 +7,8 @@
 -- a claim whose first snapshot is older than another's commit can still lock the row which that one took. The second
 -- statement sees the other's take and drops the candidate; the primary key of `take` is the last guard. When every
 -- candidate was dropped there may be more behind them, so the claim tries again before it calls the queue empty.
+-- At REPEATABLE READ there is no new snapshot, and the primary key is all there is: ON CONFLICT makes a serialization
+-- failure of it. Where there is one, nothing can conflict any more, and the take of one task saves what that costs.
 --
 -- The same as one statement (a CTE that inserts what another CTE locked) deadlocks under batches: the insert waits for
 -- a take that an ack is deleting, while that ack waits for the task's row. Here the holder of task rows never waits.
@@ -36,24 +38,31 @@ DECLARE
     from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
     from_id       CONSTANT bigint      := coalesce(after_id, -1);
     moment        CONSTANT timestamptz := clock_timestamp();
+    renewed       CONSTANT boolean     := current_setting('transaction_isolation') = 'read committed';
     q         int;
     due       boolean;
-    temporary boolean;
+    special   boolean;
+    lanes     boolean;
     c         record;
 BEGIN
-    SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END, named.temporary
-      INTO q, due, temporary FROM pgqueue.queue_due named WHERE named.name = take.queue;
+    SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END, named.special, named.lanes
+      INTO q, due, special, lanes FROM pgqueue.queue_due named WHERE named.name = take.queue;
     IF due THEN
         PERFORM pgqueue.promote(q);
     END IF;
-    IF temporary THEN
-        PERFORM pgqueue.enter_queue(q, me);
+    IF special AND NOT pgqueue.enter_queue(q, me) THEN
+        RETURN;
     END IF;
     token := coalesce(new_token, pgqueue.new_token());
+    IF lanes THEN
+        RETURN QUERY SELECT l.id, l.token, l.priority, l.attempts, l.deadline, l.data
+                       FROM pgqueue.claim_lanes(q, queue, 1, me, take.token, after_priority, after_id) l;
+        RETURN;
+    END IF;
     LOOP
-        SELECT t.id, t.priority, t.attempts, moment + t.ttr AS deadline, t.data INTO c
+        SELECT t.id, t.priority, t.attempts, least(moment + t.ttr, t.expires_at) AS deadline, t.data INTO c
           FROM pgqueue.task t
-         WHERE t.queue_id = q AND t.state = 'R'
+         WHERE t.queue_id = q AND t.state = 'R' AND t.lane IS NULL
            AND (t.priority, t.id) > (from_priority, from_id)
            AND (t.expires_at IS NULL OR t.expires_at > moment)
            AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
@@ -62,11 +71,21 @@ BEGIN
            FOR UPDATE OF t SKIP LOCKED;
         EXIT WHEN NOT FOUND;
 
-        INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
-        SELECT c.id, take.token, moment, coalesce(c.deadline, 'infinity'), q, me
-         WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
-            ON CONFLICT DO NOTHING;
+        IF renewed THEN
+            INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
+            SELECT c.id, take.token, moment, coalesce(c.deadline, 'infinity'), q, me
+             WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL;
+        ELSE
+            INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
+            SELECT c.id, take.token, moment, coalesce(c.deadline, 'infinity'), q, me
+             WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
+                ON CONFLICT DO NOTHING;
+        END IF;
         IF FOUND THEN
+            INSERT INTO pgqueue.delta (queue_id, taken, verb, calls) VALUES (q, 1, 'take', 1);
+            IF special THEN
+                PERFORM pgqueue.tell_change(q, 'take', ARRAY [c.id]);
+            END IF;
             id := c.id;
             priority := c.priority;
             attempts := c.attempts;
@@ -105,7 +124,7 @@ BEGIN
       WHERE asked.after_id IS NULL AND (named.delay_over OR named.ttr_over);
     FOR q IN
         SELECT named.id, named.name, asked.after_priority, asked.after_id,
-               named.session_id IS NOT NULL OR named.auto_delete AS temporary
+               named.special, named.lanes
           FROM unnest(queues, take_many.after_priority, take_many.after_id) asked(name, after_priority, after_id)
           JOIN pgqueue.queue named ON named.name = asked.name
           LEFT JOIN LATERAL (                       -- the next task of each, looked at and not locked
@@ -120,10 +139,12 @@ BEGIN
                 LIMIT 1) next ON true
          ORDER BY next.priority, next.id            -- NULLs last: the empty ones
     LOOP
-        IF q.temporary THEN
-            PERFORM pgqueue.enter_queue(q.id, me);
+        CONTINUE WHEN q.special AND NOT pgqueue.enter_queue(q.id, me);
+        IF q.lanes THEN
+            RETURN QUERY SELECT * FROM pgqueue.claim_lanes(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
+        ELSE
+            RETURN QUERY SELECT * FROM pgqueue.claim(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id, q.special);
         END IF;
-        RETURN QUERY SELECT * FROM pgqueue.claim(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
         GET DIAGNOSTICS found = ROW_COUNT;
         missing := missing - found;
         EXIT WHEN missing = 0;
@@ -133,7 +154,7 @@ COMMENT ON FUNCTION pgqueue.take_many IS
     'Take up to n tasks under one token. Of several queues the one whose next task has the lowest (priority, id) serves first.';
 
 CREATE OR REPLACE FUNCTION pgqueue.claim(
-    queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint
+    queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint, special boolean
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
@@ -146,10 +167,10 @@ DECLARE
     deadlines timestamptz[];
 BEGIN
     LOOP
-        SELECT array_agg(c.id), array_agg(coalesce(moment + c.ttr, 'infinity')) INTO ids, deadlines
-          FROM (SELECT t.id, t.ttr
+        SELECT array_agg(c.id), array_agg(coalesce(c.deadline, 'infinity')) INTO ids, deadlines
+          FROM (SELECT t.id, least(moment + t.ttr, t.expires_at) AS deadline
                   FROM pgqueue.task t
-                 WHERE t.queue_id = claim.queue_id AND t.state = 'R'
+                 WHERE t.queue_id = claim.queue_id AND t.state = 'R' AND t.lane IS NULL
                    AND (t.priority, t.id) > (from_priority, from_id)
                    AND (t.expires_at IS NULL OR t.expires_at > moment)
                    AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
@@ -168,8 +189,15 @@ BEGIN
         SELECT array_agg(taken.task_id) INTO ids FROM taken;
         EXIT WHEN ids IS NOT NULL;
     END LOOP;
+    IF ids IS NOT NULL THEN
+        INSERT INTO pgqueue.delta (queue_id, taken, verb, calls)
+        VALUES (claim.queue_id, cardinality(ids), 'take', cardinality(ids));
+        IF special THEN
+            PERFORM pgqueue.tell_change(claim.queue_id, 'take', ids);
+        END IF;
+    END IF;
     RETURN QUERY
-        SELECT t.id, new_token, t.priority, t.attempts, moment + t.ttr, t.data, claim.queue
+        SELECT t.id, new_token, t.priority, t.attempts, least(moment + t.ttr, t.expires_at), t.data, claim.queue
           FROM pgqueue.task t
          WHERE t.id = ANY (ids)
          ORDER BY t.priority, t.id;
@@ -185,38 +213,41 @@ SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_so
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
-    q         int;
-    temporary boolean;
-    ids       bigint[];
+    q   record;
+    ids bigint[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'pop must run at READ COMMITTED, not at %: it has to see what others took meanwhile',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
     END IF;
-    SELECT named.id, named.session_id IS NOT NULL OR named.auto_delete
-      INTO q, temporary FROM pgqueue.queue named WHERE named.name = pop.queue;
-    IF temporary THEN
-        PERFORM pgqueue.enter_queue(q, coalesce(session, pgqueue.own_session()));
+    SELECT named.id, named.delay_over OR named.ttr_over AS due, named.special, named.lanes INTO q
+      FROM pgqueue.queue_due named WHERE named.name = pop.queue;
+    IF q.due THEN
+        PERFORM pgqueue.promote(q.id);
     END IF;
-    PERFORM pgqueue.promote(named.id)
-       FROM pgqueue.queue_due named WHERE named.id = q AND (named.delay_over OR named.ttr_over);
+    IF q.special AND NOT pgqueue.enter_queue(q.id, coalesce(session, pgqueue.own_session())) THEN
+        RETURN;
+    END IF;
     LOOP
-        ids := ARRAY (SELECT t.id
-                        FROM pgqueue.task t
-                       WHERE t.queue_id = q AND t.state = 'R'
-                         AND (t.expires_at IS NULL OR t.expires_at > moment)
-                         AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
-                       ORDER BY t.priority, t.id
-                       LIMIT pop.n
-                         FOR UPDATE OF t SKIP LOCKED);
+        IF q.lanes THEN
+            ids := pgqueue.lock_heads(q.id, n);
+        ELSE
+            ids := ARRAY (SELECT t.id
+                            FROM pgqueue.task t
+                           WHERE t.queue_id = q.id AND t.state = 'R' AND t.lane IS NULL
+                             AND (t.expires_at IS NULL OR t.expires_at > moment)
+                             AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                           ORDER BY t.priority, t.id
+                           LIMIT pop.n
+                             FOR UPDATE OF t SKIP LOCKED);
+        END IF;
         EXIT WHEN ids = '{}';
+        ids := pgqueue.untaken(ids);
+        CONTINUE WHEN ids = '{}';
         RETURN QUERY
-            WITH gone AS (
-                DELETE FROM pgqueue.task t
-                 WHERE t.id = ANY (ids) AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
-                RETURNING t.id, t.priority, t.attempts, t.data)
-            SELECT gone.id, gone.priority, gone.attempts, gone.data FROM gone ORDER BY gone.priority, gone.id;
-        EXIT WHEN FOUND;
+            SELECT t.id, t.priority, t.attempts, t.data FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.priority, t.id;
+        PERFORM pgqueue.note(q.id, 'take', ids), pgqueue.end_tasks(ids);
+        EXIT;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.pop IS 'Take and ack in one, in the caller''s transaction.';

@@ -56,7 +56,7 @@ BEGIN
     IF NOT failed THEN
         dropped := ARRAY (SELECT unnest(ids) EXCEPT SELECT unnest(moved));
     END IF;
-    DELETE FROM pgqueue.task WHERE id = ANY (dropped);
+    PERFORM pgqueue.delete_tasks(dropped);
     UPDATE pgqueue.task SET state = 'B', run_at = NULL
      WHERE id = ANY (ids) AND id <> ALL (moved || dropped) AND state <> 'B';
     PERFORM pgqueue.arrived(reached);
@@ -74,15 +74,22 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.move(id bigint, queue_ids int[], key text, story jsonb, moment timestamptz) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    new record;
 BEGIN
-    INSERT INTO pgqueue.task (created_at, queue_id, state, run_at, expires_at, priority, ttr, error, data, routing_key, deaths)
-    SELECT t.created_at, q.id, w.state, w.run_at, coalesce(w.run_at, moment) + q.ttl,
-           t.priority, coalesce(t.ttr, q.ttr), t.error, t.data, key, story
-      FROM pgqueue.task t, pgqueue.queue q, pgqueue.arrival(q.delay, moment) w
-     WHERE t.id = move.id AND q.id = ANY (queue_ids [2:]);
+    WITH copies AS (
+        INSERT INTO pgqueue.task (created_at, queue_id, state, run_at, expires_at, priority, ttr, error, data, routing_key, deaths, xid)
+        SELECT t.created_at, q.id, w.state, w.run_at, coalesce(w.run_at, moment) + q.ttl,
+               t.priority, coalesce(t.ttr, q.ttr), t.error, t.data, move.key, story, CASE WHEN q.listed THEN pg_current_xact_id() END
+          FROM pgqueue.task t, pgqueue.queue q, pgqueue.arrival(q.delay, moment) w
+         WHERE t.id = move.id AND q.id = ANY (queue_ids [2:])
+        RETURNING task.queue_id, task.state, task.lane)
+    SELECT array_agg(c.queue_id) AS queues, array_agg(c.state) AS states, array_agg(c.lane) AS lanes INTO new FROM copies c;
+    PERFORM pgqueue.count_new(new.queues, new.states, new.lanes);
     UPDATE pgqueue.task t
        SET queue_id = q.id, state = w.state, run_at = w.run_at, expires_at = coalesce(w.run_at, moment) + q.ttl,
-           ttr = coalesce(t.ttr, q.ttr), attempts = 0, routing_key = key, deaths = story
+           ttr = coalesce(t.ttr, q.ttr), attempts = 0, routing_key = move.key, deaths = story, lane = NULL, key = NULL,
+           xid = CASE WHEN q.listed THEN pg_current_xact_id() END
       FROM pgqueue.queue q, pgqueue.arrival(q.delay, moment) w
      WHERE t.id = move.id AND q.id = queue_ids [1];
 END $$;
@@ -100,17 +107,14 @@ BEGIN
                    WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = u.id) IS NULL);
 END $$;
 
--- Counts what is ready, and that is what a put into such a queue costs. Delayed and taken tasks are not in the way.
+-- Delayed and taken tasks are not in the way.
 CREATE OR REPLACE FUNCTION pgqueue.trim_queue(queue_id int, maxlen int) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     surplus bigint;
 BEGIN
-    SELECT count(*) - maxlen INTO surplus
-      FROM pgqueue.task t
-     WHERE t.queue_id = trim_queue.queue_id AND t.state = 'R'
-       AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL;
+    SELECT c.standing - c.taken - maxlen INTO surplus FROM pgqueue.counts(ARRAY [trim_queue.queue_id]) c;
     IF surplus > 0 THEN
         PERFORM pgqueue.die(pgqueue.untaken(ARRAY (
                     SELECT t.id FROM pgqueue.task t

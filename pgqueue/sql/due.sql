@@ -10,8 +10,7 @@
 -- statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS, which the planner
 -- likes to answer for all queues at once, with a hash of everything that is delayed or ready anywhere.
 CREATE OR REPLACE VIEW pgqueue.queue_due AS
-SELECT q.id, q.name,
-       q.session_id IS NOT NULL OR q.auto_delete AS temporary,
+SELECT q.id, q.name, q.special, q.lanes,
        (SELECT t.run_at FROM pgqueue.task t
          WHERE t.queue_id = q.id AND t.state = 'D' AND t.run_at <= statement_timestamp()
          ORDER BY t.run_at LIMIT 1) IS NOT NULL AS delay_over,
@@ -31,11 +30,16 @@ DECLARE
     ids bigint[];
     n   int;
 BEGIN
-    UPDATE pgqueue.task SET state = 'R', run_at = NULL
-     WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
-                             WHERE t.queue_id = promote.queue_id AND t.state = 'D' AND t.run_at <= moment
-                             ORDER BY t.run_at LIMIT 1000 FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS n = ROW_COUNT;
+    WITH due AS (
+        UPDATE pgqueue.task SET state = CASE WHEN lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL
+         WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
+                                 WHERE t.queue_id = promote.queue_id AND t.state = 'D' AND t.run_at <= moment
+                                 ORDER BY t.run_at LIMIT 1000 FOR UPDATE SKIP LOCKED))
+        RETURNING task.id)
+    SELECT array_agg(due.id), count(*) INTO ids, n FROM due;
+    IF n > 0 THEN
+        PERFORM pgqueue.note(queue_id, 'delay', ids);
+    END IF;
     WITH gone AS (
         DELETE FROM pgqueue.take
          WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
@@ -45,15 +49,17 @@ BEGIN
         RETURNING take.task_id)
     SELECT array_agg(gone.task_id) INTO ids FROM gone;
     IF ids IS NOT NULL THEN
-        PERFORM pgqueue.count_attempt(ids, 'the time to run was over');
+        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (promote.queue_id, -cardinality(ids));
+        PERFORM pgqueue.note(queue_id, 'ttr', ids), pgqueue.count_attempt(ids, 'the time to run was over', timeouts => 1);
         n := n + cardinality(ids);
     END IF;
     ids := ARRAY (SELECT t.id FROM pgqueue.task t
-                   WHERE t.queue_id = promote.queue_id AND t.state <> 'D' AND t.expires_at <= moment
+                   WHERE t.queue_id = promote.queue_id AND t.state <> 'D' AND t.state <> 'F' AND t.expires_at <= moment
                      AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                    ORDER BY t.expires_at LIMIT 1000 FOR UPDATE SKIP LOCKED);
     IF ids <> '{}' THEN
-        PERFORM pgqueue.die(pgqueue.untaken(ids), 'expired');
+        ids := pgqueue.untaken(ids);
+        PERFORM pgqueue.note(queue_id, 'ttl', ids), pgqueue.die(ids, 'expired');
     END IF;
     IF n > 0 THEN
         PERFORM pgqueue.signal(queue_id);
@@ -71,10 +77,12 @@ DECLARE
 BEGIN
     IF pg_try_advisory_xact_lock(promoting, 0) THEN
         SELECT sum(pgqueue.promote(q.id)) INTO n FROM pgqueue.queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
+        PERFORM pgqueue.check_all_lanes();
+        PERFORM pgqueue.look_for_oldest(pgqueue.fold_deltas());
     END IF;
     RETURN coalesce(n, 0);
 END $$;
-COMMENT ON FUNCTION pgqueue.promote_all IS 'promote for every queue, unless somebody is at it: the tick of every listener.';
+COMMENT ON FUNCTION pgqueue.promote_all IS 'promote for every queue and fold what was counted, unless somebody is at it: the tick of every listener.';
 
 CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[], ids int[] DEFAULT NULL)
 RETURNS TABLE (queue text, seconds double precision)
@@ -83,8 +91,11 @@ SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_so
 BEGIN
     RETURN QUERY
         SELECT q.name,
-               CASE WHEN (SELECT t.id FROM pgqueue.task t
-                           WHERE t.queue_id = q.id AND t.state = 'R'
+               CASE WHEN q.paused_until > clock_timestamp()
+                    THEN extract(epoch FROM q.paused_until - clock_timestamp())::double precision
+                    WHEN q.lanes AND pgqueue.lanes_due(q.id)
+                      OR (SELECT t.id FROM pgqueue.task t
+                           WHERE t.queue_id = q.id AND t.state = 'R' AND t.lane IS NULL
                              AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
                              AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                            ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL
@@ -105,16 +116,27 @@ END $$;
 COMMENT ON FUNCTION pgqueue.next_due IS
     'In how many seconds a queue may have something to take. 0: now, it is locked by a transaction that may yet roll back. NULL: not until somebody puts. With the ids that a taker knows: no row for a queue that is not that one any more.';
 
+-- Takes are not indexed by their session, and this walks over those of all that have a deadline: whoever asks, pays.
+CREATE OR REPLACE FUNCTION pgqueue.session_deadline(session int) RETURNS double precision
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT extract(epoch FROM min(k.deadline) - clock_timestamp())::double precision
+              FROM pgqueue.take k
+             WHERE k.session_id = session_deadline.session AND k.deadline < 'infinity' AND k.deadline > clock_timestamp());
+END $$;
+COMMENT ON FUNCTION pgqueue.session_deadline IS 'In how many seconds the first take of a session ends; NULL: none does.';
+
 -- Tasks that come back by no will of their holder. Never waits: a row that is locked goes uncounted. Those for which it
 -- was the last time that the queue's max_takes allows do not come back.
-CREATE OR REPLACE FUNCTION pgqueue.count_attempt(ids bigint[], reason text) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue.count_attempt(ids bigint[], reason text, timeouts int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     last bigint[];
 BEGIN
     WITH counted AS (
-        UPDATE pgqueue.task SET attempts = attempts + 1, error = reason
+        UPDATE pgqueue.task 
+           SET attempts = attempts + 1, error = reason, timeouts = nullif(coalesce(task.timeouts, 0) + coalesce(count_attempt.timeouts, 0), 0)
          WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED))
         RETURNING task.id, task.queue_id, task.attempts)
     SELECT array_agg(c.id) INTO last

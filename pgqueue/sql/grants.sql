@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION pgqueue.grant_to(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA pgqueue TO %s', role);
-    EXECUTE format('GRANT SELECT ON pgqueue.tasks, pgqueue.sessions, pgqueue.stats, '
+    EXECUTE format('GRANT SELECT ON pgqueue.tasks, pgqueue.queues, pgqueue.sessions, pgqueue.stats, '
         'pgqueue.statuses, pgqueue.results, pgqueue.nodes, pgqueue.locks, '
         'pgqueue.exchanges, pgqueue.bindings, pgqueue.dead_letters, pgqueue.schema_version TO %s', role);
 END $$;

@@ -1,10 +1,19 @@
--- Looking, and the operator's verbs: views, peek, kick, delete.
+-- Looking: views, and what is next in a queue; and kick.
 
 CREATE OR REPLACE VIEW pgqueue.tasks AS
 SELECT t.id,
        q.name AS queue,
        CASE WHEN k.task_id IS NOT NULL THEN 'taken'
             WHEN t.state = 'B' THEN 'buried'
+            WHEN t.state = 'F' THEN 'done'
+            WHEN t.state = 'L' THEN 'blocked'
+            WHEN t.state = 'R' AND t.lane IS NOT NULL                 -- not the head of its lane, or that is busy: lane.sql
+             AND ((SELECT o.task_id FROM pgqueue.take o
+                    WHERE o.queue_id = t.queue_id AND o.lane = t.lane AND o.deadline > now()) IS NOT NULL
+                  OR (SELECT h.id FROM pgqueue.task h
+                       WHERE h.queue_id = t.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
+                         AND (h.priority, h.id) < (t.priority, t.id) AND (h.expires_at IS NULL OR h.expires_at > now())
+                       ORDER BY h.priority, h.id LIMIT 1) IS NOT NULL) THEN 'blocked'
             WHEN t.run_at > now() THEN 'delayed'
             ELSE 'ready'
        END AS state,
@@ -12,8 +21,10 @@ SELECT t.id,
        k.taken_at,
        nullif(k.deadline, 'infinity') AS deadline,
        k.session_id AS session,
-       coalesce(s.label, 'session ' || k.session_id) AS holder,
-       t.expires_at, t.routing_key, t.deaths
+       coalesce(s.label, CASE k.session_id WHEN 0 THEN 'a claim' ELSE 'session ' || k.session_id END) AS holder,
+       t.expires_at, t.routing_key, t.deaths, t.lane, t.key, t.done_at, t.sender,
+       coalesce(t.releases, 0) AS releases, coalesce(t.timeouts, 0) AS timeouts,
+       coalesce(t.buries, 0) AS buries, coalesce(t.kicks, 0) AS kicks
   FROM pgqueue.task t
   JOIN pgqueue.queue q ON q.id = t.queue_id
   LEFT JOIN pgqueue.take k ON k.task_id = t.id AND k.deadline > now()
@@ -22,54 +33,73 @@ COMMENT ON VIEW pgqueue.tasks IS 'Every task with its state, and who holds it.';
 
 CREATE OR REPLACE VIEW pgqueue.sessions AS
 SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since,
-       (SELECT count(*) FROM pgqueue.take k WHERE k.session_id = s.id) AS taken
+       (SELECT count(*) FROM pgqueue.take k WHERE k.session_id = s.id) AS taken, s.identity
   FROM pgqueue.session s;
 COMMENT ON VIEW pgqueue.sessions IS 'Every process that takes. missing_since: its connection is gone, and its grace is running.';
 
-CREATE OR REPLACE VIEW pgqueue.stats AS
-SELECT q.name AS queue,
-       c.ready + c.delayed + c.buried AS total,
-       c.ready - c.taken AS ready,
-       c.delayed, c.taken, c.buried
-  FROM pgqueue.queue q,
-       LATERAL (SELECT
-           (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'R')
-         + (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'D' AND t.run_at <= now()) AS ready,
-           (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'D' AND t.run_at > now()) AS delayed,
-           (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'B') AS buried,
-           (SELECT count(*) FROM pgqueue.take k WHERE k.queue_id = q.id AND k.deadline > now()) AS taken) c;
-COMMENT ON VIEW pgqueue.stats IS 'How many tasks of each queue are in which state: counted from the indexes, so its cost grows with the backlog.';
-
-CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1, delayed boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
-    q      int;
-    kicked int;
+    q   int;
+    ids bigint[];
 BEGIN
-    SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = kick.queue;
-    UPDATE pgqueue.task SET state = 'R'
-     WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
-                             WHERE t.queue_id = q AND t.state = 'B'
-                             ORDER BY t.priority, t.id LIMIT kick.n FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS kicked = ROW_COUNT;
-    IF kicked > 0 THEN
-        PERFORM pgqueue.signal(q);
+    IF n < 1 OR n IS NULL THEN
+        RAISE EXCEPTION 'cannot kick % tasks', n USING ERRCODE = 'PQ002';
     END IF;
-    RETURN kicked;
+    SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = kick.queue;
+    PERFORM pgqueue.check_right(q);
+    ids := ARRAY (SELECT t.id FROM pgqueue.task t
+                   WHERE t.queue_id = q AND t.state = 'B'
+                   ORDER BY t.priority, t.id LIMIT kick.n FOR UPDATE SKIP LOCKED);
+    IF ids = '{}' AND delayed THEN
+        ids := ARRAY (SELECT t.id FROM pgqueue.task t
+                       WHERE t.queue_id = q AND t.state = 'D'
+                         AND (SELECT b.id FROM pgqueue.task b
+                               WHERE b.queue_id = q AND b.state = 'B' ORDER BY b.priority, b.id LIMIT 1) IS NULL
+                       ORDER BY t.run_at LIMIT kick.n FOR UPDATE SKIP LOCKED);
+    END IF;
+    UPDATE pgqueue.task t
+       SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, kicks = coalesce(t.kicks, 0) + 1
+     WHERE t.id = ANY (ids);
+    IF ids <> '{}' THEN
+        PERFORM pgqueue.note(q, 'kick', ids), pgqueue.signal(q);
+    END IF;
+    RETURN cardinality(ids);
 END $$;
-COMMENT ON FUNCTION pgqueue.kick IS 'Make up to n buried tasks ready, lowest (priority, id) first; returns how many.';
+COMMENT ON FUNCTION pgqueue.kick IS 'Make up to n buried tasks ready, lowest (priority, id) first; returns how many. With delayed, those that are delayed if none is buried, the next that is due first: as beanstalkd''s kick.';
 
-CREATE OR REPLACE FUNCTION pgqueue.delete(id bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+CREATE OR REPLACE FUNCTION pgqueue.first_task(queue text, state text) RETURNS bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
-    deleted boolean;
+    q CONSTANT int := (SELECT named.id FROM pgqueue.queue named WHERE named.name = first_task.queue);
 BEGIN
-    DELETE FROM pgqueue.take k WHERE k.task_id = delete.id;
-    DELETE FROM pgqueue.task t WHERE t.id = delete.id;
-    deleted := FOUND;
-    PERFORM pgqueue.drop_late_take(id);
-    RETURN deleted;
+    RETURN CASE state
+        WHEN 'ready' THEN
+            (SELECT t.id FROM pgqueue.task t
+              WHERE t.queue_id = q AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
+                AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > clock_timestamp()) IS NULL
+              ORDER BY t.priority, t.id LIMIT 1)
+        WHEN 'delayed' THEN
+            (SELECT t.id FROM pgqueue.task t
+              WHERE t.queue_id = q AND t.state = 'D' AND t.run_at > clock_timestamp() ORDER BY t.run_at LIMIT 1)
+        WHEN 'buried' THEN
+            (SELECT t.id FROM pgqueue.task t WHERE t.queue_id = q AND t.state = 'B' ORDER BY t.priority, t.id LIMIT 1)
+    END;
 END $$;
-COMMENT ON FUNCTION pgqueue.delete IS 'Remove a task in whatever state, its take too; false if there is none.';
+COMMENT ON FUNCTION pgqueue.first_task IS 'The task of a queue that is next to be taken (ready), to become ready (delayed) or to be kicked (buried); NULL if there is none. As beanstalkd''s peek-ready, peek-delayed, peek-buried.';
+
+CREATE OR REPLACE FUNCTION pgqueue.urgent_priority(queue text) RETURNS int
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    q      pgqueue.queue;
+    lowest int;
+BEGIN
+    SELECT * INTO q FROM pgqueue.queue named WHERE named.name = urgent_priority.queue;
+    SELECT t.priority INTO lowest FROM pgqueue.task t
+     WHERE t.queue_id = q.id AND t.state = 'R' ORDER BY t.priority, t.id LIMIT 1;
+    RETURN greatest(least(lowest, q.priority, 0)::bigint - 1, -2147483648);
+END $$;
+COMMENT ON FUNCTION pgqueue.urgent_priority IS 'A priority that comes before all that is ready in a queue.';

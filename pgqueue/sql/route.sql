@@ -236,6 +236,9 @@ BEGIN
         END IF;
         RETURN 0;
     END IF;
+    IF EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = ANY (ids) AND q.special) THEN
+        PERFORM pgqueue.check_publish(ids, data, priority, delay, ttr, ttl);
+    END IF;
     RETURN pgqueue.deliver(ids, key, data, priority, delay, ttr, ttl);
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
@@ -289,18 +292,22 @@ CREATE OR REPLACE FUNCTION pgqueue.deliver(
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
-    reached int[];
+    made record;
 BEGIN
     WITH new AS (
-        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, routing_key)
+        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, routing_key, xid)
         SELECT q.id, w.state, w.run_at, coalesce(w.run_at, moment) + coalesce(deliver.ttl, q.ttl),
-               coalesce(deliver.priority, q.priority), coalesce(deliver.ttr, q.ttr), deliver.data, key
+               coalesce(deliver.priority, q.priority), coalesce(deliver.ttr, q.ttr), deliver.data, key,
+               CASE WHEN q.listed THEN pg_current_xact_id() END
           FROM pgqueue.queue q, pgqueue.arrival(coalesce(deliver.delay, q.delay), moment) w
          WHERE q.id = ANY (queue_ids)
-        RETURNING task.queue_id)
-    SELECT array_agg(new.queue_id) INTO reached FROM new;
-    PERFORM pgqueue.arrived(reached);
-    RETURN coalesce(cardinality(reached), 0);
+        RETURNING task.id, task.queue_id, task.state, task.lane)
+    SELECT array_agg(new.id) AS ids, array_agg(new.queue_id) AS queues, array_agg(new.state) AS states, array_agg(new.lane) AS lanes
+      INTO made FROM new;
+    PERFORM pgqueue.count_new(made.queues, made.states, made.lanes);
+    PERFORM pgqueue.note(n.queue_id, 'put', ARRAY [n.id]) FROM unnest(made.queues, made.ids) n(queue_id, id);
+    PERFORM pgqueue.arrived(made.queues);
+    RETURN coalesce(cardinality(made.queues), 0);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.arrival(delay interval, moment timestamptz, OUT state "char", OUT run_at timestamptz)

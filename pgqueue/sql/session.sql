@@ -21,7 +21,8 @@
 CREATE OR REPLACE FUNCTION pgqueue.open_session(
     resume int      DEFAULT NULL,
     grace  interval DEFAULT '0.5 s',
-    label  text     DEFAULT NULL
+    label  text     DEFAULT NULL,
+    identity uuid   DEFAULT NULL             -- of the session to resume, for a new one if that was given up
 ) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -51,8 +52,8 @@ BEGIN
         id := CASE WHEN label IS NULL AND tries = 0 THEN -pg_backend_pid() ELSE 1 + floor(random() * 2147483646)::int END;
         tries := tries + 1;
         IF pg_try_advisory_lock(class, id) THEN
-            INSERT INTO pgqueue.session (id, grace, epoch, backend_pid, label)
-            VALUES (id, open_session.grace, pg_postmaster_start_time(), pg_backend_pid(),
+            INSERT INTO pgqueue.session (id, grace, epoch, identity, backend_pid, label)
+            VALUES (id, open_session.grace, pg_postmaster_start_time(), open_session.identity, pg_backend_pid(),
                     coalesce(open_session.label,
                              format('%s, backend %s', current_setting('application_name'), pg_backend_pid())))
             ON CONFLICT DO NOTHING;
@@ -73,36 +74,60 @@ DECLARE
     me       CONSTANT int := coalesce(session, pgqueue.own_session());
     class    CONSTANT int := 1885827331;
     claiming CONSTANT int := 1885827332;
-    freed    int;
+    own      pgqueue.session;
+    freed    int := 0;
 BEGIN
     IF pg_advisory_xact_lock(claiming, me) IS NULL THEN END IF;    -- claims under way end first
-    freed := pgqueue.free_session(me, NULL);
+    SELECT * INTO own FROM pgqueue.session s WHERE s.id = me FOR UPDATE;
+    -- An older snapshot does not tell who is there to inherit: a sweep has to see to that.
+    IF own.identity IS NOT NULL AND (own.grace > '0' OR current_setting('transaction_isolation') <> 'read committed') THEN
+        PERFORM pgqueue.session_ended(me, false);
+        UPDATE pgqueue.session s SET missing_since = clock_timestamp(), backend_pid = 0 WHERE s.id = me;
+    ELSE
+        freed := coalesce(pgqueue.free_session(me, NULL), 0);
+    END IF;
     IF me = pgqueue.own_session() THEN
         PERFORM pg_advisory_unlock(class, me), set_config('pgqueue.session', '', false);
     END IF;
     RETURN freed;
 END $$;
-COMMENT ON FUNCTION pgqueue.close_session IS 'Give back all that the session took, and end it; returns how many tasks.';
+COMMENT ON FUNCTION pgqueue.close_session IS 'Give back all that the session took, and end it; returns how many tasks. One with an identity leaves its takes to the others, or for its grace to who joins.';
 
 CREATE OR REPLACE FUNCTION pgqueue.own_session() RETURNS int
 LANGUAGE sql STABLE PARALLEL RESTRICTED RETURN nullif(current_setting('pgqueue.session', true), '')::int;
 COMMENT ON FUNCTION pgqueue.own_session IS 'The session that was opened on this connection, if any.';
 
--- Takes of a session go; its tasks are ready. With a reason it was a death and counts as an attempt. A take that some
--- transaction is settling at this moment is left to it, and the session's row stays for the next sweep to look again:
--- waiting here would be for as long as that transaction likes, and in another order than its own.
+-- Takes of a session go, to an heir if there is one (identity.sql), else their tasks are ready. With a reason it was a
+-- death and counts as an attempt. A take that some transaction is settling at this moment is left to it, and the
+-- session's row stays for the next sweep to look again: waiting here would be for as long as that transaction likes,
+-- and in another order than its own. Returns how many were given back; NULL: its heir cannot be given any now.
 CREATE OR REPLACE FUNCTION pgqueue.free_session(session int, reason text) RETURNS int
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    ids    bigint[];
-    queues int[];
+    heir  CONSTANT int := pgqueue.heir(session);
+    ids   bigint[] := '{}';
+    q     record;
 BEGIN
-    WITH gone AS (
-        DELETE FROM pgqueue.take
+    IF heir > 0 THEN
+        UPDATE pgqueue.take SET session_id = heir
          WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
-                                   WHERE k.session_id = free_session.session FOR UPDATE SKIP LOCKED))
-        RETURNING take.task_id, take.queue_id)
-    SELECT array_agg(gone.task_id), array_agg(DISTINCT gone.queue_id) INTO ids, queues FROM gone;
+                                   WHERE k.session_id = free_session.session FOR UPDATE SKIP LOCKED));
+    ELSIF heir = 0 THEN
+        FOR q IN
+            WITH gone AS (
+                DELETE FROM pgqueue.take
+                 WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
+                                           WHERE k.session_id = free_session.session FOR UPDATE SKIP LOCKED))
+                RETURNING take.task_id, take.queue_id)
+            SELECT gone.queue_id AS id, array_agg(gone.task_id) AS ids FROM gone GROUP BY gone.queue_id
+        LOOP
+            ids := ids || q.ids;
+            INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q.id, -cardinality(q.ids));
+            PERFORM pgqueue.note(q.id, 'release', q.ids), pgqueue.signal(q.id);
+        END LOOP;
+    ELSE
+        RETURN NULL;
+    END IF;
     IF reason IS NOT NULL THEN
         PERFORM pgqueue.count_attempt(ids, reason);
     END IF;
@@ -111,11 +136,11 @@ BEGIN
      WHERE s.id = session
        AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.session_id = s.id)
        AND NOT EXISTS (SELECT FROM pgqueue.node n WHERE n.session_id = s.id);
-    PERFORM pgqueue.signal(q) FROM unnest(queues) q;
-    RETURN coalesce(cardinality(ids), 0);
+    RETURN cardinality(ids);
 END $$;
 
 -- A claim whose answer never arrived (cancelled, connection lost) may have been committed, or may yet be.
+-- By its token alone: if the session was given up meanwhile, its heir has the take.
 CREATE OR REPLACE FUNCTION pgqueue.undo_take(session int, token bigint) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -124,9 +149,9 @@ DECLARE
 BEGIN
     IF pg_advisory_xact_lock(claiming, session) IS NULL THEN END IF;   -- wait for claims under way, ours among them
     WITH gone AS (
-        DELETE FROM pgqueue.take k
-         WHERE k.session_id = undo_take.session AND k.token = undo_take.token RETURNING k.queue_id)
+        DELETE FROM pgqueue.take k WHERE k.token = undo_take.token RETURNING k.queue_id)
     SELECT array_agg(queue_id) INTO queues FROM gone;
+    PERFORM pgqueue.count_takes(queues, -1);
     PERFORM pgqueue.signal(q) FROM (SELECT DISTINCT unnest(queues)) u(q);
     RETURN coalesce(cardinality(queues), 0);
 END $$;

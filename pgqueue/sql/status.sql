@@ -192,7 +192,7 @@ BEGIN
       FROM pgqueue.take k
      WHERE k.task_id = progress.id AND k.deadline > clock_timestamp()
        AND (k.token = progress.token
-            OR progress.token IS NULL AND k.session_id = coalesce(progress.session, pgqueue.own_session()))
+            OR progress.token IS NULL AND pgqueue.is_ours(k.session_id, progress.session))
        FOR SHARE OF k
         ON CONFLICT (task_id) DO UPDATE
        SET token = excluded.token, updated_at = excluded.updated_at, value = excluded.value;

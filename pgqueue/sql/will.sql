@@ -44,18 +44,23 @@ BEGIN
     RETURN me;
 END $$;
 
--- First in a claim on a queue that is exclusive or goes with its last taker.
-CREATE OR REPLACE FUNCTION pgqueue.enter_queue(queue_id int, session int) RETURNS void
+-- First in a claim on a queue with options: it may be another session's, go with its last taker, or be paused.
+-- False: it is paused.
+CREATE OR REPLACE FUNCTION pgqueue.enter_queue(queue_id int, session int) RETURNS boolean
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
     SELECT * INTO q FROM pgqueue.queue named WHERE named.id = enter_queue.queue_id;
-    IF q.session_id IS DISTINCT FROM coalesce(session, 0) AND q.session_id IS NOT NULL THEN
+    IF q.exclusive AND q.session_id IS DISTINCT FROM session THEN
         RAISE EXCEPTION 'queue "%" is exclusive: only session % may take from it', q.name, q.session_id USING ERRCODE = 'PQ033';
     ELSIF q.auto_delete AND session IS NOT NULL THEN
         INSERT INTO pgqueue.taker (session_id, queue_id) VALUES (session, q.id) ON CONFLICT DO NOTHING;
     END IF;
+    IF q.restricted THEN
+        PERFORM pgqueue.check_right(q.id);
+    END IF;
+    RETURN q.paused_until IS NULL OR q.paused_until <= clock_timestamp();
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.has_ended(id int, ending int) RETURNS boolean
@@ -127,7 +132,11 @@ BEGIN
                      (SELECT t.queue_id FROM pgqueue.task t
                        WHERE t.state = 'D' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
                      (SELECT t.queue_id FROM pgqueue.task t
-                       WHERE t.state = 'B' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1)) INTO next;
+                       WHERE t.state = 'B' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
+                     (SELECT t.queue_id FROM pgqueue.task t
+                       WHERE t.state = 'L' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
+                     (SELECT t.queue_id FROM pgqueue.task t
+                       WHERE t.state = 'F' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1)) INTO next;
         EXIT WHEN next IS NULL;
         IF NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = next) THEN
             PERFORM pgqueue.remove_tasks(next, batches => 10);

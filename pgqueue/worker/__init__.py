@@ -6,8 +6,10 @@
 
 Sync handlers run in threads, async ones in coroutines of one loop; each kind has a buffer and fetcher of its own
 (crew.py). The fetcher takes as much as the buffer wants (buffer.py), the settler acks as much as has come together
-(settler.py); handlers.py calls the handlers. At a stop nothing more is taken, what was not started goes back at once,
-and what is under way is finished and settled.
+(settler.py); handlers.py calls the handlers. All of this together is a shift (shift.py). At a stop nothing more is
+taken, what was not started goes back at once, and what is under way is finished and settled. At a reload another shift
+begins, with the new handlers, and the old one ends in just that way, in a thread of its own: a handler that takes an
+hour does not keep the new ones waiting.
 """
 
 from __future__ import annotations
@@ -15,28 +17,25 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 from .. import arguments
 from ..base import ClientBase
-from ..calls import Taken
 from ..client import Client
-from .crew import Crew
-from .handlers import AsyncBound, Bound, Handler, bind, bind_async, describe, is_async
+from .handlers import Handler
 from .policy import Policy
-from .runners import Coroutines, Threads
-from .settler import Settler
+from .shift import Shift
 
 __all__ = ["Worker"]
 
 log = logging.getLogger("pgqueue")
 
-STOP = b"\0"  # in the pipe that ends run()
-POISON = "not tried again: it came back too often, its takers died or it was failed elsewhere"
+STOP, RELOAD = b"\0", b"\xff"  # in the pipe that run() reads; no numbers of signals
 
 
 class Worker:
@@ -53,6 +52,11 @@ class Worker:
         retry_delay: in seconds. A failed task is ready again after a random delay of up to
             retry_delay * 2 ** (attempts - 1): full jitter.
         max_retry_delay: the longest such delay, in seconds.
+        load: what reload() calls, as does SIGHUP if this is given, for the client to go on with. If that is another
+            one, the one before is closed once its tasks are done.
+
+    Attributes:
+        client: the one whose handlers are at work.
 
     A task is handled at least once. A worker that is killed repeats what it had not acked: handlers under way, and
     tasks that were done in the last moments (settler.py has the bound). A ttr runs from the take, so it has to leave
@@ -68,24 +72,23 @@ class Worker:
         max_attempts: int = 20,
         retry_delay: float = 1.0,
         max_retry_delay: float = 3600.0,
+        load: Callable[[], ClientBase] | None = None,
     ) -> None:
-        self._core = client._core
-        self._handlers = dict(client.handlers if handlers is None else handlers)
-        self._keep = dict(client.keep_results if handlers is None else {})
-        if not self._handlers:
-            raise ValueError("a worker needs a handler: register one with @client.handler(queue)")
-        for queue in self._handlers:
-            arguments.queue_name(queue)
+        self.client = client
+        self._given = handlers
+        self._handlers(client)
+        self._load = load
         self._concurrency = arguments.count("concurrency", concurrency)
         self._policy = Policy(max_attempts, retry_delay, max_retry_delay)
-        self._stop_pipe = os.pipe()
-        os.set_blocking(self._stop_pipe[1], False)
-        for end in self._stop_pipe:
+        self._pipe = os.pipe()
+        os.set_blocking(self._pipe[1], False)
+        self._relieving: dict[Shift, threading.Thread] = {}
+        for end in self._pipe:
             weakref.finalize(self, os.close, end)
 
     def run(self) -> None:
         """Work until stop() is called, the client is closed, or the process gets SIGTERM or SIGINT; then finish what
-        is under way and give back the rest. A second signal ends the process at once.
+        is under way and give back the rest. A second signal ends the process at once. With `load`, SIGHUP is reload().
 
         Signals are caught in the main thread only; from another one, call stop().
 
@@ -93,77 +96,77 @@ class Worker:
             ServerError, SchemaError: as a first call of the client.
         """
         with self._caught_signals():
-            self._core.listener()
-            client = Client._over(self._core)  # with connections that are ours
-            try:
-                self._work(client)
-            finally:
-                client._connections.close()
+            self._work()
 
     def stop(self) -> None:
         """Let run() return as soon as the handlers under way are done. From any thread or signal handler."""
-        with suppress(OSError):  # full: it is stopping; closed: the process ends, and its client was closed before
-            os.write(self._stop_pipe[1], STOP)
+        self._tell(STOP)
 
-    def _work(self, client: Client) -> None:
-        settler = Settler(client, self._policy, self._keep)
-        crews = self._crews(client, settler)
-        log.info("working on %s", ", ".join(self._handlers))
+    def reload(self) -> None:
+        """Let run() go on with new handlers: those of the client that `load` returns, else those registered by now.
+
+        Tasks in hand are finished by the old handlers, and their threads are joined then; until then both are there,
+        each with its `concurrency`. What was taken and not begun goes back. If loading fails, that is logged, and the
+        old handlers go on. From any thread or signal handler; does not wait.
+        """
+        self._tell(RELOAD)
+
+    def _tell(self, byte: bytes) -> None:
+        with suppress(OSError):  # full: it is stopping; closed: the process ends, and its client was closed before
+            os.write(self._pipe[1], byte)
+
+    def _work(self) -> None:
+        shift = self._shift(self.client)
+        log.info("working on %s", ", ".join(self._handlers(self.client)))
         try:
-            while os.read(self._stop_pipe[0], 1) != STOP:  # a signal's own byte: its handler comes next, and stops us
-                pass
+            while (byte := os.read(self._pipe[0], 1)) != STOP:  # a signal's own byte: its handler comes next
+                if byte == RELOAD:
+                    shift = self._relieved(shift)
             log.info("stopping: finishing what is under way")
         finally:
-            settler.stop()
-            for step in (Crew.stop, Crew.give_back, Crew.join):  # each for all of them, before anything waits
-                for crew in crews:
-                    step(crew)
-            settler.close()
+            for any_shift in [shift, *self._relieving]:
+                any_shift.hurry()
+            shift.stop()
+            shift.end()
+            for thread in self._relieving.values():
+                thread.join()
 
-    def _crews(self, client: Client, settler: Settler) -> list[Crew]:
-        aio = client.aio
-        finish = dict.fromkeys(self._keep, settler.finish).get
-        given = self._handlers.items()
-        awaiting = {queue: bind_async(aio, queue, f, finish(queue)) for queue, f in given if is_async(f)}
-        blocking = {queue: bind(client, queue, f, finish(queue)) for queue, f in given if queue not in awaiting}
-        crews = []
-        if blocking:
-            threads = Threads(self._concurrency, self._handle(blocking, settler))
-            crews.append(Crew(client, list(blocking), threads, settler, self.stop))
-        if awaiting:
-            coroutines = Coroutines(self._concurrency, self._handle_async(awaiting, settler), aio._connections.close)
-            crews.append(Crew(client, list(awaiting), coroutines, settler, self.stop))
-        return crews
+    def _handlers(self, client: ClientBase) -> Mapping[str, Handler]:
+        handlers = client.handlers if self._given is None else self._given
+        if not handlers:
+            raise ValueError("a worker needs a handler: register one with @client.handler(queue)")
+        for queue in handlers:
+            arguments.queue_name(queue)
+        return handlers
 
-    def _handle(self, bound: dict[str, Bound], settler: Settler) -> Callable[[Taken], None]:
-        done, exhausted, tell = settler.done, self._policy.exhausted, settler.tell
+    def _shift(self, client: ClientBase) -> Shift:
+        client._core.listener()
+        keep = client.keep_results if self._given is None else {}
+        return Shift(client, dict(self._handlers(client)), dict(keep), self._concurrency, self._policy, self.stop)
 
-        def handle(task: Taken) -> None:
-            try:
-                if exhausted(task.attempts):
-                    settler.failed.append((task, POISON))
-                elif not bound[task.queue](task):
-                    done.append((task.id, task.token))
-            except BaseException as error:  # SystemExit too: a handler does not end the worker
-                settler.failed.append((task, describe(error)))
-            tell()
+    def _relieved(self, old: Shift) -> Shift:
+        """The shift that goes on with the new handlers, while the old one ends. If those cannot be had, the old one."""
+        try:
+            client = self._load() if self._load else self.client
+            new = self._shift(client)
+        except Exception:
+            log.exception("reloading failed: going on with the old handlers")
+            return old
+        replaced, self.client = self.client, client
+        old.stop()
+        thread = threading.Thread(target=self._relieve, args=(old, replaced), name="pgqueue-relief", daemon=True)
+        self._relieving = {shift: one for shift, one in self._relieving.items() if one.is_alive()} | {old: thread}
+        thread.start()
+        log.info("reloaded: working on %s", ", ".join(self._handlers(client)))
+        return new
 
-        return handle
-
-    def _handle_async(self, bound: dict[str, AsyncBound], settler: Settler) -> Callable[[Taken], Awaitable[None]]:
-        done, exhausted, tell = settler.done, self._policy.exhausted, settler.tell
-
-        async def handle(task: Taken) -> None:
-            try:
-                if exhausted(task.attempts):
-                    settler.failed.append((task, POISON))
-                elif not await bound[task.queue](task):
-                    done.append((task.id, task.token))
-            except BaseException as error:
-                settler.failed.append((task, describe(error)))
-            tell()
-
-        return handle
+    def _relieve(self, shift: Shift, client: ClientBase) -> None:
+        shift.end()
+        if client._core is not self.client._core:
+            if isinstance(client, Client):
+                client.close()
+            else:
+                client._core.close()  # what is open on an event loop went with the shift's
 
     @contextmanager
     def _caught_signals(self) -> Iterator[None]:
@@ -184,13 +187,15 @@ class Worker:
                 signal.signal(*before.popitem())
 
         try:
-            wakeup = signal.set_wakeup_fd(self._stop_pipe[1], warn_on_full_buffer=False)
+            wakeup = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         except ValueError:  # not the main thread
             yield
             return
         try:
             for number in (signal.SIGTERM, signal.SIGINT):
                 before[number] = signal.signal(number, caught)
+            if self._load:
+                before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda number, frame: self.reload())
             yield
         finally:
             restore()

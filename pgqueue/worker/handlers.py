@@ -17,10 +17,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .. import data
-from ..aclient import AsyncClient, AsyncQueue, AsyncTask
+from ..aclient import AsyncClient
+from ..aqueues import AsyncQueue, AsyncTask
 from ..calls import Taken
-from ..client import Client, Queue, Task
+from ..client import Client
 from ..errors import BadData
+from ..queues import Queue, Task
 from ..task import from_taken
 
 Handler = Callable[..., Any]

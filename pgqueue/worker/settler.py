@@ -172,7 +172,7 @@ class Settler:
         elif delay is None:
             call = calls.bury(task.id, fence, error)
         else:
-            call = calls.release(task.id, fence, delay, error)
+            call = calls.release(task.id, fence, calls.Return(delay, error=error))
         try:
             self._until_sent(lambda: self._client._run(call, relaxed=delay is not None))
         except TakeLost as lost:

@@ -17,7 +17,7 @@ import pgqueue
 Connect = Any
 TABLES = ["queue", "task", "take", "session", "node"]
 WRITES = [
-    "INSERT INTO pgqueue.{} OVERRIDING SYSTEM VALUE SELECT * FROM pgqueue.{}",
+    "INSERT INTO pgqueue.{} DEFAULT VALUES",
     "DELETE FROM pgqueue.{}",
     "TRUNCATE pgqueue.{}",
 ]
@@ -28,7 +28,7 @@ HELPERS = [
     "pgqueue.clean_nodes()",
     "pgqueue.drop_take(1, 1, 1)",
     "pgqueue.drop_takes('{1}', '{1}', 1)",
-    "pgqueue.claim(1, 'q', 1, 1, 1, NULL, NULL)",
+    "pgqueue.claim(1, 'q', 1, 1, 1, NULL, NULL, false)",
     "pgqueue.defaults('q', 1, NULL, NULL, NULL)",
 ]
 

@@ -10,7 +10,7 @@ from statements import column, put, row, rows, value
 
 
 def test_a_put_answers_with_id_and_state(db: psycopg.Connection) -> None:
-    id, state = rows(db, "SELECT * FROM pgqueue.put('q', '{\"to\": \"ada\"}')")[0]
+    id, state = rows(db, "SELECT id, state FROM pgqueue.put('q', '{\"to\": \"ada\"}')")[0]
     assert state == "ready"
     found = "SELECT queue, state, priority, attempts, run_at, ttr, error, data, holder FROM pgqueue.tasks WHERE id = %s"
     assert row(db, found, id) == ("q", "ready", 0, 0, None, None, None, {"to": "ada"}, None)
@@ -22,7 +22,7 @@ def test_ids_grow(db: psycopg.Connection) -> None:
 
 
 def test_a_delayed_put_is_delayed(db: psycopg.Connection) -> None:
-    id, state = rows(db, "SELECT * FROM pgqueue.put('q', '1', delay => '1 hour')")[0]
+    id, state = rows(db, "SELECT id, state FROM pgqueue.put('q', '1', delay => '1 hour')")[0]
     assert state == "delayed"
     assert row(db, "SELECT state, run_at > now() + '59 min' FROM pgqueue.tasks WHERE id = %s", id) == ("delayed", True)
 

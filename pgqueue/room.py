@@ -1,0 +1,58 @@
+"""Putting into a queue that may be full: a flow, as in flows.py, for both shells.
+
+Who waits for room sleeps as takers do, on a channel of its own: that of the queue's negated id. Whatever makes room in
+a queue with a capacity signals it (count.sql), and signal.sql's theory of operation holds for it word for word: the put
+that finds the queue full after the waiter is armed cannot have missed anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import arguments
+from .calls import Call
+from .calls.putting import FULL, Placed, queue_ids
+from .core import Core
+from .flows import Flow, Run, Wait
+from .hub import Signal, Waiter
+from .listener import Listener
+from .waits import TimeLeft
+
+
+def check(timeout: float | None, *, in_transaction: bool) -> float | None:
+    """As arguments.timeout, but None does not wait. Raises ValueError."""
+    if timeout is None:
+        return None
+    if in_transaction:
+        raise ValueError("a put waits for room without conn only: nobody else could make any before that commits")
+    return arguments.timeout(timeout)
+
+
+def put(
+    core: Core,
+    listener: Listener,
+    make_signal: Callable[[], Signal],
+    queue: str,
+    call: Call[Placed],
+    timeout: float | None,
+) -> Flow[Placed]:
+    """The answer to the put, as soon as there is room; FULL after `timeout` seconds, or when the client closes."""
+    left = TimeLeft(timeout)
+    placed: Placed = yield Run(call, relaxed=False)
+    while placed.state == FULL and not left.over() and not listener.stopping:
+        ids: dict[str, int] = yield Run(queue_ids([queue]))
+        channel = -ids[queue]
+        waiter = Waiter((channel,), make_signal)
+        try:
+            if listener.hub.enter(waiter):
+                listener.poke()
+            yield Wait(waiter.armed, left.seconds())
+            placed = yield Run(call, relaxed=False)
+            if placed.state == FULL:
+                yield Wait(waiter.woken, left.at_most(core.settings.poll or float("inf")).seconds())
+        finally:
+            if listener.hub.leave(waiter):
+                listener.poke()
+            if waiter.woken.is_set():
+                listener.hub.signal([channel])  # one notification may stand for more room than we use
+    return placed
