@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Self, Unpack
 
-import psycopg
-
 from . import arguments, client, flows, room
 from .aqueues import AsyncQueue, AsyncTask
 from .base import mirrors
+from .borrowed import AsyncConn as Conn
 from .calls import Call, putting
 from .calls.management import QueueArguments
 from .calls.putting import Placed, PutManyOptions, PutOptions
@@ -22,8 +21,6 @@ from .nodes import AsyncNodes
 from .shell import LoopSignal
 from .statuses import AsyncStatuses
 from .task import from_taken
-
-Conn = psycopg.AsyncConnection[Any]
 
 
 @mirrors(client.Client)

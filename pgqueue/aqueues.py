@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-import psycopg
-
 from . import arguments, calls, queues
 from .base import mirrors
+from .borrowed import AsyncConn as Conn
 from .calls import Return, counting, putting
 from .calls.counting import Stats
 from .calls.putting import PutArguments, PutManyArguments, PutManyOptions, PutOptions
@@ -28,8 +27,6 @@ from .task import TaskLike, from_found, from_placed, from_popped, named, settled
 
 if TYPE_CHECKING:
     from .aclient import AsyncClient
-
-Conn = psycopg.AsyncConnection[Any]
 
 
 @mirrors(queues.Task)

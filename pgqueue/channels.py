@@ -7,10 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-import psycopg
-
 from . import arguments, waits
 from .base import mirrors
+from .borrowed import AsyncConn, Conn
 from .calls import channels as calls
 from .errors import ClosedError
 from .listener import Listener
@@ -151,7 +150,7 @@ class Channels(Shell):
         channel, timeout = arguments.channel_name(channel), arguments.timeout(timeout)
         return self._drive(waits.wait(self._listener(), threading.Event, channel, timeout))
 
-    def post(self, channel: str, payload: str = "", *, conn: psycopg.Connection[Any] | None = None) -> None:
+    def post(self, channel: str, payload: str = "", *, conn: Conn | None = None) -> None:
         """Send a payload to all who wait on a channel. As lapis' post, and as NOTIFY in psql.
 
         Args:
@@ -194,7 +193,7 @@ class AsyncChannels(AsyncShell):
         channel, timeout = arguments.channel_name(channel), arguments.timeout(timeout)
         return await self._drive(waits.wait(await self._listener(), LoopSignal, channel, timeout))
 
-    async def post(self, channel: str, payload: str = "", *, conn: psycopg.AsyncConnection[Any] | None = None) -> None:
+    async def post(self, channel: str, payload: str = "", *, conn: AsyncConn | None = None) -> None:
         await self._run(calls.post(channel, payload), conn, relaxed=True)
 
     async def subscribe(self, channel: str, *, buffer: int = 1000, on_gap: OnGap | None = None) -> AsyncSubscription:

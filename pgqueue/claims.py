@@ -7,18 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-import psycopg
-
 from . import data
 from .base import mirrors
+from .borrowed import AsyncConn, Conn
 from .calls import Call, Popped, pop
 from .calls import claims as calls
 from .calls.claims import CLAIM_GRACE, CLAIM_TTL, Held, Listed, MessageLimits, MessageStats, claim_id
 from .shell import AsyncShell, Shell
 from .task import TaskLike, TaskRecord, from_popped, from_taken, named
 
-Conn = psycopg.Connection[Any]
-AsyncConn = psycopg.AsyncConnection[Any]
 Message = TypeVar("Message", bound=TaskRecord)
 
 

@@ -6,9 +6,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-import psycopg
-
 from . import arguments, flows, room
+from .borrowed import Conn
 from .calls import Call, putting
 from .calls.management import QueueArguments
 from .calls.putting import Placed, PutManyOptions, PutOptions
@@ -23,8 +22,6 @@ from .task import from_taken
 
 if TYPE_CHECKING:
     from .aclient import AsyncClient
-
-Conn = psycopg.Connection[Any]
 
 
 class Client(Channels, Locking, Nodes, Statuses, Changes, Management):

@@ -19,7 +19,7 @@ import select
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -27,10 +27,10 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from . import forks
+from .borrowed import fail, translated
 from .calls import Call
 from .core import Core
 from .dsn import unreachable
-from .errors import translate
 
 T = TypeVar("T")
 Conn = psycopg.Connection[Any]
@@ -105,22 +105,6 @@ async def _usable_async(conn: AsyncConn) -> None:
     _usable(conn)
 
 
-def _fail(conn: Conn | AsyncConn, error: psycopg.Error) -> NoReturn:
-    """Raise the error as one of ours, if it is one."""
-    seen = translate(error, lost=conn.closed)
-    if seen is error:
-        raise error
-    raise seen from error
-
-
-@contextmanager
-def _translated(conn: Conn | AsyncConn) -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        _fail(conn, error)
-
-
 class Connections:
     """The pools of a blocking client. Thread-safe."""
 
@@ -136,21 +120,13 @@ class Connections:
         try:
             return conn.run(call)
         except psycopg.Error as error:
-            _fail(conn, error)
+            fail(conn, error)
         finally:
             pool.putconn(conn)
 
-    def run_on(self, conn: Conn, call: Call[T]) -> T:
-        """Run a call on the caller's connection, as one statement in whatever transaction that has."""
-        if not isinstance(conn, psycopg.Connection):
-            raise TypeError(f"conn must be a psycopg.Connection, not {type(conn).__name__}")
-        # A cursor class and row factory of our own: the caller's connection may have others.
-        with _translated(conn), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
-            return call.read(cursor.execute(call.sql, call.args).fetchall())
-
     def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
         """Run calls in one transaction; the next is made while the server works on the last."""
-        with self._connection(False) as conn, _translated(conn), conn.pipeline(), conn.transaction():
+        with self._connection(False) as conn, translated(conn), conn.pipeline(), conn.transaction():
             sent = [(call, conn.execute(call.sql, call.args)) for call in calls]
             return [call.read(cursor.fetchall()) for call, cursor in sent]
 
@@ -201,20 +177,12 @@ class AsyncConnections:
 
     async def run(self, call: Call[T], *, relaxed: bool = False) -> T:
         async with self._connection(relaxed) as conn:
-            with _translated(conn):
+            with translated(conn):
                 return await conn.run(call)
-
-    async def run_on(self, conn: AsyncConn, call: Call[T]) -> T:
-        if not isinstance(conn, psycopg.AsyncConnection):
-            raise TypeError(f"conn must be a psycopg.AsyncConnection, not {type(conn).__name__}")
-        with _translated(conn):
-            async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
-                await cursor.execute(call.sql, call.args)
-                return call.read(await cursor.fetchall())
 
     async def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
         async with self._connection(False) as conn:
-            with _translated(conn):
+            with translated(conn):
                 async with conn.pipeline(), conn.transaction():
                     sent = [(call, await conn.execute(call.sql, call.args)) for call in calls]
                     return [call.read(await cursor.fetchall()) for call, cursor in sent]

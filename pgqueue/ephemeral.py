@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from .borrowed import AsyncConn, Conn
 from .calls import Call
 from .errors import ClosedError, ConnectionLost, ServerError, SessionDead
 from .flows import Flow, Wait
 from .listener import Listener
-from .shell import AsyncConn, AsyncShell, Conn, LoopSignal, Shell
+from .shell import AsyncShell, LoopSignal, Shell
 from .waits import MakeSignal, TimeLeft
 
 T = TypeVar("T")

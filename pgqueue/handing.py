@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, Self, Unpack
 
-import psycopg
-
 from .base import mirrors
+from .borrowed import AsyncConn, Conn
 from .calls.putting import PutArguments
 from .puts import Put
 from .task import TaskRecord, settled
-
-Conn = psycopg.Connection[Any]
-AsyncConn = psycopg.AsyncConnection[Any]
 
 
 class _Acking(Protocol):

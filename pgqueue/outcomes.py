@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import psycopg
-
 from .base import mirrors
+from .borrowed import AsyncConn, Conn
 from .calls import statuses as calls
 from .calls.statuses import TaskStatus
 from .statuses import AsyncStatuses, Statuses
 from .task import TaskLike, TaskRecord, named, settled
-
-Conn = psycopg.Connection[Any]
-AsyncConn = psycopg.AsyncConnection[Any]
 
 KEEP = 3600.0  # seconds
 

@@ -8,11 +8,10 @@ import threading
 from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-import psycopg
-
 from . import data as json_data
 from . import flows
 from .base import mirrors
+from .borrowed import AsyncConn, Conn
 from .calls import Call, Fence, Found, Taken, putting
 from .calls import picking as calls
 from .calls.picking import TaskStats
@@ -20,8 +19,6 @@ from .calls.putting import PutArguments, PutOptions
 from .shell import AsyncShell, LoopSignal, Shell
 from .task import TaskLike, TaskRecord, from_found, from_placed, from_taken, named, settled
 
-Conn = psycopg.Connection[Any]
-AsyncConn = psycopg.AsyncConnection[Any]
 Picked = TypeVar("Picked", bound=TaskRecord)
 
 

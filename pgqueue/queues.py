@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-import psycopg
-
 from . import arguments, calls
+from .borrowed import Conn
 from .calls import Call, Fence, Refused, Return, counting, putting
 from .calls.counting import Stats
 from .calls.putting import PutArguments, PutManyArguments, PutManyOptions, PutOptions
@@ -27,7 +26,6 @@ from .task import TaskLike, from_found, from_placed, from_popped, named, settled
 if TYPE_CHECKING:
     from .client import Client
 
-Conn = psycopg.Connection[Any]
 
 SettleMany = Callable[[calls.Named, Fence], Call[list[Refused]]]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any, TypeVar
 
-import psycopg
-
 from . import waits
 from .base import mirrors
+from .borrowed import AsyncConn, Conn
 from .calls import Call, Options
 from .calls import routes as calls
 from .calls.routes import Death
@@ -76,7 +75,7 @@ class Routing(Shell):
         ttr: float | None = None,
         ttl: float | None = None,
         retain: bool = False,
-        conn: psycopg.Connection[Any] | None = None,
+        conn: Conn | None = None,
     ) -> int:
         """Put a task into every queue that is bound with a matching key. As AMQP's basic.publish.
 
@@ -160,7 +159,7 @@ class AsyncRouting(AsyncShell):
         ttr: float | None = None,
         ttl: float | None = None,
         retain: bool = False,
-        conn: psycopg.AsyncConnection[Any] | None = None,
+        conn: AsyncConn | None = None,
     ) -> int:
         call = calls.publish(exchange, key, self._encode(data), Options(priority, delay, ttr, ttl), retain)
         return _went_to(await self._run(call, conn), exchange, key, mandatory)

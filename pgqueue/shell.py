@@ -8,19 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
-import psycopg
-
+from . import borrowed
 from .base import ClientBase
+from .borrowed import AsyncConn, Conn
 from .calls import Call, putting
 from .connections import AsyncConnections, Connections
 from .flows import Flow, Run, Step
 from .listener import Listener
 
 T = TypeVar("T")
-Conn = psycopg.Connection[Any]
-AsyncConn = psycopg.AsyncConnection[Any]
 
 
 class Shell(ClientBase):
@@ -32,7 +30,7 @@ class Shell(ClientBase):
 
     def _run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False) -> T:
         if conn is not None:
-            return self._connections.run_on(conn, call)
+            return borrowed.run(conn, call)
         return self._connections.run(call, relaxed=relaxed)
 
     def _prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False) -> None:
@@ -76,7 +74,7 @@ class AsyncShell(ClientBase):
 
     async def _run(self, call: Call[T], conn: AsyncConn | None = None, *, relaxed: bool = False) -> T:
         if conn is not None:
-            return await self._connections.run_on(conn, call)
+            return await borrowed.run_async(conn, call)
         return await self._connections.run(call, relaxed=relaxed)
 
     async def _prepare_put(self, queue: str, conn: AsyncConn | None, *, in_lanes: bool = False) -> None:

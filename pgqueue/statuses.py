@@ -12,10 +12,9 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-import psycopg
-
 from . import arguments, data, waits
 from .base import mirrors
+from .borrowed import AsyncConn, Conn
 from .calls import Call
 from .calls import statuses as calls
 from .calls.statuses import TaskStatus
@@ -25,8 +24,6 @@ from .shell import AsyncShell, LoopSignal, Shell
 from .task import TaskLike, named
 from .waits import TimeLeft
 
-Conn = psycopg.Connection[Any]
-AsyncConn = psycopg.AsyncConnection[Any]
 Holds = Callable[[Any], bool]
 Look = Callable[[], Flow[Any]]
 

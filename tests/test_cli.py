@@ -29,8 +29,9 @@ from pgqueue import cli, migrate
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            yield from commands(below, (*path, name))
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from commands(command.get_command(context, name), (*path, name))
 
 
 COMMANDS = dict(commands(cli.main))
@@ -335,7 +336,7 @@ def test_output_that_nobody_reads_ends_it_quietly():
     """As in `pgqueue ... | head`: what is still in the buffer must not fail at the interpreter's end."""
     ours, theirs = os.pipe()
     os.close(ours)
-    program = "from pgqueue.cli import plainly; plainly(lambda: print('unread'))()"
+    program = "from pgqueue.cli.plainly import plainly; plainly(lambda: print('unread'))()"
     done = subprocess.run([sys.executable, "-c", program], stdout=theirs, stderr=subprocess.PIPE, timeout=30)
     os.close(theirs)
     assert (done.returncode, done.stderr) == (1, b"")

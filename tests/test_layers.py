@@ -16,6 +16,7 @@ LAYERS = [
     ["switchboard", "asked"],
     ["task", "puts", "dsn", "listener"],
     ["core"],
+    ["borrowed"],
     ["flows", "connections", "base"],
     ["waits", "shell"],
     ["room"],

@@ -583,7 +583,7 @@ def test_a_stop_that_is_shorter_than_the_grace_keeps_the_node(dsn, db, start, bl
         )
         owner.resume()
         eventually(lambda: value(db, "SELECT missing_since IS NULL FROM pgqueue.sessions WHERE id = %s", session), 10)
-        assert owner.ask("session") == {"session": session}
+        eventually(lambda: owner.ask("session") == {"session": session})  # it reads the answer a little later
         with pytest.raises(TimeoutError):
             watch.wait(0.5)
     assert client.get_node("/a").id == watch.node.id

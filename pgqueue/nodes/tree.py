@@ -6,9 +6,10 @@ import threading
 from typing import Any
 
 from ..base import mirrors
+from ..borrowed import AsyncConn, Conn
 from ..calls import nodes as calls
 from ..calls.nodes import Node
-from ..shell import AsyncConn, Conn, LoopSignal
+from ..shell import LoopSignal
 from .groups import AsyncGroups, Groups
 from .watches import AsyncWatch, Watch, observer
 

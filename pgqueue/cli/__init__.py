@@ -1,0 +1,42 @@
+"""The command `pgqueue`. Thin: a command reads arguments, calls the library, and prints.
+
+Each command, or group of them, has a file of its own, which is loaded when it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+
+import click
+
+from .. import __version__
+
+#: Name of the command: the file that it is in, where it has the same name.
+COMMANDS = {"demo": "demo", "migrate": "migrate", "server": "server", "worker": "worker"}
+
+
+class Commands(click.Group):
+    """A group that loads a command when it is asked for."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"{__name__}.{COMMANDS[name]}"), name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--dsn", help="PostgreSQL URI or conninfo. Default: PGQUEUE_DSN, DATABASE_URL, the embedded server.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what happens to standard error.")
+@click.version_option(__version__, prog_name="pgqueue")
+@click.pass_context
+def main(context: click.Context, dsn: str | None, verbose: bool) -> None:
+    """A task queue that lives in the PostgreSQL you already run."""
+    logging.basicConfig(level="INFO" if verbose else "WARNING", format="%(asctime)s %(levelname)s %(message)s")
+    if not verbose:  # of a connection that Ctrl-C cut off in the middle of a call; what matters of it is told by us
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+    context.obj = dsn

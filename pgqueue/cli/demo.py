@@ -1,0 +1,29 @@
+"""`pgqueue demo`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from .plainly import plainly
+
+
+@click.command()
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Default: the running Python's standard library.",
+)
+@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
+@click.option("--kill/--no-kill", default=True, help="Kill a worker in the middle, and start another.")
+@click.option("--dsn", "own_dsn", help="As the option of `pgqueue` itself.")
+@click.pass_obj
+@plainly
+def demo(dsn: str | None, folder: Path | None, workers: int, kill: bool, own_dsn: str | None) -> None:
+    """Digest every file of a folder with worker processes, one of which is killed, and check the result."""
+    from .. import demo as demonstration
+    from ..demo.files import standard_library
+
+    sys.exit(0 if demonstration.run(folder or standard_library(), workers, kill, own_dsn or dsn) else 1)

@@ -1,0 +1,65 @@
+"""`pgqueue migrate`"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from .. import dsn
+from .plainly import plainly
+
+
+@click.group()
+def migrate() -> None:
+    """Bring the schema `pgqueue` up or down."""
+
+
+@migrate.command()
+@click.option("--revision", default="head", show_default=True, help="Where to end.")
+@click.pass_obj
+@plainly
+def up(given: str | None, revision: str) -> None:
+    """Install or upgrade the schema. Safe when several run at once."""
+    from .. import migrate as migrations
+
+    conninfo = dsn.resolve(given)
+    migrations.up(conninfo, revision=revision)
+    click.echo(migrations.status(conninfo))
+
+
+@migrate.command()
+@click.option("--revision", default="-1", show_default=True, help="-1: one step; base: everything.")
+@click.option("--force", is_flag=True, help="Even if tasks are lost.")
+@click.pass_obj
+@plainly
+def down(given: str | None, revision: str, force: bool) -> None:
+    """Downgrade the schema. Refuses if tasks would be lost."""
+    from .. import migrate as migrations
+
+    conninfo = dsn.resolve(given)
+    migrations.down(conninfo, revision=revision, force=force)
+    click.echo(migrations.status(conninfo))
+
+
+@migrate.command()
+@click.pass_obj
+@plainly
+def status(given: str | None) -> None:
+    """Compare the schema with this library; exit code 1 if it does not fit."""
+    from .. import migrate as migrations
+
+    found = migrations.status(dsn.resolve(given))
+    click.echo(found)
+    sys.exit(0 if found.state == "up to date" else 1)
+
+
+@migrate.command()
+@click.option("--revision", default="head", show_default=True, help="Where to end; FROM:TO to begin elsewhere.")
+@click.option("--down", "downwards", is_flag=True, help="The downgrade FROM:TO.")
+@plainly
+def sql(revision: str, downwards: bool) -> None:
+    """Print what `up` would run, for review or for psql. Needs no database."""
+    from .. import migrate as migrations
+
+    click.echo(migrations.sql(revision, down=downwards))

@@ -1,0 +1,65 @@
+"""`pgqueue server`"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from .plainly import plainly
+
+
+@click.group()
+def server() -> None:
+    """The embedded PostgreSQL server."""
+
+
+@server.command()
+@plainly
+def start() -> None:
+    """Start it so that it stays until `stop`."""
+    from .. import embedded
+
+    click.echo(embedded.start().dsn)
+
+
+@server.command()
+@plainly
+def stop() -> None:
+    """Stop it, even if it is in use."""
+    from .. import embedded
+
+    click.echo("stopped" if embedded.stop() else "it was not running")
+
+
+@server.command("status")
+@plainly
+def server_status() -> None:
+    """Show where it is and who uses it; exit code 1 if it does not run."""
+    from .. import embedded
+
+    found = embedded.status()
+    users = "unknown" if found.users is None else ", ".join(map(str, found.users)) or "none"
+    for name, value in {
+        "running": f"yes, process {found.pid}" if found.running else "no",
+        "kept": "until `pgqueue server stop`" if found.kept else "while somebody uses it",
+        "version": found.version,
+        "data": found.data,
+        "log": found.log,
+        "users": users,
+        "dsn": found.dsn or "-",
+    }.items():
+        click.echo(f"{name:<8} {value}")
+    sys.exit(0 if found.running else 1)
+
+
+@server.command("dsn")
+@plainly
+def server_dsn() -> None:
+    """Print its DSN; exit code 1 if it does not run."""
+    from .. import embedded
+
+    found = embedded.status()
+    if not found.running:
+        raise click.ClickException("the embedded server does not run: `pgqueue server start`")
+    click.echo(found.dsn)

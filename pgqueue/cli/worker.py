@@ -1,0 +1,76 @@
+"""`pgqueue worker`, and how it finds the client that it is to serve."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from .. import Client, Worker
+from ..base import ClientBase
+from ..worker.handlers import describe
+from .plainly import plainly
+
+COUNT = click.IntRange(min=1)
+SECONDS = click.FloatRange(min=0)
+
+
+@click.command()
+@click.argument("app", metavar="MODULE:CLIENT")
+@click.option("-c", "--concurrency", type=COUNT, default=8, show_default=True, help="Handlers at once.")
+@click.option("--max-attempts", type=COUNT, default=20, show_default=True, help="Then a failing task is buried.")
+@click.option("--retry-delay", type=SECONDS, default=1.0, show_default=True, help="Seconds, doubled at each attempt.")
+@click.pass_obj
+@plainly
+def worker(dsn: str | None, app: str, concurrency: int, max_attempts: int, retry_delay: float) -> None:
+    """Run the handlers of MODULE:CLIENT until SIGTERM or SIGINT.
+
+    CLIENT is a pgqueue.Client in MODULE, with handlers registered by @client.handler(queue). SIGHUP loads MODULE, and
+    what lies below it, anew: tasks in hand are finished by the old code.
+    """
+    if dsn:
+        os.environ["PGQUEUE_DSN"] = dsn  # for a client that is made without one
+    working = Worker(
+        _load(app),
+        concurrency=concurrency,
+        max_attempts=max_attempts,
+        retry_delay=retry_delay,
+        load=lambda: _load_anew(app),
+    )
+    working.run()
+    if isinstance(working.client, Client):
+        working.client.close()
+
+
+def _load(app: str) -> ClientBase:
+    """The client that MODULE:CLIENT names, as found from the current directory."""
+    path, _, name = app.partition(":")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(path)
+    except Exception as error:  # whatever the module does wrong
+        why = str(error) if isinstance(error, ImportError) else describe(error)
+        raise click.BadParameter(f"{path} cannot be loaded: {why}", param_hint="MODULE:CLIENT") from error
+    name = name or "client"
+    found = getattr(module, name, None)
+    if not isinstance(found, ClientBase):
+        what = f"a {type(found).__name__}, not a Client" if hasattr(module, name) else "not there"
+        raise click.BadParameter(f"{name} of {path} is {what}", param_hint="MODULE:CLIENT")
+    return found
+
+
+def _load_anew(app: str) -> ClientBase:
+    """The same from the files as they are now. In new modules, since what is under way goes on in the old ones."""
+    path = app.partition(":")[0]
+    old = {name: module for name, module in sys.modules.items() if name == path or name.startswith(path + ".")}
+    for name in old:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    try:
+        return _load(app)
+    except BaseException:
+        sys.modules.update(old)
+        raise
