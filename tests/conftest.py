@@ -32,7 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For a second run, on another server: what does not use it would only do the same again."""
     if config.getoption("--only-pg"):
-        others = [item for item in items if "pg_server" not in getattr(item, "fixturenames", ())]
+        others = [
+            item
+            for item in items
+            if "pg_server" not in getattr(item, "fixturenames", ()) or item.get_closest_marker("once")
+        ]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in set(others)]
 

@@ -27,9 +27,10 @@ LAYERS = [
     ["aqueues"],
     ["client"],
     ["aclient"],
-    ["worker", "shards", "watchlist"],
+    ["worker", "shards", "watchlist", "monitors"],
     ["demo"],
     ["__init__"],
+    ["contrib"],
     ["cli"],
     ["__main__"],
 ]

@@ -1,0 +1,1 @@
+"""What tells other systems how the queues are: Graphite, Prometheus, alerts."""
