@@ -1,7 +1,7 @@
 -- Putting tasks. One statement, in whatever transaction the caller has: the task exists if and when that commits.
 --
 -- A queue without options, and a task without a lane or a key, take the short way: one INSERT, one row for the
--- statistics, one signal. Everything else goes through put_special, one task after another.
+-- statistics, one signal. Everything else goes by special.sql; many tasks in one INSERT there too, unless they have keys.
 
 CREATE OR REPLACE FUNCTION pgqueue.put(
     queue       text,

@@ -118,19 +118,18 @@ BEGIN
     END IF;
 END $$;
 
--- Many are put in the order of their keys, so that two that share keys cannot deadlock. What a queue holds is counted
--- once, and it is trimmed once: at each put that reads all that this transaction has put before, and is quadratic.
+-- Many at once. What a queue holds is counted once, and it is trimmed once: at each put that reads all that this
+-- transaction has put before, and is quadratic.
 CREATE OR REPLACE FUNCTION pgqueue.put_special_many(
     q pgqueue.queue, data jsonb, lanes text[], keys text[], if_exists text, sender uuid
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     total CONSTANT int := jsonb_array_length(data);
-    ids   bigint[] := array_fill(NULL::bigint, ARRAY [total]);
     limits CONSTANT pgqueue.queue := q;
     room  bigint;
-    item  record;
-    done  record;
+    ids   bigint[];
+    added int;
 BEGIN
     IF cardinality(lanes) NOT IN (1, total) OR cardinality(keys) <> total THEN
         RAISE EXCEPTION 'lanes and keys go with the tasks: % tasks, % lanes, % keys', total, cardinality(lanes), cardinality(keys)
@@ -146,22 +145,78 @@ BEGIN
         q.lanes := true;
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
-    FOR item IN
-        SELECT e.data, keys [e.n] AS key, CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane, e.n::int
-          FROM jsonb_array_elements(put_special_many.data) WITH ORDINALITY e(data, n)
-         ORDER BY keys [e.n], e.n
-    LOOP
-        SELECT * INTO done FROM pgqueue.put_special(q, item.data, item.lane, item.key, if_exists, sender);
-        room := room - (NOT done.existed)::int;
-        IF room < 0 THEN
-            RAISE EXCEPTION 'queue "%" has no room for % tasks', q.name, total USING ERRCODE = 'PQ037';
-        END IF;
-        ids [item.n] := done.id;
-    END LOOP;
+    IF keys IS NULL THEN
+        ids := pgqueue.put_together(q, data, lanes, sender);
+        added := total;
+    ELSE
+        SELECT * INTO ids, added FROM pgqueue.put_by_key(q, data, lanes, keys, if_exists, sender);
+    END IF;
+    IF added > room THEN
+        RAISE EXCEPTION 'queue "%" has no room for % tasks', q.name, total USING ERRCODE = 'PQ037';
+    END IF;
     IF limits.maxlen IS NOT NULL THEN
         PERFORM pgqueue.trim_queue(q.id, limits.maxlen);
     END IF;
     RETURN ids;
+END $$;
+
+-- Without keys: one INSERT. Of a lane only the first task can be the next, for all have one priority.
+CREATE OR REPLACE FUNCTION pgqueue.put_together(q pgqueue.queue, data jsonb, lanes text[], sender uuid) RETURNS bigint[]
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    later  timestamptz;
+    ids    bigint[];
+    places "char"[];
+    among  text[];
+BEGIN
+    IF q.max_size IS NOT NULL THEN
+        PERFORM pgqueue.check_size(q, e.data) FROM jsonb_array_elements(put_together.data) e(data);
+    END IF;
+    IF q.delay > '0' THEN
+        later := clock_timestamp() + q.delay;
+    END IF;
+    WITH new AS (
+        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, lane, sender, xid)
+        SELECT q.id,
+               CASE WHEN later IS NOT NULL THEN 'D'
+                    WHEN item.lane IS NULL THEN 'R'
+                    WHEN item.first THEN pgqueue.enter_lane(q.id, item.lane, q.priority)
+                    ELSE 'L' END,
+               later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, item.data, item.lane, put_together.sender,
+               CASE WHEN q.listed THEN pg_current_xact_id() END
+          FROM (SELECT l.data, l.lane, l.n, row_number() OVER (PARTITION BY l.lane ORDER BY l.n) = 1 AS first
+                  FROM (SELECT e.data, e.n, CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane
+                          FROM jsonb_array_elements(put_together.data) WITH ORDINALITY e(data, n)) l) item
+         ORDER BY item.n
+        RETURNING task.id, task.state, task.lane)
+    SELECT array_agg(new.id), array_agg(new.state), array_agg(new.lane) INTO ids, places, among FROM new;
+    IF ids IS NOT NULL THEN
+        PERFORM pgqueue.count_new(array_fill(q.id, ARRAY [cardinality(ids)]), places, among),
+                pgqueue.note(q.id, 'put', ids), pgqueue.signal(q.id);
+    END IF;
+    RETURN coalesce(ids, '{}');
+END $$;
+
+-- With keys: one after another, in the order of the keys, so that two that share keys cannot deadlock.
+CREATE OR REPLACE FUNCTION pgqueue.put_by_key(
+    q pgqueue.queue, data jsonb, lanes text[], keys text[], if_exists text, sender uuid, OUT ids bigint[], OUT added int
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    item record;
+    done record;
+BEGIN
+    ids := array_fill(NULL::bigint, ARRAY [cardinality(keys)]);
+    added := 0;
+    FOR item IN
+        SELECT e.data, keys [e.n] AS key, CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane, e.n::int
+          FROM jsonb_array_elements(put_by_key.data) WITH ORDINALITY e(data, n)
+         ORDER BY keys [e.n], e.n
+    LOOP
+        SELECT * INTO done FROM pgqueue.put_special(q, item.data, item.lane, item.key, if_exists, sender);
+        added := added + (NOT done.existed)::int;
+        ids [item.n] := done.id;
+    END LOOP;
 END $$;
 
 -- The task that has the key already, and what became of the put; no row if there is none.
