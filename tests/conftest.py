@@ -26,19 +26,24 @@ SERVER_NOTE = pytest.StashKey[str]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pgqueue")
     group.addoption("--pg", default="auto", metavar="SERVER", help=f"the PostgreSQL to test with: {CHOICES}")
-    group.addoption("--only-pg", action="store_true", help="leave out the tests that do not use that PostgreSQL")
+    group.addoption(
+        "--only-pg", action="store_true", help="leave out the tests in which another PostgreSQL would not show"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For a second run, on another server: what does not use it would only do the same again."""
+    """For a second run, on another server: what would only do the same again is left out."""
     if config.getoption("--only-pg"):
-        others = [
-            item
-            for item in items
-            if "pg_server" not in getattr(item, "fixturenames", ()) or item.get_closest_marker("once")
-        ]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
+        others = {item for item in items if not server_matters(item)}
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
+
+
+def server_matters(item: pytest.Item) -> bool:
+    """Whether another version could show in a test. The awaiting shell sends just what the blocking one sends."""
+    uses = "pg_server" in getattr(item, "fixturenames", ())
+    shell = item.callspec.params.get("shell") if hasattr(item, "callspec") else None
+    return uses and shell != "async" and item.get_closest_marker("once") is None
 
 
 def pytest_report_header() -> str:
