@@ -13,6 +13,7 @@ from .errors import TaskIdRequired
 
 MAX_SECONDS = 1e9  # about 31 years; beyond it a timestamp is a mistake in units
 MAX_INT = 2**31 - 1
+MAX_KEY = 255  # bytes, of an exchange's name and of a routing key: as in AMQP
 IfExists = Literal["ignore", "error", "replace"]  # what a put does when a task has its key already
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -112,6 +113,22 @@ def label(name: str, value: object) -> str | None:
         raise ValueError(f"a {name} is a string, not {value!r}")
     if not 1 <= len(text(value, f"a {name}").encode()) <= 255:
         raise ValueError(f"a {name} has 1 to 255 bytes, this one has {len(value.encode())}")
+    return value
+
+
+def key(name: str, value: object) -> str:
+    """A routing key, or the name of an exchange: up to 255 bytes, none of them NUL. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a string, not {value!r}")
+    if (size := len(text(value, name).encode())) > MAX_KEY:
+        raise ValueError(f"{name} has at most {MAX_KEY} bytes, this one has {size}")
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False, and nothing that only counts as such. Raises ValueError."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, not {value!r}")
     return value
 
 

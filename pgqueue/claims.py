@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from . import data
+from . import arguments, data, flows
 from .base import mirrors
 from .borrowed import AsyncConn, Conn
 from .calls import Call, Popped, pop
 from .calls import claims as calls
 from .calls.claims import CLAIM_GRACE, CLAIM_TTL, Held, Listed, MessageLimits, MessageStats, claim_id
-from .shell import AsyncShell, Shell
+from .shell import AsyncShell, LoopSignal, Shell
 from .task import TaskLike, TaskRecord, from_popped, from_taken, named
 
 Message = TypeVar("Message", bound=TaskRecord)
@@ -82,8 +83,10 @@ class _Messages(Generic[Message]):
 class QueueClaims(_Messages[Message]):
     _client: Shell
 
-    def claim(self, limit: int = 10, ttl: float = CLAIM_TTL, grace: float = CLAIM_GRACE) -> Claim[Message] | None:
-        """Claim messages: several tasks under one id, for a time. As Zaqar's. Does not wait for any.
+    def claim(
+        self, limit: int = 10, ttl: float = CLAIM_TTL, grace: float = CLAIM_GRACE, *, timeout: float | None = 0
+    ) -> Claim[Message] | None:
+        """Claim messages: several tasks under one id, for a time. As Zaqar's.
 
         The claim is nobody's: it outlives this process, and whoever knows its id may go on with it. What it still holds
         when its time is over is free again at that moment, and counts as an attempt, as does what is given back.
@@ -92,6 +95,7 @@ class QueueClaims(_Messages[Message]):
             limit: how many at most, the first by (priority, id).
             ttl: for how many seconds; takes the place of the messages' own ttr.
             grace: seconds. A message that would expire before the claim and this are over lives for so long.
+            timeout: seconds to wait for the first. 0, the default, does not wait, None waits for ever.
 
         Returns:
             The claim, or None if there was nothing to claim.
@@ -103,7 +107,12 @@ class QueueClaims(_Messages[Message]):
         ttl, grace = self._limited(ttl, grace)
         session = self._client._fence(None).session
         call = calls.claim_messages(self.name, self.message_limits.count("limit", limit), ttl, grace, session)
-        rows = self._client._run(call, relaxed=True)
+        timeout = arguments.timeout(timeout)
+        if timeout == 0:
+            rows = self._client._run(call, relaxed=True)
+        else:
+            core, listener = self._client._core, self._client._listener()
+            rows = self._client._drive(flows.claim(core, listener, threading.Event, self.name, call, timeout))
         return self._claimed(rows[0].token, Held(ttl, grace, 0.0, rows)) if rows else None
 
     def get_claim(self, claim: ClaimLike) -> Claim[Message]:
@@ -238,12 +247,17 @@ class AsyncQueueClaims(_Messages[Message]):
     _client: AsyncShell
 
     async def claim(
-        self, limit: int = 10, ttl: float = CLAIM_TTL, grace: float = CLAIM_GRACE
+        self, limit: int = 10, ttl: float = CLAIM_TTL, grace: float = CLAIM_GRACE, *, timeout: float | None = 0
     ) -> AsyncClaim[Message] | None:
         ttl, grace = self._limited(ttl, grace)
         session = self._client._fence(None).session
         call = calls.claim_messages(self.name, self.message_limits.count("limit", limit), ttl, grace, session)
-        rows = await self._client._run(call, relaxed=True)
+        timeout = arguments.timeout(timeout)
+        if timeout == 0:
+            rows = await self._client._run(call, relaxed=True)
+        else:
+            core, listener = self._client._core, await self._client._listener()
+            rows = await self._client._drive(flows.claim(core, listener, LoopSignal, self.name, call, timeout))
         return self._claimed(rows[0].token, Held(ttl, grace, 0.0, rows)) if rows else None
 
     async def get_claim(self, claim: ClaimLike) -> AsyncClaim[Message]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import select
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
@@ -41,6 +42,7 @@ Row = tuple[Any, ...]
 # Whatever the role's default is: a claim has to see what others took while it ran (sql/claim.sql).
 READ_COMMITTED = r"-c default_transaction_isolation=read\ committed"
 RELAXED = "-c synchronous_commit=off"
+AHEAD = 16  # calls that run_all sends before it reads the answer to the first: each holds its text until then
 
 
 def _pool_arguments(core: Core, conninfo: str, relaxed: bool) -> dict[str, Any]:
@@ -125,10 +127,17 @@ class Connections:
             pool.putconn(conn)
 
     def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
-        """Run calls in one transaction; the next is made while the server works on the last."""
+        """Run calls in one transaction; the next is made while the server works on the last, or on the last few."""
+        results: list[T] = []
+        sent: deque[tuple[Call[T], psycopg.Cursor[Row]]] = deque()
         with self._connection(False) as conn, translated(conn), conn.pipeline(), conn.transaction():
-            sent = [(call, conn.execute(call.sql, call.args)) for call in calls]
-            return [call.read(cursor.fetchall()) for call, cursor in sent]
+            for call in calls:
+                sent.append((call, conn.execute(call.sql, call.args)))
+                if len(sent) > AHEAD:
+                    earliest, cursor = sent.popleft()
+                    results.append(earliest.read(cursor.fetchall()))
+            results.extend(call.read(cursor.fetchall()) for call, cursor in sent)
+        return results
 
     @contextmanager
     def _connection(self, relaxed: bool) -> Iterator[_OwnConn]:
@@ -181,11 +190,18 @@ class AsyncConnections:
                 return await conn.run(call)
 
     async def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
+        results: list[T] = []
+        sent: deque[tuple[Call[T], psycopg.AsyncCursor[Row]]] = deque()
         async with self._connection(False) as conn:
             with translated(conn):
                 async with conn.pipeline(), conn.transaction():
-                    sent = [(call, await conn.execute(call.sql, call.args)) for call in calls]
-                    return [call.read(await cursor.fetchall()) for call, cursor in sent]
+                    for call in calls:
+                        sent.append((call, await conn.execute(call.sql, call.args)))
+                        if len(sent) > AHEAD:
+                            earliest, cursor = sent.popleft()
+                            results.append(earliest.read(await cursor.fetchall()))
+                    results.extend([call.read(await cursor.fetchall()) for call, cursor in sent])
+        return results
 
     @asynccontextmanager
     async def _connection(self, relaxed: bool) -> AsyncIterator[_OwnAsyncConn]:

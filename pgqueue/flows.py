@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from . import calls
-from .calls import Call, Taken, picking, putting
+from .calls import Call, Taken, listening, picking, putting
 from .core import Core
 from .cursor import ClaimCursor, Position
 from .errors import ConnectionLost, DeadlineSoon, ServerError, SessionDead
@@ -71,6 +71,18 @@ def take(
     is true and the signal that is waited for is set. With `deadline_soon` the wait may end in that error."""
     kind = _TakeInTime if deadline_soon else _Take
     return kind(core, listener, make_signal, tuple(queues), n, timeout, stopped).run()
+
+
+def claim(
+    core: Core,
+    listener: Listener,
+    make_signal: Callable[[], Signal],
+    queue: str,
+    call: Call[list[Taken]],
+    timeout: float | None,
+) -> Flow[list[Taken]]:
+    """What `call` claims of the queue's messages, as soon as there is one."""
+    return _Claim(core, listener, make_signal, queue, call, timeout).run()
 
 
 def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> Flow[list[Taken]]:
@@ -244,7 +256,7 @@ class _Take:
 
     def _undo(self) -> None:
         if self._used_session is not None:
-            self._listener.later(calls.undo_take(self._used_session, self._token))
+            self._listener.later(listening.undo_take(self._used_session, self._token))
 
     def _pass_on(self) -> None:
         """Also in front of a queue that was deleted since: who sleeps there has to find out, and only a sleeper can."""
@@ -285,6 +297,25 @@ class _TakeInTime(_Take):
     def _left(self, at_most: float | None = None) -> float | None:
         alarm = self._alarm - time.monotonic()
         return super()._left(alarm if at_most is None else min(at_most, alarm))
+
+
+class _Claim(_Take):
+    """The same for messages, whose claim is no session's: one whose answer is lost ends by its ttl."""
+
+    def __init__(
+        self,
+        core: Core,
+        listener: Listener,
+        make_signal: Callable[[], Signal],
+        queue: str,
+        call: Call[list[Taken]],
+        timeout: float | None,
+    ) -> None:
+        super().__init__(core, listener, make_signal, (queue,), 1, timeout, lambda: False)
+        self._claiming = call
+
+    def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
+        return self._claiming
 
 
 class _TakeId(_Take):

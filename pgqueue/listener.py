@@ -40,9 +40,9 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import sql
 
-from . import calls, direct
+from . import direct
 from .asked import Asked
-from .calls import Call, channels
+from .calls import Call, channels, listening
 from .errors import ClosedError, ConnectionLost, translate
 from .forks import detach
 from .hub import Hub, Signal
@@ -175,7 +175,7 @@ class Listener:
         conn = direct.connect(self._conninfo, self._notified)
         self._selected = self._selector.register(conn.fileno(), selectors.EVENT_READ)
         self._conn = conn
-        opened = self._do(conn, calls.open_session(self.last_session, self._grace, self._label, self.identity))
+        opened = self._do(conn, listening.open_session(self.last_session, self._grace, self._label, self.identity))
         if self.last_session not in (None, opened):
             log.warning("the session of %s was given up: what it had taken is ready again", self._label)
         self.last_session = self.session = opened
@@ -191,9 +191,9 @@ class Listener:
             self._run_jobs(conn)
             again = self._reconcile(conn)
             self._answer(conn)
-            sweeps.run(lambda: self._do(conn, calls.sweep()))
-            promotions.run(lambda: self._do(conn, calls.promote_all()))
-            cleanings.run(lambda: self._do(conn, calls.clean_up()))
+            sweeps.run(lambda: self._do(conn, listening.sweep()))
+            promotions.run(lambda: self._do(conn, listening.promote_all()))
+            cleanings.run(lambda: self._do(conn, listening.clean_up()))
             self._read(conn)
             self._sleep(min(again, sweeps.at, promotions.at, cleanings.at) - time.monotonic())
             if self._read(conn):  # a taker waits for this more than for all of the above
@@ -203,7 +203,7 @@ class Listener:
         try:
             if self._conn is not None:
                 self.session = None
-                self._do(self._conn, calls.close_session())
+                self._do(self._conn, listening.close_session())
         except Exception as error:
             self._disconnected(error)
         self._hang_up()
@@ -226,15 +226,17 @@ class Listener:
         plan = self.hub.plan()
         off, on, ask_again = self.switchboard.plan()
         if plan.disarm:
-            self._do(conn, calls.disarm(plan.disarm))
+            self._do(conn, listening.disarm(plan.disarm))
         if plan.unlisten or plan.listen or off or on:
-            self._listen(conn, [*map(calls.channel, plan.unlisten), *off], [*map(calls.channel, plan.listen), *on])
+            self._listen(
+                conn, [*map(listening.channel, plan.unlisten), *off], [*map(listening.channel, plan.listen), *on]
+            )
             self.hub.listening(plan.listen)
             self.switchboard.listening(on)
         if plan.arm:
-            self.hub.armed(self._do(conn, calls.arm(plan.arm)))
+            self.hub.armed(self._do(conn, listening.arm(plan.arm)))
         if plan.drain:
-            self.hub.drained(self._do(conn, calls.drain(plan.drain)))
+            self.hub.drained(self._do(conn, listening.drain(plan.drain)))
         return 0.0 if plan.arm or plan.drain else min(plan.again, ask_again)
 
     def _listen(self, conn: psycopg.Connection[Any], off: list[str], on: list[str]) -> None:
@@ -276,7 +278,7 @@ class Listener:
         return any_came
 
     def _notified(self, channel: str, payload: str) -> None:
-        queue = calls.queue_of(channel)
+        queue = listening.queue_of(channel)
         if queue is not None:
             self.hub.signal([queue])
         else:

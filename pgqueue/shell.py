@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import TypeVar, cast
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, TypeVar, cast
 
 from . import borrowed
 from .base import ClientBase
@@ -18,6 +19,7 @@ from .connections import AsyncConnections, Connections
 from .flows import Flow, Run, Step
 from .listener import Listener
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -36,25 +38,14 @@ class Shell(ClientBase):
     def _prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False) -> None:
         """Make what would keep others waiting if it were made in the caller's transaction: the queue, its lanes."""
         if conn is not None and queue not in self._core.queue_ids:
-            ids = self._run(putting.queue_ids([queue]))
+            ids = self._connections.run(putting.queue_ids([queue]))
             self._core.queue_ids.update(ids)
         if in_lanes and queue not in self._core.queues_with_lanes:
-            self._run(putting.allow_lanes(queue))
+            self._connections.run(putting.allow_lanes(queue))
             self._core.queues_with_lanes.add(queue)
 
     def _drive(self, flow: Flow[T]) -> T:
-        try:
-            step = next(flow)
-            while True:
-                try:
-                    answer = self._perform(step)
-                except BaseException as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return drive(flow, self._perform)
 
     def _perform(self, step: Step) -> object:
         if isinstance(step, Run):
@@ -79,30 +70,51 @@ class AsyncShell(ClientBase):
 
     async def _prepare_put(self, queue: str, conn: AsyncConn | None, *, in_lanes: bool = False) -> None:
         if conn is not None and queue not in self._core.queue_ids:
-            ids = await self._run(putting.queue_ids([queue]))
+            ids = await self._connections.run(putting.queue_ids([queue]))
             self._core.queue_ids.update(ids)
         if in_lanes and queue not in self._core.queues_with_lanes:
-            await self._run(putting.allow_lanes(queue))
+            await self._connections.run(putting.allow_lanes(queue))
             self._core.queues_with_lanes.add(queue)
 
     async def _drive(self, flow: Flow[T]) -> T:
-        try:
-            step = next(flow)
-            while True:
-                try:
-                    answer = await self._perform(step)
-                except BaseException as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return await drive_async(flow, self._perform)
 
     async def _perform(self, step: Step) -> object:
         if isinstance(step, Run):
             return await self._connections.run(step.call, relaxed=step.relaxed)
         return await cast(LoopSignal, step.signal).wait(step.seconds)
+
+
+def drive(flow: Generator[S, Any, T], perform: Callable[[S], object]) -> T:
+    """Perform a flow's steps one after another, and give it what comes of each, be it an error; returns its result."""
+    try:
+        step = next(flow)
+        while True:
+            try:
+                answer = perform(step)
+            except BaseException as error:
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+async def drive_async(flow: Generator[S, Any, T], perform: Callable[[S], Awaitable[object]]) -> T:
+    """The same, awaiting."""
+    try:
+        step = next(flow)
+        while True:
+            try:
+                answer = await perform(step)
+            except BaseException as error:
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
 
 
 class LoopSignal:

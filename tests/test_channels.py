@@ -392,7 +392,7 @@ def test_the_listener_refuses_what_it_is_asked_after_its_end(blocking):
     client = blocking()
     running = client._core.listener()
     client.close()
-    from pgqueue.calls import promote_all
+    from pgqueue.calls.listening import promote_all
 
     asked = running.ask(promote_all(), threading.Event())
     assert asked.done.is_set()

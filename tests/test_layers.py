@@ -30,8 +30,8 @@ LAYERS = [
     ["worker", "shards", "watchlist", "monitors"],
     ["demo"],
     ["__init__"],
-    ["contrib"],
     ["cli"],
+    ["contrib"],
     ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -131,7 +131,7 @@ async def test_a_take_that_is_undone_wakes_another_of_its_process(
     assert rows(db, "SELECT id FROM pgqueue.take('q', session => %s, new_token => 7)", session) == [(id,)]
     await soon(lambda: heard)
     monkeypatch.undo()
-    core.listener().later(pgqueue.calls.undo_take(session, 7))
+    core.listener().later(pgqueue.calls.listening.undo_take(session, 7))
     async with asyncio.timeout(2):
         task = await patient
     assert task is not None

@@ -263,61 +263,6 @@ def peek(id: int) -> Call[Found]:
     )
 
 
-# --- the listener connection
-
-
-def open_session(resume: int | None, grace: float, label: str, identity: str | None) -> Call[int]:
-    return Call(
-        "SELECT pgqueue.open_session(resume => %s::int, grace => make_interval(secs => %s::float8), label => %s::text,"
-        " identity => %s::uuid)",
-        (resume, grace, label, identity),
-        _scalar,
-    )
-
-
-def close_session() -> Call[int]:
-    return Call("SELECT pgqueue.close_session()", (), _scalar)
-
-
-def undo_take(session: int, token: int) -> Call[int]:
-    return Call("SELECT pgqueue.undo_take(session => %s::int, token => %s::int8)", (session, token), _scalar)
-
-
-def sweep() -> Call[float | None]:
-    return Call("SELECT again FROM pgqueue.sweep()", (), _scalar)
-
-
-def promote_all() -> Call[None]:
-    return Call("SELECT pgqueue.promote_all()", (), lambda rows: None)
-
-
-def clean_up() -> Call[None]:
-    return Call("SELECT pgqueue.clean_up()", (), lambda rows: None)
-
-
-def arm(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
-    return Call("SELECT queue_id, drained FROM pgqueue.arm(queue_ids => %s::int[])", (list(queue_ids),), _drained)
-
-
-def drain(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
-    return Call("SELECT queue_id, drained FROM pgqueue.drain(queue_ids => %s::int[])", (list(queue_ids),), _drained)
-
-
-def disarm(queue_ids: Sequence[int]) -> Call[None]:
-    return Call("SELECT pgqueue.disarm(queue_ids => %s::int[])", (list(queue_ids),), lambda rows: None)
-
-
-def channel(queue_id: int) -> str:
-    """The channel on which pgqueue.signal notifies."""
-    return f"pgqueue:{queue_id}"
-
-
-def queue_of(channel: str) -> int | None:
-    """The queue of such a channel, or None for any other. Below 0: of who waits for room in that queue."""
-    prefix, _, id = channel.partition(":")
-    return int(id) if prefix == "pgqueue" and id.removeprefix("-").isdecimal() else None
-
-
 # --- writing and reading
 
 
@@ -328,6 +273,10 @@ def _text(value: str | None) -> str | None:
 
 def _scalar(rows: Rows) -> Any:
     return rows[0][0]
+
+
+def _nothing(rows: Rows) -> None:
+    return None
 
 
 def _taken(rows: Rows) -> list[Taken]:
@@ -341,10 +290,6 @@ def _columns(tasks: Named) -> tuple[list[int], list[int | None]]:
 
 def _refused(rows: Rows) -> list[Refused]:
     return [Refused(*row) for row in rows]
-
-
-def _drained(rows: Rows) -> dict[int, bool]:
-    return dict(rows)
 
 
 def _settled(id: int, fence: Fence) -> Callable[[Rows], str]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal, cast
 from uuid import UUID
 
-from . import Call
+from . import Call, _nothing
 
 Op = Literal["put", "take", "release", "bury", "kick", "touch", "delay", "ttr", "ttl", "delete"]
 
@@ -36,7 +36,7 @@ def observe(queue_id: int) -> Call[str | None]:
 
 
 def unobserve(queue_id: int) -> Call[None]:
-    return Call("SELECT pgqueue.unobserve(queue_id => %s::int)", (queue_id,), lambda rows: None)
+    return Call("SELECT pgqueue.unobserve(queue_id => %s::int)", (queue_id,), _nothing)
 
 
 def identify(identity: UUID | None) -> Call[str]:

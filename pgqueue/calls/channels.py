@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import arguments
-from . import Call, Rows
+from . import Call, Rows, _nothing
 
 MARK = "\x01pgqueue:"  # before the id of a payload that is too large for NOTIFY; as in sql/post.sql
 LARGEST = 7999  # bytes that NOTIFY carries
@@ -13,8 +13,8 @@ def post(channel: str, payload: str) -> Call[None]:
     """What pgqueue.post would hand to pg_notify as it is goes there at once: a tenth of the way to a waiter."""
     values = (arguments.channel_name(channel), arguments.payload(payload))
     if len(payload.encode()) <= LARGEST and not payload.startswith(MARK):
-        return Call("SELECT pg_catalog.pg_notify(%s::text, %s::text)", values, lambda rows: None)
-    return Call("SELECT pgqueue.post(channel => %s::text, payload => %s::text)", values, lambda rows: None)
+        return Call("SELECT pg_catalog.pg_notify(%s::text, %s::text)", values, _nothing)
+    return Call("SELECT pgqueue.post(channel => %s::text, payload => %s::text)", values, _nothing)
 
 
 def stored(payload: str) -> int | None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from .. import arguments
 from ..errors import ClaimDoesNotExist, Error, MessageIsClaimed, MessageNotClaimed, MessageNotClaimedBy
-from . import Call, Popped, Rows, Taken
+from . import Call, Popped, Rows, Taken, _nothing
 
 CLAIM_TTL = 60.0  # seconds, as Zaqar's default
 CLAIM_GRACE = 60.0
@@ -135,7 +135,7 @@ def renew_claim(queue: str, claim: int, ttl: float, grace: float) -> Call[None]:
 
 
 def delete_claim(queue: str, claim: int) -> Call[None]:
-    return Call("SELECT pgqueue.delete_claim(queue => %s::text, claim => %s::int8)", (queue, claim), lambda rows: None)
+    return Call("SELECT pgqueue.delete_claim(queue => %s::text, claim => %s::int8)", (queue, claim), _nothing)
 
 
 # --- messages

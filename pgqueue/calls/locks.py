@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import Call, Rows
+from . import Call, Rows, _nothing
 
 
 class Answer(NamedTuple):
@@ -34,4 +34,4 @@ def drop_lock(token: int) -> Call[bool]:
 
 def nothing() -> Call[None]:
     """Whether the connection is there."""
-    return Call("SELECT 1", (), lambda rows: None)
+    return Call("SELECT 1", (), _nothing)

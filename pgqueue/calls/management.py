@@ -9,11 +9,10 @@ from typing import Any, Literal, LiteralString, TypedDict, get_args
 
 from .. import arguments, data
 from ..errors import NoQueue
-from . import Call, Options, Rows
+from . import Call, Options, Rows, _nothing, _scalar
 from .putting import named_options
 
 QueueType = Literal["fifo", "fifottl", "utube", "utubettl", "limfifottl"]
-MAX_NAME = 255  # bytes, of an exchange's name and of a key: as in AMQP
 FIXED = ("type", "exclusive", "temporary", "listed")  # from its creation on
 
 
@@ -72,9 +71,9 @@ class QueueOptions(Options):
         arguments.seconds("keep_done", self.keep_done, positive=True)
         for name in ("dead_letter", "dead_letter_key"):
             if getattr(self, name) is not None:
-                _text(name, getattr(self, name))
+                arguments.key(name, getattr(self, name))
         for name in ("exclusive", "temporary", "auto_delete", "listed"):
-            _flag(name, getattr(self, name))
+            arguments.flag(name, getattr(self, name))
 
     @classmethod
     def of(cls, given: QueueArguments) -> QueueOptions:
@@ -161,7 +160,7 @@ def create_queue(name: str, options: QueueOptions, if_not_exists: bool) -> Call[
             options.auto_delete,
             options.listed,
             None if options.metadata is None else data.encode(options.metadata),
-            _flag("if_not_exists", if_not_exists),
+            arguments.flag("if_not_exists", if_not_exists),
         ),
         _scalar,
     )
@@ -190,7 +189,7 @@ def rename_queue(name: str, new_name: str) -> Call[None]:
 def delete_queue(name: str, if_empty: bool, if_unused: bool) -> Call[int]:
     return Call(
         "SELECT pgqueue.delete_queue(name => %s::text, if_empty => %s::bool, if_unused => %s::bool)",
-        (arguments.queue_name(name), _flag("if_empty", if_empty), _flag("if_unused", if_unused)),
+        (arguments.queue_name(name), arguments.flag("if_empty", if_empty), arguments.flag("if_unused", if_unused)),
         _scalar,
     )
 
@@ -228,11 +227,13 @@ def pause_queue(name: str, seconds: float) -> Call[None]:
 
 
 def drain_queue(name: str, on: bool) -> Call[None]:
-    return Call('SELECT pgqueue.drain_queue(queue => %s::text, "on" => %s::bool)', (name, _flag("on", on)), _nothing)
+    return Call(
+        'SELECT pgqueue.drain_queue(queue => %s::text, "on" => %s::bool)', (name, arguments.flag("on", on)), _nothing
+    )
 
 
 def drain_queues(on: bool) -> Call[None]:
-    return Call('SELECT pgqueue.drain_queues("on" => %s::bool)', (_flag("on", on),), _nothing)
+    return Call('SELECT pgqueue.drain_queues("on" => %s::bool)', (arguments.flag("on", on),), _nothing)
 
 
 def truncate_queue(name: str) -> Call[int]:
@@ -256,25 +257,3 @@ def _info(row: tuple[Any, ...]) -> QueueInfo:
     *values, metadata = row
     values.append(None if metadata is None else data.decode(metadata))
     return QueueInfo(**dict(zip(QueueInfo.__dataclass_fields__, values, strict=True)))
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string, not {value!r}")
-    if (size := len(arguments.text(value, name).encode())) > MAX_NAME:
-        raise ValueError(f"{name} has at most {MAX_NAME} bytes, this one has {size}")
-    return value
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, not {value!r}")
-    return value
-
-
-def _scalar(rows: Rows) -> Any:
-    return rows[0][0]
-
-
-def _nothing(rows: Rows) -> None:
-    return None

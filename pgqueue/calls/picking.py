@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from .. import arguments
 from ..errors import TaskBusy, TaskError, refusal
-from . import Call, Fence, Found, Rows, Taken
+from . import Call, Fence, Found, Rows, Taken, _scalar
 
 FIRST = ("ready", "delayed", "buried")
 
@@ -154,7 +153,3 @@ def task_stats(id: int) -> Call[TaskStats]:
 
 def _gone(id: int) -> TaskError:
     return refusal(id, None, "not found", None, "")
-
-
-def _scalar(rows: Rows) -> Any:
-    return rows[0][0]

@@ -10,7 +10,7 @@ from uuid import UUID
 from .. import arguments
 from ..arguments import IfExists
 from ..errors import QueueFull
-from . import Call, Options, Rows, _scalar
+from . import Call, Options, Rows, _nothing, _scalar
 
 FULL = "full"
 Kind = TypeVar("Kind", bound=Options)
@@ -174,9 +174,7 @@ def queue_ids(names: Sequence[str]) -> Call[dict[str, int]]:
 
 
 def allow_lanes(queue: str) -> Call[None]:
-    def read(rows: Rows) -> None: ...
-
-    return Call("SELECT pgqueue.allow_lanes(queue => %s::text)", (queue,), read)
+    return Call("SELECT pgqueue.allow_lanes(queue => %s::text)", (queue,), _nothing)
 
 
 def _placed(rows: Rows) -> Placed:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from .. import arguments
-from . import Call, Options, Rows
+from . import Call, Options, _nothing, _scalar
 
 TYPES = ("fanout", "direct", "topic", "mqtt")
-MAX_NAME = 255  # bytes, of an exchange's name and of a key: as in AMQP
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ def declare_exchange(name: str, type: str, durable: bool) -> Call[None]:
         raise ValueError(f"an exchange is {', '.join(TYPES[:-1])} or {TYPES[-1]}, not {type!r}")
     return Call(
         "SELECT pgqueue.declare_exchange(name => %s::text, type => %s::text, durable => %s::bool)",
-        (_named_exchange(name), type, _flag("durable", durable)),
+        (_named_exchange(name), type, arguments.flag("durable", durable)),
         _nothing,
     )
 
@@ -47,7 +45,7 @@ def delete_exchange(name: str) -> Call[None]:
 def bind(queue: str, exchange: str, key: str) -> Call[bool]:
     return Call(
         "SELECT pgqueue.bind(queue => %s::text, exchange => %s::text, key => %s::text)",
-        (arguments.queue_name(queue), _named_exchange(exchange), _text("key", key)),
+        (arguments.queue_name(queue), _named_exchange(exchange), arguments.key("key", key)),
         _scalar,
     )
 
@@ -55,7 +53,7 @@ def bind(queue: str, exchange: str, key: str) -> Call[bool]:
 def unbind(queue: str, exchange: str, key: str) -> Call[bool]:
     return Call(
         "SELECT pgqueue.unbind(queue => %s::text, exchange => %s::text, key => %s::text)",
-        (arguments.queue_name(queue), _named_exchange(exchange), _text("key", key)),
+        (arguments.queue_name(queue), _named_exchange(exchange), arguments.key("key", key)),
         _scalar,
     )
 
@@ -67,13 +65,13 @@ def publish(exchange: str, key: str, text: str, options: Options, retain: bool) 
         " ttl => make_interval(secs => %s::float8), retain => %s::bool)",
         (
             _exchange(exchange),
-            _text("key", key),
+            arguments.key("key", key),
             text,
             options.priority,
             options.delay,
             options.ttr,
             options.ttl,
-            _flag("retain", retain),
+            arguments.flag("retain", retain),
         ),
         _scalar,
     )
@@ -82,7 +80,7 @@ def publish(exchange: str, key: str, text: str, options: Options, retain: bool) 
 def set_will(exchange: str, key: str, text: str, retain: bool) -> Call[None]:
     return Call(
         "SELECT pgqueue.set_will(exchange => %s::text, key => %s::text, data => %s::jsonb, retain => %s::bool)",
-        (_exchange(exchange), _text("key", key), text, _flag("retain", retain)),
+        (_exchange(exchange), arguments.key("key", key), text, arguments.flag("retain", retain)),
         _nothing,
     )
 
@@ -101,32 +99,10 @@ def deaths(id: int) -> Call[list[Death]]:
 
 def _exchange(value: object) -> str:
     """An exchange's name, also that of the default one."""
-    return _text("exchange", value)
+    return arguments.key("exchange", value)
 
 
 def _named_exchange(value: object) -> str:
     if value == "":
         raise ValueError("the default exchange leads to each queue by its name: it is always there, without bindings")
     return _exchange(value)
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string, not {value!r}")
-    if (size := len(arguments.text(value, name).encode())) > MAX_NAME:
-        raise ValueError(f"{name} has at most {MAX_NAME} bytes, this one has {size}")
-    return value
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, not {value!r}")
-    return value
-
-
-def _scalar(rows: Rows) -> Any:
-    return rows[0][0]
-
-
-def _nothing(rows: Rows) -> None:
-    return None

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from .. import arguments, data
-from . import Call, Fence, Named, Refused, Rows, _columns, _refused, _settled, _text
+from . import Call, Fence, Named, Refused, Rows, _columns, _nothing, _refused, _settled, _text
 
 ENDED = frozenset(("done", "failed", "unknown"))
 
@@ -56,7 +56,7 @@ def set_status(key: str, text: str, ttl: float | None) -> Call[None]:
     return Call(
         "SELECT pgqueue.set_status(key => %s::text, value => %s::jsonb, ttl => make_interval(secs => %s::float8))",
         (_key(key), text, arguments.seconds("ttl", ttl, positive=True)),
-        lambda rows: None,
+        _nothing,
     )
 
 

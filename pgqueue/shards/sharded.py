@@ -14,6 +14,7 @@ from ..calls.counting import Stats
 from ..calls.putting import PutArguments
 from ..client import Client
 from ..queues import Queue, Task
+from ..shell import drive, drive_async
 from . import flows, races
 from .flows import Ask, Flow, Race
 from .servers import Servers, ShardKey
@@ -101,18 +102,7 @@ class ShardedQueue(_Queue[Client]):
         return self._drive(flows.stats(self._servers))
 
     def _drive(self, flow: Flow[T]) -> T:
-        try:
-            step = next(flow)
-            while True:
-                try:
-                    answer = self._perform(step)
-                except BaseException as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return drive(flow, self._perform)
 
     def _perform(self, step: Ask | Race) -> object:
         if isinstance(step, Race):
@@ -148,18 +138,7 @@ class AsyncShardedQueue(_Queue[AsyncClient]):
         return await self._drive(flows.stats(self._servers))
 
     async def _drive(self, flow: Flow[T]) -> T:
-        try:
-            step = next(flow)
-            while True:
-                try:
-                    answer = await self._perform(step)
-                except BaseException as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return await drive_async(flow, self._perform)
 
     async def _perform(self, step: Ask | Race) -> object:
         if isinstance(step, Race):
