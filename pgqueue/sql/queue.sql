@@ -206,37 +206,58 @@ BEGIN
     RETURN removed;
 END $$;
 
+-- By cursors: a LIMIT that begins anew for each batch walks over all that this transaction has deleted before. What is
+-- blocked goes first, or each batch of heads would make those behind them ready. Again, until nothing is left that was
+-- put or changed meanwhile.
 CREATE OR REPLACE FUNCTION pgqueue.remove_tasks(queue_id int, batches int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
+    batch   CONSTANT int := 1000;
     removed int := 0;
-    ids     bigint[];
-    takes   int;
+    before  int;
+    state   "char";
+    one     bigint;
+    ids     bigint[] := '{}';
 BEGIN
-    FOR batch IN 1..coalesce(batches, 2147483647) LOOP
-        ids :=              ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.queue_id = remove_tasks.queue_id AND t.state = 'R'
-                                     ORDER BY t.priority, t.id LIMIT 1000 FOR UPDATE SKIP LOCKED)
-                          || ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.queue_id = remove_tasks.queue_id AND t.state = 'L'
-                                     ORDER BY t.lane, t.priority, t.id LIMIT 1000 FOR UPDATE SKIP LOCKED)
-                          || ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.queue_id = remove_tasks.queue_id AND t.state = 'D'
-                                     ORDER BY t.run_at LIMIT 1000 FOR UPDATE SKIP LOCKED)
-                          || ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.queue_id = remove_tasks.queue_id AND t.state = 'B'
-                                     ORDER BY t.priority, t.id LIMIT 1000 FOR UPDATE SKIP LOCKED)
-                          || ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.queue_id = remove_tasks.queue_id AND t.state = 'F'
-                                     ORDER BY t.done_at LIMIT 1000 FOR UPDATE SKIP LOCKED);
-        EXIT WHEN ids = '{}';
+    LOOP
+        before := removed;
+        FOREACH state IN ARRAY '{L,R,D,B,F}'::"char"[] LOOP
+            FOR one IN EXECUTE format('SELECT id FROM pgqueue.task WHERE queue_id = $1 AND state = %L%s LIMIT $2 FOR UPDATE SKIP LOCKED',
+                                      state, CASE state WHEN 'L' THEN ' AND lane IS NOT NULL' END)
+                         USING queue_id, batches * batch - removed
+            LOOP
+                ids := ids || one;
+                IF cardinality(ids) = batch THEN
+                    removed := removed + pgqueue.remove_batch(queue_id, ids);
+                    ids := '{}';
+                END IF;
+            END LOOP;
+            removed := removed + pgqueue.remove_batch(queue_id, ids);
+            ids := '{}';
+        END LOOP;
+        EXIT WHEN removed = before OR removed >= batches * batch;
+    END LOOP;
+    RETURN removed;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.remove_batch(queue_id int, ids bigint[]) RETURNS int
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    takes int;
+BEGIN
+    IF ids <> '{}' THEN
         PERFORM pgqueue.delete_tasks(ids);
         -- As drop_late_take (settle.sql), for all of them.
         DELETE FROM pgqueue.take
          WHERE ctid = ANY (ARRAY (SELECT (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = u.id FOR UPDATE SKIP LOCKED)
                                     FROM unnest(ids) u(id)));
         GET DIAGNOSTICS takes = ROW_COUNT;
-        INSERT INTO pgqueue.delta (queue_id, taken) SELECT remove_tasks.queue_id, -takes WHERE takes > 0;
-        removed := removed + cardinality(ids);
-    END LOOP;
-    RETURN removed;
+        INSERT INTO pgqueue.delta (queue_id, taken) SELECT remove_batch.queue_id, -takes WHERE takes > 0;
+    END IF;
+    RETURN cardinality(ids);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.check_name(name text) RETURNS void

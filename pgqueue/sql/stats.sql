@@ -201,7 +201,8 @@ BEGIN
            a.buried - k.buried, a.blocked - k.blocked, a.kept - k.kept
       FROM pgqueue.count_anew(NULL) a JOIN pgqueue.known(NULL) k ON k.queue_id = a.queue_id;
     -- Raw SQL told nobody that a lane or a place in a full queue became free.
-    INSERT INTO pgqueue.lane_check (queue_id, lane) SELECT DISTINCT t.queue_id, t.lane FROM pgqueue.task t WHERE t.state = 'L';
+    INSERT INTO pgqueue.lane_check (queue_id, lane) SELECT DISTINCT t.queue_id, t.lane FROM pgqueue.task t
+     WHERE t.state = 'L' AND t.lane IS NOT NULL;
     PERFORM pgqueue.signal(q.id) FROM pgqueue.queue q WHERE q.lanes;
     PERFORM pgqueue.signal(-q.id) FROM pgqueue.queue q WHERE q.capacity IS NOT NULL;
 END $$;

@@ -134,7 +134,7 @@ BEGIN
                      (SELECT t.queue_id FROM pgqueue.task t
                        WHERE t.state = 'B' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
                      (SELECT t.queue_id FROM pgqueue.task t
-                       WHERE t.state = 'L' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
+                       WHERE t.state = 'L' AND t.lane IS NOT NULL AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
                      (SELECT t.queue_id FROM pgqueue.task t
                        WHERE t.state = 'F' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1)) INTO next;
         EXIT WHEN next IS NULL;
