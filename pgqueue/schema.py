@@ -53,6 +53,9 @@ FILES = (
     "manage.sql",
     "message.sql",
     "listing.sql",
+    "monitor.sql",
+    "storage.sql",
+    "health.sql",
     "grants.sql",
 )
 CODE = FILES[1:]

@@ -36,6 +36,9 @@ INTENDED = {
     "SELECT * FROM pgqueue.next_due(ARRAY ['q'])": "task_ready take_pkey task_delayed take_deadline",
     "SELECT pgqueue.kick('q', 5)": "task_buried task_pkey",
     "SELECT * FROM pgqueue.tasks WHERE id = 7": "take_pkey task_pkey",
+    "SELECT * FROM pgqueue.find_tasks('q', 'ready')": "task_ready take_pkey task_delayed",
+    "SELECT * FROM pgqueue.find_tasks('q', 'delayed')": "task_delayed take_pkey",
+    "SELECT * FROM pgqueue.find_tasks('q', 'buried')": "task_buried take_pkey",
     "SELECT * FROM pgqueue.stats": "task_ready take_pkey task_delayed take_deadline task_expiring",
 }
 
@@ -154,7 +157,7 @@ ACK_100 = """SELECT count(*) FROM (SELECT array_agg(id) ids, array_agg(token) to
         (CLAIM_100, 1500),
         (ACK_100, 2500),
         ("SELECT * FROM pgqueue.pop('q')", 80),
-        ("SELECT pgqueue.promote_all()", 30),
+        ("SELECT pgqueue.promote_all()", 40),
         ("SELECT * FROM pgqueue.next_due(ARRAY ['q'])", 60),
     ],
     ids=["claim of one", "claim of 100", "claim and ack of 100", "pop", "promotion", "next due"],

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from eventually import eventually
 from servers import Server, _system_binaries
@@ -65,3 +66,5 @@ def test_a_standby_says_so(standby: str) -> None:
                 call()
         with pytest.raises(ServerError, match="without a session"):
             queue.take(0)
+    with psycopg.connect(standby) as conn:
+        assert conn.execute("SELECT name, status FROM pgqueue.health").fetchall() == [("standby", "bad")]

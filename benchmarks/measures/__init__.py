@@ -12,6 +12,7 @@ from . import (
     kill,
     lanes,
     latency,
+    monitoring,
     one_by_one,
     poll,
     post,
@@ -31,6 +32,7 @@ MEASURES: dict[str, Measure] = {
     "in-flight": in_flight.measure,
     "lanes": lanes.measure,
     "poll": poll.measure,
+    "monitoring": monitoring.measure,
     "wal": wal.measure,
     "kill": kill.measure,
 }

@@ -217,6 +217,13 @@ CREATE UNLOGGED TABLE pgqueue.recount (
 );
 COMMENT ON TABLE  pgqueue.recount  IS 'Not empty: the counters are wrong, and the next fold counts anew.';
 
+CREATE UNLOGGED TABLE pgqueue.sample (
+    sampled_at  timestamptz PRIMARY KEY,
+    calls       jsonb       NOT NULL
+);
+COMMENT ON TABLE  pgqueue.sample       IS 'What the calls of all queues added up to, every ten seconds of the last three minutes: rates come from the difference.';
+COMMENT ON COLUMN pgqueue.sample.calls IS '{queue''s id: {verb: number}}. One row for all queues: under a held snapshot every row that was is walked over.';
+
 CREATE UNLOGGED TABLE pgqueue.oldest (
     queue_id    int         NOT NULL,
     looked_at   timestamptz NOT NULL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TypedDict
+from typing import LiteralString, TypedDict
 
 from . import Call, Rows
 
@@ -26,6 +26,12 @@ class Stats(TypedDict):
     calls: dict[str, int]
 
 
+_AS_JSON: LiteralString = (
+    "SELECT (SELECT to_json(s)::text FROM (SELECT total, ready, delayed, taken, buried, blocked, done, kept,"
+    " extract(epoch FROM oldest_ready_age)::float8 AS oldest_ready_age, calls) s)"
+)
+
+
 def stats(queue: str) -> Call[Stats]:
     def read(rows: Rows) -> Stats:
         if not rows:
@@ -33,13 +39,17 @@ def stats(queue: str) -> Call[Stats]:
         found: Stats = json.loads(rows[0][0])
         return found
 
-    return Call(
-        "SELECT to_json(s)::text FROM (SELECT total, ready, delayed, taken, buried, blocked, done, kept,"
-        " extract(epoch FROM oldest_ready_age)::float8 AS oldest_ready_age, calls"
-        " FROM pgqueue.queue_stats(name => %s::text)) s",
-        (queue,),
-        read,
-    )
+    return Call(_AS_JSON + " FROM pgqueue.queue_stats(name => %s::text)", (queue,), read)
+
+
+def every_stats() -> Call[dict[str, Stats]]:
+    """Of every queue, by its name."""
+    return Call(_AS_JSON + ", queue FROM pgqueue.stats", (), lambda rows: {name: json.loads(s) for s, name in rows})
+
+
+def sessions() -> Call[int]:
+    """How many clients take."""
+    return Call("SELECT count(*) FROM pgqueue.sessions", (), lambda rows: int(rows[0][0]))
 
 
 def summed(found: Iterable[Stats]) -> Stats:

@@ -79,6 +79,7 @@ BEGIN
         SELECT sum(pgqueue.promote(q.id)) INTO n FROM pgqueue.queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
         PERFORM pgqueue.check_all_lanes();
         PERFORM pgqueue.look_for_oldest(pgqueue.fold_deltas());
+        PERFORM pgqueue.take_sample();
     END IF;
     RETURN coalesce(n, 0);
 END $$;

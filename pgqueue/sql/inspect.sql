@@ -1,4 +1,4 @@
--- Looking: views, and what is next in a queue; and kick.
+-- Looking: tasks, and what is next in a queue; and kick.
 
 CREATE OR REPLACE VIEW pgqueue.tasks AS
 SELECT t.id,
@@ -24,18 +24,58 @@ SELECT t.id,
        coalesce(s.label, CASE k.session_id WHEN 0 THEN 'a claim' ELSE 'session ' || k.session_id END) AS holder,
        t.expires_at, t.routing_key, t.deaths, t.lane, t.key, t.done_at, t.sender,
        coalesce(t.releases, 0) AS releases, coalesce(t.timeouts, 0) AS timeouts,
-       coalesce(t.buries, 0) AS buries, coalesce(t.kicks, 0) AS kicks
+       coalesce(t.buries, 0) AS buries, coalesce(t.kicks, 0) AS kicks,
+       t.queue_id, t.state AS stored
   FROM pgqueue.task t
   JOIN pgqueue.queue q ON q.id = t.queue_id
   LEFT JOIN pgqueue.take k ON k.task_id = t.id AND k.deadline > now()
   LEFT JOIN pgqueue.session s ON s.id = k.session_id;
-COMMENT ON VIEW pgqueue.tasks IS 'Every task with its state, and who holds it.';
+COMMENT ON VIEW pgqueue.tasks IS 'Every task with its state, and who holds it. For a page of a queue in one state: find_tasks.';
+COMMENT ON COLUMN pgqueue.tasks.stored IS 'R, D, B, L or F, as the task''s row has it: what an index can be asked for. The state is found out from several rows.';
 
-CREATE OR REPLACE VIEW pgqueue.sessions AS
-SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since,
-       (SELECT count(*) FROM pgqueue.take k WHERE k.session_id = s.id) AS taken, s.identity
-  FROM pgqueue.session s;
-COMMENT ON VIEW pgqueue.sessions IS 'Every process that takes. missing_since: its connection is gone, and its grace is running.';
+-- A page of a queue's tasks in one state, whatever the backlog: the planner is told constants, by which it finds the
+-- index of that state and needs no sort. Each state in the order that is its own.
+CREATE OR REPLACE FUNCTION pgqueue.find_tasks(
+    queue     text,
+    state     text,
+    n         int     DEFAULT 100,
+    skip      int     DEFAULT 0,              -- walks over them
+    backwards boolean DEFAULT false
+) RETURNS SETOF pgqueue.tasks
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    q        CONSTANT int    := (SELECT named.id FROM pgqueue.queue named WHERE named.name = find_tasks.queue);
+    down     CONSTANT text   := CASE WHEN backwards THEN ' DESC' ELSE '' END;
+    likely   CONSTANT text[] := CASE state                          -- rows that may be in this state
+        WHEN 'ready'   THEN ARRAY [$s$t.stored = 'R'$s$, $s$t.stored = 'D' AND t.run_at <= now()$s$]
+        WHEN 'taken'   THEN ARRAY ['t.id = ANY (ARRAY (SELECT k.task_id FROM pgqueue.take k WHERE k.queue_id = $1'
+                                   ' AND k.deadline > now() ORDER BY k.taken_at' || down || ' LIMIT $3::int8 + $4))']
+        WHEN 'delayed' THEN ARRAY [$s$t.stored = 'D'$s$]
+        WHEN 'buried'  THEN ARRAY [$s$t.stored = 'B'$s$]
+        WHEN 'blocked' THEN ARRAY [$s$t.stored IN ('R', 'L') AND t.lane IS NOT NULL$s$]
+        WHEN 'done'    THEN ARRAY [$s$t.stored = 'F'$s$] END;
+    ordering CONSTANT text   := replace(CASE state
+        WHEN 'taken'   THEN 't.taken_at'
+        WHEN 'delayed' THEN 't.run_at'
+        WHEN 'blocked' THEN 't.lane, t.priority, t.id'
+        WHEN 'done'    THEN 't.done_at'
+        ELSE                't.priority, t.id' END, ',', down || ',') || down;
+BEGIN
+    IF likely IS NULL THEN
+        RAISE EXCEPTION 'no task is ever "%": the states are ready, delayed, taken, buried, blocked and done', state
+            USING ERRCODE = 'PQ002';
+    END IF;
+    RETURN QUERY EXECUTE (
+        SELECT format('SELECT * FROM (%s) t ORDER BY %s LIMIT $3 OFFSET $4',
+                      string_agg(format('(SELECT * FROM pgqueue.tasks t WHERE t.queue_id = $1 AND t.state = $2 AND %s'
+                                        ' ORDER BY %s LIMIT $3::int8 + $4)', rows, ordering), ' UNION ALL '), ordering)
+          FROM unnest(likely) rows)
+        USING q, state, n, skip;
+END $$;
+COMMENT ON FUNCTION pgqueue.find_tasks IS
+    'n tasks of a queue in one state, behind the first `skip`, fast with millions: ready and buried by (priority, id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done by done_at; or backwards.';
 
 CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1, delayed boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan

@@ -186,6 +186,6 @@ SELECT q.name, q.type, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes,
             THEN ARRAY (SELECT r.rolname::text FROM pgqueue.queue_grant g JOIN pg_roles r ON r.oid = g.role
                          WHERE g.queue_id = q.id ORDER BY 1)
        END AS granted_to,
-       q.session_id AS session, q.metadata, q.created_at
+       q.session_id AS session, q.metadata, q.created_at, q.id
   FROM pgqueue.queue q;
 COMMENT ON VIEW pgqueue.queues IS 'Every queue with its options. granted_to: the only roles that may use it; NULL: everyone.';

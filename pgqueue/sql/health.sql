@@ -1,0 +1,157 @@
+-- Answers: is all well, and if not, why is nothing done.
+--
+-- Read from the views, with the caller's rights: who may read those gets an answer. The limits are not to be configured:
+-- whoever wants others compares the values. docs/monitoring.md says why they are what they are.
+
+CREATE OR REPLACE FUNCTION pgqueue.check_health()
+RETURNS TABLE (name text, status text, value double precision, unit text, detail text)
+LANGUAGE plpgsql SET jit = off AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN                   -- nothing else can be read there: most tables are UNLOGGED
+        RETURN QUERY VALUES ('standby', 'bad', 1::double precision, 'servers', 'the queues are on the primary');
+        RETURN;
+    END IF;
+    RETURN QUERY
+        WITH q AS MATERIALIZED (
+            SELECT s.*, o.capacity, o.draining, o.paused_until IS NOT NULL AS paused, o.created_at
+              FROM pgqueue.stats s JOIN pgqueue.queues o ON o.name = s.queue),
+        t AS MATERIALIZED (SELECT * FROM pgqueue.tables),
+        s AS MATERIALIZED (SELECT * FROM pgqueue.sessions),
+        x AS MATERIALIZED (SELECT * FROM pgqueue.snapshots k WHERE k.holds_back),
+        checks (name, warn, bad, value, unit, detail) AS (
+            SELECT 'standby', 1, 1, 0::double precision, 'servers', NULL::text
+             UNION ALL
+            SELECT 'oldest_ready', 300, 3600, extract(epoch FROM max(q.oldest_ready_age)), 's',
+                   (array_agg(q.queue ORDER BY q.oldest_ready_age DESC) FILTER (WHERE q.oldest_ready_age IS NOT NULL)) [1]
+              FROM q WHERE NOT q.paused
+             UNION ALL
+            SELECT 'unattended', 1, NULL, sum(q.ready), 'tasks', 'no session is connected that could take them'
+              FROM q WHERE NOT EXISTS (SELECT FROM s WHERE s.state = 'connected')
+             UNION ALL
+            SELECT 'tick', 60, 600,               -- if none ever did, since one could have: a new queue alarms nobody
+                   CASE WHEN sum(q.total) > 0
+                        THEN extract(epoch FROM clock_timestamp() - coalesce(
+                                 pgqueue.last_tick(), greatest(pg_postmaster_start_time(), min(q.created_at)))) END,
+                   's', 'since a client last looked for what is due'
+              FROM q
+             UNION ALL
+            SELECT 'missing', 1, NULL, count(*), 'sessions', string_agg(s.label, ', ') FROM s WHERE s.state = 'missing'
+             UNION ALL
+            SELECT 'buried', 1, NULL, sum(q.buried), 'tasks', string_agg(q.queue, ', ') FROM q WHERE q.buried > 0
+             UNION ALL
+            SELECT 'paused', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ') FROM q WHERE q.paused AND q.ready > 0
+             UNION ALL
+            SELECT 'draining', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ') FROM q WHERE q.draining AND q.total > 0
+             UNION ALL
+            SELECT 'full', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ') FROM q WHERE q.total >= q.capacity
+             UNION ALL
+            SELECT 'oldest_snapshot', 300, 3600, extract(epoch FROM max(x.age)), 's',
+                   (array_agg(concat_ws(' ', x.kind, x.name, 'pid', x.pid, x.state) ORDER BY x.age DESC)) [1]
+              FROM x WHERE x.age IS NOT NULL
+             UNION ALL
+            SELECT 'oldest_snapshot_xids', 1e6, 1e7, max(x.xid_age), 'transactions',
+                   (array_agg(concat_ws(' ', x.kind, x.name, 'pid', x.pid, x.state) ORDER BY x.xid_age DESC)) [1]
+              FROM x
+             UNION ALL
+            (SELECT 'dead_rows', 10 * v.normal, 100 * v.normal, t.dead_rows, 'rows',
+                    format('%s, where autovacuum is %s', t.name, t.autovacuum)
+               FROM t, greatest(t.vacuum_at, 2000) v(normal) ORDER BY t.dead_rows / v.normal DESC LIMIT 1)
+             UNION ALL
+            SELECT 'autovacuum_off', 1, 1, count(*), 'tables', string_agg(t.name, ', ') FROM t WHERE t.autovacuum = 'off'
+             UNION ALL
+            SELECT 'wraparound', 5e8, 1.5e9, max(t.xid_age), 'transactions',
+                   (array_agg(t.name ORDER BY t.xid_age DESC)) [1]
+              FROM t
+             UNION ALL
+            SELECT 'notification_queue', 10, 50, 100 * pg_notification_queue_usage(), '%',
+                   'once it is full, commits that notify fail'
+             UNION ALL
+            SELECT 'schema_version', NULL, NULL, max(v.version_num)::double precision, 'version', 'of `pgqueue migrate`'
+              FROM pgqueue.schema_version v)
+        SELECT c.name, CASE WHEN c.value >= c.bad THEN 'bad' WHEN c.value >= c.warn THEN 'warn' ELSE 'ok' END,
+               coalesce(c.value, 0), c.unit, CASE WHEN c.value > 0 THEN coalesce(left(c.detail, 200), '') ELSE '' END
+          FROM checks c;
+END $$;
+COMMENT ON FUNCTION pgqueue.check_health IS 'The view pgqueue.health.';
+
+CREATE OR REPLACE VIEW pgqueue.health AS SELECT * FROM pgqueue.check_health();
+COMMENT ON VIEW pgqueue.health IS 'Is all well? One row a check; status: ok, warn or bad.';
+
+-- Few rows, for people: of what may be thousands the ones that say most.
+CREATE OR REPLACE FUNCTION pgqueue.why(queue text) RETURNS TABLE (reason text, tasks bigint, detail text)
+LANGUAGE plpgsql SET jit = off AS $$
+DECLARE
+    few CONSTANT int := 5;
+    q   record;
+BEGIN
+    SELECT o.*, s.total, s.ready, s.delayed, s.taken, s.buried, s.blocked, s.oldest_ready_age INTO q
+      FROM pgqueue.queues o JOIN pgqueue.queue_stats(why.queue) s ON s.queue = o.name;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'no queue', NULL::bigint, format('there is no queue "%s"', why.queue);
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT 'paused', q.ready, format('nothing is taken until %s', q.paused_until) WHERE q.paused_until IS NOT NULL;
+    RETURN QUERY SELECT 'draining', NULL::bigint, 'nothing is put any more' WHERE q.draining;
+    RETURN QUERY SELECT 'full', q.total, format('puts wait or are refused: its capacity is %s', q.capacity)
+                  WHERE q.total >= q.capacity;
+    RETURN QUERY SELECT 'restricted', NULL::bigint, format('only these roles may use it: %s', array_to_string(q.granted_to, ', '))
+                  WHERE q.granted_to IS NOT NULL;
+    RETURN QUERY SELECT 'exclusive', NULL::bigint,
+                        format('only session %s may take: %s', q.session,
+                               coalesce((SELECT format('%s, %s', s.label, s.state) FROM pgqueue.sessions s
+                                          WHERE s.id = q.session), 'gone'))
+                  WHERE q.exclusive;
+    RETURN QUERY SELECT 'nobody waits', q.ready,
+                        format('ready, the oldest for %s, and no taker waits: all are busy, or none is there', q.oldest_ready_age)
+                  WHERE q.ready > 0 AND NOT pgqueue.is_awaited(q.id);
+    RETURN QUERY SELECT 'locked', q.ready,
+                        format('ready, the oldest for %s, although a taker waits: a transaction that is open may have them',
+                               q.oldest_ready_age)
+                  WHERE q.oldest_ready_age > '1 s' AND q.paused_until IS NULL AND pgqueue.is_awaited(q.id);
+    RETURN QUERY SELECT 'taken', count(*),
+                        format('by %s (%s), the longest for %s; %s', k.holder, coalesce(s.state, 'no session'), max(k.age),
+                               CASE WHEN bool_and(k.deadline IS NOT NULL) THEN 'the last until ' || max(k.deadline)
+                                    ELSE 'without a limit of time' END)
+                   FROM pgqueue.takes k LEFT JOIN pgqueue.sessions s ON s.id = k.session
+                  WHERE k.queue = why.queue GROUP BY k.session, k.holder, s.state ORDER BY max(k.age) DESC LIMIT few;
+    RETURN QUERY SELECT 'blocked', NULL::bigint,
+                        format('lane "%s" waits for task %s, which %s has since %s', k.lane, k.id, k.holder, k.taken_at)
+                   FROM pgqueue.takes k WHERE q.blocked > 0 AND k.queue = why.queue AND k.lane IS NOT NULL
+                  ORDER BY k.taken_at LIMIT few;
+    RETURN QUERY SELECT 'delayed', q.delayed, format('the next is task %s, at %s', t.id, t.run_at)
+                   FROM pgqueue.find_tasks(why.queue, 'delayed', 1) t;
+    RETURN QUERY SELECT 'buried', count(*), coalesce(t.error, 'without an error')
+                   FROM pgqueue.find_tasks(why.queue, 'buried', 100, backwards => true) t
+                  GROUP BY t.error ORDER BY count(*) DESC LIMIT few;
+END $$;
+COMMENT ON FUNCTION pgqueue.why(text) IS
+    'Why tasks of a queue are not done: one row a reason; of holders, busy lanes and errors of buried tasks the five that matter most (errors: among the last hundred).';
+
+CREATE OR REPLACE FUNCTION pgqueue.why(id bigint) RETURNS TABLE (reason text, tasks bigint, detail text)
+LANGUAGE plpgsql SET jit = off AS $$
+DECLARE
+    t record;
+BEGIN
+    SELECT * INTO t FROM pgqueue.tasks seen WHERE seen.id = why.id;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'no task', NULL::bigint,
+                            format('there is no task %s: it was done, deleted, or never committed', why.id);
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT t.state, 1::bigint, CASE t.state
+        WHEN 'taken' THEN format('%s has it since %s, %s', t.holder, t.taken_at,
+                                 coalesce('until ' || t.deadline, 'without a limit of time'))
+        WHEN 'delayed' THEN format('until %s', t.run_at)
+        WHEN 'buried' THEN coalesce(t.error, 'without an error')
+        WHEN 'done' THEN format('since %s', t.done_at)
+        WHEN 'ready' THEN format('in queue "%s" since %s, with priority %s', t.queue, t.created_at, t.priority)
+        WHEN 'blocked' THEN format('in lane "%s", behind task %s', t.lane, coalesce(
+             (SELECT format('%s, which %s has since %s', k.id, k.holder, k.taken_at) FROM pgqueue.takes k
+               WHERE k.queue = t.queue AND k.lane = t.lane),
+             (SELECT format('%s, which is %s', h.id, h.state) FROM pgqueue.tasks h
+               WHERE h.queue_id = t.queue_id AND h.lane = t.lane AND h.stored IN ('R', 'L')
+               ORDER BY h.priority, h.id LIMIT 1))) END;
+    RETURN QUERY SELECT w.* FROM pgqueue.why(t.queue::text) w
+                  WHERE t.state = 'ready' AND w.reason NOT IN ('draining', 'full', 'delayed', 'buried', 'blocked');
+END $$;
+COMMENT ON FUNCTION pgqueue.why(bigint) IS 'Why a task is not done: its state and who or what it waits for; if it is ready, also what holds up its queue.';
