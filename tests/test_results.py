@@ -99,6 +99,13 @@ async def test_fail_is_told_to_who_asks(client, queue):
     assert (status.state, status.error, status.attempts, status.ended) == ("failed", "no such page", 1, True)
 
 
+async def test_a_result_is_had_though_its_task_is_kept_too(client):
+    queue = await client.create_queue("history", keep_done=3600)
+    id = (await queue.put("x")).id
+    await (await queue.take(0)).finish(7, keep=60)
+    assert await client.result(id, 0) == 7
+
+
 async def test_a_result_is_kept_for_its_time(client, queue):
     put = await queue.put("x")
     await (await queue.take(0)).finish(1, keep=0.05)

@@ -228,7 +228,7 @@ BEGIN
           LEFT JOIN pgqueue.take k ON k.task_id = asked.id AND k.deadline > clock_timestamp()
           LEFT JOIN pgqueue.progress p ON p.task_id = asked.id AND p.token = k.token,
                LATERAL (SELECT r.task_id IS NOT NULL
-                               AND (t.id IS NULL OR t.state = 'buried' OR t.queue IS DISTINCT FROM q.name)) e(ended);
+                               AND (t.id IS NULL OR t.state IN ('buried', 'done') OR t.queue IS DISTINCT FROM q.name)) e(ended);
 END $$;
 COMMENT ON FUNCTION pgqueue.task_status IS 'What became of a task, in one row: its state while it lives; then done or failed where that is kept, else unknown.';
 

@@ -150,6 +150,13 @@ def test_finish_acks_and_keeps_the_result(db: psycopg.Connection, taken: tuple[i
     ]
 
 
+def test_a_result_is_seen_though_its_task_is_kept_too(db: psycopg.Connection, taken: tuple[int, int]) -> None:
+    db.execute("UPDATE pgqueue.queue SET keep_done = '1 h'")
+    db.execute("SELECT pgqueue.finish(%s, %s, result => '7')", taken)
+    assert state(db, taken[0]) == "done"
+    assert status(db, taken[0]) == ("done", None, None, 7)
+
+
 def test_finish_without_a_result_keeps_null(db: psycopg.Connection, taken: tuple[int, int]) -> None:
     assert value(db, "SELECT state FROM pgqueue.finish(%s)", taken[0]) == "done"
     assert status(db, taken[0]) == ("done", None, None, None)
