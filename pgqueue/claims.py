@@ -106,13 +106,14 @@ class QueueClaims(_Messages[Message]):
         """
         ttl, grace = self._limited(ttl, grace)
         session = self._client._fence(None).session
-        call = calls.claim_messages(self.name, self.message_limits.count("limit", limit), ttl, grace, session)
+        limit = self.message_limits.count("limit", limit)
+        call = calls.claim_messages(self.name, limit, ttl, grace, session)
         timeout = arguments.timeout(timeout)
         if timeout == 0:
             rows = self._client._run(call, relaxed=True)
         else:
             core, listener = self._client._core, self._client._listener()
-            rows = self._client._drive(flows.claim(core, listener, threading.Event, self.name, call, timeout))
+            rows = self._client._drive(flows.claim(core, listener, threading.Event, self.name, call, limit, timeout))
         return self._claimed(rows[0].token, Held(ttl, grace, 0.0, rows)) if rows else None
 
     def get_claim(self, claim: ClaimLike) -> Claim[Message]:
@@ -251,13 +252,14 @@ class AsyncQueueClaims(_Messages[Message]):
     ) -> AsyncClaim[Message] | None:
         ttl, grace = self._limited(ttl, grace)
         session = self._client._fence(None).session
-        call = calls.claim_messages(self.name, self.message_limits.count("limit", limit), ttl, grace, session)
+        limit = self.message_limits.count("limit", limit)
+        call = calls.claim_messages(self.name, limit, ttl, grace, session)
         timeout = arguments.timeout(timeout)
         if timeout == 0:
             rows = await self._client._run(call, relaxed=True)
         else:
             core, listener = self._client._core, await self._client._listener()
-            rows = await self._client._drive(flows.claim(core, listener, LoopSignal, self.name, call, timeout))
+            rows = await self._client._drive(flows.claim(core, listener, LoopSignal, self.name, call, limit, timeout))
         return self._claimed(rows[0].token, Held(ttl, grace, 0.0, rows)) if rows else None
 
     async def get_claim(self, claim: ClaimLike) -> AsyncClaim[Message]:

@@ -329,15 +329,27 @@ _NO_SCHEMA = {"3F000", "42883", "42P01"}  # invalid_schema_name, undefined_funct
 
 
 def translate(error: psycopg.Error, *, lost: bool) -> Exception:
-    """What a caller should see of an error of the driver; `lost` tells that its connection is broken."""
-    state = error.sqlstate or ""
+    """What a caller should see of an error of psycopg; `lost` tells that its connection is broken."""
     message = error.diag.message_primary or str(error)
+    return known(error.sqlstate, message, error.diag.source_function, lost=lost) or error
+
+
+def known(sqlstate: str | None, message: str, source_function: str | None, *, lost: bool) -> Exception | None:
+    """The same of any driver's error, from what the server said: one of ours, or None.
+
+    Args:
+        sqlstate: of the server; None if the error is not its.
+        message: its primary message.
+        source_function: the function of the server's source in which the error arose.
+        lost: the connection is broken.
+    """
+    state = sqlstate or ""
     if state in _MISUSE:
         return _MISUSE[state](message)
     if state in _NO_SCHEMA and "pgqueue" in message:
         return SchemaError(f"this database lacks a part of the pgqueue schema ({message}): run `pgqueue migrate up`")
-    if state == _READ_ONLY or (state == _UNSUPPORTED and error.diag.source_function == "get_relation_info"):
+    if state == _READ_ONLY or (state == _UNSUPPORTED and source_function == "get_relation_info"):
         return NotRunning(f"queues do not work here ({message}): it is a standby, or read-only")
     if lost:
         return ConnectionLost(f"the connection to PostgreSQL broke during the call: {message}")
-    return error
+    return None

@@ -79,10 +79,11 @@ def claim(
     make_signal: Callable[[], Signal],
     queue: str,
     call: Call[list[Taken]],
+    n: int,
     timeout: float | None,
 ) -> Flow[list[Taken]]:
-    """What `call` claims of the queue's messages, as soon as there is one."""
-    return _Claim(core, listener, make_signal, queue, call, timeout).run()
+    """What `call` claims of the queue's messages, up to n, as soon as there is one."""
+    return _Claim(core, listener, make_signal, queue, call, n, timeout).run()
 
 
 def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> Flow[list[Taken]]:
@@ -309,9 +310,10 @@ class _Claim(_Take):
         make_signal: Callable[[], Signal],
         queue: str,
         call: Call[list[Taken]],
+        n: int,
         timeout: float | None,
     ) -> None:
-        super().__init__(core, listener, make_signal, (queue,), 1, timeout, lambda: False)
+        super().__init__(core, listener, make_signal, (queue,), n, timeout, lambda: False)
         self._claiming = call
 
     def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:

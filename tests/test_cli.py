@@ -6,7 +6,6 @@ Commands that fail or are done at once run in this process, which is ten times a
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -14,13 +13,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import click
 import psycopg
 import pytest
 from click.testing import CliRunner
-from commands import environment, run, started
+from commands import failed, invoke, run, started
 
 import pgqueue
 from pgqueue import cli, migrate
@@ -63,51 +61,18 @@ def apps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def invoke(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """As run(), in this process, which is left as it was."""
-    with (
-        patch.dict(os.environ, environment(**settings), clear=True),
-        patch.object(sys, "path", [*sys.path]),
-    ):
-        done = CliRunner().invoke(cli.main, arguments, prog_name="pgqueue")
-    if done.exception and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
-
-
-def failed(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """The one line that says why a command failed."""
-    assert done.returncode == code, done.stderr
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
-    if code == 2:  # click tells the usage first
-        assert lines.pop(0).startswith("Usage: ")
-        assert re.fullmatch("Try '.*' for help.", lines.pop(0))
-        assert lines.pop(0) == ""
-    (line,) = lines
-    assert line.startswith("Error: ")
-    return line.removeprefix("Error: ")
-
-
 # --- help
 
 
 def test_these_are_the_commands():
-    assert {" ".join(path) for path in COMMANDS} == {
-        "",
-        "demo",
-        "worker",
-        "migrate",
-        "migrate up",
-        "migrate down",
-        "migrate status",
-        "migrate sql",
-        "server",
-        "server start",
-        "server stop",
-        "server status",
-        "server dsn",
-    }
+    groups = {"migrate": ["up", "down", "status", "sql"], "server": ["start", "stop", "status", "dsn"]}
+    verbs = (
+        "put take ack release bury touch delete kick kick-task peek peek-next list queues stats create alter drop pause"
+        " resume truncate wait post subscribe completion worker demo"
+    )
+    assert {(verb,) for verb in verbs.split()} <= COMMANDS.keys()
+    for group, names in groups.items():
+        assert {path[1] for path in COMMANDS if path[:1] == (group,) and path[1:]} == set(names)
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

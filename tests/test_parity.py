@@ -5,6 +5,9 @@ import inspect
 import pytest
 
 import pgqueue
+from pgqueue.monitors.alerts import Alert, Monitor
+from pgqueue.monitors.graphite import GraphiteReporter
+from pgqueue.monitors.prometheus import PgqueueCollector
 
 PAIRS = [
     (pgqueue.Client, pgqueue.AsyncClient),
@@ -49,7 +52,10 @@ def test_same_parameters_and_docstrings(blocking, awaiting):
             assert one.__doc__ == other.__doc__, name
 
 
-@pytest.mark.parametrize("kind", [kind for pair in PAIRS for kind in pair] + [pgqueue.Worker])
+SINGLE = [pgqueue.Worker, Alert, GraphiteReporter, Monitor, PgqueueCollector]
+
+
+@pytest.mark.parametrize("kind", [kind for pair in PAIRS for kind in pair] + SINGLE)
 def test_everything_public_is_explained(kind):
     assert kind.__doc__
     for name in sorted(public(kind)):

@@ -12,8 +12,41 @@ import click
 
 from .. import __version__
 
-#: Name of the command: the file that it is in, where it has the same name.
-COMMANDS = {"demo": "demo", "migrate": "migrate", "server": "server", "worker": "worker"}
+#: Name of the command: the file that it is in.
+COMMANDS = {
+    "ack": "tasks",
+    "alerts": "alerts",
+    "alter": "managing",
+    "bury": "tasks",
+    "completion": "completion",
+    "create": "managing",
+    "delete": "tasks",
+    "demo": "demo",
+    "drop": "managing",
+    "graphite": "graphite",
+    "health": "looking",
+    "kick": "managing",
+    "kick-task": "tasks",
+    "list": "looking",
+    "metrics": "metrics",
+    "migrate": "migrate",
+    "pause": "managing",
+    "peek": "tasks",
+    "peek-next": "looking",
+    "post": "channels",
+    "put": "put",
+    "queues": "looking",
+    "release": "tasks",
+    "resume": "managing",
+    "server": "server",
+    "stats": "stats",
+    "subscribe": "channels",
+    "take": "take",
+    "touch": "tasks",
+    "truncate": "managing",
+    "wait": "channels",
+    "worker": "worker",
+}
 
 
 class Commands(click.Group):
@@ -25,8 +58,8 @@ class Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"{__name__}.{COMMANDS[name]}"), name)
-        return command
+        module = importlib.import_module(f"{__name__}.{COMMANDS[name]}")
+        return next(found for found in vars(module).values() if isinstance(found, click.Command) and found.name == name)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,5 +71,5 @@ def main(context: click.Context, dsn: str | None, verbose: bool) -> None:
     """A task queue that lives in the PostgreSQL you already run."""
     logging.basicConfig(level="INFO" if verbose else "WARNING", format="%(asctime)s %(levelname)s %(message)s")
     if not verbose:  # of a connection that Ctrl-C cut off in the middle of a call; what matters of it is told by us
-        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+        logging.getLogger("psycopg").setLevel(logging.ERROR)
     context.obj = dsn

@@ -1,20 +1,45 @@
-"""How a command ends: what went wrong is one line for the user.
-
-Exit codes: 0 done, 1 it failed (one line on standard error says why), 2 the command line is wrong.
-"""
+"""How a command ends: what went wrong is one line for the user, and a code for scripts. docs/cli.md has the table."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import psycopg
 
-from .. import Error
+from .. import BadData, ClaimDoesNotExist, Error, QueueFull
+from ..errors import TaskError
+from .printing import flush
+
+FAILED = 1
+WRONG = 2  # the command line, or what came on standard input
+NOTHING = 3  # nothing to take, nothing came in time, no room
+GONE = 4  # the task or the claim is not there any more, or another's
+INTERRUPTED = 130  # as a shell has it for SIGINT
+
+_CODES: list[tuple[tuple[type[Exception], ...], int]] = [
+    ((QueueFull,), NOTHING),
+    ((TaskError, ClaimDoesNotExist), GONE),
+    ((BadData,), WRONG),
+]
+
+
+class Fault(click.ClickException):
+    """One line on standard error, and an exit code."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(" ".join(message.split()))
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads the instance's
+
+
+def nothing() -> NoReturn:
+    """End without a word, as grep does: that nothing came is an answer."""
+    sys.exit(NOTHING)
 
 
 def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,11 +51,27 @@ def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return function(*args, **kwargs)
             finally:
-                sys.stdout.flush()  # what is left for the interpreter's end fails there, with a complaint
+                flush()  # what is left for the interpreter's end fails there, with a complaint
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what the buffer still holds
-            sys.exit(1)
+            _forget_output()
+            sys.exit(FAILED)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
         except (Error, ValueError, psycopg.Error) as error:
-            raise click.ClickException(" ".join(str(error).split())) from error
+            raise _fault(error) from error
+        except OSError as error:  # a full disk, for example
+            _forget_output()
+            raise Fault(f"{error.strerror or error}") from error
 
     return wrapper
+
+
+def _forget_output() -> None:
+    """What the buffer still holds cannot be written, and the interpreter would try again at its end."""
+    with contextlib.suppress(OSError):  # no file at all
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fault(error: Exception) -> Fault:
+    code = next((code for kinds, code in _CODES if isinstance(error, kinds)), FAILED)
+    return Fault(str(error), code)

@@ -1,0 +1,73 @@
+"""`pgqueue wait`, `post` and `subscribe`."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import click
+
+from .. import Client
+from .plainly import WRONG, Fault, nothing, plainly
+from .printing import echo
+from .values import CHANNEL, COUNT, json_lines, timeout
+
+
+@click.command()
+@click.argument("channel", type=CHANNEL)
+@timeout
+@json_lines
+@click.pass_obj
+@plainly
+def wait(dsn: str | None, channel: str, timeout: float | None, as_json: bool) -> None:
+    """Print the next payload that is posted to CHANNEL. Exit code 3 if none came in time."""
+    with Client(dsn) as client:
+        try:
+            payload = client.wait(channel, timeout)
+        except TimeoutError:
+            nothing()
+    _echo(channel, payload, as_json)
+
+
+@click.command()
+@click.argument("channel", type=CHANNEL)
+@click.argument("payload", default="")
+@click.pass_obj
+@plainly
+def post(dsn: str | None, channel: str, payload: str) -> None:
+    """Send PAYLOAD to all who wait on CHANNEL; with `-` what comes on standard input, whole."""
+    if payload == "-":
+        payload = _read()
+    with Client(dsn) as client:
+        client.post(channel, payload)
+
+
+@click.command()
+@click.argument("channel", type=CHANNEL)
+@click.option("-n", "--count", type=COUNT, help="End after so many.")
+@timeout
+@json_lines
+@click.pass_obj
+@plainly
+def subscribe(dsn: str | None, channel: str, count: int | None, timeout: float | None, as_json: bool) -> None:
+    """Print all that is posted to CHANNEL from now on, a line each. Exit code 3 when none came for the timeout."""
+    with Client(dsn) as client, client.subscribe(channel) as subscription:
+        for _ in itertools.count() if count is None else range(count):
+            try:
+                payload = subscription.get(timeout)
+            except TimeoutError:
+                nothing()
+            _echo(channel, payload, as_json)
+
+
+def _read() -> str:
+    if sys.stdin is None:
+        raise click.UsageError("there is no standard input")
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise Fault(f"standard input is not UTF-8: byte {error.start + 1}", WRONG) from None
+
+
+def _echo(channel: str, payload: str, as_json: bool) -> None:
+    echo({"channel": channel, "payload": payload}, payload, as_json)

@@ -1,0 +1,41 @@
+"""`pgqueue completion`: the script that a shell reads; and the names of queues that it asks us for."""
+
+from __future__ import annotations
+
+import os
+
+import click
+import psycopg
+from click.shell_completion import get_completion_class
+
+from .. import dsn, embedded
+from ..calls.management import queues
+from .plainly import plainly
+
+PATIENCE = 2  # seconds: who presses the tab key does not wait longer
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+@plainly
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script of a shell, as in `source <(pgqueue completion bash)`."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(context.find_root().command, {}, "pgqueue", "_PGQUEUE_COMPLETE").source())
+
+
+def queue_names(given: str | None, incomplete: str) -> list[str]:
+    """Names of queues that begin so; none if the database does not answer at once. Starts no server."""
+    call = queues(incomplete, None, 100)
+    conninfo = given or os.environ.get("PGQUEUE_DSN") or os.environ.get("DATABASE_URL")
+    try:
+        conninfo = conninfo or embedded.status().dsn
+        if not conninfo:
+            return []
+        with psycopg.connect(dsn.plain(conninfo), autocommit=True, connect_timeout=PATIENCE) as conn:
+            conn.execute(f"SET statement_timeout = '{PATIENCE}s'")
+            return [info.name for info in call.read(conn.execute(call.sql, call.args).fetchall())]
+    except Exception:  # whatever it is: a traceback would end up in the command line that is being typed
+        return []

@@ -1,0 +1,115 @@
+"""`pgqueue list`, `peek-next`, `queues` and `health`: what there is, without taking it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from math import isfinite
+from typing import get_args
+
+import click
+
+from .. import Client, QueueInfo
+from ..calls.health import health as checks
+from ..calls.listing import State
+from ..calls.listing import tasks as listed
+from ..calls.picking import FIRST
+from ..task import TaskRecord, from_found
+from .plainly import FAILED, nothing, plainly
+from .printing import as_dict, cell, compact, cut, echo_json, echo_task, table
+from .values import QUEUE, json_lines
+
+LIMIT = click.IntRange(1, 1_000_000)
+SKIP = click.IntRange(0, 1_000_000)
+
+
+@click.command("list")
+@click.argument("queue", type=QUEUE)
+@click.option("-s", "--state", type=click.Choice(get_args(State)), help="Only tasks in this state.")
+@click.option("-n", "--limit", type=LIMIT, default=20, show_default=True, help="How many at most.")
+@click.option("--skip", type=SKIP, default=0, help="How many to leave out before them.")
+@json_lines
+@click.pass_obj
+@plainly
+def list_tasks(dsn: str | None, queue: str, state: State | None, limit: int, skip: int, as_json: bool) -> None:
+    """List tasks of QUEUE, without taking them: in the order of their state, or, for all, one state after the other."""
+    with Client(dsn) as client:
+        client.queue(queue).info()  # whether there is such a queue
+        tasks = [from_found(TaskRecord, row) for row in client._run(listed(queue, state, limit, skip))]
+    if as_json:
+        for task in tasks:
+            echo_json(as_dict(task))
+        return
+    rows = [(t.id, t.state, t.priority, t.attempts, cut(_remark(t)), cut(compact(t.data))) for t in tasks]
+    for line in table(("ID", "STATE", "PRIORITY", "ATTEMPTS", "REMARK", "DATA"), rows):
+        click.echo(line)
+
+
+@click.command("peek-next")
+@click.argument("queue", type=QUEUE)
+@click.option("-s", "--state", type=click.Choice(FIRST), default=FIRST[0], show_default=True, help="Of which tasks.")
+@json_lines
+@click.pass_obj
+@plainly
+def peek_next(dsn: str | None, queue: str, state: str, as_json: bool) -> None:
+    """Show the task that is next to be taken, to become ready, or to be kicked. Exit code 3 if there is none."""
+    with Client(dsn) as client:
+        client.queue(queue).info()
+        task = client.queue(queue).peek_next(state)
+    if task is None:
+        nothing()
+    echo_task(task, as_json)
+
+
+@click.command()
+@click.option("--prefix", default="", help="Only those whose names begin so.")
+@json_lines
+@click.pass_obj
+@plainly
+def queues(dsn: str | None, prefix: str, as_json: bool) -> None:
+    """List the queues, with the options that they have."""
+    with Client(dsn) as client:
+        found = client.queues(prefix=prefix)
+    if as_json:
+        for info in found:
+            echo_json(asdict(info))
+        return
+    for line in table(("QUEUE", "CREATED", "OPTIONS"), [(q.name, q.created_at, _options(q)) for q in found]):
+        click.echo(line)
+
+
+@click.command()
+@json_lines
+@click.pass_obj
+@plainly
+def health(dsn: str | None, as_json: bool) -> None:
+    """Show what is wrong in the database as a whole; exit code 1 if something is bad."""
+    with Client(dsn) as client:
+        found = client._run(checks())
+    if as_json:
+        for check in found:
+            echo_json(check._asdict() | {"value": check.value if isfinite(check.value) else None})
+    else:
+        rows = [(c.name, c.status, f"{c.value:.10g} {c.unit}", c.detail) for c in found]
+        for line in table(("CHECK", "STATUS", "VALUE", "DETAIL"), rows):
+            click.echo(line)
+    if any(check.status == "bad" for check in found):
+        sys.exit(FAILED)
+
+
+def _options(info: QueueInfo) -> str:
+    """What is not as in a queue that a put has made."""
+    known = asdict(info)
+    del known["name"], known["created_at"]
+    return " ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={cell(value)}"
+        for name, value in known.items()
+        if value not in (None, False, 0)
+    )
+
+
+def _remark(task: TaskRecord) -> str | None:
+    """What there is to say of a task in this state."""
+    if task.state == "taken":
+        return task.holder
+    return f"until {cell(task.run_at)}" if task.state == "delayed" else task.error

@@ -1,0 +1,141 @@
+"""The commands for a queue as a whole: making, altering, pausing, emptying and removing it; and kick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from .. import Client, Queue
+from ..calls.management import QueueOptions
+from ..calls.putting import named_options
+from .asking import confirm
+from .plainly import plainly
+from .values import COUNT, POSITIVE_SECONDS, QUEUE, read_json, yes
+
+OPTIONS = click.argument("options", metavar="[OPTION=VALUE]...", nargs=-1)
+
+
+@click.command()
+@click.argument("queue", type=QUEUE)
+@OPTIONS
+@click.option("--if-not-exists", is_flag=True, help="The one that is there will do, with the options that it has.")
+@click.pass_obj
+@plainly
+def create(dsn: str | None, queue: str, options: Sequence[str], if_not_exists: bool) -> None:
+    """Make a queue with options, as in `pgqueue create mail ttr=60 max_takes=5 type=fifottl`.
+
+    The options are those of Client.create_queue, in docs/queues.md; a VALUE is JSON, or else a plain string. A queue
+    without options need not be made: its first put does it.
+    """
+    given = _options(options)
+    for name in ("exclusive", "temporary"):
+        if given.get(name):
+            raise click.BadParameter(f"a queue that is {name} would end with this command", param_hint="'OPTION=VALUE'")
+    with Client(dsn) as client:
+        client.create_queue(queue, if_not_exists=if_not_exists, **given)
+
+
+@click.command()
+@click.argument("queue", type=QUEUE)
+@OPTIONS
+@click.pass_obj
+@plainly
+def alter(dsn: str | None, queue: str, options: Sequence[str]) -> None:
+    """Change options of QUEUE, as in `pgqueue alter mail ttr=120 capacity=null`; null is the default."""
+    given = _options(options)
+    if not given:
+        raise click.UsageError("say what to change, as in ttr=120")
+    with Client(dsn) as client:
+        client.queue(queue).alter(**given)
+
+
+@click.command()
+@click.argument("queue", type=QUEUE)
+@click.option("--if-empty", is_flag=True, help="Not while it holds tasks.")
+@click.option("--if-unused", is_flag=True, help="Not while somebody holds a task of it, or waits for one.")
+@yes
+@click.pass_obj
+@plainly
+def drop(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, yes: bool) -> None:
+    """Remove QUEUE with all its tasks, whoever holds them; print how many."""
+    with Client(dsn) as client:
+        confirm(f"Remove {queue} and its {_total(client.queue(queue))} tasks?", yes)
+        click.echo(client.delete_queue(queue, if_empty=if_empty, if_unused=if_unused))
+
+
+@click.command()
+@click.argument("queue", type=QUEUE)
+@yes
+@click.pass_obj
+@plainly
+def truncate(dsn: str | None, queue: str, yes: bool) -> None:
+    """Remove all tasks of QUEUE, in whatever state, whoever holds them; print how many."""
+    with Client(dsn) as client:
+        confirm(f"Remove the {_total(client.queue(queue))} tasks of {queue}?", yes)
+        click.echo(client.queue(queue).truncate())
+
+
+@click.command()
+@click.argument("queue", type=QUEUE)
+@click.argument("seconds", type=POSITIVE_SECONDS)
+@click.pass_obj
+@plainly
+def pause(dsn: str | None, queue: str, seconds: float) -> None:
+    """Let nothing be taken from QUEUE for so many seconds."""
+    with Client(dsn) as client:
+        _there(client, queue).pause(seconds)
+
+
+@click.command()
+@click.argument("queue", type=QUEUE)
+@click.pass_obj
+@plainly
+def resume(dsn: str | None, queue: str) -> None:
+    """End a pause of QUEUE."""
+    with Client(dsn) as client:
+        _there(client, queue).pause(0)
+
+
+@click.command()
+@click.argument("queue", type=QUEUE)
+@click.option("-n", "--count", type=COUNT, default=1, show_default=True, help="How many at most.")
+@click.option("--delayed", is_flag=True, help="If none is buried, those that are delayed.")
+@click.pass_obj
+@plainly
+def kick(dsn: str | None, queue: str, count: int, delayed: bool) -> None:
+    """Make buried tasks of QUEUE ready, the first by (priority, id); print how many."""
+    with Client(dsn) as client:
+        click.echo(_there(client, queue).kick(count, delayed=delayed))
+
+
+def _there(client: Client, name: str) -> Queue:
+    """The queue; many verbs would make one of a name that was mistyped. Raises NoQueue."""
+    queue = client.queue(name)
+    queue.info()
+    return queue
+
+
+def _total(queue: Queue) -> int:
+    queue.info()
+    return queue.stats()["total"]
+
+
+def _options(given: Sequence[str]) -> dict[str, Any]:
+    options = dict(map(_option, given))
+    try:
+        named_options(QueueOptions, options, "a queue")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'OPTION=VALUE'") from None
+    return options
+
+
+def _option(given: str) -> tuple[str, Any]:
+    name, separator, value = given.partition("=")
+    if not separator or not name:
+        raise click.BadParameter(f"{given!r} is not OPTION=VALUE", param_hint="'OPTION=VALUE'")
+    try:
+        return name.replace("-", "_"), read_json(value)
+    except ValueError:
+        return name.replace("-", "_"), value

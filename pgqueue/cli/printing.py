@@ -1,0 +1,107 @@
+"""What is printed: an object of JSON a line for scripts, plain columns for people."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from ..task import TaskRecord
+
+CELL = 60  # characters of data or of an error in a table: `peek` and --json show all of it
+
+
+def echo(values: Mapping[str, Any], text: str, as_json: bool) -> None:
+    """One line: the values for a script, or the text."""
+    click.echo(compact(values) if as_json else text)
+
+
+def echo_json(values: Mapping[str, Any]) -> None:
+    """Written at once, for whoever reads as it comes."""
+    click.echo(compact(values))
+
+
+def compact(value: Any) -> str:
+    """JSON on one line; a moment is in ISO 8601."""
+    return json.dumps(value, ensure_ascii=False, default=datetime.isoformat)
+
+
+def as_dict(task: TaskRecord) -> dict[str, Any]:
+    """The keys that --json prints for a task."""
+    return {
+        "id": task.id,
+        "queue": task.queue,
+        "state": task.state,
+        "priority": task.priority,
+        "attempts": task.attempts,
+        "run_at": task.run_at,
+        "deadline": task.deadline,
+        "holder": task.holder,
+        "error": task.error,
+        "lane": task.lane,
+        "key": task.key,
+        "data": task.data,
+    }
+
+
+def echo_task(task: TaskRecord, as_json: bool) -> None:
+    """All that is known of it: for people a name and a value a line, without what there is not."""
+    values = as_dict(task)
+    if as_json:
+        echo_json(values)
+        return
+    shown = {name: cell(value) for name, value in values.items() if value is not None}
+    width = max(map(len, shown), default=0)
+    for name, value in shown.items():
+        click.echo(f"{name:<{width}}  {value}")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """Lines of aligned columns: numbers to the right, all else to the left."""
+    every = [list(row) for row in rows]
+    columns = zip(*every, strict=True) if every else [() for _ in headings]
+    aligned = [_aligned(heading, column) for heading, column in zip(headings, columns, strict=True)]
+    return ["  ".join(line).rstrip() for line in zip(*aligned, strict=True)]
+
+
+def _aligned(heading: str, column: Sequence[Any]) -> list[str]:
+    texts = [heading, *map(cell, column)]
+    width = max(map(len, texts))
+    align = str.rjust if any(isinstance(value, int | float) for value in column) else str.ljust
+    return [align(text, width) for text in texts]
+
+
+def cell(value: Any) -> str:
+    """A value as one line that a terminal cannot take for a command."""
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return value.astimezone().isoformat(" ", "seconds")
+    text = value if isinstance(value, str) else compact(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def cut(text: str | None) -> str | None:
+    """The beginning of what may be long."""
+    return text if text is None or len(text) <= CELL else text[: CELL - 1] + "…"
+
+
+def flush() -> None:
+    """Have it written now: what comes next counts on it."""
+    if sys.stdout is not None:  # which is what `>&-` makes of it
+        sys.stdout.flush()
+
+
+def is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def screen() -> tuple[int, int]:
+    """Columns and lines of the terminal."""
+    size = shutil.get_terminal_size()
+    return size.columns, size.lines

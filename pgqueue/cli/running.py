@@ -1,0 +1,105 @@
+"""A command that is run for a task: how it learns of it, and what its end means for the task."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+
+from .. import Task
+from ..worker.policy import Policy
+from .plainly import Fault
+from .printing import compact
+
+
+class Stopped(SystemExit):
+    """We were told to stop, by a signal; ends in the exit code that a shell has for it."""
+
+
+def run(command: Sequence[str], task: Task, policy: Policy) -> bool:
+    """Run the command with the task's data on its standard input. Ack the task if it succeeds; if not, the task is
+    tried again later, or buried after the last attempt. Returns whether it succeeded.
+
+    Raises:
+        Stopped: by SIGTERM or SIGINT, which the command got too; a task that it did not finish is given back.
+        Fault: the command cannot be run; the task is given back.
+        TakeLost: the command was too late.
+    """
+    with _stoppable():
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, env=_environment(task))
+        except OSError as error:
+            task.release()
+            raise Fault(f"{command[0]} cannot be run: {error.strerror}") from None
+        try:
+            process.communicate(compact(task.data).encode() + b"\n")
+        except Stopped:
+            _end(process)
+            _settle_stopped(task, process.returncode)
+            raise
+    if process.returncode == 0:
+        task.ack()
+        return True
+    _fail(task, f"{command[0]} {_describe(process.returncode)}", policy)
+    return False
+
+
+def _environment(task: Task) -> dict[str, str]:
+    named = {"TASK_ID": task.id, "TASK_QUEUE": task.queue, "TASK_ATTEMPTS": task.attempts}
+    return {**os.environ, **{f"PGQUEUE_{name}": str(value) for name, value in named.items()}}
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM and SIGINT are Stopped here."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Have it end by itself; at once, if we are told a second time."""
+    process.terminate()
+    try:
+        process.wait()
+    except Stopped:
+        process.kill()
+        process.wait()
+
+
+def _settle_stopped(task: Task, returncode: int) -> None:
+    """Not a failure of the task's."""
+    if returncode == 0:
+        task.ack()
+    else:
+        task.release()
+
+
+def _fail(task: Task, reason: str, policy: Policy) -> None:
+    attempts = task.attempts + 1
+    if policy.exhausted(attempts):
+        state = task.bury(error=reason).state
+        click.echo(f"task {task.id}: {reason}; after {attempts} attempts it is {state}", err=True)
+        return
+    delay = policy.delay(attempts)
+    state = task.release(delay, error=reason).state
+    again = f"again in {delay:.1f} s" if state == "delayed" else state
+    click.echo(f"task {task.id}: {reason}; it is {again}", err=True)
+
+
+def _describe(returncode: int) -> str:
+    if returncode > 0:
+        return f"ended with exit code {returncode}"
+    return f"was killed by signal {-returncode}"

@@ -1,0 +1,119 @@
+"""`pgqueue stats`: the queues at a glance, once or as a live view."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from .. import Client
+from ..calls.counting import VERBS, Stats, every_stats
+from .live import show
+from .plainly import plainly
+from .printing import echo_json, table
+from .values import POSITIVE_SECONDS, QUEUE, json_lines
+
+STATES = ("ready", "delayed", "taken", "buried", "blocked", "done", "kept")
+RATES = ("put", "take", "ack")
+
+
+@click.command()
+@click.argument("queues", type=QUEUE, nargs=-1)
+@click.option("-w", "--watch", is_flag=True, help="Look again and again, and show also how many a second.")
+@click.option("-i", "--interval", type=POSITIVE_SECONDS, default=2.0, show_default=True, help="Of --watch, seconds.")
+@json_lines
+@click.pass_obj
+@plainly
+def stats(dsn: str | None, queues: Sequence[str], watch: bool, interval: float, as_json: bool) -> None:
+    """Show how many tasks are in which state: of QUEUES, or of all."""
+    with Client(dsn) as client:
+        if not watch:
+            _print(_look(client, queues), as_json)
+            return
+        looks = _looks(client, queues, interval)
+        if as_json:
+            for look in looks:
+                _print(look, as_json=True)
+        else:
+            show(_table(look, with_rates=True) for look in looks)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The queues at a moment of this machine's clock, and the look before."""
+
+    found: Mapping[str, Stats]
+    at: float
+    before: Look | None = None
+
+    def rates(self, queue: str) -> dict[str, float | None]:
+        """How often each verb was called since the look before, a second; None if that cannot be told."""
+        if self.before is None or queue not in self.before.found:
+            return dict.fromkeys(VERBS)
+        then, now = self.before.found[queue]["calls"], self.found[queue]["calls"]
+        if any(now[verb] < then[verb] for verb in VERBS):  # counted anew since a crash, or another queue of this name
+            return dict.fromkeys(VERBS)
+        return {verb: round((now[verb] - then[verb]) / (self.at - self.before.at), 1) for verb in VERBS}
+
+
+def _look(client: Client, queues: Sequence[str], before: Look | None = None) -> Look:
+    """Raises NoQueue for one that there is not."""
+    if not queues:
+        every: dict[str, Stats] = client._run(every_stats())
+        return Look(every, time.monotonic(), before)
+    for name in queues:
+        client.queue(name).info()
+    return Look({name: client.queue(name).stats() for name in queues}, time.monotonic(), before)
+
+
+def _looks(client: Client, queues: Sequence[str], interval: float) -> Iterator[Look]:
+    look = None
+    began = time.monotonic()
+    for n in itertools.count(1):
+        look = _look(client, queues, None if look is None else Look(look.found, look.at))
+        yield look
+        time.sleep(max(0.0, began + n * interval - time.monotonic()))
+
+
+def _print(look: Look, as_json: bool) -> None:
+    if not as_json:
+        for line in _table(look, with_rates=False):
+            click.echo(line)
+        return
+    for queue, found in sorted(look.found.items()):
+        per_second = {} if look.before is None else {"per_second": look.rates(queue)}
+        echo_json({"queue": queue, **found, **per_second})
+
+
+def _table(look: Look, with_rates: bool) -> list[str]:
+    shown = RATES if with_rates else ()
+    headings = ["QUEUE", *map(str.upper, STATES), "OLDEST", *(f"{verb.upper()}/s" for verb in shown)]
+    return table(headings, [_row(queue, look, shown) for queue in sorted(look.found)])
+
+
+def _row(queue: str, look: Look, shown: Sequence[str]) -> list[Any]:
+    found, rates = look.found[queue], look.rates(queue)
+    counts: Mapping[str, Any] = found
+    return [
+        queue,
+        *(counts[state] for state in STATES),
+        _age(found["oldest_ready_age"]),
+        *(rates[verb] for verb in shown),
+    ]
+
+
+def _age(seconds: float | None) -> str | None:
+    """As somebody says it: the two largest units."""
+    if seconds is None:
+        return None
+    left = int(seconds)
+    parts = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        n, left = divmod(left, size)
+        parts.append((n, unit))
+    first = next((at for at, (n, _) in enumerate(parts) if n), len(parts) - 1)
+    return " ".join(f"{n}{unit}" for n, unit in parts[first : first + 2])

@@ -1,0 +1,33 @@
+"""How a command that runs for ever ends: in order at the first SIGTERM or SIGINT, and at once at the second."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+from typing import Any
+
+
+def until_signal() -> None:
+    """Sleep until SIGTERM or SIGINT, which have their usual effect again then. In the main thread only.
+
+    By a pipe into which the interpreter writes at the signal itself: one that comes just before we sleep wakes us too.
+    """
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    before: dict[int, Any] = {}
+
+    def caught(number: int, frame: FrameType | None) -> None:
+        while before:
+            signal.signal(*before.popitem())
+
+    wakeup = signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, caught)
+        os.read(ours, 1)
+    finally:
+        caught(0, None)
+        signal.set_wakeup_fd(wakeup)
+        os.close(ours)
+        os.close(theirs)

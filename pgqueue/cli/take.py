@@ -1,0 +1,104 @@
+"""`pgqueue take`: what a take means where the process that made it ends at once.
+
+A take lives as long as its taker, and a command of the shell does not live long. So there are three ways: a claim,
+which is nobody's and has an end; a command that is run while the task is held; and an ack as soon as it is printed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import click
+
+from .. import Client, MessageLimits, Queue
+from ..arguments import MAX_INT, MAX_SECONDS
+from ..worker.policy import Policy
+from .plainly import FAILED, nothing, plainly
+from .printing import as_dict, compact, echo, flush
+from .running import run
+from .values import COUNT, POSITIVE_SECONDS, QUEUE, SECONDS, json_lines, timeout
+
+TTR = 60.0  # seconds that a claim lasts if nobody says
+LIMITS = MessageLimits(messages=MAX_INT, shortest=0, longest=MAX_SECONDS)
+
+
+@click.command()
+@click.argument("queue", type=QUEUE)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("-n", "--count", type=COUNT, default=1, show_default=True, help="How many at most.")
+@timeout
+@click.option("--ttr", type=POSITIVE_SECONDS, help=f"Seconds to hold it for, if there is no COMMAND. Default: {TTR:g}.")
+@click.option("--ack", is_flag=True, help="Print the data alone, and ack the task once it is printed.")
+@click.option("--max-attempts", type=COUNT, help="With COMMAND: then a failing task is buried. Default: 20.")
+@click.option("--retry-delay", type=SECONDS, help="With COMMAND: seconds, doubled at each attempt. Default: 1.")
+@json_lines
+@click.pass_obj
+@plainly
+def take(
+    dsn: str | None,
+    queue: str,
+    command: tuple[str, ...],
+    count: int,
+    timeout: float | None,
+    ttr: float | None,
+    ack: bool,
+    max_attempts: int | None,
+    retry_delay: float | None,
+    as_json: bool,
+) -> None:
+    """Take the next tasks of QUEUE; wait for the first. Exit code 3 if none came.
+
+    \b
+    pgqueue take mail                   prints id, claim and data: settle it with `pgqueue ack ID --claim CLAIM`
+    pgqueue take mail -- ./send.sh -v   runs ./send.sh -v with the data on its standard input, and acks if it succeeds
+    pgqueue take mail --ack             prints the data and acks
+    """
+    if command and (ttr or ack or as_json):
+        raise click.UsageError("--ttr, --ack and --json go without a COMMAND")
+    if not command and (max_attempts or retry_delay is not None):
+        raise click.UsageError("--max-attempts and --retry-delay go with a COMMAND")
+    if ack and ttr:
+        raise click.UsageError("--ttr is for a task that is not acked at once")
+    if command and shutil.which(command[0]) is None:
+        raise click.BadParameter(f"there is no program {command[0]!r}", param_hint="'COMMAND'")
+    with Client(dsn) as client:
+        of = client.queue(queue)
+        if command:
+            policy = Policy(max_attempts=max_attempts or 20, retry_delay=1.0 if retry_delay is None else retry_delay)
+            _run(of, command, count, timeout, policy)
+        elif ack:
+            _ack(of, count, timeout, as_json)
+        else:
+            _claim(of, count, timeout, ttr or TTR, as_json)
+
+
+def _claim(queue: Queue, count: int, timeout: float | None, ttr: float, as_json: bool) -> None:
+    queue.message_limits = LIMITS
+    claim = queue.claim(count, ttr, 0, timeout=timeout)
+    if claim is None:
+        nothing()
+    for task in claim.messages:
+        values = as_dict(task) | {"claim": str(claim.id)}  # a string: JSON's readers round what is above 2**53
+        echo(values, f"{task.id} {claim.id} {compact(task.data)}", as_json)
+
+
+def _ack(queue: Queue, count: int, timeout: float | None, as_json: bool) -> None:
+    tasks = queue.take_many(count, timeout)
+    if not tasks:
+        nothing()
+    for task in tasks:
+        echo(as_dict(task), compact(task.data), as_json)
+    flush()
+    queue.ack_many(tasks)
+
+
+def _run(queue: Queue, command: tuple[str, ...], count: int, timeout: float | None, policy: Policy) -> None:
+    ran = failed = 0
+    while ran < count and (task := queue.take(timeout)):
+        ran += 1
+        failed += not run(command, task, policy)
+    if failed:
+        sys.exit(FAILED)
+    if not ran:
+        nothing()

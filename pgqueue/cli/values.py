@@ -1,0 +1,82 @@
+"""What may be given on a command line: each is checked before anything is asked of a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from .. import arguments
+from ..calls.claims import claim_id
+
+
+class Checked(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions of click
+    """A value that a function of ours reads; its ValueError is what the user is told."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):  # a default
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class QueueName(Checked):
+    """The name of a queue; the shell completes it from the database, if that answers at once."""
+
+    def __init__(self) -> None:
+        super().__init__("queue", lambda value: arguments.queue_name(arguments.text(value, "a queue's name")))
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from .completion import queue_names
+
+        return [CompletionItem(name) for name in queue_names(ctx.find_root().params.get("dsn"), incomplete)]
+
+
+def read_json(text: str) -> Any:
+    """What a text says in JSON. Raises ValueError, which names the place, also for what only Python's JSON has."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("not JSON: nested too deep") from None
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"not JSON: there is no {name}")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+
+
+def _positive(text: str) -> float | None:
+    return arguments.seconds("it", _number(text), positive=True)
+
+
+QUEUE = QueueName()
+TASK = Checked("id", arguments.task_id)
+CLAIM = Checked("claim", claim_id)
+CHANNEL = Checked("channel", arguments.channel_name)
+SECONDS = Checked("seconds", lambda text: arguments.seconds("it", _number(text)))
+POSITIVE_SECONDS = Checked("seconds", _positive)
+COUNT = click.IntRange(min=1, max=arguments.MAX_INT)
+PRIORITY = click.IntRange(min=-arguments.MAX_INT - 1, max=arguments.MAX_INT)
+LANE = Checked("name", lambda text: arguments.label("lane", text))
+KEY = Checked("name", lambda text: arguments.label("key", text))
+
+json_lines = click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line, for scripts.")
+timeout = click.option("-t", "--timeout", type=SECONDS, help="Seconds to wait; 0 does not wait. Default: for ever.")
+yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")

@@ -1,0 +1,130 @@
+"""Graphite: how many tasks there are, in its plaintext protocol, once a period.
+
+    <prefix>.<queue>.<key> <whole number> <seconds since 1970>
+
+By TCP, a report is one send on a connection that stays; by UDP it is one datagram a line. A server that goes away costs
+the reports of that time and nothing else: whoever puts and takes does not notice.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Literal, Self, get_args
+
+from ..calls import counting
+from ..calls.counting import Stats
+from ..client import Client
+from .links import PORT, Transport, link
+from .reading import Outage, Reader, checked, chosen, positive, stats_of
+from .rounds import Rounds
+
+Key = Literal["total", "ready", "delayed", "taken", "buried", "blocked", "done", "kept", "oldest_ready_age"]
+USUAL: tuple[Key, ...] = ("total", "ready", "delayed", "taken")
+
+LONGEST = 250  # bytes of a queue's part of a path: it becomes the name of a folder
+_PREFIX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+
+class GraphiteReporter:
+    """Sends the lengths of queues to Graphite, from a thread that begins at once. Closed at the end of a `with` block.
+
+    Args:
+        client: whose queues; a blocking Client, which stays open.
+        host: the server's name or address.
+        port: its port for the plaintext protocol.
+        protocol: tcp or udp.
+        prefix: what the paths begin with: letters, digits, _ and -, with dots between them.
+        interval: seconds from report to report.
+        queues: a queue's name, or several; zeros are sent of one that is not there. None: all queues that there are.
+        keys: which figures: those of Queue.stats, but for `calls`. Whole numbers, ages in seconds.
+        elect: a name, as for Client.elect: of all processes that report under it only one does, the elected leader. For
+            web servers with many workers. Takes a listener connection. None: each one reports.
+
+    In the path of a queue all but ASCII letters, digits, _ and - is replaced: by _, a character outside of ASCII by its
+    number. Queues whose names become the same are added up.
+
+    What fails once it has begun is logged when it begins and when it is over. A forked child does not report.
+
+    Raises:
+        ServerError: the host's name cannot be resolved.
+        ValueError: an argument cannot be.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        host: str,
+        port: int = PORT,
+        protocol: Transport = "tcp",
+        *,
+        prefix: str = "pgqueue",
+        interval: float = 1.0,
+        queues: str | Sequence[str] | None = None,
+        keys: Sequence[Key] = USUAL,
+        elect: str | None = None,
+    ) -> None:
+        names = chosen(queues)
+        checked(client)
+        self._prefix, self._keys = _checked_prefix(prefix), _checked_keys(keys)
+        self._link = link(host, port, protocol)
+        self._outage = Outage(f"Graphite at {host}:{port} gets no report")
+        self._reader = Reader(lambda: stats_of(client, names))
+        interval = positive("interval", interval)
+        election = None if elect is None else client.elect(elect)
+        self._rounds = Rounds("pgqueue-graphite", self._report, interval, election)
+
+    def close(self) -> None:
+        """Report no more, and wait for the end of the thread. May be called twice."""
+        self._rounds.close()
+        self._link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _report(self, rounds: Rounds) -> float | None:
+        found = self._reader.read() if rounds.leading else None
+        if found:
+            try:
+                self._link.send(lines(found, self._prefix, self._keys, int(time.time())))
+            except OSError as error:
+                self._outage.failed(error)
+                return self._link.pause
+            self._outage.worked()
+        return None
+
+
+# --- what is sent
+
+
+def lines(found: Mapping[str, Stats], prefix: str, keys: Sequence[Key], at: int) -> list[str]:
+    """A report: a line for each queue and key, all with one timestamp."""
+    paths: dict[str, list[Stats]] = {}
+    for name, stats in sorted(found.items()):
+        paths.setdefault(f"{prefix}.{component(name)}", []).append(stats)
+    return [
+        f"{path}.{key} {int(counting.summed(several)[key] or 0)} {at}\n"
+        for path, several in paths.items()
+        for key in keys
+    ]
+
+
+def component(queue: str) -> str:
+    """A queue's name as a part of a path, in which dots and more have a meaning."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", queue.encode("ascii", "backslashreplace").decode())[:LONGEST]
+
+
+def _checked_prefix(prefix: str) -> str:
+    if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
+        raise ValueError(f"prefix must be words of letters, digits, _ and -, with dots between, not {prefix!r}")
+    return prefix
+
+
+def _checked_keys(keys: Sequence[Key]) -> tuple[Key, ...]:
+    if not keys or set(keys) - set(get_args(Key)):
+        raise ValueError(f"keys are some of {', '.join(get_args(Key))}, not {keys!r}")
+    return tuple(keys)

@@ -1,0 +1,114 @@
+"""How a report gets to Graphite: by TCP or UDP, to a server that comes and goes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from .. import arguments, forks
+from ..errors import ServerError
+
+log = logging.getLogger("pgqueue")
+
+Transport = Literal["tcp", "udp"]
+
+PORT = 2003  # of Graphite's plaintext protocol
+PAUSE = 1.0  # seconds before another attempt to connect
+TIMEOUT = 5.0  # seconds for a connect, and for a send
+
+
+class Link:
+    """One of the two ways.
+
+    Attributes:
+        pause: seconds before another attempt when a send failed; None is at the next report.
+    """
+
+    pause: float | None
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._conn: socket.socket | None = None
+        forks.register(self)
+
+    def send(self, report: Sequence[str]) -> None:
+        """Send the lines; connects if need be. Raises OSError."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+    def after_fork(self) -> None:
+        self.close()  # a copy of a file descriptor: the parent's connection lives on
+
+
+def link(host: str, port: int, protocol: Transport) -> Link:
+    """The way to a server that can be resolved. Raises ServerError, ValueError."""
+    if not isinstance(host, str) or not host:
+        raise ValueError(f"host must be a name or an address, not {host!r}")
+    if arguments.integer("port", port, 1, 65535) is None:
+        raise ValueError("port must be a whole number from 1 to 65535, not None")
+    if protocol not in get_args(Transport):
+        raise ValueError(f"protocol must be tcp or udp, not {protocol!r}")
+    try:
+        socket.getaddrinfo(host, port)
+    except (OSError, UnicodeError) as error:
+        raise ServerError(f"the Graphite host {host!r} cannot be resolved: {error}") from None
+    return _Tcp(host, port) if protocol == "tcp" else _Udp(host, port)
+
+
+class _Tcp(Link):
+    pause = PAUSE
+
+    def send(self, report: Sequence[str]) -> None:
+        data = "".join(report).encode()
+        if self._conn is not None:
+            try:
+                return self._send(self._conn, data)
+            except OSError as error:
+                log.warning("the connection to Graphite at %s:%s is lost: %s", *self._address, error)
+        self._conn = socket.create_connection(self._address, TIMEOUT)
+        with contextlib.suppress(AttributeError):  # only Linux gives up so soon on a host that has vanished
+            self._conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(TIMEOUT * 1000))
+        return self._send(self._conn, data)
+
+    def _send(self, conn: socket.socket, data: bytes) -> None:
+        try:
+            if _hung_up(conn):
+                raise ConnectionResetError("it was closed there")
+            conn.sendall(data)
+        except OSError:
+            self.close()  # half a report may have gone
+            raise
+
+
+class _Udp(Link):
+    pause = None
+
+    def send(self, report: Sequence[str]) -> None:
+        if self._conn is None:
+            family, kind, protocol, _, address = socket.getaddrinfo(*self._address, type=socket.SOCK_DGRAM)[0]
+            self._conn = socket.socket(family, kind, protocol)
+            self._conn.connect(address)  # or nothing would be heard of a port where nobody listens
+        failure = None
+        for line in report:
+            try:
+                self._conn.send(line.encode())
+            except OSError as error:  # perhaps of the datagram before this one
+                failure = error
+        if failure is not None:
+            self.close()  # the next report asks anew where the host is
+            raise failure
+
+
+def _hung_up(conn: socket.socket) -> bool:
+    """Whether the other end is closed. A send would not tell: the first one after that succeeds, and is lost."""
+    poll = select.poll()
+    poll.register(conn, select.POLLIN)
+    return bool(poll.poll(0)) and not conn.recv(4096)

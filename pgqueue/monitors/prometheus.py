@@ -1,0 +1,110 @@
+"""Prometheus: a collector that reads at each scrape, so that nothing runs and nothing is counted in this process.
+
+The figures are the database's. Whichever process of many is scraped tells the same, and prometheus_client's
+multiprocess mode is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, get_args
+
+from ..calls import counting
+from ..calls.counting import Stats
+from ..calls.health import Check, health
+from ..client import Client
+from ..errors import ClosedError
+from .reading import TIMEOUT, Reader, checked, chosen, positive, stats_of
+
+try:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
+except ImportError as error:
+    raise ImportError(
+        "metrics need prometheus-client: run `pip install '.[metrics]'` in a checkout of pgqueue", name=error.name
+    ) from error
+
+State = Literal["ready", "delayed", "taken", "buried", "blocked"]
+STATUSES = ("ok", "warn", "bad")
+STATES: tuple[State, ...] = get_args(State)
+
+
+class _Found(NamedTuple):
+    stats: dict[str, Stats]
+    sessions: int
+    health: list[Check]
+
+
+class PgqueueCollector(Collector):
+    """For prometheus_client.REGISTRY.register(), or a registry of one's own. Registering asks nothing of the database.
+
+    Args:
+        client: whose queues; a blocking Client, which stays open.
+        queues: a queue's name, or several; zeros for one that is not there. None: all queues that there are.
+        timeout: seconds to wait for the database. If it is away, or takes longer, the scrape has pgqueue_up 0 and
+            nothing else, and the log says why.
+
+    Raises:
+        ValueError: an argument cannot be.
+    """
+
+    def __init__(self, client: Client, queues: str | Sequence[str] | None = None, *, timeout: float = TIMEOUT) -> None:
+        names = chosen(queues)
+        checked(client)
+
+        def read() -> _Found:
+            return _Found(stats_of(client, names), client._run(counting.sessions()), client._run(health()))
+
+        self._reader = Reader(read, positive("timeout", timeout))
+
+    def describe(self) -> Iterator[Metric]:
+        """The metrics without their values."""
+        yield from _families(None)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now."""
+        try:
+            found = self._reader.read()
+        except ClosedError:
+            found = None
+        up, *others = _families(found)
+        yield up
+        if found is not None:
+            yield from others
+
+
+def _families(found: _Found | None) -> Iterator[Metric]:
+    up = GaugeMetricFamily("pgqueue_up", "Whether the database answered: 1 or 0.")
+    tasks = GaugeMetricFamily("pgqueue_tasks", "Tasks that are not done.", labels=["queue", "state"])
+    kept = GaugeMetricFamily("pgqueue_kept_tasks", "Tasks that are done and still kept.", labels=["queue"])
+    age = GaugeMetricFamily(
+        "pgqueue_oldest_ready_age_seconds",
+        "How long the oldest ready task has been there; 0 if nothing is ready.",
+        labels=["queue"],
+    )
+    done = CounterMetricFamily("pgqueue_done", "Tasks that were acked or deleted, or expired.", labels=["queue"])
+    calls = CounterMetricFamily(
+        "pgqueue_calls", "Tasks for which a verb was called, or whose time was over.", labels=["queue", "verb"]
+    )
+    sessions = GaugeMetricFamily("pgqueue_sessions", "Clients that take.")
+    statuses = GaugeMetricFamily(
+        "pgqueue_health_status", "Checks of the database, as in pgqueue.health: 0 ok, 1 warn, 2 bad.", labels=["check"]
+    )
+    values = GaugeMetricFamily(
+        "pgqueue_health_value", "What the check found, in its own unit.", labels=["check", "unit"]
+    )
+    up.add_metric([], 0 if found is None else 1)
+    if found is not None:
+        sessions.add_metric([], found.sessions)
+        for queue, stats in found.stats.items():
+            for state in STATES:
+                tasks.add_metric([queue, state], stats[state])
+            kept.add_metric([queue], stats["kept"])
+            age.add_metric([queue], stats["oldest_ready_age"] or 0.0)
+            done.add_metric([queue], stats["done"])
+            for verb, n in stats["calls"].items():
+                calls.add_metric([queue, verb], n)
+        for check in found.health:
+            statuses.add_metric([check.name], STATUSES.index(check.status))
+            values.add_metric([check.name, check.unit], check.value)
+    yield from (up, tasks, kept, age, done, calls, sessions, statuses, values)

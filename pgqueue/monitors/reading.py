@@ -1,0 +1,124 @@
+"""How monitors read: by a client's own calls, and for no longer than they can wait.
+
+A server that hangs, or a network that swallows, keeps a call for minutes. So each read runs in a thread of its own, and
+who gives up waiting leaves it there. There is never more than one: who asks meanwhile waits for that one's answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+import psycopg
+
+from .. import arguments, forks
+from ..calls import counting
+from ..calls.counting import Stats
+from ..client import Client
+from ..errors import ClosedError, Error
+
+T = TypeVar("T")
+log = logging.getLogger("pgqueue")
+
+TIMEOUT = 5.0  # seconds
+
+
+class Outage:
+    """Tells the log when something begins to fail and when it works again, and nothing of the attempts in between."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._on = False
+
+    def failed(self, error: Exception) -> None:
+        if not self._on:
+            log.warning("%s: %s", self._what, " ".join(str(error).split()) or type(error).__name__)
+        self._on = True
+
+    def worked(self) -> None:
+        if self._on:
+            log.warning("%s: it works again", self._what)
+        self._on = False
+
+
+class Reader(Generic[T]):
+    """Calls `function` in a thread, and waits for what it returns."""
+
+    def __init__(self, function: Callable[[], T], timeout: float = TIMEOUT) -> None:
+        self._function = function
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._running: Future[T] | None = None
+        self._outage = Outage("monitors cannot read the queues")
+        forks.register(self)
+
+    def read(self) -> T | None:
+        """What the function returned; None if it failed, or not in time, which is logged. Raises ClosedError."""
+        try:
+            found = self._begun().result(self._timeout)
+        except ClosedError:
+            raise
+        except TimeoutError:
+            self._outage.failed(TimeoutError(f"PostgreSQL did not answer within {self._timeout:g} s"))
+        except (Error, psycopg.Error) as error:
+            self._outage.failed(error)
+        else:
+            self._outage.worked()
+            return found
+        return None
+
+    def _begun(self) -> Future[T]:
+        with self._lock:
+            if self._running is None:
+                running: Future[T] = Future()
+                threading.Thread(target=self._run, args=(running,), name="pgqueue-monitor-read", daemon=True).start()
+                self._running = running  # which the thread cannot take away before the lock is free
+            return self._running
+
+    def _run(self, running: Future[T]) -> None:
+        try:
+            found = self._function()
+        except BaseException as error:
+            self._end()
+            running.set_exception(error)
+        else:
+            self._end()
+            running.set_result(found)
+
+    def _end(self) -> None:
+        with self._lock:
+            self._running = None
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._running = None
+
+
+def stats_of(client: Client, queues: Sequence[str] | None) -> dict[str, Stats]:
+    """Of these queues, those that are not there included; None is every queue that there is."""
+    found = client._run(counting.every_stats())
+    return found if queues is None else {name: found.get(name) or counting.summed([]) for name in queues}
+
+
+def chosen(queues: str | Sequence[str] | None) -> list[str] | None:
+    """An argument `queues`, checked. Raises ValueError."""
+    return None if queues is None else arguments.queue_names([queues] if isinstance(queues, str) else queues)
+
+
+def checked(client: object) -> Client:
+    """An argument `client`, checked. Raises ValueError."""
+    if not isinstance(client, Client):
+        kind = type(client).__name__
+        raise ValueError(f"a monitor has a thread of its own, so it needs a pgqueue.Client, not this {kind}")
+    return client
+
+
+def positive(name: str, value: float) -> float:
+    """A number of seconds over 0, checked. Raises ValueError."""
+    seconds = arguments.seconds(name, value, positive=True)
+    if seconds is None:
+        raise ValueError(f"{name} must be a number of seconds, not None")
+    return seconds

@@ -1,0 +1,74 @@
+"""The thread of a monitor: a piece of work every so often, until it is closed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from .. import forks
+from ..errors import ClosedError
+from ..locks import Election
+
+log = logging.getLogger("pgqueue")
+
+
+class Rounds:
+    """Starts its thread when made. It ends with close(), or when the client is closed; a forked child has none.
+
+    Args:
+        name: the thread's.
+        work: called with these rounds; returns after how many seconds it is to be called again, None being the next
+            period. A ClosedError ends it.
+        interval: the period, in seconds.
+        election: closed with the rounds.
+    """
+
+    def __init__(
+        self, name: str, work: Callable[[Rounds], float | None], interval: float, election: Election | None = None
+    ) -> None:
+        self._work = work
+        self._interval = interval
+        self._election = election
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        forks.register(self)
+        self._thread.start()
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process is the one that was elected; without an election it always is."""
+        return self._election is None or self._election.leader
+
+    def pause(self, seconds: float) -> bool:
+        """Sleep, in the thread; whether it is to end."""
+        return self._stopped.wait(seconds)
+
+    def close(self) -> None:
+        """End the thread, and wait for that. May be called twice, and in the thread itself."""
+        self._stopped.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        if self._election is not None:
+            self._election.close()
+
+    def after_fork(self) -> None:
+        self._stopped = threading.Event()
+        self._stopped.set()
+        self._election = None
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while True:
+            try:
+                pause = self._work(self)
+            except ClosedError:
+                return
+            except Exception:
+                log.exception("%s goes on after an error", self._thread.name)
+                pause = None
+            now = time.monotonic()
+            due = max(due + self._interval, now) if pause is None else now + pause  # not now + period, which drifts
+            if self._stopped.wait(due - now):
+                return

@@ -1,0 +1,69 @@
+"""Telling a web server: one POST of JSON, tried a few times."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from .. import data
+
+log = logging.getLogger("pgqueue")
+
+PAUSES = (1.0, 3.0)  # seconds, between the attempts
+TIMEOUT = 5.0  # seconds for an attempt
+
+
+class Webhook:
+    """Where to POST to. Raises ValueError for what is no URL of http or https."""
+
+    def __init__(self, url: str) -> None:
+        if not isinstance(url, str) or not re.fullmatch(r"https?://[!-~]+", url) or not _host(url):
+            raise ValueError(f"a webhook is a URL of http or https, not {url!r}")
+        self._url = url
+        self._opener = urllib.request.build_opener(_NoRedirect)
+
+    def post(self, what: dict[str, Any], pause: Callable[[float], bool]) -> bool:
+        """Whether it was accepted, by a status of 2xx. `pause` sleeps, and says whether to give up."""
+        body = data.encode(what).encode()
+        for seconds in (*PAUSES, None):
+            try:
+                self._post(body)
+            except (OSError, http.client.HTTPException) as error:
+                why = error
+            else:
+                return True
+            if seconds is None or pause(seconds):
+                break
+        log.error("the webhook at %s was not told of %s: %s", _host(self._url), body.decode(), why)
+        return False
+
+    def _post(self, body: bytes) -> None:
+        headers = {"Content-Type": "application/json", "User-Agent": "pgqueue"}
+        request = urllib.request.Request(self._url, body, headers, method="POST")
+        try:
+            self._opener.open(request, timeout=TIMEOUT).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """What is redirected is a GET from then on, which tells nobody: so it fails."""
+
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+def _host(url: str) -> str | None:
+    """All that may be shown of a URL: the rest is often a secret."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname and f"{parts.scheme}://{parts.hostname}:{parts.port or parts.scheme}"
+    except ValueError:  # no port, or no IPv6 address
+        return None
