@@ -2,53 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from commands import environment
-from eventually import eventually
-
-CHECKOUT = Path(__file__).parent.parent
-
-
-class Site:
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    def open(self, path: str, data: bytes | None = None) -> object:
-        return urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", data=data, timeout=30)
-
-    def answers(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+from sites import Site, free_port, serving
 
 
 @pytest.fixture
 def site(dsn: str) -> Iterator[Site]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "flask", "--app", "examples.events", "run", "--port", str(port)]
-    with subprocess.Popen(
-        command,
-        cwd=CHECKOUT,
-        env=environment(PGQUEUE_DSN=dsn, PATH=os.environ["PATH"]),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        try:
-            site = Site(port)
-            eventually(site.answers, within=30)
-            yield site
-        finally:
-            process.kill()
+    port = free_port()
+    command = ["flask", "--app", "examples.events", "run", "--port", str(port)]
+    with serving(command, port, settings={"PGQUEUE_DSN": dsn}) as it:
+        yield it
 
 
 def test_a_long_poll(site, db):

@@ -1,1 +1,1 @@
-"""pgqueue in other people's frameworks. Each module needs its framework, and nothing else of pgqueue needs the module."""
+"""pgqueue in other people's frameworks. Each module needs its framework, and nothing else of pgqueue needs it."""

@@ -1,0 +1,78 @@
+"""A Starlette application that has its sums done by workers: awaited, by long poll, and as server-sent events.
+
+    uvicorn examples.asgi_app:app --timeout-graceful-shutdown 3     # at the top of the checkout
+    pgqueue worker examples.asgi_app:client                         # in another terminal
+    curl --json '[1, 2, 3]' http://127.0.0.1:8000/sums              # {"id": 1}
+    curl http://127.0.0.1:8000/sums/1                               # waits until it is done: {"sum": 6}
+    curl http://127.0.0.1:8000/events                               # goes on for ever: each sum, once it is done
+
+However many browsers wait, they cost a coroutine each, and all of them together one connection to the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+import pgqueue
+from pgqueue.contrib.asgi import lifespan
+
+client = pgqueue.AsyncClient()  # where to, says PGQUEUE_DSN
+sums = client.queue("sums")
+
+LONG_POLL = 25.0  # seconds: below what proxies allow
+HEARTBEAT = 15.0  # seconds between comments in a silent stream, so that a browser that left is noticed
+
+
+@client.handler("sums", keep_result=3600)
+async def add(numbers: list[float]) -> float:
+    await asyncio.sleep(0.05)  # here would be hard work
+    total = sum(numbers)
+    await client.post("sums", str(total))
+    return total
+
+
+async def order(request: Request) -> Response:
+    task = await sums.put(await request.json())
+    return JSONResponse({"id": task.id}, status_code=202)
+
+
+async def fetch(request: Request) -> Response:
+    """The sum; or 204 for "ask again"."""
+    try:
+        return JSONResponse({"sum": await client.result(request.path_params["id"], LONG_POLL)})
+    except TimeoutError:
+        return Response(status_code=204)
+    except pgqueue.ResultUnknown:
+        return Response(status_code=404)
+
+
+async def events(request: Request) -> Response:
+    """Every sum from now on, as a browser's EventSource reads it."""
+    subscription = await client.subscribe("sums")  # before the response begins: nothing is missed
+
+    async def stream() -> AsyncIterator[str]:
+        async with subscription:
+            yield ": subscribed\n\n"
+            while True:
+                try:
+                    yield f"data: {await subscription.get(HEARTBEAT)}\n\n"
+                except TimeoutError:
+                    yield ": nothing new\n\n"
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+app = Starlette(
+    lifespan=lifespan(client),
+    routes=[
+        Route("/sums", order, methods=["POST"]),
+        Route("/sums/{id:int}", fetch),
+        Route("/events", events),
+    ],
+)

@@ -1,0 +1,105 @@
+"""pgqueue in a Flask application: settings, the session's transaction, handlers in an app context, and commands.
+
+The extension may be made before any application, and serve several: what belongs to one, its client, is in that
+application's `extensions`, and is found through current_app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from flask import Flask, current_app
+
+from ... import Client, Worker, arguments
+from .commands import commands
+from .contexts import in_context
+from .queues import FlaskQueue
+from .settings import SettingError, client_options
+
+__all__ = ["FlaskQueue", "PgQueue", "SettingError"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Installed(NamedTuple):
+    """What an application has in its extensions["pgqueue"]."""
+
+    extension: PgQueue
+    client: Client
+
+
+class PgQueue:
+    """The extension.
+
+    Args:
+        app: the application; or call init_app() later, for one or for several.
+        db: Flask-SQLAlchemy's SQLAlchemy, or what else has a `session`: puts are part of its transaction then.
+
+    There is a setting for each option of pgqueue.Client, in capitals and with PGQUEUE_ before it: PGQUEUE_POOL_SIZE,
+    PGQUEUE_SESSION_GRACE and so on. Without PGQUEUE_DSN it is SQLALCHEMY_DATABASE_URI that counts, if there is a `db`,
+    else what a Client without a dsn takes.
+
+    Raises:
+        SettingError: there is no such setting, or it cannot be so. A ValueError, and one line for who runs `flask`.
+        RuntimeError: the application has this extension already.
+    """
+
+    def __init__(self, app: Flask | None = None, db: Any = None) -> None:
+        self._db = db
+        self._handlers: dict[str, tuple[Callable[..., Any], float | None]] = {}
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: Flask) -> None:
+        """Give an application its client and the commands `flask pgqueue ...`. Connects to nothing; raises as above."""
+        if "pgqueue" in app.extensions:
+            raise RuntimeError("this application has a PgQueue already: use that one")
+        options = client_options(app.config, with_db=self._db is not None)
+        app.extensions["pgqueue"] = Installed(self, Client(**options))
+        app.cli.add_command(commands)
+
+    @property
+    def client(self) -> Client:
+        """The current application's client. It connects at its first call, and in each process for itself.
+
+        Raises RuntimeError if there is no current application, or not one with this extension.
+        """
+        installed: Installed | None = current_app.extensions.get("pgqueue")
+        if installed is None or installed.extension is not self:
+            raise RuntimeError(f"the application {current_app.name!r} does not have this PgQueue: call init_app(app)")
+        return installed.client
+
+    def queue(self, name: str) -> FlaskQueue:
+        """The queue of this name, of whichever application is the current one when it is used.
+
+        What is put into it is part of db.session's transaction, if there is a `db`. `client.queue(name)` is the queue
+        that knows nothing of that: its puts count at once.
+        """
+        return FlaskQueue(self, name)
+
+    def handler(self, queue: str, *, keep_result: float | None = None) -> Callable[[F], F]:
+        """Register a function as the handler of a queue's tasks, for `flask pgqueue worker`; as Client.handler.
+
+        Each call of it has an app context of its own, so current_app and db.session are there, and the session is
+        removed at its end, as after a request.
+        """
+        arguments.queue_name(queue)
+        arguments.seconds("keep_result", keep_result, positive=True)
+
+        def register(function: F) -> F:
+            self._handlers[queue] = function, keep_result
+            return function
+
+        return register
+
+    def worker(self, **options: Any) -> Worker:
+        """A worker for the handlers, in the current application; takes the options of pgqueue.Worker."""
+        app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
+        for queue, (function, keep) in self._handlers.items():
+            self.client.handler(queue, keep_result=keep)(in_context(app, function))
+        return Worker(self.client, **options)
+
+    def session(self) -> Any:
+        """What puts join: db.session, or None."""
+        return None if self._db is None else self._db.session

@@ -1,0 +1,53 @@
+"""`flask pgqueue ...`: the commands of `pgqueue`, on the database of the application; and a worker for its handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from flask import current_app
+from flask.cli import AppGroup, with_appcontext
+
+from ...cli import COMMANDS, main
+from ...cli.plainly import plainly
+from ...cli.worker import worker as plain_worker
+
+WITHOUT = {"completion", "demo", "server"}  # they are not about an application's database
+
+
+class Commands(AppGroup):
+    """A group that loads a command when it is asked for."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted(COMMANDS.keys() - WITHOUT)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name == "worker":
+            return worker
+        return main.get_command(context, name) if name in COMMANDS.keys() - WITHOUT else None
+
+
+@click.group("pgqueue", cls=Commands)
+@with_appcontext
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """The task queues of this application."""
+    context.obj = current_app.extensions["pgqueue"].client._core.settings.dsn
+
+
+@plainly
+def serve(**options: Any) -> None:
+    """Run the application's handlers until SIGTERM or SIGINT."""
+    extension, client = current_app.extensions["pgqueue"]
+    try:
+        extension.worker(**options).run()
+    finally:
+        client.close()
+
+
+worker = click.Command(
+    "worker",
+    params=[option for option in plain_worker.params if isinstance(option, click.Option)],
+    callback=with_appcontext(serve),
+    help=serve.__doc__,
+)

@@ -1,0 +1,43 @@
+"""A queue of whichever application is the current one, whose puts join the session of the request."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ... import Client, Queue, arguments
+
+if TYPE_CHECKING:
+    from . import PgQueue
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _joining(put: F) -> F:
+    """The same method, on the session's connection unless it is given another one."""
+
+    @functools.wraps(put)
+    def joined(self: FlaskQueue, *args: Any, conn: Any = None, **kwargs: Any) -> Any:
+        return put(self, *args, conn=self._extension.session() if conn is None else conn, **kwargs)
+
+    return cast(F, joined)
+
+
+class FlaskQueue(Queue):
+    """A Queue from PgQueue.queue(). put, put_many, put_unique and urgent join db.session's transaction, if there is a
+    db; all else is as in any Queue.
+    """
+
+    put = _joining(Queue.put)
+    put_many = _joining(Queue.put_many)
+    put_unique = _joining(Queue.put_unique)
+    urgent = _joining(Queue.urgent)
+
+    def __init__(self, extension: PgQueue, name: str) -> None:
+        self.name = arguments.queue_name(name)
+        self._extension = extension
+
+    @property
+    def _client(self) -> Client:  # type: ignore[override]  # one for each application
+        return self._extension.client

@@ -1,0 +1,68 @@
+"""From an application's config to the options of its client. What is wrong is said when the application is made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from ... import Client, Error, dsn
+from ...core import Settings
+
+#: The settings, and the options of a client that they are.
+OPTIONS = {f"PGQUEUE_{name.upper()}": name for name in inspect.signature(Client).parameters}
+URI = "SQLALCHEMY_DATABASE_URI"
+
+
+class SettingError(click.ClickException, ValueError):
+    """A setting of the application is wrong. To the command `flask`, which loads the application, it is one line."""
+
+
+def client_options(config: Mapping[str, Any], *, with_db: bool) -> dict[str, Any]:
+    """What the settings make of a client.
+
+    Args:
+        config: the application's.
+        with_db: without a PGQUEUE_DSN it connects to where Flask-SQLAlchemy does.
+
+    Raises:
+        SettingError: there is no such setting, or it cannot be so.
+    """
+    if unknown := sorted(key for key in config if key.startswith("PGQUEUE_") and key not in OPTIONS):
+        raise SettingError(f"{unknown[0]} is no setting of pgqueue: there are {', '.join(OPTIONS)}")
+    options = {name: config[key] for key, name in OPTIONS.items() if key in config}
+    if with_db and not options.get("dsn") and config.get(URI):
+        options["dsn"] = _libpq(config[URI])
+    for name in ("dsn", "listen_dsn"):
+        if options.get(name):
+            _check_dsn(f"PGQUEUE_{name.upper()}", options[name])
+    try:
+        Settings(**options)
+    except ValueError as error:
+        raise SettingError(f"a setting PGQUEUE_... is wrong: {error}") from None
+    return options
+
+
+def _check_dsn(key: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise SettingError(f"{key} must be a string, not {type(value).__name__}")
+    try:
+        dsn.plain(value)
+    except Error as error:
+        raise SettingError(f"{key}: {str(error).strip()}") from None
+
+
+def _libpq(uri: Any) -> str:
+    """SQLAlchemy's URL in libpq's words. What follows its question mark may be for the driver alone."""
+    from sqlalchemy import make_url
+
+    url = make_url(uri)
+    if url.get_backend_name() != "postgresql":
+        raise SettingError(f"{URI} is of {url.get_backend_name()}, not PostgreSQL: set PGQUEUE_DSN")
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    try:
+        return dsn.plain(plain)
+    except Error as error:
+        raise SettingError(f"{URI} is only for SQLAlchemy ({str(error).strip()}): set PGQUEUE_DSN") from None

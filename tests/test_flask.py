@@ -1,0 +1,299 @@
+"""The Flask extension: its settings, puts in Flask-SQLAlchemy's session, handlers in an app context, and commands."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+import sqlalchemy
+from click.testing import CliRunner
+from eventually import eventually
+from flask import Flask, current_app, has_app_context
+from flask.cli import FlaskGroup
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy.pool import NullPool
+from statements import column
+
+import pgqueue
+from pgqueue.contrib.flask import PgQueue, SettingError
+from pgqueue.contrib.sqlalchemy import url
+
+pytestmark = pytest.mark.once
+
+TASKS = "SELECT data FROM pgqueue.tasks ORDER BY id"
+
+
+class Shop:
+    """An extension with a db, and the applications that a test makes with it."""
+
+    def __init__(self) -> None:
+        self.db = SQLAlchemy(engine_options={"poolclass": NullPool})
+        self.queues = PgQueue(db=self.db)
+        self.mail = self.queues.queue("mail")  # before there is any application
+        self.apps: list[Flask] = []
+
+    def app(self, dsn, driver="psycopg", **settings):
+        app = Flask("shop")
+        app.config.update(SQLALCHEMY_DATABASE_URI=url(dsn, driver=driver), PGQUEUE_POLL=None, **settings)
+        self.db.init_app(app)
+        self.queues.init_app(app)
+        self.apps.append(app)
+        return app
+
+    @contextmanager
+    def working(self, app):
+        """A worker of the application's handlers, in a thread."""
+        with app.app_context():
+            worker = self.queues.worker(concurrency=2, retry_delay=0)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        try:
+            yield
+        finally:
+            worker.stop()
+            thread.join()
+
+    def close(self):
+        for app in self.apps:
+            app.extensions["pgqueue"].client.close()
+
+
+@pytest.fixture
+def shop():
+    shop = Shop()
+    yield shop
+    shop.close()
+
+
+@pytest.fixture
+def app(shop, dsn):
+    return shop.app(dsn)
+
+
+@pytest.fixture
+def context(app):
+    with app.app_context():
+        yield
+
+
+# --- puts in the session's transaction
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_a_put_joins_the_session(shop, dsn, db, driver):
+    """As its very first statement, and in savepoints."""
+    with shop.app(dsn, driver).app_context():
+        session = shop.db.session
+        shop.mail.put("gone")
+        session.rollback()
+        shop.mail.put("first")
+        with session.begin_nested():
+            shop.mail.put("second")
+        savepoint = session.begin_nested()
+        shop.mail.put("gone")
+        savepoint.rollback()
+        assert column(db, TASKS) == []
+        session.commit()
+        shop.mail.put("gone")
+    assert column(db, TASKS) == ["first", "second"]  # the end of the context rolls back
+
+
+def test_every_put_joins_and_nothing_else_does(shop, context, db):
+    shop.mail.put_many([1, 2])
+    shop.mail.put_unique(3)
+    shop.mail.urgent(4)
+    assert column(db, TASKS) == []
+    shop.db.session.commit()
+    assert column(db, TASKS) == [1, 2, 3, 4]
+    task = shop.mail.take(5)
+    task.ack()
+    shop.db.session.rollback()
+    assert (task.data, column(db, TASKS)) == (4, [1, 2, 3])
+
+
+def test_the_clients_queue_and_another_connection_do_not_join(shop, context, db):
+    shop.queues.client.queue("mail").put("at once")
+    assert column(db, TASKS) == ["at once"]
+    with shop.db.engine.connect() as conn:
+        shop.mail.put("with that one", conn=conn)
+        shop.db.session.rollback()
+        conn.commit()
+    assert column(db, TASKS) == ["at once", "with that one"]
+
+
+def test_a_request_that_fails_has_put_nothing(shop, app, db):
+    @app.post("/<word>")
+    def put(word):
+        shop.mail.put(word)
+        if word == "bad":
+            raise LookupError(word)
+        shop.db.session.commit()
+        return word
+
+    browser = app.test_client()
+    assert [browser.post("/bad").status_code, browser.post("/good").status_code] == [500, 200]
+    assert column(db, TASKS) == ["good"]
+
+
+def test_without_a_db_a_put_counts_at_once(dsn, db):
+    app = Flask("plain")
+    app.config["PGQUEUE_DSN"] = dsn
+    queues = PgQueue(app)
+    with app.app_context(), queues.client:
+        queues.queue("mail").put("x")
+        assert column(db, TASKS) == ["x"]
+
+
+# --- applications
+
+
+def test_one_extension_serves_several_applications(shop, dsn, empty_dsn, db):
+    pgqueue.migrate.up(empty_dsn)
+    one, other = shop.app(dsn), shop.app(empty_dsn, PGQUEUE_DSN=empty_dsn)
+    for app in (one, other, one):
+        with app.app_context():
+            shop.mail.put(shop.db.engine.url.database)
+            shop.db.session.commit()
+    assert column(db, TASKS) == [one.config["SQLALCHEMY_DATABASE_URI"].database] * 2
+    with other.app_context():
+        assert shop.mail.stats()["ready"] == 1
+
+
+def test_outside_of_a_context_there_is_no_application(shop, app):
+    with pytest.raises(RuntimeError, match="application context"):
+        shop.mail.put("x")
+
+
+def test_an_application_has_one_extension(shop, app):
+    with pytest.raises(RuntimeError, match="has a PgQueue already"):
+        PgQueue(app)
+    with app.app_context(), pytest.raises(RuntimeError, match=r"'shop' does not have this PgQueue: call init_app"):
+        PgQueue().queue("mail").put("x")
+
+
+# --- settings
+
+
+def made(dsn="", with_db=True, **settings):
+    app = Flask("shop")
+    app.config.update(settings)
+    PgQueue(app, SQLAlchemy() if with_db else None)
+    return app.extensions["pgqueue"].client._core.settings
+
+
+def test_the_settings_are_the_options_of_the_client():
+    found = made(PGQUEUE_DSN="host=db", PGQUEUE_POOL_SIZE=3, PGQUEUE_POLL=None, PGQUEUE_LISTEN_DSN="host=direct")
+    assert (found.dsn, found.pool_size, found.poll, found.listen_dsn) == ("host=db", 3, None, "host=direct")
+
+
+@pytest.mark.parametrize("make", [str, sqlalchemy.make_url])
+def test_without_a_dsn_it_is_flask_sqlalchemys(make):
+    uri = make("postgresql+psycopg2://ada:p%40ss@db:5433/shop?sslmode=require")
+    assert made(SQLALCHEMY_DATABASE_URI=uri).dsn == "postgresql://ada:p%40ss@db:5433/shop?sslmode=require"
+    assert made(SQLALCHEMY_DATABASE_URI=uri, PGQUEUE_DSN="host=db").dsn == "host=db"
+    assert made(SQLALCHEMY_DATABASE_URI=uri, with_db=False).dsn is None
+    assert made().dsn is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"PGQUEUE_POOLSIZE": 3}, "PGQUEUE_POOLSIZE is no setting of pgqueue: there are PGQUEUE_DSN, PGQUEUE_"),
+        ({"PGQUEUE_POOL_SIZE": "3"}, "PGQUEUE_... is wrong: pool_size must be a whole number"),
+        ({"PGQUEUE_SESSION_GRACE": -1}, "session_grace must be"),
+        ({"PGQUEUE_DSN": "postgresql//db"}, "PGQUEUE_DSN: this is not a DSN"),
+        ({"PGQUEUE_LISTEN_DSN": 7}, "PGQUEUE_LISTEN_DSN must be a string, not int"),
+        ({"SQLALCHEMY_DATABASE_URI": "sqlite://"}, "SQLALCHEMY_DATABASE_URI is of sqlite, not PostgreSQL"),
+        (
+            {"SQLALCHEMY_DATABASE_URI": "postgresql+asyncpg:///db?prepared_statement_cache_size=0"},
+            "SQLALCHEMY_DATABASE_URI is only for SQLAlchemy .*: set PGQUEUE_DSN",
+        ),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_bad_setting_is_a_value_error_and_one_line_of_flask(settings, message):
+    with pytest.raises(SettingError, match=message) as refused:
+        made(**settings)
+    assert isinstance(refused.value, ValueError)
+    done = CliRunner().invoke(FlaskGroup(create_app=lambda: made(**settings)), ["pgqueue", "stats"])
+    assert (done.exit_code, done.output) == (1, f"Error: {refused.value}\n")
+
+
+# --- handlers
+
+
+def test_a_handler_runs_in_a_context_of_its_own(shop, app, db):
+    """Sync and async; the session is removed at the end of each task, whatever comes of it."""
+    seen, ended = [], []
+    app.teardown_appcontext(lambda error: ended.append(error))
+
+    @shop.queues.handler("mail")
+    def send(data):
+        seen.append((current_app.name, data, shop.db.session()))
+        shop.mail.put("gone", conn=shop.db.session)
+        if data == "bad":
+            raise LookupError(data)
+
+    @shop.queues.handler("async")
+    async def send_async(data, task):
+        seen.append((current_app.name, task.data, shop.db.session()))
+
+    with app.app_context():
+        shop.queues.client.queue("mail").put_many(["good", "bad"])
+        shop.queues.client.queue("async").put("awaited")
+    ended.clear()
+    with shop.working(app):
+        eventually(lambda: len({data for _, data, _ in seen}) == 3 and len(ended) >= 3, within=10)
+    assert not has_app_context()
+    assert {(name, data) for name, data, _ in seen} == {("shop", "good"), ("shop", "bad"), ("shop", "awaited")}
+    assert len({session for *_, session in seen}) == len(seen)
+    assert "LookupError" in {type(error).__name__ for error in ended}
+    assert column(db, TASKS) == ["bad"]
+
+
+def test_a_handler_acks_in_its_transaction_and_keeps_results(shop, app, db):
+    @shop.queues.handler("mail")
+    def send(data, task):
+        shop.queues.queue("next").put(data)
+        task.ack(conn=shop.db.session)
+        shop.db.session.commit()
+
+    @shop.queues.handler("sum", keep_result=60)
+    def add(data):
+        return sum(data)
+
+    with app.app_context():
+        client = shop.queues.client
+        client.queue("mail").put("x")
+        task = client.queue("sum").put([1, 2])
+        with shop.working(app):
+            assert client.result(task, timeout=10) == 3
+            eventually(lambda: column(db, "SELECT queue FROM pgqueue.tasks") == ["next"], within=10)
+
+
+def test_a_handler_stays_a_function_and_a_bad_one_is_refused(shop):
+    @shop.queues.handler("mail")
+    def send(data):
+        return data
+
+    assert send(7) == 7
+    for wrong in ({"queue": ""}, {"queue": "q", "keep_result": 0}):
+        with pytest.raises(ValueError, match=r"queue|keep_result"):
+            shop.queues.handler(**wrong)
+
+
+# --- commands
+
+
+def test_the_commands_use_the_applications_database(shop, app, db):
+    run = app.test_cli_runner().invoke
+    assert run(args=["pgqueue", "put", "mail", '{"n": 1}']).exit_code == 0
+    assert column(db, TASKS) == [{"n": 1}]
+    assert "mail" in run(args=["pgqueue", "stats"]).output
+    assert run(args=["pgqueue", "migrate", "status"]).exit_code == 0
+    assert "--concurrency" in run(args=["pgqueue", "worker", "--help"]).output
+    done = run(args=["pgqueue", "worker"])
+    assert (done.exit_code, done.output.startswith("Error: a worker needs a handler:")) == (1, True)
+    for absent in ("server", "demo", "nonsense"):
+        assert run(args=["pgqueue", absent]).exit_code == 2

@@ -1,0 +1,138 @@
+"""Every method that has a conn, on SQLAlchemy with each driver: invisible before the commit, undone by a rollback."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from alchemy import DRIVERS, Caller, caller, done
+from statements import column, rows
+
+import pgqueue
+from pgqueue import Put
+
+OUTSIDE = """
+    SELECT (SELECT json_agg(t ORDER BY id)::text FROM pgqueue.tasks t), (SELECT count(*) FROM pgqueue.results),
+        (SELECT json_agg(n ORDER BY path)::text FROM pgqueue.nodes n),
+        (SELECT json_agg(s)::text FROM pgqueue.statuses s)
+"""
+ODD = {"odd": "100 %s %% :p0 ::text \\: 'x'"}
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "Queue.put": lambda s: s.queue.put(
+        ODD, priority=-(2**31), ttr=60, ttl=60.5, lane="%s", key=":k", sender=uuid.uuid4(), conn=s.conn
+    ),
+    "Queue.put_many": lambda s: s.queue.put_many([1, 2, 3], lane=["a", None, "b"], key=["x", "y", None], conn=s.conn),
+    "Queue.put_unique": lambda s: s.queue.put_unique("new", conn=s.conn),
+    "Queue.urgent": lambda s: s.queue.urgent("now", conn=s.conn),
+    "Queue.pop": lambda s: s.queue.pop(2, conn=s.conn),
+    "Queue.ack": lambda s: s.queue.ack(s.task, conn=s.conn),
+    "Queue.ack_many": lambda s: s.queue.ack_many([s.task, s.other], conn=s.conn),
+    "Queue.release": lambda s: s.queue.release(s.task, 3600, error="why", conn=s.conn),
+    "Queue.release_many": lambda s: s.queue.release_many([s.task, s.other.id], conn=s.conn),
+    "Queue.bury": lambda s: s.queue.bury(s.task, priority=7, conn=s.conn),
+    "Queue.touch": lambda s: s.queue.touch(s.task, 100, conn=s.conn),
+    "Queue.requeue": lambda s: s.queue.requeue(s.task, conn=s.conn),
+    "Queue.delete": lambda s: s.queue.delete(s.ready, strict=True, conn=s.conn),
+    "Queue.delete_message": lambda s: s.queue.delete_message(s.ready, conn=s.conn),
+    "Queue.delete_messages": lambda s: s.queue.delete_messages([s.ready], conn=s.conn),
+    "Queue.finish": lambda s: s.queue.finish(s.task, {"result": 1}, conn=s.conn),
+    "Queue.fail": lambda s: s.queue.fail(s.task, "no", conn=s.conn),
+    "Queue.kick_task": lambda s: s.queue.kick_task(s.buried, conn=s.conn),
+    "Task.ack": lambda s: s.task.ack(put=[Put("q", "next")], conn=s.conn),
+    "Task.bury": lambda s: s.task.bury(error="é", conn=s.conn),
+    "Task.touch": lambda s: s.task.touch(conn=s.conn),
+    "Task.finish": lambda s: s.task.finish(conn=s.conn),
+    "Task.fail": lambda s: s.task.fail("no", conn=s.conn),
+    "Task.forward": lambda s: s.task.forward("q", conn=s.conn),
+    "Task.release": lambda s: s.task.release(every=3600, conn=s.conn),
+    "Task.requeue": lambda s: s.task.requeue(conn=s.conn),
+    "Client.publish": lambda s: s.client.publish("", "q", {"n": 1}, mandatory=True, conn=s.conn),
+    "Client.set_status": lambda s: s.client.set_status("there", [1.5], ttl=60, conn=s.conn),
+    "Client.delete_status": lambda s: s.client.delete_status("here", conn=s.conn),
+    "Client.create_node": lambda s: s.client.create_node("/beside", {"n": 1}, ephemeral=True, conn=s.conn),
+    "Client.set_node": lambda s: s.client.set_node("/here", "changed", conn=s.conn),
+    "Client.delete_node": lambda s: s.client.delete_node("/here", conn=s.conn),
+}
+ELSEWHERE = {"Client.post", "Client.children", "Client.get_node", "Client.node_exists"}  # in the tests below
+
+
+@pytest.fixture(params=DRIVERS)
+async def it(request, dsn):
+    async with caller(request.param, "session", dsn) as found:
+        yield found
+
+
+async def scene(it: Caller, db: Any) -> SimpleNamespace:
+    """Two tasks that are taken, one that is ready, a buried one, a status and a node."""
+    db.execute("DELETE FROM pgqueue.task; DELETE FROM pgqueue.take; DELETE FROM pgqueue.result")
+    queue = it.client.queue("q")
+    ids = await done(queue.put_many(range(4), ttr=3600))
+    task, other = await done(queue.take_many(2))
+    await done(queue.bury(ids[2]))
+    await done(it.client.set_status("here", 1))
+    if not await done(it.client.node_exists("/here")):  # deleted, by a change before
+        await done(it.client.create_node("/here", "data"))
+    return SimpleNamespace(
+        client=it.client, conn=it.conn, queue=queue, task=task, other=other, buried=ids[2], ready=ids[3]
+    )
+
+
+def test_all_are_here():
+    with_conn = {
+        f"{kind.__name__}.{name}"
+        for kind in (pgqueue.Client, pgqueue.Queue, pgqueue.Task)
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") and "conn" in inspect.signature(method).parameters
+    }
+    assert with_conn == CHANGES.keys() | ELSEWHERE
+
+
+async def test_every_change(it, db):
+    for name, change in CHANGES.items():
+        told = await scene(it, db)
+        before = rows(db, OUTSIDE)
+        for end in (it.rollback, it.commit):
+            await done(change(told))
+            assert (name, rows(db, OUTSIDE)) == (name, before)
+            await end()
+            assert (name, rows(db, OUTSIDE) == before) == (name, end == it.rollback)
+
+
+async def test_reads_see_the_transaction(it, db):
+    told = await scene(it, db)
+    client, conn = it.client, told.conn
+    await done(client.set_node("/here", "mine", conn=conn))
+    assert (await done(client.get_node("/here", conn=conn))).data == "mine"
+    await done(client.create_node("/here/below", conn=conn))
+    assert await done(client.children("/here", conn=conn)) == ["below"]
+    assert await done(client.node_exists("/here/below", conn=conn)) is True
+    await it.rollback()
+    assert await done(client.node_exists("/here/below", conn=conn)) is False
+
+
+async def test_a_post_is_sent_at_the_commit(it):
+    subscription = await done(it.client.subscribe("news"))
+    await done(it.client.post("news", "gone", conn=it.conn))
+    await it.rollback()
+    await done(it.client.post("news", "sent", conn=it.conn))
+    await it.commit()
+    assert await done(subscription.get(10)) == "sent"
+
+
+async def test_large_numbers_and_odd_texts_arrive_as_they_are(it, db):
+    """Ids and tokens beyond int4, and what a text() or a driver might take for a parameter, an escape or a cast."""
+    db.execute("SELECT setval('pgqueue.task_id_seq', (2 ^ 40)::int8)")
+    queue = it.client.queue("q")
+    put = await done(queue.put(ODD, lane="%(a)s", key=":p1", conn=it.conn))
+    await it.commit()
+    task = await done(queue.take(5))
+    assert (task.id, task.data, task.id > 2**40) == (put.id, ODD, True)
+    assert rows(db, "SELECT lane, key FROM pgqueue.tasks") == [("%(a)s", ":p1")]
+    await done(task.ack(conn=it.conn))
+    await it.commit()
+    assert column(db, "SELECT id FROM pgqueue.tasks") == []
