@@ -1,0 +1,1 @@
+"""The shop: a Django project of one app."""

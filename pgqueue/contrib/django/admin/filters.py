@@ -1,0 +1,94 @@
+"""The filters of the list of tasks: a queue, and then one state of it, which is what an index can find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from django.contrib.admin import SimpleListFilter
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
+from django.db import connections
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from pgqueue import borrowed
+from pgqueue.calls import Call, counting
+
+from ..models import Queue
+from .paging import MOST
+
+QUEUES = 50  # that are named at the side; the list of queues has all
+ORDER = {  # of each state, as pgqueue.find_tasks finds them
+    "ready": ("priority", "id"),
+    "delayed": ("run_at", "id"),
+    "taken": ("taken_at", "id"),
+    "buried": ("priority", "id"),
+    "blocked": ("lane", "priority", "id"),
+    "done": ("-done_at", "-id"),
+}
+
+
+def asked_for(request: HttpRequest) -> tuple[str, str] | None:
+    """The queue and the state that the address names; ready where it names a queue alone."""
+    queue = request.GET.get("queue")
+    return (queue, request.GET.get("state", "ready")) if queue else None
+
+
+class QueueFilter(SimpleListFilter):
+    title = "queue"
+    parameter_name = "queue"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        names = list(Queue.objects.using(model_admin.alias()).values_list("name", flat=True)[:QUEUES])
+        if (here := self.value()) and here not in names:
+            names.insert(0, here)
+        return [(name, name) for name in names]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """The other one does it."""
+
+
+class StateFilter(SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def __init__(self, request: HttpRequest, params: Any, model: Any, page: Any) -> None:
+        self._asked = asked_for(request)
+        self._run = partial(borrowed.run, connections[page.alias()])
+        super().__init__(request, params, model, page)
+
+    def value(self) -> str | None:
+        return self._asked[1] if self._asked else None
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """With how many there are, which the counters know."""
+        if not self._asked:
+            return []
+        queue, state = self._asked
+        if state not in ORDER:
+            raise IncorrectLookupParameters(f"no task is ever {state!r}")
+        stats = self._run(counting.stats(queue))
+        counts: dict[str, Any] = {**stats, "done": stats["kept"]}
+        return [(state, f"{state} ({counts[state]:,})") for state in ORDER]
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        """Without "All", which would be in no index."""
+        return islice(super().choices(changelist), 1, None)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any] | None:
+        if not self._asked or request.GET.get(SEARCH_VAR):
+            return None
+        found = self._run(tasks_in(*self._asked))
+        return queryset.filter(pk__in=found)
+
+
+def tasks_in(queue: str, state: str) -> Call[list[int]]:
+    """The first MOST of them; of those that are done, the last."""
+    return Call(
+        "SELECT id FROM pgqueue.find_tasks(queue => %s::text, state => %s::text, n => %s::int, backwards => %s::bool)",
+        (queue, state, MOST, state == "done"),
+        lambda rows: [id for (id,) in rows],
+    )

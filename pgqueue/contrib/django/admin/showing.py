@@ -1,0 +1,76 @@
+"""How values look: JSON and errors as they are, escaped; ages in words; links between the pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import Truncator
+
+LONGEST = 50_000  # characters of a text that a page shows: the data of a task may be a megabyte
+BIGGEST_ID = 2**63 - 1
+UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def pretty(value: Any) -> SafeString | str:
+    """JSON over several lines."""
+    return "-" if value is None else block(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def block(text: str | None) -> SafeString | str:
+    """A text as it is, up to LONGEST."""
+    if not text:
+        return "-"
+    rest = f"\n… and {len(text) - LONGEST:,} characters more" if len(text) > LONGEST else ""
+    return format_html("<pre>{}{}</pre>", text[:LONGEST], rest)
+
+
+def last_line(text: str | None, longest: int = 80) -> str:
+    """What an error ends with: of a traceback the exception."""
+    return Truncator((text or "").strip().rpartition("\n")[2]).chars(longest)
+
+
+def duration(time: timedelta | None) -> str:
+    """Its two largest units: `3 h 20 min`."""
+    if time is None:
+        return "-"
+    seconds = max(round(time.total_seconds(), 1 if time < timedelta(seconds=10) else 0), 0)
+    words: list[str] = []
+    for unit, size in UNITS[:-1]:
+        count, seconds = divmod(seconds, size)
+        if count or words:
+            words.append(f"{count:g} {unit}")
+    return " ".join([*words, f"{seconds:g} s"][:2])
+
+
+def age(moment: datetime | None) -> str:
+    """How long ago it was."""
+    return "-" if moment is None else duration(timezone.now() - moment)
+
+
+def until(moment: datetime | None) -> str:
+    """How long until it is."""
+    return "-" if moment is None else duration(moment - timezone.now())
+
+
+def ids(term: str) -> list[int]:
+    """The id that somebody searches for, if it is one."""
+    return [int(term)] if term.isdecimal() and len(term) < 20 and int(term) <= BIGGEST_ID else []
+
+
+def rate(number: float | None) -> str:
+    return "-" if number is None else f"{number:,.1f}"
+
+
+def lines(pattern: str, rows: Iterable[Sequence[Any]]) -> SafeString | str:
+    """A line for each row."""
+    return format_html_join(mark_safe("<br>"), pattern, rows) or "-"
+
+
+def link(address: str, text: object) -> SafeString:
+    return format_html('<a href="{}">{}</a>', address, text)

@@ -1,0 +1,165 @@
+"""The tasks: found by queue and state, by id or by key; retried, released, buried and deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.models import DELETION
+from django.contrib.admin.utils import quote
+from django.contrib.admin.views.main import SEARCH_VAR
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+
+from pgqueue import calls
+from pgqueue.calls import Fence, picking
+from pgqueue.errors import TaskError, TaskNotTaken
+
+from ..models import Result, Task
+from . import reasons, showing
+from .acting import ActingPage, Run
+from .filters import ORDER, QueueFilter, StateFilter, asked_for
+from .paging import MOST
+
+NOBODY = Fence(None, None)
+FITS = {  # the states in which each action is not sure to be refused
+    "kick": ("buried", "delayed"),
+    "release": ("taken",),
+    "bury": ("ready", "delayed", "taken", "blocked"),
+    "remove": ("ready", "delayed", "buried", "blocked", "done"),
+}
+
+
+class TaskPage(ActingPage):
+    """The tasks. Without a queue the newest; with one, those in a state, as they are taken."""
+
+    list_display = ("id", "queue", "state_", "priority", "attempts", "age", "holder", "last_error")
+    list_filter = (StateFilter, QueueFilter)
+    conditions = ("queue", "state")
+    search_fields = ("id",)
+    search_help_text = "The id of a task; or, with a queue chosen, the key that a task of it was put with."
+    deferred = ("data", "deaths")
+    actions = ("kick", "release", "bury", "remove")
+    fieldsets = (
+        (None, {"fields": ("state_", "why", "queue_", "priority", "lane", "key", "routing_key")}),
+        ("Contents", {"fields": ("data_", "error_", "result")}),
+        ("Holder", {"fields": ("holder", "taken_at", "deadline")}),
+        ("Times", {"fields": ("created_at", "run_at", "expires_at", "done_at", "ttr")}),
+        ("History", {"fields": (("attempts", "releases", "timeouts", "buries", "kicks"), "deaths_")}),
+    )
+
+    # --- finding
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        asked = asked_for(request)
+        return ("-id",) if asked is None else ORDER.get(asked[1], ("id",))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Exactly, and in whatever state: nothing else is in an index."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        ids = showing.ids(term)
+        if queue := request.GET.get("queue"):
+            keyed = self.get_queryset(request).filter(queue=queue, key=term).exclude(stored="F")
+            ids.extend(keyed.values_list("pk", flat=True)[:1])
+        return self.get_queryset(request).filter(pk__in=ids), False
+
+    def subtitle(self, request: HttpRequest) -> str:
+        if request.GET.get(SEARCH_VAR):
+            return "By id or key"
+        if asked := asked_for(request):
+            return f"The first {MOST} that are {asked[1]} in {asked[0]}"
+        return f"The newest {MOST} of all queues. Choose a queue to see the others."
+
+    # --- showing
+
+    @admin.display(description="state")
+    def state_(self, task: Task) -> str:
+        """In words."""
+        if task.state == "delayed" and task.run_at:
+            return f"delayed, due in {showing.until(task.run_at)}"
+        if task.state == "taken" and task.taken_at:
+            return f"taken {showing.age(task.taken_at)} ago"
+        return str(task.state)
+
+    @admin.display(description="queue")
+    def queue_(self, task: Task) -> SafeString:
+        return showing.link(self.url("change", quote(task.queue), model="queue"), task.queue)
+
+    @admin.display(description="why not done")
+    def why(self, task: Task) -> SafeString | str:
+        return reasons.why(task)
+
+    @admin.display(description="age")
+    def age(self, task: Task) -> str:
+        return showing.age(task.created_at)
+
+    @admin.display(description="error")
+    def last_error(self, task: Task) -> str:
+        return showing.last_line(task.error)
+
+    @admin.display(description="data")
+    def data_(self, task: Task) -> SafeString | str:
+        return showing.pretty(task.data)
+
+    @admin.display(description="error")
+    def error_(self, task: Task) -> SafeString | str:
+        return showing.block(task.error)
+
+    @admin.display(description="deaths")
+    def deaths_(self, task: Task) -> SafeString | str:
+        return showing.pretty(task.deaths)
+
+    @admin.display(description="result")
+    def result(self, task: Task) -> SafeString | str:
+        """What it came to, if it came to an end and that is kept."""
+        kept = Result.objects.using(self.alias()).filter(pk=task.pk).first()
+        return "-" if kept is None else showing.pretty(kept.result)
+
+    # --- acting
+
+    def fits(self, action: str, row: Task) -> bool:
+        return row.state in FITS[action]
+
+    @admin.action(permissions=["act"], description="Kick: make ready now")
+    def kick(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse | None:
+        def act(run: Run, task: Task) -> None:
+            if run(picking.kick_task(task.id)) is None:
+                raise TaskError(f"task {task.id} is neither buried nor delayed", task.id)
+
+        return self.carry_out(request, self.chosen(request, queryset), act, "Kicked")
+
+    @admin.action(permissions=["act"], description="Release: take from its holder")
+    def release(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse | None:
+        return self.carry_out(request, self.chosen(request, queryset), release, "Released")
+
+    @admin.action(permissions=["act"], description="Bury: set aside")
+    def bury(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse | None:
+        return self.carry_out(request, self.chosen(request, queryset), bury, "Buried")
+
+    @admin.action(permissions=["remove"], description="Delete…")
+    def remove(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse | None:
+        tasks = self.chosen(request, queryset)
+        if tasks and "confirmed" not in request.POST:
+            return self.confirm(request, tasks, "remove", "These tasks go for good. One that somebody has taken stays.")
+
+        def act(run: Run, task: Task) -> None:
+            run(picking.delete_strict(task.id, NOBODY))
+
+        return self.carry_out(request, tasks, act, "Deleted", DELETION)
+
+
+def bury(run: Run, task: Any) -> None:
+    """Whoever holds it."""
+    run(calls.bury(task.id, NOBODY, None))
+
+
+def release(run: Run, task: Any) -> None:
+    """In the name of the session that holds it: if another one does by now, nothing happens."""
+    if not task.session:
+        raise TaskNotTaken(f"task {task.id} is not taken by any session", task.id)
+    run(calls.release(task.id, Fence(None, task.session, task.holder), calls.Return()))

@@ -1,0 +1,213 @@
+"""A backend for Django's tasks framework: tasks live in pgqueue's queues, of the database that the project uses.
+
+    TASKS = {
+        "default": {
+            "BACKEND": "pgqueue.contrib.django.PgqueueBackend",
+            "QUEUES": ["default", "mail"],
+            "OPTIONS": {"keep_results": 3600},
+        }
+    }
+
+An enqueue is one statement on Django's own connection: inside atomic() it commits and rolls back with the rest. The
+worker of `manage.py pgqueue worker` runs the tasks; register() gives it the handlers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, ParamSpec, TypeVar
+
+from django.apps import apps
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.utils import timezone
+
+from ... import Client, TaskIdRequired, arguments, borrowed
+from ...worker.policy import Policy
+from . import clients, results
+from .framework import (
+    BaseTaskBackend,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    normalize_json,
+    task_backends,
+    task_enqueued,
+)
+from .running import Runner
+from .tidy import tidied, untidied
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The OPTIONS of a backend, checked. Times in seconds.
+
+    Attributes:
+        database: the alias of the database whose queues are used.
+        keep_results: how long a result can be had after the task's end.
+        max_attempts: after so many failed attempts a task has failed. 1: it is not tried again.
+        retry_delay: a failed task is tried again after a random delay of up to retry_delay * 2 ** (attempts - 1).
+        max_retry_delay: the longest such delay.
+        policy: these three.
+    """
+
+    database: str = "default"
+    keep_results: float = 86400.0
+    max_attempts: int = 1
+    retry_delay: float = 1.0
+    max_retry_delay: float = 3600.0
+    policy: Policy = field(init=False)
+
+    def __post_init__(self) -> None:
+        if arguments.seconds("keep_results", self.keep_results, positive=True) is None:
+            raise ValueError("keep_results must be a number of seconds, not None")
+        policy = Policy(self.max_attempts, self.retry_delay, self.max_retry_delay)
+        object.__setattr__(self, "policy", policy)
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Options:
+        """Raises ValueError."""
+        if not isinstance(given, dict):
+            raise ValueError(f"they must be a dict, not {given!r}")
+        names = [option.name for option in fields(cls) if option.init]
+        if unknown := [name for name in given if name not in names]:
+            raise ValueError(f"there is no option {unknown[0]!r}: there are {', '.join(names)}")
+        return cls(**given)
+
+
+class PgqueueBackend(BaseTaskBackend):
+    """The backend that TASKS names. Each thread has one of its own for each alias, as the framework has it."""
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    @cached_property
+    def settings(self) -> Options:
+        """Raises ImproperlyConfigured; check() tells the same."""
+        try:
+            return Options.of(self.options)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"OPTIONS of TASKS[{self.alias!r}]: {error}") from None
+
+    @property
+    def database(self) -> Any:
+        """The alias of its database, whether or not the other options can be."""
+        return self.options.get("database", "default") if isinstance(self.options, dict) else None
+
+    def enqueue(self, task: Task[P, R], args: Any, kwargs: Any) -> TaskResult[P, R]:
+        """Put a task, in whatever transaction Django's connection is in.
+
+        Raises:
+            InvalidTask: the task cannot be run by this backend.
+            TypeError: an argument is of a type that JSON does not have.
+            ValueError: bytes are not UTF-8, or run_after is more than 31 years away.
+            BadData: JSON or jsonb cannot hold an argument, or they are over max_data_size.
+            QueueFull: the queue has a capacity, and is at it.
+            ImproperlyConfigured: the backend's options cannot be.
+        """
+        self.validate_task(task)
+        args, kwargs, now = normalize_json(args), normalize_json(kwargs), timezone.now()
+        delay = None if task.run_after is None else max(0.0, task.run_after.timestamp() - time.time())
+        put = clients.queue(task.queue_name, using=self.settings.database).put(
+            results.order(task, args, kwargs, now), priority=-task.priority, delay=delay
+        )
+        result = TaskResult(
+            task=task,
+            id=str(put.id),
+            status=results.READY,
+            enqueued_at=now,
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=args,
+            kwargs=kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> TaskResult[..., Any]:
+        """What is known of a task now, by its id.
+
+        Raises:
+            TaskResultDoesNotExist: nothing is known of it, or not any more, or it is another backend's.
+        """
+        try:
+            id = arguments.task_id(result_id)
+        except TaskIdRequired:
+            raise TaskResultDoesNotExist(result_id) from None
+        found = borrowed.run(clients.wrapper(self.settings.database), results.look(id))
+        result = results.told(self, found)
+        if result is None:
+            raise TaskResultDoesNotExist(result_id)
+        return result
+
+    def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
+        return list(self._problems())
+
+    def _problems(self) -> Iterator[checks.CheckMessage]:
+        where = f"TASKS[{self.alias!r}]"
+        if not self.queues:
+            hint = "Name the queues: a worker serves these. Of other queues it serves those with a handler."
+            yield checks.Warning(f"QUEUES of {where} is empty.", hint=hint, id="pgqueue.W101")
+        for queue in self.queues:
+            try:
+                arguments.queue_name(queue)
+            except ValueError as error:
+                yield checks.Error(f"QUEUES of {where}: {error}", id="pgqueue.E102")
+        try:
+            database = self.settings.database
+        except ImproperlyConfigured as error:
+            yield checks.Error(str(error), id="pgqueue.E101")
+            return
+        if database not in connections:
+            yield checks.Error(f"{where} uses the database {database!r}, which DATABASES lacks.", id="pgqueue.E103")
+        elif connections[database].vendor != "postgresql":
+            yield checks.Error(f"{where} uses the database {database!r}, which is no PostgreSQL.", id="pgqueue.E104")
+        if not apps.is_installed("pgqueue.contrib.django"):
+            yield checks.Error(f"{where} needs 'pgqueue.contrib.django' in INSTALLED_APPS.", id="pgqueue.E105")
+        for other in backends_of(database):
+            if other.alias > self.alias and (shared := sorted(self.queues & other.queues)):
+                problem = f"{where} and TASKS[{other.alias!r}] share the queue {shared[0]!r} of {database!r}."
+                hint = "Give each its own queues in QUEUES, or another database in OPTIONS."
+                yield checks.Error(problem, hint=hint, id="pgqueue.E106")
+
+
+def register(client: Client, using: str = "default") -> None:
+    """Make the queues of every PgqueueBackend of a database known to a worker, with a handler that runs their tasks.
+
+    Args:
+        client: whose handlers they become.
+        using: the alias of the database that it is connected to.
+
+    Raises:
+        ImproperlyConfigured: such a queue has another handler, or its backend's options cannot be.
+    """
+    for backend in backends_of(using):
+        for queue in sorted(backend.queues):
+            there = client.handlers.get(queue)
+            if there is not None and not _runs(there, backend):
+                raise ImproperlyConfigured(f"the queue {queue!r} of TASKS[{backend.alias!r}] has a handler already")
+            client.handler(queue, keep_result=backend.settings.keep_results)(tidied(Runner(backend)))
+
+
+def backends_of(database: str) -> list[PgqueueBackend]:
+    """Every PgqueueBackend in TASKS that uses the database of this alias."""
+    ours = [backend for backend in task_backends.all() if isinstance(backend, PgqueueBackend)]
+    return [backend for backend in ours if backend.database == database]
+
+
+def _runs(handler: Callable[..., Any], backend: PgqueueBackend) -> bool:
+    runner = untidied(handler)
+    return isinstance(runner, Runner) and runner.backend.alias == backend.alias

@@ -1,0 +1,62 @@
+"""`conn=` with a connection of Django's: the adapter that pgqueue.borrowed loads for it.
+
+A call goes through Django's cursor, so that whoever listens to it hears of it: assertNumQueries, execute_wrapper(),
+the debug toolbar. Django's cursor begins the transaction of an atomic block with its first statement, also if that is
+ours.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import psycopg
+from django.db import Error, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.connection import ConnectionProxy
+from psycopg.types.datetime import TimestamptzLoader
+from psycopg.types.json import JsonbLoader
+
+from ...calls import Call, Rows
+from ...errors import translate
+
+T = TypeVar("T")
+
+
+def run(conn: BaseDatabaseWrapper, call: Call[T]) -> T:
+    """Run a call. An error of the database leaves an atomic block to be rolled back, as any other does."""
+    try:
+        rows = _rows(conn, call)
+    except Error as error:
+        cause = error.__cause__
+        if isinstance(cause, psycopg.Error):
+            seen = translate(cause, lost=conn.connection is None or conn.connection.closed)
+            if seen is not cause:
+                raise seen from error
+        raise
+    return call.read(rows)
+
+
+async def run_async(conn: BaseDatabaseWrapper, call: Call[T]) -> T:
+    """Refuse: Django's connections belong to threads."""
+    raise TypeError(
+        "a connection of Django's blocks: await sync_to_async(queue(name).put)(...), inside one function with the"
+        " atomic() that it belongs to"
+    )
+
+
+def refuse(conn: object) -> None:
+    """Raise TypeError for what is no connection of Django's, or not one to PostgreSQL."""
+    if not isinstance(conn, BaseDatabaseWrapper | ConnectionProxy):
+        raise TypeError(f"conn must be a connection, as django.db.connection is, not {type(conn).__name__}")
+    if conn.vendor != "postgresql":
+        raise TypeError(f"conn: the database {conn.alias!r} is {conn.display_name}, and pgqueue needs PostgreSQL")
+
+
+def _rows(conn: BaseDatabaseWrapper, call: Call[T]) -> Rows:
+    with transaction.mark_for_rollback_on_error(using=conn.alias), conn.cursor() as cursor:
+        # For this cursor only: Django's own are given JSON as text, and times without a zone if USE_TZ is off.
+        cursor.adapters.register_loader("jsonb", JsonbLoader)
+        cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
+        cursor.execute(call.sql, call.args)
+        rows: Rows = cursor.fetchall()
+        return rows

@@ -1,0 +1,94 @@
+"""Handlers of Django's apps: functions in their tasks.py, found when a worker or a test asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.utils.module_loading import autodiscover_modules
+
+from ... import Client, arguments
+from .tidy import tidied
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A handler, and for how many seconds its results are kept."""
+
+    function: Callable[..., Any]
+    keep_result: float | None
+
+
+_registered: dict[str, dict[str, Registered]] = {}  # by database, and by queue
+
+
+def handler(queue: str, *, using: str = "default", keep_result: float | None = None) -> Callable[[F], F]:
+    """Register a function as the handler of a queue's tasks, for `manage.py pgqueue worker`. It stays callable.
+
+    The function may be sync or async. It is called with a task's data, and with the Task if it has a parameter named
+    `task`; see pgqueue.Worker.
+
+    Args:
+        queue: the queue's name.
+        using: the alias of its database in DATABASES.
+        keep_result: for how many seconds to keep what the handler returns; None keeps nothing.
+
+    Raises:
+        ValueError: the name or the time cannot be.
+        ImproperlyConfigured: another function is the queue's handler already.
+    """
+    arguments.queue_name(queue)
+    keep = arguments.seconds("keep_result", keep_result, positive=True)
+
+    def register(function: F) -> F:
+        of_database = _registered.setdefault(using, {})
+        if (known := of_database.get(queue)) and _path(known.function) != _path(function):
+            raise ImproperlyConfigured(
+                f"pgqueue: the queue {queue!r} has two handlers, {_path(known.function)} and {_path(function)}"
+            )
+        of_database[queue] = Registered(function, keep)
+        return function
+
+    return register
+
+
+def databases() -> list[str]:
+    """The aliases of the databases for whose queues there is a handler, or a backend of django.tasks."""
+    autodiscover_modules("tasks")
+    found = {*_registered}
+    if _tasks_backends():
+        from . import backend
+
+        found |= {alias for alias in connections if backend.backends_of(alias)}
+    return sorted(found)
+
+
+def equip(client: Client, using: str) -> Client:
+    """Give a client all handlers of its database, each as a Django task is to run: with tidy connections.
+
+    Imports the tasks.py of every installed app.
+    """
+    autodiscover_modules("tasks")
+    for queue, registered in _registered.get(using, {}).items():
+        client.handler(queue, keep_result=registered.keep_result)(tidied(registered.function))
+    if _tasks_backends():
+        from . import backend
+
+        backend.register(client, using)
+    return client
+
+
+def _tasks_backends() -> bool:
+    """Whether django.tasks is configured; before Django 6 it may not be installed."""
+    return bool(getattr(settings, "TASKS", None))
+
+
+def _path(function: Callable[..., Any]) -> str:
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    return f"{function.__module__}.{kind.__qualname__}"

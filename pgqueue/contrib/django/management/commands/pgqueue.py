@@ -1,0 +1,165 @@
+"""`manage.py pgqueue`: what a project does with its queues from the command line, on the databases of its settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import BaseCommand, CommandError, CommandParser, call_command
+from django.db import DatabaseError, connections, transaction
+from django.utils import autoreload
+
+from pgqueue import Error, migrate
+from pgqueue.contrib.django import clients, working
+
+CHUNK = 1000  # tasks a statement
+STATS = ("queue", "ready", "delayed", "taken", "buried", "blocked", "total", "done", "oldest_ready_age")
+AGE = "extract(epoch FROM oldest_ready_age)::float8"
+EXPLAINED = (Error, ValueError, ImproperlyConfigured, DatabaseError, psycopg.Error)
+
+
+class Command(BaseCommand):
+    help = "Work on queues, look at them, put into them, and bring their schema up."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        commands = parser.add_subparsers(dest="command", required=True, metavar="worker|migrate|stats|put")
+        _worker_arguments(commands.add_parser("worker", help="Run the handlers in the apps' tasks.py."))
+        _migrate_arguments(commands.add_parser("migrate", help="Bring the schema of the queues up, or down."))
+        _stats_arguments(commands.add_parser("stats", help="How many tasks there are in which queue."))
+        _put_arguments(commands.add_parser("put", help="Put a task, or many."))
+
+    def handle(self, *args: Any, command: str, **options: Any) -> None:
+        step: Callable[..., None] = getattr(self, f"_{command}")
+        try:
+            step(**options)
+        except EXPLAINED as error:
+            raise CommandError(_line(error)) from error
+
+    def _worker(self, database: list[str], reload: bool, verbosity: int, **options: Any) -> None:
+        if verbosity > 1:
+            logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
+        given = {name: options[name] for name in ("concurrency", "max_attempts", "retry_delay")}
+
+        def work() -> None:
+            workers = working.workers(database, **given)
+            self.stdout.write("working on " + ", ".join(queue for w in workers for queue in w.client.handlers))
+            working.run(workers)
+            clients.close()
+
+        def work_until_the_code_changes() -> None:
+            try:
+                work()
+            except EXPLAINED as error:
+                self.stderr.write(_line(error))
+
+        if reload:
+            autoreload.run_with_reloader(work_until_the_code_changes)
+        else:
+            work()
+
+    def _migrate(self, database: str, down: bool, force: bool, verbosity: int, **options: Any) -> None:
+        clients.wrapper(database)
+        if force and not down:
+            raise CommandError("--force needs --down")
+        if force:
+            migrate.down(clients.conninfo(database), revision="base", force=True)  # then Django has only to note it
+        target = ["zero"] if down else []
+        call_command("migrate", "pgqueue", *target, database=database, verbosity=verbosity)
+        self.stdout.write(str(migrate.status(clients.conninfo(database))))
+
+    def _stats(self, database: str, as_json: bool, **options: Any) -> None:
+        clients.wrapper(database)
+        with connections[database].cursor() as cursor:
+            cursor.execute(f"SELECT {', '.join(STATS[:-1])}, {AGE} FROM pgqueue.stats ORDER BY queue")
+            rows = [dict(zip(STATS, row, strict=True)) for row in cursor.fetchall()]
+        if as_json:
+            self.stdout.write(json.dumps(rows))
+        else:
+            self.stdout.write("\n".join(_table(rows)))
+
+    def _put(self, database: str, queue: str, data: str, **options: Any) -> None:
+        home = clients.queue(queue, database)
+        given = {
+            name: options[name] for name in ("priority", "delay", "ttr", "ttl", "lane") if options[name] is not None
+        }
+        if data != "-":
+            task = home.put(_decoded(data, "DATA"), **given)
+            self.stdout.write(str(task.id))
+            return
+        items, count = _lines(sys.stdin), 0
+        with transaction.atomic(using=database):  # all of them, or none
+            while chunk := list(islice(items, CHUNK)):
+                count += len(home.put_many(chunk, **given))
+        self.stdout.write(f"{count} tasks")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _worker_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--database", action="append", default=[], metavar="ALIAS", help="Default: all with handlers.")
+    parser.add_argument("-c", "--concurrency", type=int, default=8, help="Handlers at once; default 8.")
+    parser.add_argument("--max-attempts", type=int, default=20, help="Then a failing task is buried; default 20.")
+    parser.add_argument("--retry-delay", type=float, default=1.0, help="Seconds, doubled at each attempt; default 1.")
+    parser.add_argument("--reload", action="store_true", help="Start anew when code changes; for development.")
+
+
+def _migrate_arguments(parser: argparse.ArgumentParser) -> None:
+    _database_argument(parser)
+    parser.add_argument("--down", action="store_true", help="Remove it; refuses if tasks would be lost.")
+    parser.add_argument("--force", action="store_true", help="With --down: even if tasks are lost.")
+
+
+def _stats_arguments(parser: argparse.ArgumentParser) -> None:
+    _database_argument(parser)
+    parser.add_argument("--json", action="store_true", dest="as_json", help="A list of objects, for scripts.")
+
+
+def _put_arguments(parser: argparse.ArgumentParser) -> None:
+    _database_argument(parser)
+    parser.add_argument("queue")
+    parser.add_argument("data", help="JSON; or - for standard input, a task a line: all of them are put, or none.")
+    parser.add_argument("--priority", type=int, help="Lower is taken first.")
+    parser.add_argument("--delay", type=float, help="Seconds until it can be taken.")
+    parser.add_argument("--ttr", type=float, help="Time to run, in seconds.")
+    parser.add_argument("--ttl", type=float, help="Time to live, in seconds.")
+    parser.add_argument("--lane", help="The tasks of a lane are handled one after another.")
+
+
+def _database_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--database", default="default", metavar="ALIAS", help="In DATABASES; default: default.")
+
+
+def _decoded(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise CommandError(f"{where} is not JSON: {error}") from None
+
+
+def _lines(file: Iterable[str]) -> Iterator[Any]:
+    return (_decoded(line, f"line {n}") for n, line in enumerate(file, 1) if line.strip())
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Right-aligned numbers under their names."""
+    cells = [list(STATS)] + [[_cell(row[name]) for name in STATS] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for name, *numbers in cells:
+        yield "  ".join(
+            [name.ljust(widths[0])] + [n.rjust(width) for n, width in zip(numbers, widths[1:], strict=True)]
+        )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,266 @@
+"""The public views as models, for the admin and for queries of your own. Read-only: tasks change through the queues.
+
+A model is whatever row of its view exists at the moment of the query. None is managed: the tables come with the
+migration of the schema, and `makemigrations` finds nothing to do.
+"""
+
+# A field has a type only with the plugin of django-stubs, which wants a project's settings.
+# mypy: disable-error-code="var-annotated"
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NoReturn
+
+from django.db import models
+
+READ_ONLY = "{0} are read-only: use pgqueue.contrib.django.queue(...), the admin's actions, or SQL"
+ACTED_ON = ("view", "change", "delete")
+
+
+class View(models.Model):
+    """A row of one of the views of pgqueue."""
+
+    class Meta:
+        abstract = True
+
+    def save(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises TypeError."""
+        raise TypeError(READ_ONLY.format(self._meta.verbose_name_plural))
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises TypeError."""
+        raise TypeError(READ_ONLY.format(self._meta.verbose_name_plural))
+
+
+class Queue(View):
+    """A queue with its options; `stats` has its counts."""
+
+    name = models.TextField(primary_key=True)
+    type = models.TextField(null=True)
+    priority = models.IntegerField()
+    delay = models.DurationField()
+    ttr = models.DurationField("time to run", null=True)
+    ttl = models.DurationField("time to live", null=True)
+    maxlen = models.IntegerField(null=True)
+    max_takes = models.IntegerField(null=True)
+    capacity = models.IntegerField(null=True)
+    max_size = models.IntegerField(null=True)
+    keep_done = models.DurationField(null=True)
+    dead_letter = models.TextField(null=True)
+    dead_letter_key = models.TextField(null=True)
+    exclusive = models.BooleanField()
+    temporary = models.BooleanField()
+    auto_delete = models.BooleanField()
+    listed = models.BooleanField()
+    draining = models.BooleanField()
+    paused_until = models.DateTimeField(null=True)
+    metadata = models.JSONField(null=True)
+    created_at = models.DateTimeField()
+
+    stats: ClassVar[Any]
+    rates: ClassVar[Any]
+
+    class Meta:
+        managed = False
+        db_table = '"pgqueue"."queues"'
+        default_permissions = ACTED_ON
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+class Stats(View):
+    """How many tasks of a queue are in which state: exact, at the same price whatever the backlog."""
+
+    queue = models.OneToOneField(
+        Queue, models.DO_NOTHING, primary_key=True, db_column="queue", db_constraint=False, related_name="stats"
+    )
+    total = models.BigIntegerField()
+    ready = models.BigIntegerField()
+    delayed = models.BigIntegerField()
+    taken = models.BigIntegerField()
+    buried = models.BigIntegerField()
+    blocked = models.BigIntegerField()
+    done = models.BigIntegerField()
+    kept = models.BigIntegerField()
+    oldest_ready_age = models.DurationField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"pgqueue"."stats"'
+        default_permissions = ()
+        verbose_name_plural = "stats"
+
+    def __str__(self) -> str:
+        return f"{self.pk}: {self.total}"
+
+
+class Rates(View):
+    """What happens to the tasks of a queue a second, over the last minute or so; NULL while no client runs."""
+
+    queue = models.OneToOneField(
+        Queue, models.DO_NOTHING, primary_key=True, db_column="queue", db_constraint=False, related_name="rates"
+    )
+    puts = models.FloatField(null=True)
+    takes = models.FloatField(null=True)
+    acks = models.FloatField(null=True)
+    done = models.FloatField(null=True)
+    growth = models.FloatField(null=True)
+    drained_in = models.DurationField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"pgqueue"."rates"'
+        default_permissions = ()
+        verbose_name_plural = "rates"
+
+    def __str__(self) -> str:
+        return f"{self.pk}: {self.growth} a second"
+
+
+class Task(View):
+    """A task, whatever its state, until it is acked or deleted."""
+
+    id = models.BigIntegerField(primary_key=True)
+    queue = models.TextField()
+    state = models.TextField()
+    priority = models.IntegerField()
+    attempts = models.IntegerField()
+    created_at = models.DateTimeField()
+    run_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(null=True)
+    ttr = models.DurationField("time to run", null=True)
+    error = models.TextField(null=True)
+    data = models.JSONField()
+    taken_at = models.DateTimeField(null=True)
+    deadline = models.DateTimeField(null=True)
+    session = models.IntegerField(null=True)
+    holder = models.TextField(null=True)
+    routing_key = models.TextField(null=True)
+    deaths = models.JSONField(null=True)
+    lane = models.TextField(null=True)
+    key = models.TextField(null=True)
+    done_at = models.DateTimeField(null=True)
+    stored = models.TextField("stored as")
+    releases = models.IntegerField()
+    timeouts = models.IntegerField()
+    buries = models.IntegerField()
+    kicks = models.IntegerField()
+
+    class Meta:
+        managed = False
+        db_table = '"pgqueue"."tasks"'
+        default_permissions = ACTED_ON
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.queue})"
+
+
+class Result(View):
+    """What a task came to, where that is kept."""
+
+    id = models.BigIntegerField(primary_key=True)
+    queue = models.TextField(null=True)
+    state = models.TextField()
+    attempts = models.IntegerField()
+    result = models.JSONField(null=True)
+    error = models.TextField(null=True)
+    finished_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = '"pgqueue"."results"'
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.state}"
+
+
+class Take(View):
+    """A task that is taken, and by whom. `id` is the task's."""
+
+    id = models.BigIntegerField("task", primary_key=True)
+    queue = models.TextField()
+    holder = models.TextField()
+    host = models.TextField(null=True)
+    pid = models.IntegerField(null=True)
+    session = models.IntegerField()
+    taken_at = models.DateTimeField()
+    age = models.DurationField()
+    deadline = models.DateTimeField(null=True)
+    time_left = models.DurationField(null=True)
+    lane = models.TextField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"pgqueue"."takes"'
+        default_permissions = ("view", "change")
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.queue}), held by {self.holder}"
+
+
+class Session(View):
+    """A process that takes."""
+
+    id = models.IntegerField(primary_key=True)
+    label = models.TextField()
+    host = models.TextField(null=True)
+    pid = models.IntegerField(null=True)
+    backend_pid = models.IntegerField("backend's pid")
+    state = models.TextField()
+    started_at = models.DateTimeField()
+    age = models.DurationField()
+    grace = models.DurationField()
+    missing_since = models.DateTimeField(null=True)
+    taken = models.BigIntegerField()
+    longest_take = models.DurationField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"pgqueue"."sessions"'
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return str(self.label)
+
+
+class Lock(View):
+    """A lock that is held."""
+
+    fence = models.BigIntegerField(primary_key=True)
+    name = models.TextField()
+    mode = models.TextField()
+    holder = models.TextField()
+    session = models.IntegerField()
+    locked_at = models.DateTimeField()
+    waiters = models.BigIntegerField()
+
+    class Meta:
+        managed = False
+        db_table = '"pgqueue"."locks"'
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+class Health(View):
+    """A check: is all well? `status` is ok, warn or bad."""
+
+    name = models.TextField(primary_key=True)
+    status = models.TextField()
+    value = models.FloatField()
+    unit = models.TextField()
+    detail = models.TextField()
+
+    class Meta:
+        managed = False
+        db_table = '"pgqueue"."health"'
+        default_permissions = ("view",)
+        verbose_name = "health check"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.status}"

@@ -1,0 +1,96 @@
+"""Runs the tasks of a backend: the handler of one of its queues, for a pgqueue worker.
+
+A sync function runs in one of the worker's threads, and so does a coroutine function, in an event loop that is there
+for this call: as Task.call() of the framework has it, so that the ORM finds the thread's own connection either way.
+
+The framework knows no retries, so what fails has failed unless the backend's options allow more attempts. That is for
+the backend to decide and not for the worker's own policy, which counts every handler's attempts: hence a failure is
+settled here. A success goes the worker's way, in batches. Only KeyboardInterrupt is left to the worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from ... import BadData, Task
+from ...worker.handlers import describe
+from . import results
+from .framework import TaskContext, TaskResult, normalize_json, task_finished, task_started
+
+if TYPE_CHECKING:
+    from .backend import PgqueueBackend
+
+log = logging.getLogger("pgqueue")
+
+
+class Runner:
+    """The handler of a queue of `backend`. What it returns is kept as the task's result."""
+
+    def __init__(self, backend: PgqueueBackend) -> None:
+        self.backend = backend
+
+    def __call__(self, data: Any, task: Task) -> dict[str, Any] | None:
+        if not results.is_order(data):
+            self._refuse(data, task)
+            return None
+        result = self._begun(data, task)
+        task_started.send_robust(sender=type(self.backend), task_result=result)
+        try:
+            kept = self._kept(data, task, result, normalize_json(_call(result)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._failed(task, result, error)
+            return None
+        task_finished.send_robust(sender=type(self.backend), task_result=result)
+        return kept
+
+    def _begun(self, data: dict[str, Any], task: Task) -> TaskResult[..., Any]:
+        client = task._queue._client
+        past = client.get_status(results.story_key(task.id)) if task.attempts else None
+        result = results.rebuilt(self.backend, task.id, task.queue, data, past or {}, results.RUNNING)
+        results.begin(result, task.attempts, client._core.label)
+        return result
+
+    def _kept(self, data: dict[str, Any], task: Task, result: TaskResult[..., Any], value: Any) -> dict[str, Any]:
+        """The result of a task that succeeded. Raises BadData if it cannot be kept: that is the task's failure."""
+        now = timezone.now()
+        kept = {"order": data, "story": results.story(result) | {"finished_at": now.isoformat()}, "return_value": value}
+        task._queue._client._encode(kept)
+        results.change(result, status=results.SUCCESSFUL, finished_at=now, _return_value=value)
+        return kept
+
+    def _failed(self, task: Task, result: TaskResult[..., Any], error: BaseException) -> None:
+        options, attempts = self.backend.settings, task.attempts + 1
+        result.errors.append(results.error_of(error))
+        if options.policy.exhausted(attempts):
+            results.change(result, status=results.FAILED, finished_at=timezone.now())
+            self._tell(task, result, options.keep_results)
+            task.fail(describe(error), keep=options.keep_results)
+            task_finished.send_robust(sender=type(self.backend), task_result=result)
+        else:
+            delay = options.policy.delay(attempts)
+            results.change(result, status=results.READY)
+            self._tell(task, result, delay + options.keep_results)
+            task.release(delay, error=describe(error))
+            log.warning("task %s of %s failed, again in %.1f s: %s", task.id, task.queue, delay, describe(error))
+
+    def _tell(self, task: Task, result: TaskResult[..., Any], keep: float) -> None:
+        """Before the task is settled, so that whoever sees it failed sees why."""
+        try:
+            task._queue._client.set_status(results.story_key(task.id), results.story(result), ttl=keep)
+        except BadData as error:
+            log.warning("the errors of task %s of %s cannot be kept: %s", task.id, task.queue, error)
+
+    def _refuse(self, data: object, task: Task) -> None:
+        reason = f'its data is not an order of django.tasks, as {{"task": "app.tasks.send"}}, but {str(data)[:200]}'
+        log.error("task %s of %s is buried: %s", task.id, task.queue, reason)
+        task.fail(reason, keep=self.backend.settings.keep_results)
+
+
+def _call(result: TaskResult[..., Any]) -> Any:
+    context = [TaskContext(task_result=result)] if result.task.takes_context else []
+    return result.task.call(*context, *result.args, **result.kwargs)

@@ -1,0 +1,151 @@
+"""For tests of Django projects: run a queue's tasks inside the test, and look at what was put.
+
+Everything goes through Django's own connection, so in a TestCase it sees what that put in the test's transaction, and
+is rolled back with it. No worker is needed, and none would see those tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import connections
+from django.test import TransactionTestCase
+
+from ... import AsyncClient, TakeLost, Task, TaskNotFound, borrowed
+from ...calls import Call, Fence, Found, Taken, statuses
+from ...task import from_found, from_taken
+from ...worker.handlers import bind, bind_async, describe, is_async
+from . import clients
+from .handlers import equip
+from .tidy import untidied
+
+LIMIT = 1000
+
+
+def run_tasks(queue: str | None = None, using: str = "default", *, limit: int = LIMIT) -> list[Task]:
+    """Run the tasks that are ready, and those that they put, by their handlers, until there are none.
+
+    Works in a TestCase, a TransactionTestCase and in plain functions, in the thread that calls it.
+
+    Args:
+        queue: whose tasks; None: of all queues that have a handler, by (priority, id).
+        using: the alias of the database in DATABASES.
+        limit: how many tasks may run.
+
+    Returns:
+        The tasks that were run, in that order, as they were taken.
+
+    Raises:
+        Exception: what a handler raises. Its task is given back with one attempt more, if the transaction still can.
+        ValueError: there is no handler for the queue, or for none.
+        RuntimeError: the limit is reached.
+    """
+    run = _Run(using)
+    known = sorted(run.client.handlers)
+    if not known or (queue is not None and queue not in known):
+        raise ValueError(f"no handler is registered for {'any queue' if queue is None else repr(queue)}")
+    queues = known if queue is None else [queue]
+    ran: list[Task] = []
+    while row := run.joined._run(_take(queues)):
+        task = from_taken(Task, row, _queue=run.joined.queue(row.queue))
+        if len(ran) == limit:
+            task.release()
+            raise RuntimeError(f"{limit} tasks were run and there are more: does a handler put what it handles?")
+        run(row, task)
+        ran.append(task)
+    return ran
+
+
+def queued(queue: str, using: str = "default") -> list[Task]:
+    """The tasks of a queue that are not done, by (priority, id): what code under test has put.
+
+    Args:
+        queue: its name; there need not be one.
+        using: the alias of the database in DATABASES.
+    """
+    home = clients.queue(queue, using)
+    return [from_found(Task, row, _queue=home) for row in home._client._run(_find(queue))]
+
+
+def clear(using: str = "default") -> None:
+    """Remove all tasks of all queues. A TransactionTestCase empties the tables of models only, and not ours."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT pgqueue.truncate_queue(name) FROM pgqueue.queues")
+
+
+class QueuesCleared(TransactionTestCase):
+    """A TransactionTestCase that removes the tasks of its databases at the end of each test."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        for alias in self.databases:
+            if connections[alias].vendor == "postgresql":
+                self.addCleanup(clear, alias)
+
+
+class _Run:
+    """Calls handlers as a worker does, but for its threads, its retries and its batches."""
+
+    def __init__(self, using: str) -> None:
+        self.client = equip(clients.client(using), using)
+        self.joined = clients.queue("any", using)._client
+        self.awaiting = _Awaiting._over(self.client._core)
+        self.awaiting.using = using
+
+    def __call__(self, row: Taken, task: Task) -> None:
+        results: list[str] = []
+        try:
+            settled = self._bound(row.queue, results)(row)
+        except BaseException as error:
+            if not connections[self.awaiting.using].needs_rollback:
+                with suppress(TakeLost):  # the handler settled it before it failed
+                    task.release(error=describe(error))
+            raise
+        if results:
+            keep = self.client.keep_results[row.queue]
+            self.joined._run(statuses.finish(row.id, Fence(row.token, None), results[0], keep))
+        elif not settled:
+            with suppress(TaskNotFound):  # the handler acked it in a transaction of its own
+                task.ack()
+
+    def _bound(self, queue: str, results: list[str]) -> Callable[[Taken], bool]:
+        """The queue's handler, which leaves a result that is to be kept in `results`."""
+
+        def finish(row: Taken, result: str) -> None:
+            results.append(result)
+
+        function, keeps = untidied(self.client.handlers[queue]), queue in self.client.keep_results
+        if is_async(function):
+            return async_to_sync(bind_async(self.awaiting, queue, function, finish if keeps else None))
+        return bind(self.joined, queue, function, finish if keeps else None)
+
+
+class _Awaiting(AsyncClient):
+    """For an async handler's task: its verbs go to the thread of the test, which has Django's connection."""
+
+    using: str
+
+    async def _run(self, call: Call[Any], conn: Any = None, *, relaxed: bool = False) -> Any:
+        return await sync_to_async(lambda: borrowed.run(connections[self.using], call))()
+
+
+def _take(queues: list[str]) -> Call[Taken | None]:
+    """Without a session: held by Django's connection, for as long as that lives."""
+    return Call(
+        "SELECT id, token, priority, attempts, deadline, data::text, queue"
+        " FROM pgqueue.take_many(queues => %s::text[], n => 1)",
+        (queues,),
+        lambda rows: Taken(*rows[0]) if rows else None,
+    )
+
+
+def _find(queue: str) -> Call[list[Found]]:
+    return Call(
+        "SELECT id, queue, state, priority, attempts, error, run_at, deadline, holder, lane, key, data::text"
+        " FROM pgqueue.tasks WHERE queue = %s::text AND state <> 'done' ORDER BY priority, id",
+        (queue,),
+        lambda rows: [Found(*row) for row in rows],
+    )

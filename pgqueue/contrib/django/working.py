@@ -1,0 +1,58 @@
+"""Workers of a Django project: one for each database whose queues have handlers, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from ... import Worker
+from . import clients, handlers, tidy
+
+
+def workers(databases: Sequence[str], **options: Any) -> list[Worker]:
+    """A worker for each database; for each that has handlers, if none is named.
+
+    Args:
+        databases: their aliases.
+        options: of Worker.
+
+    Raises:
+        ImproperlyConfigured: there is no handler, or no such database.
+    """
+    aliases = list(dict.fromkeys(databases or handlers.databases()))
+    made = [handlers.equip(clients.client(alias), alias) for alias in aliases]
+    for alias, client in zip(aliases, made, strict=True):
+        if not client.handlers:
+            raise ImproperlyConfigured(f"pgqueue: no handler is registered for the database {alias!r}")
+    if not made:
+        raise ImproperlyConfigured("pgqueue: no handler is registered: put @handler(queue) into the tasks.py of an app")
+    return [Worker(client, **options) for client in made]
+
+
+def run(workers: Sequence[Worker]) -> None:
+    """Run workers until SIGTERM or SIGINT, or until one of them ends; then all end as Worker.run does.
+
+    Signals are caught in the main thread only.
+
+    Raises:
+        Error: as Worker.run, of any of them.
+    """
+    first, *others = workers
+    running: list[Future[None]] = []
+    try:
+        with ThreadPoolExecutor(len(workers), thread_name_prefix="pgqueue-worker") as threads:
+            try:
+                for worker in others:
+                    running.append(threads.submit(worker.run))
+                    running[-1].add_done_callback(lambda done: first.stop())
+                first.run()
+            finally:
+                for worker in others:
+                    worker.stop()
+    finally:
+        tidy.end_all()
+    for done in running:
+        done.result()

@@ -1,0 +1,1 @@
+"""A Django app for the tests: something to be in a transaction with."""
