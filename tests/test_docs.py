@@ -22,6 +22,7 @@ def blocks(language, *pages):
     ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("code", blocks("python", README, *GUIDES), ids=lambda code: code.strip().splitlines()[-1])
 def test_python_blocks_run(code, dsn, tmp_path):
     done = subprocess.run(
@@ -52,6 +53,12 @@ def test_sql_blocks_of_the_guides_run(page, db):
     for block in blocks("sql", page):
         for line in filter(None, block.splitlines()):
             db.execute(line.partition("--")[0])
+
+
+@pytest.mark.parametrize("excerpt", blocks("py"), ids=lambda code: code.strip().splitlines()[0])
+def test_the_readmes_excerpts_stand_in_the_examples(excerpt):
+    """Those have tests of their own, which run them as their users would."""
+    assert any(excerpt.strip() in path.read_text("utf-8") for path in CHECKOUT.glob("examples/**/*.py"))
 
 
 def test_the_two_commands_stand_near_the_top():
