@@ -160,8 +160,8 @@ def test_ctrl_c_ends_it_and_its_workers(dsn, large):
     with started("--dsn", dsn, "demo", "--folder", large, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         children = eventually(lambda: len(found := workers(process.pid)) == 2 and found, within=10)
         process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE) == 1
-        assert process.stderr.read().strip() == b"Aborted!"
+        assert process.wait(DEADLINE) == 130
+        assert process.stderr.read() == b""
     for pid in children:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

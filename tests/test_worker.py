@@ -735,7 +735,7 @@ def test_a_signal_that_does_not_reach_the_main_thread_ends_it_too(client, proces
     assert client.queue("signals").stats()["total"] == 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 1)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_a_second_signal_ends_a_worker_process_at_once(queue, process, number, code):
     queue.put(1)
     eventually(process.begun, within=10)
