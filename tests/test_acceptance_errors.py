@@ -14,6 +14,8 @@ from statements import rows, value
 import pgqueue
 from pgqueue import schema
 
+pytestmark = pytest.mark.once
+
 
 async def test_no_server(shell, tmp_path):
     client = shell.client(f"host={tmp_path} dbname=nowhere", connect_timeout=1)

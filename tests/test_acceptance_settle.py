@@ -10,6 +10,8 @@ from statements import everything, put, rows, state, take, value
 
 import pgqueue
 
+pytestmark = pytest.mark.once
+
 
 async def test_s09_ack_of_an_unknown_task_and_twice(queue):
     with pytest.raises(pgqueue.TaskNotFound):

@@ -19,6 +19,8 @@ from pgqueue import (
     TaskTakenByOther,
 )
 
+pytestmark = pytest.mark.once
+
 Shell = Any
 
 

@@ -18,6 +18,8 @@ from statements import rows, value
 import pgqueue
 from pgqueue import Change
 
+pytestmark = pytest.mark.once
+
 OURS = "FROM pg_stat_activity WHERE application_name = 'pgqueue listener' AND datname = current_database()"
 OBSERVED = "SELECT observed FROM pgqueue.queue WHERE name = %s"
 

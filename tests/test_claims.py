@@ -16,6 +16,8 @@ from test_acceptance_take import waiting
 import pgqueue
 from pgqueue import MessageLimits
 
+pytestmark = pytest.mark.once
+
 
 def ids(messages: Any) -> list[int]:
     return [message.id for message in messages]

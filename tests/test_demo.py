@@ -17,6 +17,8 @@ from eventually import eventually, timed
 from pgqueue import demo
 from pgqueue.demo.files import readable_files, standard_library
 
+pytestmark = pytest.mark.once
+
 ODD = [
     "a b.txt",
     " ",

@@ -14,6 +14,8 @@ from statements import column, rows, value
 
 import pgqueue
 
+pytestmark = pytest.mark.once
+
 GRACE = 0.5
 
 

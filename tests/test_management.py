@@ -15,6 +15,8 @@ from statements import value
 import pgqueue
 from pgqueue import NoQueue, NotRunning, QueueDraining, QueueExists, QueueInUse, ServerError
 
+pytestmark = pytest.mark.once
+
 Shell = Any
 
 # --- types and options

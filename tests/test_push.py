@@ -15,6 +15,8 @@ from statements import column, everything, row, rows, state, value
 import pgqueue
 from pgqueue import Put
 
+pytestmark = pytest.mark.once
+
 BLOCKED = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%pgqueue.ack(%%'"
 PARTS = [[1, 25], [26, 50], [51, 75], [76, 100]]
 

@@ -11,6 +11,8 @@ from statements import rows, value
 
 import pgqueue
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def limited(queue, db):

@@ -25,6 +25,8 @@ from statements import row, rows, value
 import pgqueue
 from pgqueue import Worker, direct
 
+pytestmark = pytest.mark.once
+
 Blocking = Callable[..., pgqueue.Client]
 SESSIONS = "SELECT id, backend_pid FROM pgqueue.sessions"
 OURS = tuple(f"pgqueue-{role}" for role in ("listener", "fetcher", "runner", "loop", "settler", "relief"))

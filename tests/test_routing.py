@@ -14,6 +14,8 @@ from statements import column, rows, value
 
 import pgqueue
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def program() -> Iterator[Callable[..., Program]]:

@@ -32,6 +32,8 @@ from pgqueue.shards import races
 from pgqueue.shards.flows import Race
 from pgqueue.shards.servers import Server, Servers
 
+pytestmark = pytest.mark.once
+
 PUTTING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%pgqueue.put(%%'"
 
 

@@ -13,6 +13,8 @@ from statements import rows, value
 
 import pgqueue
 
+pytestmark = pytest.mark.once
+
 KEY = hashlib.md5(b"https://example.org/").hexdigest()
 LISTENERS = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgqueue listener' AND datname = current_database()"

@@ -29,6 +29,8 @@ import pgqueue
 from pgqueue import Worker
 from pgqueue.worker import settler
 
+pytestmark = pytest.mark.once
+
 TERMINATE = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
      WHERE datname = current_database() AND pid <> pg_backend_pid()

@@ -28,6 +28,8 @@ from pgqueue.worker.policy import Policy
 from pgqueue.worker.runners import Coroutines, Threads
 from pgqueue.worker.settler import COUNT, Settler
 
+pytestmark = pytest.mark.once
+
 
 def task(id: int, attempts: int = 0) -> Taken:
     return Taken(id, 7, 0, attempts, None, "null", "q")
