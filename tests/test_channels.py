@@ -22,6 +22,8 @@ from statements import rows, value
 import pgqueue
 from pgqueue import listener
 
+pytestmark = pytest.mark.once
+
 OURS = "FROM pg_stat_activity WHERE application_name = 'pgqueue listener' AND datname = current_database()"
 LISTENERS = f"SELECT count(*) {OURS}"
 CUT = f"SELECT pg_terminate_backend(pid), pid {OURS}"

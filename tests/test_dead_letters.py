@@ -12,6 +12,8 @@ from stepping import die
 
 import pgqueue
 
+pytestmark = pytest.mark.once
+
 Connect = Any
 DEATHS = "SELECT died_in, reason, count FROM pgqueue.dead_letters WHERE id = %s"
 WHERE = "SELECT queue, state, attempts FROM pgqueue.tasks WHERE id = %s"

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sites import Site, free_port, serving
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def site(dsn: str) -> Iterator[Site]:

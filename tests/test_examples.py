@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from commands import environment, started
 from eventually import eventually
 
 import pgqueue
+
+pytestmark = pytest.mark.once
 
 CHECKOUT = Path(__file__).parent.parent
 

@@ -18,6 +18,8 @@ import pgqueue
 from pgqueue import NodeEvent
 from pgqueue.calls.nodes import Seen
 
+pytestmark = pytest.mark.once
+
 ANY = "SELECT count(*) FROM pgqueue.nodes WHERE path <> '/'"
 GRACE = 0.5
 BAD_PATHS = [

@@ -25,6 +25,8 @@ from pgqueue.worker import settler as settler_module
 from pgqueue.worker.policy import Policy
 from pgqueue.worker.settler import COUNT, Settler
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
