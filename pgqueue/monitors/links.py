@@ -6,6 +6,7 @@ import contextlib
 import logging
 import select
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -21,7 +22,7 @@ PAUSE = 1.0  # seconds before another attempt to connect
 TIMEOUT = 5.0  # seconds for a connect, and for a send
 
 
-class Link:
+class Link(ABC):
     """One of the two ways.
 
     Attributes:
@@ -35,9 +36,9 @@ class Link:
         self._conn: socket.socket | None = None
         forks.register(self)
 
+    @abstractmethod
     def send(self, report: Sequence[str]) -> None:
         """Send the lines; connects if need be. Raises OSError."""
-        raise NotImplementedError
 
     def close(self) -> None:
         if self._conn is not None:

@@ -109,7 +109,7 @@ def test_a_handler_that_fails(django_db):
             assert [(task.state, task.error) for task in queued("settled")] == [("buried", "mine")]
 
         def test_even_if_the_transaction_is_broken(self):
-            with self.assertRaises(Exception) as caught, transaction.atomic():  # noqa: PT027
+            with self.assertRaises(Exception) as caught, transaction.atomic():  # noqa: PT027 as unittest has it
                 queue("broken").put(1)
                 run_tasks("broken")
             assert type(caught.exception).__name__ == "IntegrityError"

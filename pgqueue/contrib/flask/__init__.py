@@ -95,6 +95,7 @@ class PgQueue:
 
     def worker(self, **options: Any) -> Worker:
         """A worker for the handlers, in the current application; takes the options of pgqueue.Worker."""
+        # The application itself, for the worker's threads: they have no current one. Flask's types hide the proxy.
         app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
         for queue, (function, keep) in self._handlers.items():
             self.client.handler(queue, keep_result=keep)(in_context(app, function))

@@ -113,6 +113,7 @@ class ActingPage(Page):
                         refused.append(f"task {error.task_id} is taken by {error.holder}")
                     except TaskError as error:
                         refused.append(str(error))
+                # Its stubs want a queryset, and it only goes through the rows.
                 LogEntry.objects.log_actions(request.user.pk, served, flag, f"{done}.")  # type: ignore[arg-type]
         except (Error, DatabaseError, ValueError) as error:
             reason = str(error).partition("\n")[0]  # PostgreSQL adds where in its functions
