@@ -106,7 +106,7 @@ async def test_a_strict_delete_leaves_what_another_has(shell: Shell, queue: Any)
     assert (await queue.stats())["total"] == 0
 
 
-async def test_s41_kick_moves_delayed_only_when_nothing_is_buried(queue: Any) -> None:
+async def test_kick_moves_delayed_only_when_nothing_is_buried(queue: Any) -> None:
     delayed = await queue.put(1, delay=60)
     buried = await queue.put(2)
     await queue.bury(buried)
@@ -127,7 +127,7 @@ async def test_kick_task(queue: Any) -> None:
         await task.kick()
 
 
-async def test_s31_a_burial_outlives_the_time_to_run_and_ends_with_the_time_to_live(queue: Any) -> None:
+async def test_a_burial_outlives_the_time_to_run_and_ends_with_the_time_to_live(queue: Any) -> None:
     await queue.put(1, ttr=0.05, ttl=1)
     task = await (await queue.take(0)).bury()
     await asyncio.sleep(0.1)  # past its time to run
@@ -198,7 +198,7 @@ async def test_task_stats_count_timeouts(queue: Any) -> None:
 # --- put_unique, urgent, requeue
 
 
-async def test_s39_put_unique_of_a_duplicate_is_none(queue: Any) -> None:
+async def test_put_unique_of_a_duplicate_is_none(queue: Any) -> None:
     task = await queue.put_unique({"a": 1, "b": [2]})
     assert task.state == "ready"
     assert await queue.put_unique({"b": [2], "a": 1}) is None
@@ -212,7 +212,7 @@ async def test_s39_put_unique_of_a_duplicate_is_none(queue: Any) -> None:
     assert (await queue.put_unique({"a": 1, "b": [2]})).id > named.id
 
 
-async def test_s39_urgent_is_first(queue: Any) -> None:
+async def test_urgent_is_first(queue: Any) -> None:
     await queue.put("low", priority=-5)
     await queue.put("default")
     await queue.urgent("urgent")
@@ -220,7 +220,7 @@ async def test_s39_urgent_is_first(queue: Any) -> None:
     assert [(await queue.take(0)).data for _ in range(4)] == ["more urgent", "urgent", "low", "default"]
 
 
-async def test_s39_requeue_is_last(queue: Any) -> None:
+async def test_requeue_is_last(queue: Any) -> None:
     for data in "abc":
         await queue.put(data)
     task = await queue.take(0)
@@ -253,7 +253,7 @@ async def test_puts_that_choose_their_place_in_the_callers_transaction(shell: Sh
 
 
 @timed
-async def test_s43_who_waits_is_served_at_the_end_of_a_pause(queue: Any) -> None:
+async def test_a_waiting_take_is_served_at_the_end_of_a_pause(queue: Any) -> None:
     await queue.put(1)
     watch = Stopwatch()
     await queue.pause(1)
@@ -262,7 +262,7 @@ async def test_s43_who_waits_is_served_at_the_end_of_a_pause(queue: Any) -> None
     assert 0.95 < watch() < 1.5
 
 
-async def test_s43_a_put_into_a_paused_queue_comes_at_its_end_to_all_who_wait(
+async def test_puts_into_a_paused_queue_serve_all_waiters_at_its_end(
     shell: Shell, queue: Any, db: psycopg.Connection
 ) -> None:
     others = [shell.client().queue("q") for _ in range(2)]
@@ -277,7 +277,7 @@ async def test_s43_a_put_into_a_paused_queue_comes_at_its_end_to_all_who_wait(
 
 
 @timed
-async def test_s42_a_wait_ends_a_second_before_ones_own_deadline(queue: Any) -> None:
+async def test_a_take_ends_a_second_before_a_deadline_of_its_client(queue: Any) -> None:
     await queue.put(1, ttr=1.5)
     task = await queue.take(0)
     watch = Stopwatch()
@@ -288,7 +288,7 @@ async def test_s42_a_wait_ends_a_second_before_ones_own_deadline(queue: Any) -> 
     assert await queue.take(0.1, deadline_soon=True) is None
 
 
-async def test_s42_what_is_ready_comes_first(queue: Any) -> None:
+async def test_a_ready_task_precedes_the_deadline_warning(queue: Any) -> None:
     await queue.put(1, ttr=0.9)
     await queue.take(0)
     await queue.put(2)
@@ -297,7 +297,7 @@ async def test_s42_what_is_ready_comes_first(queue: Any) -> None:
         await queue.take(20, deadline_soon=True)
 
 
-async def test_s42_a_touch_puts_it_off_and_other_clients_are_not_concerned(shell: Shell, client: Any) -> None:
+async def test_a_touch_postpones_the_warning_and_other_clients_get_none(shell: Shell, client: Any) -> None:
     queue = client.queue("q")
     await queue.put(1, ttr=1.2)
     task = await queue.take(0)
@@ -310,7 +310,9 @@ async def test_s42_a_touch_puts_it_off_and_other_clients_are_not_concerned(shell
     assert await queue.take(0.05) is None  # nobody asked for it
 
 
-async def test_s42_on_a_task_that_is_put_meanwhile(queue: Any, db: psycopg.Connection) -> None:
+async def test_a_take_that_warns_of_deadlines_gets_a_task_that_is_put_meanwhile(
+    queue: Any, db: psycopg.Connection
+) -> None:
     await queue.put(1, ttr=60)
     await queue.take(0)
     waiting = asyncio.ensure_future(queue.take(20, deadline_soon=True))

@@ -1,4 +1,4 @@
-"""on_task_change: a callback for every change of a queue's tasks, on both shells. The list's 25 in part."""
+"""on_task_change: a callback for every change of a queue's tasks, on both shells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""wait, post and subscribe: the acceptance list's 63 to 68, and the faults around them, on both shells."""
+"""wait, post and subscribe, and the faults around them, on both shells."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ async def cut(client: Any, db: psycopg.Connection, channel: str) -> None:
     await soon(lambda: value(db, f"{LISTENERS} AND pid <> %s", pid) and ears(client, channel) == 1, within=10)
 
 
-# --- the acceptance list
+# --- posts, waits and their time
 
 
-async def test_s63_all_who_wait_get_it_and_who_comes_later_does_not(client):
+async def test_every_waiter_gets_a_post_and_a_later_wait_does_not(client):
     both = await waiting(client, "foo", 2)
     await client.post("foo", "bar")
     assert await asyncio.gather(*both) == ["bar", "bar"]
@@ -61,21 +61,21 @@ async def test_s63_all_who_wait_get_it_and_who_comes_later_does_not(client):
         await client.wait("foo", 0.2)
 
 
-async def test_s64_a_wait_ends_in_its_time(client):
+async def test_a_wait_ends_in_its_time(client):
     watch = Stopwatch()
     with pytest.raises(TimeoutError):
         await client.wait("foo", 0.2)
     assert watch() >= 0.2
 
 
-async def test_s64_only_what_is_posted_after_the_wait_began_counts(client, db):
+async def test_a_wait_ignores_posts_from_before_it_began(client, db):
     db.execute("SELECT pgqueue.post('foo', 'early')")
     (one,) = await waiting(client, "foo")
     db.execute("SELECT pgqueue.post('foo', 'late')")
     assert await one == "late"
 
 
-async def test_s65_an_idle_channel_is_not_listened_to_for_ever(shell, db):
+async def test_an_idle_channel_is_not_listened_to_for_ever(shell, db):
     client = shell.client(idle_timeout=0.5)
     core = client._core
     channels: list[set[str]] = []
@@ -99,7 +99,7 @@ async def test_s65_an_idle_channel_is_not_listened_to_for_ever(shell, db):
     assert await again == "x"
 
 
-async def test_s65_who_comes_back_before_sends_nothing(shell, monkeypatch):
+async def test_a_wait_that_returns_in_time_sends_no_listen(shell, monkeypatch):
     client = shell.client()
     with pytest.raises(TimeoutError):
         await client.wait("foo", 0.05)
@@ -112,7 +112,7 @@ async def test_s65_who_comes_back_before_sends_nothing(shell, monkeypatch):
 
 
 @timed
-async def test_s66_a_lost_connection_is_survived(client, db, caplog):
+async def test_a_lost_connection_is_survived(client, db, caplog):
     caplog.set_level(logging.CRITICAL)
     (one,) = await waiting(client, "foo")
     watch = Stopwatch()
@@ -123,7 +123,7 @@ async def test_s66_a_lost_connection_is_survived(client, db, caplog):
 
 
 @pytest.mark.parametrize("channel", NAMES)
-async def test_s67_channels_of_any_name(client, db, channel):
+async def test_channels_of_any_name(client, db, channel):
     (one,) = await waiting(client, channel)
     await client.post(channel.lower() + "'", "not you") if len(channel) < 60 else None
     await client.post(channel, "you")
@@ -131,13 +131,13 @@ async def test_s67_channels_of_any_name(client, db, channel):
 
 
 @pytest.mark.parametrize("size", [0, 7999, 8000, 300_000])
-async def test_s67_payloads_of_any_size(client, size):
+async def test_payloads_of_any_size(client, size):
     (one,) = await waiting(client, "foo")
     await client.post("foo", "ü" * (size // 2))
     assert await one == "ü" * (size // 2)
 
 
-async def test_s68_nothing_is_there_before_the_first_wait(client, db):
+async def test_nothing_is_there_before_the_first_wait(client, db):
     await client.post("foo", "bar")
     assert client._core.running_listener is None
     assert value(db, LISTENERS) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from test_acceptance_take import waiting
+from waiters import waiting
 
 
 async def test_it_is_woken_by_a_put_and_has_what_there_is(client, queue):

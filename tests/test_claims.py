@@ -11,7 +11,7 @@ import pytest
 from processes import programs
 from shells import unwrapped
 from statements import rows, value
-from test_acceptance_take import waiting
+from waiters import waiting
 
 import pgqueue
 from pgqueue import MessageLimits
@@ -38,21 +38,21 @@ def lives(db: psycopg.Connection, id: int) -> float:
     return float(value(db, "SELECT extract(epoch FROM expires_at - now()) FROM pgqueue.tasks WHERE id = %s", id))
 
 
-# --- the acceptance list
+# --- claiming, renewing and deleting
 
 
-async def test_s45_the_oldest_first_and_then_the_next(queue):
+async def test_the_oldest_first_and_then_the_next(queue):
     put = await filled(queue, 5)
     assert ids((await queue.claim(limit=2)).messages) == put[:2]
     assert ids((await queue.claim(limit=2)).messages) == put[2:4]
 
 
-async def test_s46_nothing_to_claim(queue, db):
+async def test_a_claim_of_an_empty_queue_is_none(queue, db):
     assert await queue.claim() is None
     assert rows(db, "SELECT * FROM pgqueue.claim") == []
 
 
-async def test_s47_a_claim_takes_nothing_from_another(queue):
+async def test_a_claim_takes_nothing_from_another(queue):
     put = await filled(queue, 10)
     a, b = await queue.claim(5), await queue.claim(5)
     await a.delete()
@@ -61,7 +61,7 @@ async def test_s47_a_claim_takes_nothing_from_another(queue):
     assert ids((await b.get()).messages) == put[5:]
 
 
-async def test_s48_messages_live_longer_than_the_claim_by_its_grace(queue, db):
+async def test_messages_live_longer_than_the_claim_by_its_grace(queue, db):
     short, long = await queue.put("short", ttl=60), await queue.put("long", ttl=1000)
     before = value(db, "SELECT expires_at FROM pgqueue.tasks WHERE id = %s", long.id)
     await queue.claim(ttl=100, grace=60)
@@ -70,7 +70,7 @@ async def test_s48_messages_live_longer_than_the_claim_by_its_grace(queue, db):
 
 
 @pytest.mark.parametrize("end", ["expired", "deleted", "never"])
-async def test_s49_renewing(queue, db, end):
+async def test_renewing_a_claim(queue, db, end):
     (id,) = await filled(queue, 1, ttl=70)
     claim = await queue.claim(ttl=100, grace=80)
     db.execute("UPDATE pgqueue.claim SET renewed_at = renewed_at - interval '30 s'")
@@ -93,7 +93,7 @@ async def test_s49_renewing(queue, db, end):
         assert raised.value.claim_id == getattr(gone, "id", gone)
 
 
-async def test_s50_deleting_a_claim_twice(queue):
+async def test_deleting_a_claim_twice(queue):
     (id,) = await filled(queue, 1)
     claim = await queue.claim()
     for _ in range(2):
@@ -102,13 +102,13 @@ async def test_s50_deleting_a_claim_twice(queue):
     assert (await queue.peek(id)).state == "ready"
 
 
-async def test_s51_an_expired_claim_needs_no_maintenance(queue, db):
+async def test_an_expired_claim_needs_no_maintenance(queue, db):
     put = await filled(queue, 2)
     age(db, await queue.claim())
     assert ids((await queue.claim()).messages) == put
 
 
-async def test_s52_deleting_messages(queue, db):
+async def test_deleting_messages(queue, db):
     mine, others, free = await filled(queue, 3)
     one, two = await queue.claim(1), await queue.claim(1)
     with pytest.raises(pgqueue.MessageIsClaimed, match=f"message {mine} .* name its claim") as raised:
@@ -131,7 +131,7 @@ async def test_s52_deleting_messages(queue, db):
     assert (await queue.message_stats()).total == 2
 
 
-async def test_s53_the_number_of_claimed_messages(queue):
+async def test_the_number_of_claimed_messages(queue):
     await filled(queue, 4)
     claim = await queue.claim(3)
     for left in (2, 1, 0):
@@ -141,7 +141,7 @@ async def test_s53_the_number_of_claimed_messages(queue):
     assert (await claim.get()).messages == []
 
 
-async def test_s54_limits(queue):
+async def test_limits_of_a_claim(queue):
     await filled(queue, 21)
     for limit in (0, -1, 21, None, 1.0, True):
         for verb in (queue.claim, lambda n: queue.messages(limit=n), lambda n: queue.delete_messages(pop=n)):
@@ -157,7 +157,7 @@ async def test_s54_limits(queue):
     assert len((await queue.claim(20, ttl=43200, grace=43200)).messages) == 20
 
 
-async def test_s56_the_third_claim_makes_a_dead_letter(client, queue, db):
+async def test_the_third_claim_makes_a_dead_letter(client, queue, db):
     await client.create_queue("q", max_takes=2, dead_letter="", dead_letter_key="dead")
     (id,) = await filled(queue, 1)
     await (await queue.claim()).delete()
@@ -166,7 +166,7 @@ async def test_s56_the_third_claim_makes_a_dead_letter(client, queue, db):
     assert (await queue.peek(id)).queue == "dead"
 
 
-async def test_s57_popping(queue):
+async def test_pop_deletes_what_it_returns(queue):
     put = await filled(queue, 5)
     claim = await queue.claim(2)
     popped = await queue.delete_messages(pop=2)
@@ -178,7 +178,7 @@ async def test_s57_popping(queue):
     assert (await queue.message_stats()).free == 1
 
 
-# --- what else
+# --- one claim and other verbs, clients and processes
 
 
 async def test_a_claim_and_its_messages(client, queue):

@@ -95,7 +95,7 @@ def test_the_listener_is_told_of_a_waiter_and_of_its_end(take: Take) -> None:
 # --- time
 
 
-def test_s06_lost_races_do_not_prolong_it(take: Take) -> None:
+def test_lost_races_do_not_prolong_a_take(take: Take) -> None:
     take.begin(timeout=3)
     take.arm()
     assert take.step.seconds == 3
@@ -112,7 +112,7 @@ def test_s06_lost_races_do_not_prolong_it(take: Take) -> None:
     assert take.result == []
 
 
-def test_s22_a_deadline_that_passes_during_the_claim_takes_nothing_away(take: Take) -> None:
+def test_a_deadline_that_passes_during_the_claim_takes_nothing_away(take: Take) -> None:
     take.begin(timeout=0.1)
     take.clock.now += 5
     take.answer([task()])
@@ -166,7 +166,7 @@ CUTS = [asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit(), ValueErr
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: type(cut).__name__)
-def test_s21_cut_off_in_its_claim_it_is_undone(take: Take, cut: BaseException) -> None:
+def test_cut_off_in_its_claim_a_take_is_undone(take: Take, cut: BaseException) -> None:
     """The claim may have been committed, or may yet be."""
     step = take.begin()
     with pytest.raises(type(cut)):
@@ -176,7 +176,7 @@ def test_s21_cut_off_in_its_claim_it_is_undone(take: Take, cut: BaseException) -
     assert list(job.args) == [11, token(step)]
 
 
-def test_s21_a_take_that_is_dropped_in_its_claim_is_undone(take: Take) -> None:
+def test_a_take_that_is_dropped_in_its_claim_is_undone(take: Take) -> None:
     """Ctrl-C in the shell's loop: nobody throws it in here, and the generator is closed."""
     take.begin()
     take.flow.close()
@@ -184,7 +184,7 @@ def test_s21_a_take_that_is_dropped_in_its_claim_is_undone(take: Take) -> None:
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: type(cut).__name__)
-def test_s21_cut_off_in_its_sleep_it_has_left_and_there_is_nothing_to_undo(take: Take, cut: BaseException) -> None:
+def test_cut_off_in_its_sleep_it_has_left_and_undoes_nothing(take: Take, cut: BaseException) -> None:
     take.begin()
     take.arm()
     with pytest.raises(type(cut)):
@@ -281,7 +281,7 @@ def test_an_error_of_the_last_look_makes_it_claim_again(take: Take) -> None:
 
 
 @pytest.mark.parametrize("how", ["stopping", "stopped"])
-def test_s20_a_close_ends_its_sleep_with_nothing(take: Take, how: str) -> None:
+def test_a_close_ends_the_sleep_of_a_take_with_nothing(take: Take, how: str) -> None:
     take.begin()
     take.arm()
     take.listener.stopping, take.stop = how == "stopping", how == "stopped"
@@ -290,7 +290,7 @@ def test_s20_a_close_ends_its_sleep_with_nothing(take: Take, how: str) -> None:
     assert take.result == []
 
 
-def test_s20_a_close_ends_its_wait_for_a_session(take: Take) -> None:
+def test_a_close_ends_the_wait_for_a_session(take: Take) -> None:
     take.listener.session = None
     take.begin()
     take.listener.stopping = True

@@ -103,7 +103,7 @@ def test_queues_whose_names_become_the_same_are_added_up():
 
 
 @timed
-def test_s24_tcp(blocking, tcp, caplog):
+def test_graphite_over_tcp(blocking, tcp, caplog):
     """Four lines, whole numbers, one timestamp, each second; and 2 s after the server is back at the latest, again."""
     client = blocking()
     client.queue("mail").put_many(range(5))
@@ -127,7 +127,7 @@ def test_s24_tcp(blocking, tcp, caplog):
 
 
 @timed
-def test_s24_udp(blocking, udp, caplog):
+def test_graphite_over_udp(blocking, udp, caplog):
     """One line a datagram."""
     client = blocking()
     client.queue("mail").put_many(range(5))

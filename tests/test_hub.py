@@ -219,7 +219,7 @@ def test_who_comes_back_soon_finds_all_as_it_was(hub: Hub, clock: Clock) -> None
     assert steps(hub.plan()) == {}
 
 
-def test_s65_an_idle_channel_is_not_listened_to_any_more(hub: Hub, clock: Clock) -> None:
+def test_an_idle_channel_is_not_listened_to_any_more(hub: Hub, clock: Clock) -> None:
     hub.leave(asleep(hub, 1))
     clock.now += LINGER
     plan = hub.plan()
@@ -230,7 +230,7 @@ def test_s65_an_idle_channel_is_not_listened_to_any_more(hub: Hub, clock: Clock)
     assert steps(hub.plan()) == {"listen": [1], "arm": [1]}
 
 
-def test_s65_a_channel_that_is_used_again_in_time_is_armed_without_listen_or_unlisten(hub: Hub, clock: Clock) -> None:
+def test_a_channel_that_is_used_again_in_time_is_armed_without_listen_or_unlisten(hub: Hub, clock: Clock) -> None:
     hub.leave(asleep(hub, 1))
     clock.now += LINGER
     assert steps(hub.plan()) == {"disarm": [1]}

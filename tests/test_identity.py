@@ -1,4 +1,4 @@
-"""identify: clients and processes that act as one. The acceptance list's 38, and processes that are killed."""
+"""identify: clients and processes that act as one. Some of the processes are killed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_another_client_has_another_until_it_joins(shell, client):
 
 
 @pytest.mark.parametrize("identity", ["just-for-fun", "", 7, b"x" * 16], ids=repr)
-async def test_s38_what_is_no_identity_is_an_error(client, identity):
+async def test_invalid_identities_are_refused(client, identity):
     with pytest.raises(ValueError, match="identity must be a UUID, not"):
         await client.identify(identity)
     assert client._core.running_listener is None
@@ -92,7 +92,7 @@ async def test_members_settle_each_others_tasks(shell, client):
     assert (await client.queue("q").stats())["ready"] == 1
 
 
-async def test_s38_who_comes_back_within_the_grace_can_ack(shell, db):
+async def test_a_client_that_returns_within_the_grace_can_ack(shell, db):
     gone = shell.client(session_grace=30)
     identity = await gone.identify()
     task = await gone.queue("q").put("x")
@@ -104,7 +104,7 @@ async def test_s38_who_comes_back_within_the_grace_can_ack(shell, db):
     await again.queue("q").ack(task.id)
 
 
-async def test_s38_after_the_grace_it_is_released(shell, db):
+async def test_after_the_grace_its_tasks_are_released(shell, db):
     gone = shell.client(session_grace=0.4)
     identity = await gone.identify()
     task = await gone.queue("q").put("x")
@@ -119,7 +119,7 @@ async def test_s38_after_the_grace_it_is_released(shell, db):
         await other.identify(identity)
 
 
-async def test_s38_without_a_grace_it_is_released_at_once(shell, db):
+async def test_without_a_grace_its_tasks_are_released_at_once(shell, db):
     gone = shell.client(session_grace=0)
     await gone.identify()
     task = await gone.queue("q").put("x")

@@ -1,4 +1,4 @@
-"""Lanes, on both shells (the acceptance list's 33), and under eight processes that release, bury and die."""
+"""Lanes, on both shells, and under eight processes that release, bury and die."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 from eventually import eventually
 from processes import Program, programs
 from statements import put, rows, value
-from test_acceptance_take import waiting
+from waiters import waiting
 
 LANES = ["ann", "bob", "cid", "dan", "eve"]
 TASKS = 600
 TAKERS = 8
 
 
-async def test_s33_the_second_task_of_a_lane_is_not_taken_until_the_ack(queue):
+async def test_the_second_task_of_a_lane_is_not_taken_until_the_ack(queue):
     first = await queue.put(1, lane="a")
     second = await queue.put(2, lane="a")
     assert (first.state, second.state) == ("ready", "blocked")
@@ -33,7 +33,7 @@ async def test_s33_the_second_task_of_a_lane_is_not_taken_until_the_ack(queue):
     assert task.id == second.id
 
 
-async def test_s33_a_waiting_taker_is_woken_when_the_lane_is_free(client, queue):
+async def test_a_waiting_taker_is_woken_when_the_lane_is_free(client, queue):
     await queue.put(1, lane="a")
     second = await queue.put(2, lane="a")
     task = await queue.take(0)
@@ -63,7 +63,7 @@ def start() -> Iterator[Callable[..., Program]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_s33_eight_takers_five_lanes_six_hundred_tasks(
+def test_eight_takers_five_lanes_six_hundred_tasks(
     dsn: str, db: psycopg.Connection, start: Callable[..., Program]
 ) -> None:
     """Never two at once in a lane, in order, and nothing is stuck. The takers release, bury, delay, and one take in a

@@ -24,7 +24,7 @@ def data(page: Any) -> list[Any]:
     return [message.data for message in page.messages]
 
 
-async def test_s55_echo_off_hides_ones_own(queue):
+async def test_echo_off_hides_the_clients_own_messages(queue):
     await queue.put("mine", sender=ME)
     await queue.put("theirs", sender=OTHER)
     await queue.put_many(["mine too"], sender=str(ME))
@@ -35,7 +35,7 @@ async def test_s55_echo_off_hides_ones_own(queue):
     assert len(data(await queue.messages())) == 4
 
 
-async def test_s55_late_commits_are_not_lost(shell, queue):
+async def test_late_commits_are_not_lost(shell, queue):
     """Writers commit in another order than they put, while a reader pages on."""
     put: list[int] = []
     seen: list[int] = []

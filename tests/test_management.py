@@ -22,7 +22,7 @@ Shell = Any
 # --- types and options
 
 
-async def test_s36_create_queue_twice(client: Any) -> None:
+async def test_create_queue_twice(client: Any) -> None:
     queue = await client.create_queue("q", type="fifottl", ttl=60)
     assert queue.name == "q"
     with pytest.raises(QueueExists, match='"q"'):
@@ -32,13 +32,13 @@ async def test_s36_create_queue_twice(client: Any) -> None:
     assert (await again.info()).ttl == 60
 
 
-async def test_s36_an_unknown_type(client: Any) -> None:
+async def test_an_unknown_queue_type_is_refused(client: Any) -> None:
     with pytest.raises(ValueError, match="fifo, fifottl, utube, utubettl, limfifottl, not 'x'"):
         await client.create_queue("q", type="x")
     assert await client.queues() == []
 
 
-async def test_s30_a_touch_on_fifo_is_an_error(client: Any) -> None:
+async def test_a_touch_on_fifo_is_an_error(client: Any) -> None:
     queue = await client.create_queue("q", type="fifo")
     await queue.put(1)
     task = await queue.take(0)
@@ -206,7 +206,7 @@ async def test_a_limit_that_cannot_be(client: Any) -> None:
 # --- dropping and emptying
 
 
-async def test_s35_drop_with_a_taken_task_or_a_waiter(shell: Shell, db: psycopg.Connection) -> None:
+async def test_drop_with_a_taken_task_or_a_waiter(shell: Shell, db: psycopg.Connection) -> None:
     client, other = shell.client(), shell.client()
     queue = client.queue("q")
     await queue.put(1)

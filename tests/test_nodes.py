@@ -544,8 +544,8 @@ async def test_without_a_server_an_ephemeral_node_is_given_up(shell, dsn, monkey
         await client.create_node("/b", ephemeral=True)
 
 
-async def test_s70_a_watcher_is_told_once_of_a_kill(shell, db, dsn, start):
-    """Acceptance 70: within the grace and half a second."""
+async def test_a_watcher_is_told_once_of_a_kill(shell, db, dsn, start):
+    """Within the grace and half a second."""
     client = shell.client()
     watch = await client.watch("/warm-up")
     await client.create_node("/warm-up")

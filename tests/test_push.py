@@ -85,7 +85,7 @@ async def test_who_lost_the_task_hands_on_nothing(queue, task, db):
     assert of_queue(db, "leaf") == []
 
 
-async def test_s58_one_put_that_fails_keeps_the_parent_and_no_children(client, queue, task, db):
+async def test_one_put_that_fails_keeps_the_parent_and_no_children(client, queue, task, db):
     db.execute("SELECT pgqueue.create_queue('full'), pgqueue.create_queue('small'), pgqueue.create_queue('ending')")
     db.execute("UPDATE pgqueue.queue SET capacity = 1 WHERE name = 'full'")
     db.execute("UPDATE pgqueue.queue SET max_size = 5 WHERE name = 'small'")
@@ -108,7 +108,7 @@ async def test_s58_one_put_that_fails_keeps_the_parent_and_no_children(client, q
     assert of_queue(db, "leaf") == [0, 1]
 
 
-async def test_s58_a_connection_that_breaks_in_the_middle_keeps_the_parent(client, queue, task, db, dsn):
+async def test_a_connection_that_breaks_in_the_middle_keeps_the_parent(client, queue, task, db, dsn):
     """The second put waits for a transaction that has its key; then the server ends the connection."""
     with psycopg.connect(dsn) as other:
         other.execute("SELECT pgqueue.put('leaf', '0', key => 'k')")
@@ -249,13 +249,13 @@ async def test_forward_in_the_callers_transaction(task, transaction, db):
 # --- release(every=...)
 
 
-async def test_s60_every_counts_from_the_take(queue, task, db):
+async def test_every_counts_from_the_take(queue, task, db):
     taken_at = value(db, "UPDATE pgqueue.take SET taken_at = taken_at - interval '0.3 seconds' RETURNING taken_at")
     assert (await task.release(every=1)).state == "delayed"
     assert ((await queue.peek(task)).run_at - taken_at).total_seconds() == 1
 
 
-async def test_s60_every_is_never_in_the_past(queue, task, db):
+async def test_every_is_never_in_the_past(queue, task, db):
     db.execute("UPDATE pgqueue.take SET taken_at = taken_at - interval '1.5 seconds'")
     assert (await task.release(every=1)).state == "ready"
     assert (await queue.peek(task)).run_at is None
@@ -263,7 +263,7 @@ async def test_s60_every_is_never_in_the_past(queue, task, db):
 
 
 @timed
-async def test_s60_starts_are_a_second_apart(queue):
+async def test_starts_are_a_second_apart(queue):
     await queue.put("every second")
     task = await queue.take(5)
     watch = Stopwatch()
@@ -286,7 +286,7 @@ async def test_a_bad_every(task, db, options):
 # --- batches
 
 
-def test_s61_a_thousand_are_taken_in_one_statement(blocking, monkeypatch):
+def test_a_thousand_are_taken_in_one_statement(blocking, monkeypatch):
     client = blocking()
     ids = client.queue("q").put_many(range(1500))
     sent = []
@@ -296,7 +296,7 @@ def test_s61_a_thousand_are_taken_in_one_statement(blocking, monkeypatch):
     assert len(sent) == 1
 
 
-def test_s58_everything_is_pushed_once_by_a_cascade(blocking):
+def test_everything_is_pushed_once_by_a_cascade(blocking):
     """Several workers split a range down to leaves; each number comes out once."""
     client = blocking()
     ranges, leaves = client.queue("ranges"), client.queue("leaves")

@@ -153,7 +153,7 @@ async def test_a_full_queue_without_a_timeout(limited, db):
 
 
 @timed
-async def test_s34_a_put_waits_for_room(limited):
+async def test_a_put_waits_for_room(limited):
     await limited.put_many([1, 2, 3])
     watch = Stopwatch()
     assert await limited.put(4, timeout=0.1) is None

@@ -13,7 +13,7 @@ from pgqueue import split_range
 WHOLE = st.integers(-(10**30), 10**30)
 
 
-def test_s59_a_range_is_covered_once():
+def test_a_range_is_covered_once():
     assert split_range(1, 10, 3) == [(1, 4), (5, 7), (8, 10)]
 
 
@@ -50,6 +50,6 @@ def test_fewer_parts_when_there_are_fewer_numbers():
         (1, None, 2),
     ],
 )
-def test_s59_what_cannot_be_split(wrong):
+def test_invalid_ranges_are_refused(wrong):
     with pytest.raises(ValueError, match=r"must|holds nothing"):
         split_range(*wrong)

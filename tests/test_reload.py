@@ -1,4 +1,4 @@
-"""Hot reload, of a client's thread and of a worker's handlers, under load: the acceptance list's 25."""
+"""Hot reload, of a client's thread and of a worker's handlers, under load."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_a_child_forked_after_a_reload_takes_by_itself(blocking):
 
 
 @pytest.mark.slow
-def test_s25_twenty_reloads_under_load_lose_nothing(dsn: str, db: psycopg.Connection, blocking: Blocking) -> None:
+def test_twenty_reloads_under_load_lose_nothing(dsn: str, db: psycopg.Connection, blocking: Blocking) -> None:
     """Threads put and take through the client that is reloaded, and processes take beside them."""
     db.execute("CREATE TABLE acked (task_id bigint NOT NULL, pid int NOT NULL)")
     client, calls, put = blocking(), Counter[int](), list[int]()
@@ -414,7 +414,7 @@ def test_another_client_takes_the_place_of_the_old_one_which_is_closed(dsn, db):
 
 
 @pytest.mark.slow
-def test_s25_twenty_reloads_of_a_worker_under_load_lose_nothing(blocking: Blocking, db: psycopg.Connection) -> None:
+def test_twenty_reloads_of_a_worker_under_load_lose_nothing(blocking: Blocking, db: psycopg.Connection) -> None:
     client, other = blocking(), blocking()
     done, lock = Counter[int](), threading.Lock()
 

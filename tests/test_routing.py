@@ -1,4 +1,4 @@
-"""Exchanges, bindings, retained messages and wills, on both shells; the acceptance list's 69 and 70."""
+"""Exchanges, bindings, retained messages and wills, on both shells."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def drained(queue: Any) -> list[Any]:
     return [task.data for task in await queue.pop(100)]
 
 
-async def test_s69_masks(client: Any) -> None:
+async def test_a_topic_mask_selects_messages(client: Any) -> None:
     await client.declare_exchange("events", "topic")
     for mask in ("#", "*", "lazy.#", "a.#.z"):
         await client.create_queue(mask)
@@ -40,7 +40,7 @@ async def test_s69_masks(client: Any) -> None:
     assert await drained(client.queue("a.#.z")) == ["a.z"]
 
 
-async def test_s69_two_matching_bindings_are_one_copy(client: Any) -> None:
+async def test_two_matching_bindings_are_one_copy(client: Any) -> None:
     await client.declare_exchange("events", "topic")
     await client.create_queue("q")
     await client.bind("q", "events", "a.*"), await client.bind("q", "events", "#")
@@ -48,7 +48,9 @@ async def test_s69_two_matching_bindings_are_one_copy(client: Any) -> None:
     assert await drained(client.queue("q")) == [1]
 
 
-async def test_s70_unroutable(shell: Any, client: Any, db: psycopg.Connection) -> None:
+async def test_an_unroutable_message_is_dropped_or_refused_if_mandatory(
+    shell: Any, client: Any, db: psycopg.Connection
+) -> None:
     await client.declare_exchange("x")
     assert await client.publish("x", "k", 1) == 0
     conn = await shell.connection()

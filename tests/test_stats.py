@@ -23,7 +23,7 @@ async def test_a_queue_that_does_not_exist_has_nothing(client: Any, queue: Any, 
     assert value(db, "SELECT count(*) FROM pgqueue.queue") == 0  # and is not made by asking
 
 
-async def test_s23_stats_after_each_verb(queue: Any, db: psycopg.Connection) -> None:
+async def test_stats_after_each_verb(queue: Any, db: psycopg.Connection) -> None:
     expected = dict(NOTHING, calls=dict(NOTHING["calls"]))
 
     async def is_now(verb: str, n: int = 1, **changed: int) -> None:
@@ -64,7 +64,7 @@ async def test_s23_stats_after_each_verb(queue: Any, db: psycopg.Connection) -> 
     await is_now("delete", 0, total=0, delayed=0)
 
 
-async def test_s37_done_is_ack_and_delete_and_an_ack_is_no_delete(queue: Any) -> None:
+async def test_done_is_ack_and_delete_and_an_ack_is_no_delete(queue: Any) -> None:
     tasks = [await queue.put(n) for n in range(3)]
     await (await queue.take(0)).ack()
     await queue.delete(tasks[1])

@@ -99,7 +99,7 @@ def test_an_ack_puts_what_it_hands_on_to(db):
         ('[{"queue": "a", "priority": "high"}]', "22P02"),
     ],
 )
-def test_s58_if_one_put_fails_the_task_is_still_taken_and_nothing_is_put(db, puts, sqlstate):
+def test_if_one_put_fails_the_task_is_still_taken_and_nothing_is_put(db, puts, sqlstate):
     put(db, "full", key="k")
     db.execute("UPDATE pgqueue.queue SET capacity = 1 WHERE name = 'full'")
     id = put(db, "q")

@@ -21,7 +21,7 @@ def put_one(conn: psycopg.Connection) -> tuple:
 ROOM, FULL = (True, "ready"), (False, "full")
 
 
-def test_s34_the_fourth_put_is_refused_and_goes_in_once_one_is_acked(db):
+def test_the_fourth_put_is_refused_and_goes_in_once_one_is_acked(db):
     assert [put_one(db) for _ in range(4)] == [ROOM] * 3 + [FULL]
     id, token = take(db, "q")
     assert put_one(db) == FULL  # taken tasks count

@@ -124,7 +124,7 @@ def prepare(conn: psycopg.Connection) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("what", DO)
-def test_s23_counts_are_exact_after(folded: psycopg.Connection, connect: Connect, what: str) -> None:
+def test_counts_are_exact_after(folded: psycopg.Connection, connect: Connect, what: str) -> None:
     ids = prepare(folded)
     value(folded, FOLD)
     before = counted(folded)
@@ -171,7 +171,7 @@ def test_total_leaves_out_what_is_done_and_kept(folded: psycopg.Connection) -> N
 # --- calls
 
 
-def test_s37_statistics_as_in_tarantools_queue(folded: psycopg.Connection) -> None:
+def test_statistics_as_in_tarantools_queue(folded: psycopg.Connection) -> None:
     """030-utube.t: one task is acked and one is deleted."""
     ids = [put(folded, "q") for _ in range(3)]
     value(folded, "SELECT pgqueue.ack(%s, %s) IS NULL", *take(folded, "q"))

@@ -13,7 +13,7 @@ Connect = Any
 DUE = "SELECT queue, seconds FROM pgqueue.next_due(%s)"
 
 
-def test_s29_a_take_past_its_ttr_is_ready_again_with_no_maintenance(db: psycopg.Connection, connect: Connect) -> None:
+def test_a_take_past_its_ttr_is_ready_again_with_no_maintenance(db: psycopg.Connection, connect: Connect) -> None:
     id = put(db, "q", ttr="0.1 s")
     _, late = take(db, "q")
     other = connect()
@@ -23,7 +23,7 @@ def test_s29_a_take_past_its_ttr_is_ready_again_with_no_maintenance(db: psycopg.
     assert row(db, "SELECT problem FROM pgqueue.ack(%s, %s)", id, late) == ("taken by another",)
 
 
-def test_s30_a_touch_prevents_it(db: psycopg.Connection) -> None:
+def test_a_touch_keeps_a_take_past_its_first_ttr(db: psycopg.Connection) -> None:
     put(db, "q", ttr="0.15 s")
     id, token = take(db, "q")
     db.execute("SELECT pgqueue.touch(%s, %s, more => '10 s')", [id, token])

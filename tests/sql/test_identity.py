@@ -54,7 +54,7 @@ def test_pq070_for_an_identity_that_nobody_has(db: psycopg.Connection) -> None:
     assert raised.value.sqlstate == "PQ070"
 
 
-def test_s38_an_identity_that_is_none(db: psycopg.Connection) -> None:
+def test_invalid_identities_are_refused(db: psycopg.Connection) -> None:
     with pytest.raises(psycopg.errors.InvalidTextRepresentation):
         db.execute(JOIN, ["just-for-fun"])
 
@@ -152,7 +152,7 @@ def test_the_longest_grace_counts(db: psycopg.Connection, connect: Connect) -> N
     assert state(db, id) == "ready"
 
 
-def test_s38_who_joins_within_the_grace_goes_on_with_the_tasks(db: psycopg.Connection, connect: Connect) -> None:
+def test_a_session_that_joins_within_the_grace_keeps_the_tasks(db: psycopg.Connection, connect: Connect) -> None:
     one = member(connect, grace="1 h")
     ids = [put(db, "q") for _ in range(2)]
     take(one, "q"), take(one, "q")
@@ -166,9 +166,7 @@ def test_s38_who_joins_within_the_grace_goes_on_with_the_tasks(db: psycopg.Conne
     assert row(again, "SELECT state FROM pgqueue.ack(%s)", ids[1]) == ("done",)
 
 
-def test_s38_after_the_grace_they_are_given_back_and_the_identity_is_gone(
-    db: psycopg.Connection, connect: Connect
-) -> None:
+def test_after_the_grace_they_are_given_back_and_the_identity_is_gone(db: psycopg.Connection, connect: Connect) -> None:
     one = member(connect)
     id = put(db, "q")
     take(one, "q")

@@ -32,7 +32,7 @@ def option(conn: psycopg.Connection, queue: str, *names: str) -> tuple[Any, ...]
 # --- making
 
 
-def test_s36_create_twice(db: psycopg.Connection) -> None:
+def test_creating_a_queue_twice(db: psycopg.Connection) -> None:
     id = create(db, "q", "type => 'fifottl', ttl => '1 h'")
     fails(db, "PQ003", "SELECT pgqueue.create_queue('q')")
     assert create(db, "q", "if_not_exists => true, ttl => '2 h'") == id
@@ -153,7 +153,7 @@ def test_who_sleeps_is_told_of_a_rename(db: psycopg.Connection, connect: Connect
 # --- dropping
 
 
-def test_s35_a_queue_that_somebody_waits_for_is_in_use(db: psycopg.Connection, connect: Connect) -> None:
+def test_a_queue_with_a_waiter_is_in_use(db: psycopg.Connection, connect: Connect) -> None:
     q = create(db, "q")
     sleeper = connect()
     sleeper.execute("SELECT pgqueue.arm(%s)", [[q]])
@@ -162,7 +162,7 @@ def test_s35_a_queue_that_somebody_waits_for_is_in_use(db: psycopg.Connection, c
     assert value(db, "SELECT pgqueue.delete_queue('q', if_unused => true)") == 0
 
 
-def test_s35_a_queue_with_a_taken_task_is_in_use(db: psycopg.Connection) -> None:
+def test_a_queue_with_a_taken_task_is_in_use(db: psycopg.Connection) -> None:
     put(db, "q"), put(db, "q")
     id, token = take(db, "q")
     fails(db, "PQ034", "SELECT pgqueue.delete_queue('q', if_unused => true)")

@@ -20,7 +20,7 @@ def buried(conn: psycopg.Connection, n: int, **options: Any) -> list[int]:
     return ids
 
 
-def test_s32_kick_counts_what_it_kicked(db: psycopg.Connection) -> None:
+def test_kick_counts_what_it_kicked(db: psycopg.Connection) -> None:
     ids = buried(db, 4)
     assert value(db, "SELECT pgqueue.kick('q', 3)") == 3
     assert [state(db, id) for id in ids] == ["ready"] * 3 + ["buried"]

@@ -202,7 +202,7 @@ def test_delete_strict_needs_read_committed(db: psycopg.Connection) -> None:
 # --- kick
 
 
-def test_s41_kick_moves_delayed_only_when_nothing_is_buried(db: psycopg.Connection) -> None:
+def test_kick_moves_delayed_only_when_nothing_is_buried(db: psycopg.Connection) -> None:
     later, sooner = put(db, "q", delay="2 h"), put(db, "q", delay="1 h")
     first, second = buried(db), buried(db)
     kick = "SELECT pgqueue.kick('q', %s, delayed => true)"
@@ -217,7 +217,7 @@ def test_s41_kick_moves_delayed_only_when_nothing_is_buried(db: psycopg.Connecti
     assert column(db, "SELECT kicks FROM pgqueue.tasks") == [1] * 4
 
 
-def test_s41_a_buried_task_that_is_locked_is_still_buried(db: psycopg.Connection, connect: Connect) -> None:
+def test_a_buried_task_that_is_locked_is_still_buried(db: psycopg.Connection, connect: Connect) -> None:
     id, waiting = buried(db), put(db, "q", delay="1 h")
     other = connect(autocommit=False)
     other.execute("SELECT FROM pgqueue.task WHERE id = %s FOR UPDATE", [id])
@@ -254,7 +254,7 @@ def test_a_kicked_task_waits_for_its_lane(db: psycopg.Connection, kick: str) -> 
     assert column(db, "SELECT id FROM pgqueue.take('q')") == [second]
 
 
-def test_s31_a_burial_outlives_the_time_to_run_and_ends_with_the_time_to_live(db: psycopg.Connection) -> None:
+def test_a_burial_outlives_the_time_to_run_and_ends_with_the_time_to_live(db: psycopg.Connection) -> None:
     put(db, "q", ttr="0.05 s", ttl="1 h")
     id, token = take(db, "q")
     deadline = value(db, "SELECT deadline FROM pgqueue.tasks")
@@ -270,7 +270,7 @@ def test_s31_a_burial_outlives_the_time_to_run_and_ends_with_the_time_to_live(db
 # --- requeue, first_task, urgent_priority
 
 
-def test_s39_requeue_goes_behind_all_others(db: psycopg.Connection) -> None:
+def test_requeue_goes_behind_all_others(db: psycopg.Connection) -> None:
     first, second = put(db, "q", key="k", ttr="1 h"), put(db, "q")
     last = put(db, "q", priority=1)
     id, token = take(db, "q")

@@ -58,7 +58,7 @@ def test_a_queue_cannot_have_what_its_type_lacks(db: psycopg.Connection, type: s
 
 
 @pytest.mark.parametrize("type", LACKS)
-def test_s30_a_touch_of_a_task_without_time_is_an_error(db: psycopg.Connection, type: str) -> None:
+def test_a_touch_of_a_task_without_time_is_an_error(db: psycopg.Connection, type: str) -> None:
     create(db, "q", f"type => '{type}'")
     put(db, "q")
     id, token = take(db, "q")
@@ -87,6 +87,6 @@ def test_nothing_said_is_nothing_lacked(db: psycopg.Connection) -> None:
     assert value(db, "SELECT state FROM pgqueue.put('q', '1', priority => 0, delay => '0')") == "ready"
 
 
-def test_s36_an_unknown_type(db: psycopg.Connection) -> None:
+def test_an_unknown_queue_type_is_refused(db: psycopg.Connection) -> None:
     fails(db, "PQ002", "SELECT pgqueue.create_queue('q', type => 'x')")
     assert rows(db, "SELECT FROM pgqueue.queue") == []

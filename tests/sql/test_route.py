@@ -69,7 +69,9 @@ def fails(conn: psycopg.Connection, sqlstate: str, query: str, *args: Any) -> st
         ("line\nend.*", ["line\nend.x", "line\nend.\n"], ["line"]),
     ],
 )
-def test_s69_topic_masks(db: psycopg.Connection, mask: str, matching: list[str], others: list[str]) -> None:
+def test_a_topic_mask_selects_routing_keys(
+    db: psycopg.Connection, mask: str, matching: list[str], others: list[str]
+) -> None:
     asked = {key: value(db, MATCH, "topic", key, mask, "topic", mask) for key in matching + others}
     assert asked == dict.fromkeys(matching, True) | dict.fromkeys(others, False)
 

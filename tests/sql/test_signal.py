@@ -42,7 +42,7 @@ def test_the_channel_is_named_by_the_queues_id(db: psycopg.Connection, q: int) -
     assert value(db, "SELECT pgqueue.channel(%s)", q) == f"pgqueue:{q}"
 
 
-def test_s08_nobody_waits_and_a_put_is_silent(db: psycopg.Connection, ear: psycopg.Connection) -> None:
+def test_a_put_without_a_waiter_is_silent(db: psycopg.Connection, ear: psycopg.Connection) -> None:
     put(db, "q")
     db.execute("SELECT pgqueue.put_many('q', '[1, 2]')")
     assert notifications(ear, db) == []
@@ -65,7 +65,7 @@ def test_the_notification_arrives_on_commit(
     assert heard(armed, db) == 1
 
 
-def test_s04_and_never_on_rollback(db: psycopg.Connection, connect: Connect, armed: psycopg.Connection) -> None:
+def test_a_rolled_back_put_is_silent(db: psycopg.Connection, connect: Connect, armed: psycopg.Connection) -> None:
     producer = connect(autocommit=False)
     put(producer, "q")
     producer.rollback()

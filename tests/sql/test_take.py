@@ -96,7 +96,7 @@ def test_an_old_snapshot_cannot_take_twice(db: psycopg.Connection, connect: Conn
     assert rows(db, "SELECT task_id FROM pgqueue.take") == [(id,)]
 
 
-def test_s03_four_takers_of_batches_take_each_task_once(db: psycopg.Connection, connect: Connect) -> None:
+def test_four_takers_of_batches_take_each_task_once(db: psycopg.Connection, connect: Connect) -> None:
     db.execute("SELECT pgqueue.put_many('q', (SELECT jsonb_agg(i) FROM generate_series(1, 60) i))")
     takers = [connect(autocommit=False) for _ in range(4)]
     seen = [id for conn in takers for id in column(conn, "SELECT id FROM pgqueue.take_many('{q}', 10)")]

@@ -180,7 +180,7 @@ client.close()
 """
 
 
-def test_s26_a_fork_takes_and_puts_and_leaves_its_parent_alone(dsn):
+def test_a_fork_takes_and_puts_and_leaves_its_parent_alone(dsn):
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK, dsn], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -199,7 +199,7 @@ os.waitpid(-1, 0)
 """
 
 
-def test_s26_a_childs_copies_do_not_keep_a_dead_parents_session(dsn, db):
+def test_a_childs_copies_do_not_keep_a_dead_parents_session(dsn, db):
     with pgqueue.Client(dsn) as client:
         queue = client.queue("q")
         queue.put("x")

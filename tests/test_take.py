@@ -1,4 +1,4 @@
-"""Taking and waiting, on both shells: the acceptance list's 1 to 8, 13 to 16, 20 to 22, 27, 61, 62, 66 and 68."""
+"""Taking and waiting, on both shells: time limits, wake-ups, order, delays, closes and cancellations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from eventually import Stopwatch, soon, timed
 from statements import notifications, rows, value
+from waiters import waiting
 
 import pgqueue
 from pgqueue import cursor
@@ -18,20 +19,8 @@ LISTENERS = (
 )
 
 
-async def waiting(client, *queues):
-    """Until a taker is asleep on each of these queues."""
-    core = client._core
-
-    def asleep():
-        listener = core.running_listener
-        channels = listener and [listener.hub._channels.get(core.queue_ids.get(queue)) for queue in queues]
-        return channels and all(channel and channel.drained and channel.waiters for channel in channels)
-
-    await soon(asleep, within=5)
-
-
 @timed
-async def test_s01_a_waiting_take_gets_what_is_put(client, queue):
+async def test_a_waiting_take_gets_what_is_put(client, queue):
     taking = asyncio.ensure_future(queue.take(3))
     await waiting(client, "q")
     watch = Stopwatch()
@@ -41,7 +30,7 @@ async def test_s01_a_waiting_take_gets_what_is_put(client, queue):
 
 
 @timed
-async def test_s02_a_take_of_nothing(queue):
+async def test_a_take_from_an_empty_queue_ends_in_its_time(queue):
     await queue.take(0)  # opens the session
     watch = Stopwatch()
     assert await queue.take(0) is None
@@ -51,7 +40,7 @@ async def test_s02_a_take_of_nothing(queue):
     assert 0.3 <= watch() < 0.5
 
 
-async def test_s03_eight_takers_take_each_task_once(queue):
+async def test_eight_takers_take_each_task_once(queue):
     ids = await queue.put_many(range(100))
 
     async def taker():
@@ -64,7 +53,7 @@ async def test_s03_eight_takers_take_each_task_once(queue):
     assert sorted(id for ids in taken for id in ids) == ids
 
 
-async def test_s04_a_rolled_back_put_is_never_seen(shell, client, queue, db):
+async def test_a_rolled_back_put_is_never_seen(shell, client, queue, db):
     taking = asyncio.ensure_future(queue.take(0.3))
     await waiting(client, "q")
     conn = await shell.connection()
@@ -74,7 +63,7 @@ async def test_s04_a_rolled_back_put_is_never_seen(shell, client, queue, db):
     assert rows(db, "SELECT * FROM pgqueue.tasks") == []
 
 
-async def test_s05_twenty_waiters_are_served_by_one_notification(shell, client, queue):
+async def test_twenty_waiters_are_served_by_one_notification(shell, client, queue):
     taking = [asyncio.ensure_future(queue.take(10)) for _ in range(20)]
     hub = client._core.listener().hub
     await soon(lambda: sum(len(channel.waiters) for channel in hub._channels.values()) == 20, within=5)
@@ -88,7 +77,7 @@ async def test_s05_twenty_waiters_are_served_by_one_notification(shell, client, 
     assert sorted(task.data for task in served) == list(range(20))
 
 
-async def test_s06_one_put_serves_one_and_the_other_keeps_its_time(client, queue):
+async def test_one_put_serves_one_and_the_other_keeps_its_time(client, queue):
     watch = Stopwatch()
     taking = [asyncio.ensure_future(queue.take(0.8)) for _ in range(2)]
     await waiting(client, "q")
@@ -98,7 +87,7 @@ async def test_s06_one_put_serves_one_and_the_other_keeps_its_time(client, queue
     assert sorted(task is None for task in tasks) == [False, True]
 
 
-async def test_s07_no_wake_up_is_lost_in_400_races(queue):
+async def test_no_wake_up_is_lost_in_400_races(queue):
     """Put and take begin together each time; nothing but a wake-up can end the take."""
     for n in range(400):
         taking = asyncio.ensure_future(queue.take(10))
@@ -111,7 +100,7 @@ async def test_s07_no_wake_up_is_lost_in_400_races(queue):
         await task.ack()
 
 
-async def test_s08_a_put_that_nobody_waits_for_sends_no_notify(client, queue, dsn, db):
+async def test_a_put_without_a_waiter_sends_no_notify(client, queue, dsn, db):
     await queue.put("makes the queue")
     (id,) = rows(db, "SELECT id FROM pgqueue.queue")[0]
     with psycopg.connect(dsn, autocommit=True) as ear:
@@ -128,7 +117,7 @@ def exact(monkeypatch):
 
 
 @pytest.mark.usefixtures("exact")
-async def test_s13_a_released_task_is_first_again(queue):
+async def test_a_released_task_is_first_again(queue):
     await queue.put_many(["old", "young"])
     task = await queue.take(0)
     assert (await task.release()).state == "ready"
@@ -137,7 +126,7 @@ async def test_s13_a_released_task_is_first_again(queue):
 
 
 @timed
-async def test_s14_a_delayed_release_comes_to_who_waits_then(client, queue):
+async def test_a_delayed_release_wakes_a_waiting_take(client, queue):
     await queue.put("x")
     task = await queue.take(0)
     taking = asyncio.ensure_future(queue.take(5))
@@ -149,7 +138,7 @@ async def test_s14_a_delayed_release_comes_to_who_waits_then(client, queue):
 
 
 @timed
-async def test_s15_a_shorter_delay_overtakes_a_longer_one(client, queue):
+async def test_a_shorter_delay_overtakes_a_longer_one(client, queue):
     await queue.put("late", delay=2)
     taking = asyncio.ensure_future(queue.take(5))
     await waiting(client, "q")
@@ -160,7 +149,7 @@ async def test_s15_a_shorter_delay_overtakes_a_longer_one(client, queue):
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), "1", True, 1e10])
-async def test_s16_a_delay_that_cannot_be(queue, db, delay):
+async def test_invalid_delays_are_refused(queue, db, delay):
     with pytest.raises(ValueError, match="delay"):
         await queue.put("x", delay=delay)
     with pytest.raises(ValueError, match="delay"):
@@ -168,7 +157,7 @@ async def test_s16_a_delay_that_cannot_be(queue, db, delay):
     assert rows(db, "SELECT * FROM pgqueue.tasks") == []
 
 
-async def test_s20_a_close_ends_a_waiting_take(client, queue, db):
+async def test_a_close_ends_a_waiting_take(client, queue, db):
     taking = asyncio.ensure_future(queue.take(10))
     await waiting(client, "q")
     watch = Stopwatch()
@@ -181,14 +170,14 @@ async def test_s20_a_close_ends_a_waiting_take(client, queue, db):
     assert rows(db, "SELECT state FROM pgqueue.tasks") == [("ready",)]
 
 
-async def test_s20_a_close_gives_back_what_was_taken(client, queue, db):
+async def test_a_close_gives_back_what_was_taken(client, queue, db):
     await queue.put_many([1, 2])
     await queue.take_many(2)
     await client.close()
     assert rows(db, "SELECT state, attempts FROM pgqueue.tasks") == [("ready", 0), ("ready", 0)]
 
 
-async def test_s21_a_take_cancelled_anywhere_leaves_the_task_to_be_taken(awaiting, db):
+async def test_a_take_cancelled_anywhere_leaves_the_task_to_be_taken(awaiting, db):
     """Cancelled after more and more turns of the loop, until it is done before it can be."""
     client = awaiting()
     queue = client.queue("q")
@@ -208,7 +197,7 @@ async def test_s21_a_take_cancelled_anywhere_leaves_the_task_to_be_taken(awaitin
     await soon(lambda: rows(db, "SELECT state FROM pgqueue.tasks") == [("ready",)])
 
 
-async def test_s22_a_deadline_that_passes_while_the_claim_runs(client, queue, dsn):
+async def test_a_deadline_that_passes_while_the_claim_runs(client, queue, dsn):
     """The claim has to wait for a lock that is freed after the take's time is over."""
     await queue.put("x")
     await queue.take(0.01)
@@ -222,7 +211,7 @@ async def test_s22_a_deadline_that_passes_while_the_claim_runs(client, queue, ds
 
 
 @pytest.mark.usefixtures("exact")
-async def test_s27_priority_then_age(queue):
+async def test_priority_then_age(queue):
     await queue.put("b", priority=1)
     await queue.put("a1", priority=0)
     await queue.put("a2")
@@ -230,7 +219,7 @@ async def test_s27_priority_then_age(queue):
     assert [(await queue.take(0)).data for _ in range(4)] == ["first", "a1", "a2", "b"]
 
 
-async def test_s40_the_lowest_of_several_queues(client):
+async def test_the_lowest_of_several_queues(client):
     await client.queue("a").put("a", priority=5)
     await client.queue("b").put("b", priority=1)
     task = await client.take(["a", "b"], 0)
@@ -238,13 +227,13 @@ async def test_s40_the_lowest_of_several_queues(client):
     assert [task.queue for task in await client.take_many(["a", "b"], 10, 0)] == ["a"]
 
 
-async def test_s61_a_thousand_in_order(queue):
+async def test_a_thousand_in_order(queue):
     ids = await queue.put_many(range(1500))
     assert [task.id for task in await queue.take_many(1000)] == ids[:1000]
     assert [task.id for task in await queue.take_many(1000)] == ids[1000:]
 
 
-async def test_s62_fifty_queues_are_waited_on_over_one_connection(client, db):
+async def test_fifty_queues_are_waited_on_over_one_connection(client, db):
     names = [f"q{n}" for n in range(50)]
     taking = [asyncio.ensure_future(client.queue(name).take(20)) for name in names]
     await waiting(client, *names)
@@ -254,7 +243,7 @@ async def test_s62_fifty_queues_are_waited_on_over_one_connection(client, db):
     assert [task.data for task in await asyncio.gather(*taking)] == names
 
 
-async def test_s66_a_terminated_listener_is_replaced_and_waiters_served(client, queue, db):
+async def test_a_terminated_listener_is_replaced_and_waiters_served(client, queue, db):
     taking = asyncio.ensure_future(queue.take(10))
     await waiting(client, "q")
     watch = Stopwatch()
@@ -264,7 +253,7 @@ async def test_s66_a_terminated_listener_is_replaced_and_waiters_served(client, 
     assert watch() < 2
 
 
-async def test_s68_no_listener_before_the_first_take(queue, db):
+async def test_no_listener_before_the_first_take(queue, db):
     await queue.put("x")
     await queue.stats()
     assert value(db, LISTENERS) == 0

@@ -1,4 +1,4 @@
-"""Takers that die, start, are interrupted, or get what they cannot read: the acceptance list's 17, 18, 19 and 21."""
+"""Takers that die, start, are interrupted, or get data that they cannot read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def swept_twice(client) -> None:
 
 
 @timed
-async def test_s17_tasks_of_a_killed_process_are_taken_again_within_a_second(shell, client, queue, db, start):
+async def test_tasks_of_a_killed_process_are_taken_again_within_a_second(shell, client, queue, db, start):
     bystander = start("holder", shell._dsn, "others", 0.5)
     victim = start("holder", shell._dsn, "q", 0.5)
     await client.queue("others").put("not yours")
@@ -59,7 +59,7 @@ async def test_s17_tasks_of_a_killed_process_are_taken_again_within_a_second(she
     assert await asyncio.to_thread(bystander.ask, "ack") == {"acked": True}
 
 
-async def test_s18_a_new_client_takes_nothing_from_the_living(shell, client, queue, db):
+async def test_a_new_client_takes_nothing_from_the_living(shell, client, queue, db):
     await queue.put_many(range(3))
     tasks = await queue.take_many(3)
     newcomer = shell.client(session_grace=0)
@@ -107,7 +107,7 @@ def own(pg_server: Server, request: pytest.FixtureRequest, root: Path, port: int
 
 
 @pytest.mark.slow
-async def test_s19_taken_tasks_return_after_a_crash_of_the_server(shell, own, root):
+async def test_taken_tasks_return_after_a_crash_of_the_server(shell, own, root):
     queue = shell.client(own.dsn()).queue("q")
     ids = await queue.put_many(range(3))
     (task, *_) = await queue.take_many(2)
@@ -133,7 +133,7 @@ async def test_a_wrong_password_is_not_repeated(shell, own, port):
 # --- interrupts
 
 
-def test_s21_ctrl_c_in_a_blocked_take_and_the_next_take_is_served(dsn, db, blocking, start):
+def test_ctrl_c_in_a_blocked_take_and_the_next_take_is_served(dsn, db, blocking, start):
     program = start("interrupted", dsn, "q", "again")
     assert program.hear() == {"began": True}
     held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885827329"
@@ -146,7 +146,7 @@ def test_s21_ctrl_c_in_a_blocked_take_and_the_next_take_is_served(dsn, db, block
 
 
 @pytest.mark.slow
-def test_s21_ctrl_c_at_any_moment_and_nothing_stays_taken(dsn, db, blocking, start):
+def test_ctrl_c_at_any_moment_and_nothing_stays_taken(dsn, db, blocking, start):
     """The process ends in order, so that what it held and what it was about to hold is ready at once."""
     queue = blocking().queue("q")
     queue.put_many(range(1000))
@@ -163,7 +163,7 @@ def test_s21_ctrl_c_at_any_moment_and_nothing_stays_taken(dsn, db, blocking, sta
 
 
 @pytest.mark.parametrize("cut", [KeyboardInterrupt, MemoryError])
-def test_s21_ctrl_c_while_the_data_is_read_gives_the_tasks_back(blocking, db, monkeypatch, cut):
+def test_ctrl_c_while_the_data_is_read_gives_the_tasks_back(blocking, db, monkeypatch, cut):
     queue = blocking().queue("q")
     queue.put_many(range(3))
 

@@ -1,4 +1,4 @@
-"""Settling, on both shells: the acceptance list's 9 to 12, 29, 30, 32 and 44, and conn= in the caller's transaction."""
+"""Settling, on both shells: ack, release, bury, touch and kick, their errors, and conn= in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pgqueue
 pytestmark = pytest.mark.once
 
 
-async def test_s09_ack_of_an_unknown_task_and_twice(queue):
+async def test_ack_of_an_unknown_task_and_a_second_ack_are_refused(queue):
     with pytest.raises(pgqueue.TaskNotFound):
         await queue.ack(4711)
     await queue.put("x")
@@ -25,7 +25,7 @@ async def test_s09_ack_of_an_unknown_task_and_twice(queue):
         assert caught.value.task_id == task.id
 
 
-async def test_s10_ack_of_a_ready_task(queue, db):
+async def test_ack_of_a_ready_task_is_refused(queue, db):
     task = await queue.put("x")
     before = everything(db, task.id)
     for verb in (queue.ack, queue.release, queue.touch):
@@ -34,7 +34,7 @@ async def test_s10_ack_of_a_ready_task(queue, db):
     assert everything(db, task.id) == before
 
 
-async def test_s11_ack_of_anothers_task_names_both(client, queue, db):
+async def test_ack_of_another_clients_task_names_both(client, queue, db):
     await queue.take(0)  # so that this client has a session
     id = put(db, "q")
     take(db, "q")  # by the session of this connection
@@ -50,13 +50,13 @@ async def test_s11_ack_of_anothers_task_names_both(client, queue, db):
 
 
 @pytest.mark.parametrize("id", [None, "x", 1.5, True, "", "-1", 0, -1, 2**63, "\uff11"])
-async def test_s12_what_is_no_task_id(queue, id):
+async def test_invalid_task_ids_are_refused(queue, id):
     for verb in (queue.ack, queue.release, queue.bury, queue.touch, queue.peek, queue.delete):
         with pytest.raises(pgqueue.TaskIdRequired):
             await verb(id)
 
 
-async def test_s12_an_id_may_be_a_string_of_digits(queue):
+async def test_an_id_may_be_a_string_of_digits(queue):
     await queue.put("x")
     task = await queue.take(0)
     await queue.ack(str(task.id))
@@ -64,7 +64,7 @@ async def test_s12_an_id_may_be_a_string_of_digits(queue):
         await queue.peek(task.id)
 
 
-async def test_s29_past_the_ttr_a_task_is_ready_and_its_ack_is_refused(queue, db):
+async def test_past_the_ttr_a_task_is_ready_and_its_ack_is_refused(queue, db):
     await queue.put("x", ttr=0.1)
     task = await queue.take(0)
     assert task.deadline is not None
@@ -76,7 +76,7 @@ async def test_s29_past_the_ttr_a_task_is_ready_and_its_ack_is_refused(queue, db
     assert (again.id, again.attempts) == (task.id, 1)
 
 
-async def test_s30_a_touch_prevents_it(queue, db):
+async def test_a_touch_keeps_a_take_past_its_first_ttr(queue, db):
     await queue.put("x", ttr=1)
     task = await queue.take(0)
     deadline = value(db, "SELECT deadline FROM pgqueue.take")
@@ -89,7 +89,7 @@ async def test_s30_a_touch_prevents_it(queue, db):
     assert (await task.ack()).state == "done"
 
 
-async def test_s32_kick_counts_what_it_kicked(queue):
+async def test_kick_counts_what_it_kicked(queue):
     ids = await queue.put_many(range(4))
     for id in ids:
         await queue.bury(id)
@@ -99,14 +99,14 @@ async def test_s32_kick_counts_what_it_kicked(queue):
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", None, 5])
-async def test_s44_what_is_no_queue_name(client, name):
+async def test_invalid_queue_names_are_refused(client, name):
     with pytest.raises(ValueError, match="queue"):
         client.queue(name)
     with pytest.raises(ValueError, match="queue"):
         await client.create_queue(name)
 
 
-async def test_s44_names_at_the_edge(client):
+async def test_unusual_queue_names_are_accepted(client):
     for name in ("x" * 200, "a'b\"c;--", "ü", " "):
         await client.queue(name).put(name)
         assert (await client.queue(name).take(0)).data == name
