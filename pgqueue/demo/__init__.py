@@ -6,6 +6,7 @@ dead worker held were done by others.
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import signal
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from .. import Client, Error
 from ..dsn import resolve
@@ -88,6 +90,8 @@ def _run(
                 outcome.killed_at = crew.kill_one(progress)
             progress.show(len(outcome.digests), todo.stats()["ready"])
     outcome.seconds = time.monotonic() - began
+    for task in results.pop(len(files)):  # second results of redelivered tasks may have come after the last look
+        outcome.add(task.data)
     progress.show(len(outcome.digests), 0, last=True)
     return outcome
 
@@ -96,23 +100,27 @@ class Crew:
     """The worker processes, each an ordinary `pgqueue worker`."""
 
     def __init__(self, conninfo: str, db: psycopg.Connection[Any], n: int) -> None:
-        self._environment = {**os.environ, "PGQUEUE_DSN": conninfo}
+        self._conninfo = conninfo
         self._db = db
-        self._processes = [self._start() for _ in range(n)]
+        self._started = itertools.count(1)
+        self._workers = [self._start() for _ in range(n)]
 
     def __enter__(self) -> Crew:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for process in self._processes:
+        for _, process in self._workers:
             process.terminate()
-        for process in self._processes:
+        for _, process in self._workers:
             process.wait()
 
     def kill_one(self, progress: Progress) -> float | None:
         """SIGKILL a worker that holds tasks, and start another; returns when, or None if it held none."""
-        victim = self._processes[0]
-        victim.send_signal(signal.SIGSTOP)  # so that what it holds stays what it holds
+        name, victim = self._workers[0]
+        victim.send_signal(signal.SIGSTOP)  # so that it keeps the tasks that it holds
+        busy = "SELECT FROM pg_stat_activity WHERE application_name = %s AND state = 'active'"
+        while self._db.execute(busy, [name]).fetchone() is not None:  # an ack that it has sent still counts
+            time.sleep(0.001)
         count = "SELECT count(*) FROM pgqueue.tasks WHERE queue = 'demo' AND holder LIKE %s"
         (held,) = self._db.execute(count, [f"%:{victim.pid}:%"]).fetchone() or (0,)
         if not held:
@@ -122,12 +130,15 @@ class Crew:
         killed_at = time.time()
         victim.wait()
         progress.note(f"killed worker {victim.pid} (SIGKILL), which held {held} tasks, and started another")
-        self._processes[0] = self._start()
+        self._workers[0] = self._start()
         return killed_at
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> tuple[str, subprocess.Popen[bytes]]:
+        """A worker process, and the name of its connections: the number tells them apart in pg_stat_activity."""
+        name = f"pgqueue demo {next(self._started)}"
+        environment = {**os.environ, "PGQUEUE_DSN": make_conninfo(self._conninfo, application_name=name)}
         command = [sys.executable, "-m", "pgqueue", "worker", "pgqueue.demo.handlers:client"]
-        return subprocess.Popen([*command, "--concurrency", str(CONCURRENCY)], env=self._environment)
+        return name, subprocess.Popen([*command, "--concurrency", str(CONCURRENCY)], env=environment)
 
 
 @contextmanager
