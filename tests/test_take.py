@@ -7,7 +7,7 @@ import threading
 
 import psycopg
 import pytest
-from eventually import Stopwatch, soon, timed
+from eventually import Stopwatch, soon, soon_enough
 from statements import notifications, rows, value
 from waiters import waiting
 
@@ -19,25 +19,29 @@ LISTENERS = (
 )
 
 
-@timed
 async def test_a_waiting_take_gets_what_is_put(client, queue):
-    taking = asyncio.ensure_future(queue.take(3))
-    await waiting(client, "q")
-    watch = Stopwatch()
-    await queue.put("x")
-    assert (await taking).data == "x"
-    assert watch() < 0.3
+    async def put_to_taken() -> float:
+        taking = asyncio.ensure_future(queue.take(3))
+        await waiting(client, "q")
+        watch = Stopwatch()
+        await queue.put("x")
+        assert (await taking).data == "x"
+        return watch()
+
+    await soon_enough(put_to_taken, within=0.3)
 
 
-@timed
-async def test_a_take_from_an_empty_queue_ends_in_its_time(queue):
+@pytest.mark.parametrize(("timeout", "within"), [(0, 0.05), (0.3, 0.5)])
+async def test_a_take_from_an_empty_queue_ends_in_its_time(queue, timeout, within):
     await queue.take(0)  # opens the session
-    watch = Stopwatch()
-    assert await queue.take(0) is None
-    assert watch() < 0.05
-    watch = Stopwatch()
-    assert await queue.take(0.3) is None
-    assert 0.3 <= watch() < 0.5
+
+    async def take() -> float:
+        watch = Stopwatch()
+        assert await queue.take(timeout) is None
+        assert watch() >= timeout
+        return watch()
+
+    await soon_enough(take, within=within)
 
 
 async def test_eight_takers_take_each_task_once(queue):
@@ -125,27 +129,38 @@ async def test_a_released_task_is_first_again(queue):
     assert (again.id, again.data) == (task.id, "old")
 
 
-@timed
 async def test_a_delayed_release_wakes_a_waiting_take(client, queue):
     await queue.put("x")
-    task = await queue.take(0)
-    taking = asyncio.ensure_future(queue.take(5))
-    await waiting(client, "q")
-    watch = Stopwatch()
-    await task.release(delay=0.5)
-    assert (await taking).id == task.id
-    assert 0.45 < watch() < 0.7
+
+    async def release_to_taken() -> float:
+        task = await queue.take(0)
+        taking = asyncio.ensure_future(queue.take(5))
+        await waiting(client, "q")
+        watch = Stopwatch()
+        await task.release(delay=0.5)
+        again = await taking
+        seconds = watch()
+        assert again.id == task.id
+        assert seconds > 0.45
+        await again.release()
+        return seconds
+
+    await soon_enough(release_to_taken, within=0.7)
 
 
-@timed
 async def test_a_shorter_delay_overtakes_a_longer_one(client, queue):
-    await queue.put("late", delay=2)
-    taking = asyncio.ensure_future(queue.take(5))
-    await waiting(client, "q")
-    watch = Stopwatch()
-    await queue.put("soon", delay=0.2)
-    assert (await taking).data == "soon"
-    assert 0.19 < watch() < 0.5
+    await queue.put("late", delay=60)
+
+    async def put_to_taken() -> float:
+        taking = asyncio.ensure_future(queue.take(5))
+        await waiting(client, "q")
+        watch = Stopwatch()
+        await queue.put("soon", delay=0.2)
+        assert (await taking).data == "soon"
+        assert watch() > 0.19
+        return watch()
+
+    await soon_enough(put_to_taken, within=0.5)
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), "1", True, 1e10])
