@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from servers import CHOICES, Server, serve
+from servers import CHOICES, Server, Unavailable, check, serve
 
 import pgqueue
 from pgqueue import migrate
@@ -29,6 +29,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--only-pg", action="store_true", help="leave out the tests in which another PostgreSQL would not show"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # under xdist, the process that starts the others
+        try:
+            check(config.getoption("--pg"))
+        except Unavailable as error:
+            raise pytest.UsageError(str(error)) from None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

