@@ -57,7 +57,7 @@ class Client(Channels, Locking, Nodes, Statuses, Changes, Management):
         return Queue(self, name)
 
     def create_queue(self, name: str, *, if_not_exists: bool = False, **options: Unpack[QueueArguments]) -> Queue:
-        """Make a queue with options; docs/queues.md and docs/routing.md tell more of them.
+        """Make a queue with options; docs/guides/queues.md and docs/guides/routing.md tell more of them.
 
         Args:
             name: 1 to 200 characters.

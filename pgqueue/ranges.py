@@ -9,7 +9,7 @@ def split_range(lo: int, hi: int, parts: int) -> list[tuple[int, int]]:
     """Cut the numbers from `lo` to `hi`, both included, into `parts` ranges whose sizes differ by one at most.
 
     Together they hold every number once, in order; the larger ones come first. `split_range(1, 10, 3)` is
-    `[(1, 4), (5, 7), (8, 10)]`. With Task.ack(put=[...]) this is the cascade of docs/push.md.
+    `[(1, 4), (5, 7), (8, 10)]`. With Task.ack(put=[...]) this is the cascade of docs/guides/push.md.
 
     Args:
         lo: the first number.

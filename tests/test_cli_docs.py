@@ -1,4 +1,4 @@
-"""What docs/cli.md shows is run by a shell, and what it says of commands, codes and keys is so."""
+"""What docs/guides/cli.md shows is run by a shell, and what it says of commands, codes and keys is so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pgqueue.cli import plainly
 
 pytestmark = pytest.mark.once
 
-PAGE = (Path(__file__).parent.parent / "docs" / "cli.md").read_text("utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "guides" / "cli.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 

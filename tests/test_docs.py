@@ -10,7 +10,7 @@ import pytest
 
 CHECKOUT = Path(__file__).parent.parent
 README = CHECKOUT / "README.md"
-GUIDES = sorted(CHECKOUT.glob("docs/*.md"))
+GUIDES = sorted(CHECKOUT.glob("docs/**/*.md"))
 
 
 def blocks(language, *pages):
@@ -48,7 +48,7 @@ def test_sql_block_runs_in_psql_order(db):
     assert stats == [("mail", 0, 1, 1, 0)]
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_sql_blocks_of_the_guides_run(page, db):
     for block in blocks("sql", page):
         for line in filter(None, block.splitlines()):

@@ -1,4 +1,4 @@
-"""docs/mapping.md promises names: each of them exists."""
+"""docs/guides/mapping.md promises names: each of them exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import pgqueue
 from pgqueue import Claim, Client, Queue, Task, WatchList
 
-TEXT = (Path(__file__).parent.parent / "docs" / "mapping.md").read_text("utf-8")
+TEXT = (Path(__file__).parent.parent / "docs" / "guides" / "mapping.md").read_text("utf-8")
 CELLS = [line.split(" | ")[1:] for line in TEXT.splitlines() if line.startswith("| ")]  # not the original's
 OURS = "\n".join("\n".join(re.findall(r"`([^`]+)`", cell)) for cells in CELLS for cell in cells)
 HANDLES = {"client": Client, "queue": Queue, "task": Task, "claim": Claim, "watched": WatchList}

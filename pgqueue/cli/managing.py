@@ -26,8 +26,8 @@ OPTIONS = click.argument("options", metavar="[OPTION=VALUE]...", nargs=-1)
 def create(dsn: str | None, queue: str, options: Sequence[str], if_not_exists: bool) -> None:
     """Make a queue with options, as in `pgqueue create mail ttr=60 max_takes=5 type=fifottl`.
 
-    The options are those of Client.create_queue, in docs/queues.md; a VALUE is JSON, or else a plain string. A queue
-    without options need not be made: its first put does it.
+    The options are those of Client.create_queue, in docs/guides/queues.md; a VALUE is JSON, or else a plain string. A
+    queue without options need not be made: its first put does it.
     """
     given = _options(options)
     for name in ("exclusive", "temporary"):

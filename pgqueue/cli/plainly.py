@@ -1,4 +1,4 @@
-"""How a command ends: what went wrong is one line for the user, and a code for scripts. docs/cli.md has the table."""
+"""How a command ends: one line on what went wrong, and a code for scripts. docs/guides/cli.md has the table."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
 def lifespan(client: AsyncClient | Client, inner: Lifespan | None = None) -> Lifespan:
-    """A lifespan for Starlette(lifespan=...) and FastAPI(lifespan=...); docs/asgi.md has the two lines for Quart.
+    """A lifespan for Starlette(lifespan=...) and FastAPI(lifespan=...); docs/guides/asgi.md shows Quart's two lines.
 
     The start fails if the database cannot be reached or its schema does not fit, rather than the first request. At the
     end the client is closed: what it has taken is given back, and who still waits gets a ClosedError.

@@ -11,7 +11,7 @@ and go.
     sharded.py     the two shells
 
 What one server promises (order, lanes, keys, capacities, an ack that hands on) holds on that server and not across
-them; and what lies on a dead server waits until that is back. docs/push.md says so to users.
+them; and what lies on a dead server waits until that is back. docs/guides/push.md says so to users.
 """
 
 from .servers import ShardKey

@@ -1,7 +1,7 @@
 -- Watching: what monitors and operators ask, as views that are cheap enough to be asked every second.
 --
--- docs/monitoring.md promises that they stay as they are. What the server knows about other people's connections it shows
--- to whom it likes: a view reads our tables with its owner's rights, but asks the server with the reader's.
+-- docs/guides/monitoring.md promises that they stay as they are. What the server knows about other people's connections
+-- it shows to whom it likes: a view reads our tables with its owner's rights, but asks the server with the reader's.
 
 -- --- rates
 

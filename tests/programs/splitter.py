@@ -1,4 +1,4 @@
-"""A worker of the cascade in docs/push.md: takes a range, cuts it in parts, and hands them on with its ack.
+"""A worker of the cascade in docs/guides/push.md: takes a range, cuts it in parts, and hands them on with its ack.
 
     splitter.py DSN
 
