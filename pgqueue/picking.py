@@ -76,7 +76,7 @@ class QueuePicking(_Picking[Picked]):
             The task, or None if there was one already.
 
         Raises:
-            As put.
+            PutRefused, ConnectionLost: as put.
         """
         placed = self._placed(data, _unique(self._client._encode(data), options), conn)
         return None if placed.existed else placed
@@ -89,7 +89,8 @@ class QueuePicking(_Picking[Picked]):
             conn, options: as for put, but for the priority, which is 1 below the lowest.
 
         Raises:
-            As put; ValueError also where the queue's type has no priority.
+            PutRefused, ConnectionLost: as put.
+            ValueError: also where the queue's type has no priority.
         """
         priority = self._client._run(calls.urgent_priority(self.name), conn)
         return self._placed(data, replace(PutOptions.of(options), priority=priority), conn)
