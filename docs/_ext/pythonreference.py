@@ -1,4 +1,4 @@
-"""The Python reference from docstrings as pgqueue writes them: Google's sections, `names` in backticks, plain text else.
+"""The Python reference, from docstrings as pgqueue writes them: Google's sections, `names` in backticks, plain text.
 
     {error-tree}    the tree of errors as a nested list, with the SQLSTATEs that become them
 
@@ -56,7 +56,7 @@ def signature(
 
 
 def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
-    """Leave out what a class has from another package, such as Exception.add_note, and what says that it is internal."""
+    """Leave out members from other packages, such as Exception.add_note, and errors that say that they are internal."""
     home = getattr(getattr(obj, "__objclass__", obj), "__module__", None) or "pgqueue"
     internal = (getattr(obj, "__doc__", None) or "").startswith("Internal")
     return True if internal or not home.startswith("pgqueue") else None
