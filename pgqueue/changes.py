@@ -1,6 +1,6 @@
 """Hearing what becomes of tasks, being one of several that act as one, and reloading. Both shells.
 
-An observer is an ear (switchboard.py) without a buffer, on the channel of its queue's changes (sql/change.sql). A
+An observer is an ear (switchboard.py) without a buffer, on the channel of its queue's changes (changes.sql). A
 client has one for a queue, as Tarantool's queue has one callback for a tube; what makes it the one is that it stands
 in `core.observers`. Replacing it is one assignment there, while both have an ear, so no change falls in between.
 

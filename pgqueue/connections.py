@@ -39,7 +39,7 @@ AsyncConn = psycopg.AsyncConnection[Any]
 Row = tuple[Any, ...]
 
 
-# Whatever the role's default is: a claim has to see what others took while it ran (sql/claim.sql).
+# Whatever the role's default is: a claim has to see what others took while it ran (sql/3_tasks/take.sql).
 READ_COMMITTED = r"-c default_transaction_isolation=read\ committed"
 RELAXED = "-c synchronous_commit=off"
 AHEAD = 16  # calls that run_all sends before it reads the answer to the first: each holds its text until then

@@ -3,7 +3,7 @@
 A flow is a generator. It yields what it needs, a Run (a call on a claiming connection) or a Wait (for a signal, so
 many seconds), and is sent the answer; a shell drives it, blocking or awaiting, in ten lines.
 
-The take, step by step (the letters are those of sql/signal.sql):
+The take, step by step (the letters are those of sql/2_base/wake.sql):
 
     claim. Nothing? Until the time is over:
         enter the hub as a waiter, and wait until LISTEN and the WAITER lock are committed     T1 T2 T3

@@ -14,7 +14,7 @@ Each queue that somebody waits for has a channel here. Its way up and down, and 
 
 - Takers only enter and leave. All else is done by the listener thread, in the order that plan() gives it.
 - A waiter's `armed` is set once LISTEN and the WAITER lock are known to be committed: only then does its last look
-  count (signal.sql, T4). An armed channel that is not drained is polled, with a growing pause: each attempt at the
+  count (wake.sql, T4). An armed channel that is not drained is polled, with a growing pause: each attempt at the
   drain wakes a waiter, and so does its success.
 - A step down is marked here before it is sent, so that a taker that enters meanwhile asks for the way up again
   instead of trusting what is about to go.

@@ -14,7 +14,7 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
   session is opened again by its id, and takes live on if that was quick enough (session.sql).
 - What was notified while nobody listened is gone: after each connect everybody looks again.
 - Notifications are read before sleeping, always: some arrive with the answers to our own statements.
-- No put runs here: the probe for waiters cannot see the locks of its own connection (signal.sql).
+- No put runs here: the probe for waiters cannot see the locks of its own connection (wake.sql).
 - A tick gives back what dead sessions held, and makes ready what is due. A tick that took long is followed by a
   rest REST times as long, since under a held snapshot it walks over dead rows.
 - reload() puts another thread in this one's place. All that outlives a turn of the loop is the listener's and not the
@@ -73,7 +73,7 @@ class Listener:
         self._label = label
         self._grace = grace
         self.last_session: int | None = None
-        self.identity: str | None = None  # of the session, and of the next if this one is given up; sql/identity.sql
+        self.identity: str | None = None  # of the session, and of the next if this one is given up; session.sql
         self._jobs: deque[Call[Any]] = deque()
         self._asked: deque[Asked[Any]] = deque()
         self._posted: deque[tuple[str, str]] = deque()

@@ -1,7 +1,7 @@
 """Putting into a queue that may be full: a flow, as in flows.py, for both shells.
 
 Who waits for room sleeps as takers do, on a channel of its own: that of the queue's negated id. Whatever makes room in
-a queue with a capacity signals it (count.sql), and signal.sql's theory of operation holds for it word for word: the put
+a queue with a capacity signals it (count.sql), and wake.sql's theory of operation holds for it word for word: the put
 that finds the queue full after the waiter is armed cannot have missed anything.
 """
 

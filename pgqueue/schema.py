@@ -1,14 +1,14 @@
 """Which SQL makes up the schema, and which versions of it this library can work with.
 
-Tables have history, functions have none. `sql/schema.sql` holds the tables as they are today, and migrations/
+Tables have history, functions have none. `sql/1_tables/` holds the tables as they are today, and migrations/
 holds the steps that led there. Every other file is code: CREATE OR REPLACE throughout, run again at the end
 of each upgrade, in the upgrade's transaction. Versioning the functions like the tables looks more orderly,
 but then each change of one line is a copied file, and what runs today has to be pieced together from all of
 them.
 
 To change the schema:
-- tables: write migrations/versions/0002_*.py with its two SQL files, and edit schema.sql to match (a test
-  compares);
+- tables: edit sql/1_tables/ and run tools/migration.py. After the first release: also write
+  migrations/versions/0002_*.py with its two SQL files (a test compares);
 - functions: edit the code file, and add a revision whose SQL is empty, so that a client can tell old from
   new. CREATE OR REPLACE cannot remove a function or change what it returns: such a revision drops it by name;
 - either way set NEWEST below, and OLDEST to the first version whose functions this library can still call.
@@ -23,42 +23,19 @@ from pathlib import Path
 
 from .errors import SchemaError
 
-#: The order in which the files are run: each one uses only what stands before it.
-FILES = (
-    "schema.sql",
-    "signal.sql",
-    "count.sql",
-    "stats.sql",
-    "change.sql",
-    "queue.sql",
-    "put.sql",
-    "special.sql",
-    "session.sql",
-    "identity.sql",
-    "due.sql",
-    "claim.sql",
-    "lane.sql",
-    "settle.sql",
-    "ack.sql",
-    "post.sql",
-    "lock.sql",
-    "node.sql",
-    "route.sql",
-    "will.sql",
-    "dead.sql",
-    "status.sql",
-    "sweep.sql",
-    "inspect.sql",
-    "pick.sql",
-    "manage.sql",
-    "message.sql",
-    "listing.sql",
-    "monitor.sql",
-    "storage.sql",
-    "health.sql",
-    "grants.sql",
-)
-CODE = FILES[1:]
+#: The layers of the SQL, in the order in which they are run, and in each one its files in theirs. A file refers only
+#: to files before it; tests/test_sql_layers.py reads the references.
+LAYERS = {
+    "1_tables": ("schema", "tasks", "sessions", "statistics", "statuses", "coordination", "routing"),
+    "2_base": ("advisory", "names", "wake", "session", "rights", "count", "stats", "task"),
+    "3_tasks": ("dead", "due", "lane", "special", "put", "take", "settle", "ack", "pop", "pick", "queue"),
+    "4_families": ("channels", "statuses", "locks", "nodes", "routes", "wills", "claims", "messages", "changes"),
+    "5_operations": ("monitor", "health", "sweep"),
+    "6_grants": ("grants",),
+}
+TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])
+CODE = tuple(f"{layer}/{name}.sql" for layer, names in LAYERS.items() if layer != "1_tables" for name in names)
+FILES = TABLES + CODE
 
 #: The schema versions that this library works with, both ends included. Revisions are numbered "0001",
 #: "0002", ..., so that text compares like numbers, also for a revision that only a later library knows.

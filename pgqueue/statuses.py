@@ -1,6 +1,6 @@
 """Status by key; a task's status for its whole life, its result and its progress. Both shells.
 
-Everything that is waited for here is announced at commit (sql/status.sql): a first look, and where that is not enough,
+Everything that is waited for here is announced at commit (statuses.sql): a first look, and where that is not enough,
 LISTEN, look, wait, look (waits.until). What announces nothing, as the end of a task whose result is not kept, is
 found out every POLL seconds.
 """

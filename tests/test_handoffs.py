@@ -4,7 +4,7 @@ Each queue is one conversation: a sender puts a task, and the next one only afte
 no later notification makes up for a lost one, and a receiver whose patient wait (5 s) ends with nothing has lost one.
 Senders are transactions of all kinds; receivers time out, disarm, unlisten and come back in the middle of all this.
 
-With the drain left out of sql/signal.sql (`drained := true` in pgqueue.arm) some handoffs in a thousand are lost.
+With the drain left out of sql/2_base/wake.sql (`drained := true` in pgqueue.arm) some handoffs in a thousand are lost.
 """
 
 from __future__ import annotations

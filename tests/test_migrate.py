@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import catalogue
@@ -17,6 +20,8 @@ from servers import Server
 from pgqueue import migrate, schema
 from pgqueue.errors import SchemaError
 
+CHECKOUT = Path(__file__).resolve().parents[1]
+
 
 @pytest.fixture
 def empty(empty_dsn: str) -> Iterator[psycopg.Connection]:
@@ -26,7 +31,7 @@ def empty(empty_dsn: str) -> Iterator[psycopg.Connection]:
 
 
 def run_files(connection: psycopg.Connection) -> None:
-    """Run pgqueue/sql/* as a DBA with psql would."""
+    """Run pgqueue/sql/*/* as a DBA with psql would."""
     for name in schema.FILES:
         connection.execute(schema.read(name).encode())
 
@@ -40,6 +45,15 @@ def alchemy(dsn: str) -> sqlalchemy.Connection:
         "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=sqlalchemy.NullPool
     )
     return engine.connect()
+
+
+# --- the initial migration ---
+
+
+def test_the_initial_migration_is_generated_from_the_tables() -> None:
+    tool = CHECKOUT / "tools" / "migration.py"
+    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # --- up ---

@@ -1,7 +1,7 @@
 """Interleavings that the locks, snapshots and fences exist for, each stepped through by hand.
 
 Two connections do in one fixed order what two processes do once in a million times. Each test is the proof of one
-sentence in the head comments of sql/*.sql.
+sentence in the head comments of sql/*/*.sql.
 """
 
 from __future__ import annotations

@@ -12,12 +12,15 @@ from pgqueue import schema
 
 
 def test_every_sql_file_is_listed_once() -> None:
-    found = {path.name for path in (Path(schema.__file__).parent / "sql").iterdir()}
+    home = Path(schema.__file__).parent / "sql"
+    found = [path.relative_to(home).as_posix() for path in home.rglob("*.sql")]
     assert sorted(schema.FILES) == sorted(found)
+    folders = {path.parent.name for path in home.rglob("*.sql")}
+    assert list(schema.LAYERS) == sorted(folders)  # their numbers are their order
 
 
 def test_code_files_can_be_run_again() -> None:
-    """Tables have history, functions have none: only schema.sql may create what must be absent."""
+    """Tables have history, functions have none: only 1_tables may create what must be absent."""
     for name in schema.CODE:
         for line in schema.read(name).upper().splitlines():
             if line.startswith("CREATE "):

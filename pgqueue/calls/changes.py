@@ -1,4 +1,4 @@
-"""Calls of on_task_change and identify, sql/change.sql and sql/identity.sql. All are the listener connection's."""
+"""Calls of on_task_change and identify, changes.sql and session.sql. All are the listener connection's."""
 
 from __future__ import annotations
 

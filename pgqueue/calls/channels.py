@@ -1,11 +1,11 @@
-"""Calls of wait and post: sql/post.sql."""
+"""Calls of wait and post: sql/4_families/channels.sql."""
 
 from __future__ import annotations
 
 from .. import arguments
 from . import Call, Rows, _nothing
 
-MARK = "\x01pgqueue:"  # before the id of a payload that is too large for NOTIFY; as in sql/post.sql
+MARK = "\x01pgqueue:"  # before the id of a payload that is too large for NOTIFY; as in sql/4_families/channels.sql
 LARGEST = 7999  # bytes that NOTIFY carries
 
 

@@ -1,4 +1,4 @@
-"""Calls of sql/message.sql and listing.sql, and the limits of what they may be asked for."""
+"""Calls of sql/4_families/claims.sql and messages.sql, and the limits of what they may be asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of sql/health.sql: what is wrong in the database as a whole."""
+"""Calls of sql/5_operations/health.sql: what is wrong in the database as a whole."""
 
 from __future__ import annotations
 

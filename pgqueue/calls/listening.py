@@ -1,6 +1,6 @@
 """Calls of the listener's connection: its session, its ticks, and the queues that somebody waits for.
 
-sql/session.sql, sweep.sql, due.sql and signal.sql.
+sql/2_base/session.sql, sweep.sql, due.sql and wake.sql.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tasks of a queue, page by page, whatever the backlog: by sql/inspect.sql's find_tasks."""
+"""Tasks of a queue, page by page, whatever the backlog: by sql/3_tasks/pick.sql's find_tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of lock.sql."""
+"""Calls of sql/4_families/locks.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of sql/queue.sql and manage.sql: what a queue may be, and what is done to it as a whole."""
+"""Calls of sql/3_tasks/queue.sql: what a queue may be, and what is done to it as a whole."""
 
 from __future__ import annotations
 

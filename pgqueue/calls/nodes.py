@@ -1,4 +1,4 @@
-"""Calls of nodes, watches and groups: sql/node.sql."""
+"""Calls of nodes, watches and groups: sql/4_families/nodes.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of sql/pick.sql and inspect.sql: one task by its id, and what is next in a queue."""
+"""Calls of sql/3_tasks/pick.sql: one task by its id, and what is next in a queue."""
 
 from __future__ import annotations
 

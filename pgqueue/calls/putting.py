@@ -1,4 +1,4 @@
-"""Calls of sql/put.sql and special.sql."""
+"""Calls of sql/3_tasks/put.sql and special.sql."""
 
 from __future__ import annotations
 

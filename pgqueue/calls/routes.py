@@ -1,4 +1,4 @@
-"""Calls of sql/route.sql, will.sql and dead.sql."""
+"""Calls of sql/4_families/routes.sql, wills.sql and dead.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of statuses, results and progress: sql/status.sql."""
+"""Calls of statuses, results and progress: sql/4_families/statuses.sql."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-The lock belongs to the listener's connection (sql/lock.sql), so everything here is asked on that.
+The lock belongs to the listener's connection (sql/4_families/locks.sql), so everything here is asked on that.
 
     asking --granted--> held --release--> over
        '-- time over,     '-- connection broke, client closed --> lost

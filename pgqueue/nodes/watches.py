@@ -1,7 +1,7 @@
 """Watching a node: what to look at, what is heard about it, and the one-shot Watch. Both shells.
 
 An observer looks at a node once LISTEN is committed, and keeps the snapshot that it saw it in. From then on it hears
-of every change, and the snapshot says which of them it has seen (sql/node.sql). After a gap, when something may have
+of every change, and the snapshot says which of them it has seen (nodes.sql). After a gap, when something may have
 been missed, it begins anew with an ear of its own and compares what it finds with what it saw.
 """
 

@@ -88,7 +88,7 @@ def test_tasks_are_not_lost(empty):
 
 def test_what_fails_leaves_nothing(empty, monkeypatch):
     """Both the schema and Django's note of it are of one transaction."""
-    monkeypatch.setattr(schema, "CODE", (*schema.CODE, "schema.sql"))  # whose tables are there already
+    monkeypatch.setattr(schema, "CODE", (*schema.CODE, "1_tables/tasks.sql"))  # which are there already
     with pytest.raises(Exception, match="already exists"):
         django_migrate()
     assert not there()

@@ -1,0 +1,54 @@
+-- Nodes and locks.
+
+CREATE TABLE pgqueue.node (
+    path        text        COLLATE "C" PRIMARY KEY CHECK (length(path) BETWEEN 1 AND 1024),
+    parent      text        COLLATE "C" REFERENCES pgqueue.node (path) CHECK ((parent IS NULL) = (path = '/')),
+    id          bigint      GENERATED ALWAYS AS IDENTITY,
+    version     int         NOT NULL DEFAULT 0,
+    next_number int         NOT NULL DEFAULT 0,
+    session_id  int,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at  timestamptz NOT NULL DEFAULT now(),
+    data        jsonb       NOT NULL DEFAULT 'null'
+);
+COMMENT ON TABLE  pgqueue.node             IS 'A tree of small values, as ZooKeeper has it.';
+COMMENT ON COLUMN pgqueue.node.id          IS 'Tells a node from an earlier one of the same path.';
+COMMENT ON COLUMN pgqueue.node.version     IS 'How often its data was set.';
+COMMENT ON COLUMN pgqueue.node.next_number IS 'What the next sequential node below this one gets; no number is given twice.';
+COMMENT ON COLUMN pgqueue.node.session_id  IS 'Whose death or close removes it: an ephemeral node.';
+
+CREATE INDEX node_parent  ON pgqueue.node (parent);
+CREATE INDEX node_session ON pgqueue.node (session_id) WHERE session_id IS NOT NULL;
+
+INSERT INTO pgqueue.node (path) VALUES ('/');
+
+CREATE SEQUENCE pgqueue.fence;
+COMMENT ON SEQUENCE pgqueue.fence IS 'Rises with every grant of any lock, also over a crash: see locks.sql.';
+
+CREATE UNLOGGED TABLE pgqueue.lock_holder (
+    fence       bigint      PRIMARY KEY,
+    token       bigint      NOT NULL UNIQUE,
+    name        text        NOT NULL,
+    shared      boolean     NOT NULL,
+    session_id  int         NOT NULL,
+    backend_pid int         NOT NULL,
+    locked_at   timestamptz NOT NULL
+);
+COMMENT ON TABLE  pgqueue.lock_holder             IS 'Who was granted which lock, for people, and for others of the same session. What counts is the advisory lock.';
+COMMENT ON COLUMN pgqueue.lock_holder.token       IS 'Random, one a request: names it before its answer is known.';
+COMMENT ON COLUMN pgqueue.lock_holder.backend_pid IS 'The connection that has the advisory lock: a session may come back on another one, without it.';
+
+CREATE INDEX lock_holder_session ON pgqueue.lock_holder (session_id);
+
+CREATE UNLOGGED TABLE pgqueue.lock_ticket (
+    id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    token       bigint      NOT NULL UNIQUE,
+    name        text        NOT NULL,
+    shared      boolean     NOT NULL,
+    session_id  int         NOT NULL,
+    since       timestamptz NOT NULL
+);
+COMMENT ON TABLE  pgqueue.lock_ticket       IS 'Who waits for which lock. Served in the order of ids; one whose session is gone does not count.';
+COMMENT ON COLUMN pgqueue.lock_ticket.token IS 'Random, one a request; becomes the holder''s.';
+
+CREATE INDEX lock_ticket_line ON pgqueue.lock_ticket (name, id);

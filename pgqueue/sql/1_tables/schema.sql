@@ -1,0 +1,35 @@
+-- The tables of pgqueue, as they are today. The only file here with a history: it is what all migrations add up to.
+--
+-- Theory of operation
+-- -------------------
+-- A task is one row of `task`, and that row is not rewritten when somebody takes it. *Taken* means that a row in
+-- `take` names the task; an ack deletes both, a release deletes the take. So the life of a task is one INSERT and
+-- one DELETE in the write-ahead log. An UPDATE ... SET state = 'taken' costs a new row version, entries in every
+-- index and four times the log.
+--
+--       put                take                  ack
+--     --------> [ready] ----------> [taken] ------------> gone
+--       |          ^ ^ \             | | |
+--       | delay    | |  \ bury       | | '-- bury ------> [buried] --- kick --> [ready]
+--       v          | |   '---------> | |
+--    [delayed] ----' '---- release --' '---- release with a delay ----> [delayed]
+--             due          deadline passed
+--                          session dead
+--
+--   state  task.state   row in take        who moves it on
+--   ready     'R'          no              a take, in the order (priority, id)
+--   delayed   'D'          no              whoever promotes what is due: a take, or any listener's sweep
+--   taken     'R'          yes             the holder of the token; the sweep, when the deadline passed or the session died
+--   buried    'B'          no              a kick
+--   blocked   'L'          no              whoever finds that its lane is free: see lane.sql
+--   done      'F'          no              the end of the queue's keep_done
+--
+-- `take` and `session` are UNLOGGED, and that is their meaning as much as their speed: after a crash of the server
+-- PostgreSQL empties them, nobody holds anything, and every task that was taken is ready again.
+--
+-- Lock order: whoever holds a task's row never waits for its take. An ack locks the take first and the task second;
+-- a claim holds task rows and only ever *looks* at takes. The other order deadlocks within seconds under eight takers.
+--
+-- Tables are private. Applications use the functions and views; see grants.sql.
+
+CREATE SCHEMA IF NOT EXISTS pgqueue;

@@ -1,0 +1,313 @@
+-- Statistics: what `delta` adds up to, in time that depends on the number of queues and on nothing else.
+--
+-- Theory of operation
+-- -------------------
+--   counts of a queue = its newest row in `counter` + all deltas that are there
+--
+-- A fold moves deltas into counters: one transaction deletes those that it sees and writes the sums, so to every
+-- snapshot a delta is either still there or in the counter. A transaction that commits later, or rolls back, needs no
+-- thought: its deltas appear when its tasks do, or never. Nobody waits: folds try a lock, readers and producers take none.
+--
+-- Dead rows. While a snapshot is held anywhere, deltas that were folded cannot be removed, and a look at "all deltas"
+-- would walk over every one since then. So a fold leaves behind its own snapshot. What it could not see comes from
+-- transactions that its snapshot does not count as ended (`since` its xmax, or `late`: its xip) or from its own;
+-- everything else it deleted. A reader asks the index for just those. Counters and folds are not updated but written
+-- anew, newest last, and found from that end: an updated row has as many dead versions before it as there were folds.
+--
+-- Counting anew. After a crash the UNLOGGED tables are empty; TRUNCATE and raw SQL leave no delta, but a row in
+-- `recount`. With such a row, or without a fold, readers count tasks themselves. The next fold compares that with the counters, in one snapshot,
+-- and appends the difference as one more delta: others go on as ever, and their deltas stay true. A fold from the
+-- future is one of another server, restored from a dump: it counts as none.
+--
+-- Time. A state can end without a row being touched: a delay is over, a deadline passed, a task expired. Those that
+-- nobody moved yet are few, since every tick moves them, and are counted from the indexes by time.
+
+-- The newest fold; one that sees everything, and an id that is NULL, if nothing was counted.
+CREATE OR REPLACE FUNCTION pgqueue.last_fold() RETURNS pgqueue.fold
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    last pgqueue.fold;
+BEGIN
+    SELECT * INTO last FROM pgqueue.fold f ORDER BY f.id DESC LIMIT 1;
+    IF NOT FOUND OR last.since > pg_snapshot_xmax(pg_current_snapshot()) THEN
+        last := (NULL, '-infinity', '0', '{}');
+    END IF;
+    RETURN last;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.add_calls(a jsonb, b jsonb) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (SELECT jsonb_object_agg(v.verb, v.calls)
+              FROM (SELECT e.key AS verb, sum(e.value::bigint) AS calls
+                      FROM (SELECT * FROM jsonb_each_text(a) UNION ALL SELECT * FROM jsonb_each_text(b)) e
+                     GROUP BY e.key) v);
+END $$;
+
+-- Counters and deltas of these queues; all of them: NULL. The version is the counter's.
+CREATE OR REPLACE FUNCTION pgqueue.known(queues int[]) RETURNS SETOF pgqueue.counter
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    last pgqueue.fold := pgqueue.last_fold();
+    late xid8[];
+BEGIN
+    late := ARRAY (SELECT x FROM unnest(last.late) x
+                    WHERE x < last.since AND pg_visible_in_snapshot(x, pg_current_snapshot()));
+    RETURN QUERY
+        WITH d AS MATERIALIZED (
+            SELECT * FROM pgqueue.delta n WHERE n.xid >= last.since AND (queues IS NULL OR n.queue_id = ANY (queues))
+             UNION ALL
+            SELECT * FROM pgqueue.delta n WHERE n.xid = ANY (late) AND (queues IS NULL OR n.queue_id = ANY (queues))),
+        more AS (
+            SELECT d.queue_id, sum(d.standing) AS standing, sum(d.taken) AS taken, sum(d.delayed) AS delayed,
+                   sum(d.buried) AS buried, sum(d.blocked) AS blocked, sum(d.kept) AS kept
+              FROM d GROUP BY d.queue_id),
+        said AS (
+            SELECT v.queue_id, jsonb_object_agg(v.verb, v.calls) AS calls
+              FROM (SELECT d.queue_id, d.verb, sum(d.calls) AS calls FROM d WHERE d.verb IS NOT NULL
+                     GROUP BY d.queue_id, d.verb) v
+             GROUP BY v.queue_id)
+        SELECT q.id, c.version,
+               coalesce(c.standing, 0) + coalesce(more.standing, 0), coalesce(c.taken, 0) + coalesce(more.taken, 0),
+               coalesce(c.delayed, 0) + coalesce(more.delayed, 0), coalesce(c.buried, 0) + coalesce(more.buried, 0),
+               coalesce(c.blocked, 0) + coalesce(more.blocked, 0), coalesce(c.kept, 0) + coalesce(more.kept, 0),
+               CASE WHEN said.calls IS NULL THEN coalesce(c.calls, '{}') ELSE pgqueue.add_calls(c.calls, said.calls) END
+          FROM unnest(coalesce(queues, ARRAY (SELECT named.id FROM pgqueue.queue named))) q(id)
+          LEFT JOIN LATERAL (SELECT * FROM pgqueue.counter n WHERE n.queue_id = q.id ORDER BY n.version DESC LIMIT 1) c ON true
+          LEFT JOIN more ON more.queue_id = q.id
+          LEFT JOIN said ON said.queue_id = q.id;
+END $$;
+
+-- The same counts from the tasks themselves, by the indexes of their states. No version, and no calls.
+CREATE OR REPLACE FUNCTION pgqueue.count_anew(queues int[]) RETURNS SETOF pgqueue.counter
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    RETURN QUERY
+        WITH held AS (
+            SELECT k.queue_id, count(*) AS taken FROM pgqueue.take k
+             WHERE (SELECT t.id FROM pgqueue.task t WHERE t.id = k.task_id) IS NOT NULL
+             GROUP BY k.queue_id)
+        SELECT q.id, NULL::bigint,
+               (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'R'),
+               coalesce(held.taken, 0),
+               (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'D'),
+               (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'B'),
+               (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'L' AND t.lane IS NOT NULL),
+               (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'F'),
+               '{}'::jsonb
+          FROM unnest(coalesce(queues, ARRAY (SELECT named.id FROM pgqueue.queue named))) q(id)
+          LEFT JOIN held ON held.queue_id = q.id;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.is_counted() RETURNS boolean
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN (pgqueue.last_fold()).id IS NOT NULL AND NOT EXISTS (SELECT FROM pgqueue.recount);
+END $$;
+
+-- What is true of these queues, by the way that is open. Taken and standing are rows: time is not asked.
+CREATE OR REPLACE FUNCTION pgqueue.counts(queues int[]) RETURNS SETOF pgqueue.counter
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF pgqueue.is_counted() THEN
+        RETURN QUERY SELECT * FROM pgqueue.known(queues);
+    ELSE
+        RETURN QUERY
+            SELECT a.queue_id, a.version, a.standing, a.taken, a.delayed, a.buried, a.blocked, a.kept, k.calls
+              FROM pgqueue.count_anew(queues) a JOIN pgqueue.known(queues) k ON k.queue_id = a.queue_id;
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.queue_length(queue_id int) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT c.standing + c.delayed + c.buried + c.blocked FROM pgqueue.counts(ARRAY [queue_length.queue_id]) c);
+END $$;
+COMMENT ON FUNCTION pgqueue.queue_length IS 'How many tasks of a queue are not done, with those that this transaction put.';
+
+-- Counters that differ from what is there are put right by a delta. One statement, so one snapshot: what others commit
+-- meanwhile is in neither of the two counts.
+CREATE OR REPLACE FUNCTION pgqueue.correct_counts() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+BEGIN
+    WITH asked AS (
+        DELETE FROM pgqueue.recount),
+    orphan AS MATERIALIZED (                      -- whoever deletes tasks by hand does not think of their takes
+        SELECT k.task_id FROM pgqueue.take k
+         WHERE (SELECT t.id FROM pgqueue.task t WHERE t.id = k.task_id) IS NULL),
+    removed AS (
+        DELETE FROM pgqueue.take
+         WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id IN (SELECT o.task_id FROM orphan o)
+                                     FOR UPDATE SKIP LOCKED))
+        RETURNING take.task_id),
+    again AS (                                    -- somebody is settling the others, and will count that
+        INSERT INTO pgqueue.recount (asked_at)
+        SELECT now() FROM orphan o WHERE o.task_id NOT IN (SELECT r.task_id FROM removed r) LIMIT 1)
+    INSERT INTO pgqueue.delta (queue_id, standing, taken, delayed, buried, blocked, kept)
+    SELECT a.queue_id, a.standing - k.standing, a.taken - k.taken, a.delayed - k.delayed,
+           a.buried - k.buried, a.blocked - k.blocked, a.kept - k.kept
+      FROM pgqueue.count_anew(NULL) a JOIN pgqueue.known(NULL) k ON k.queue_id = a.queue_id;
+    -- Raw SQL told nobody that a lane or a place in a full queue became free.
+    INSERT INTO pgqueue.lane_check (queue_id, lane) SELECT DISTINCT t.queue_id, t.lane FROM pgqueue.task t
+     WHERE t.state = 'L' AND t.lane IS NOT NULL;
+    PERFORM pgqueue.signal(q.id) FROM pgqueue.queue q WHERE q.lanes;
+    PERFORM pgqueue.signal(-q.id) FROM pgqueue.queue q WHERE q.capacity IS NOT NULL;
+END $$;
+
+-- Only at READ COMMITTED, where the statement that folds sees what the fold before it did. The queues that changed.
+CREATE OR REPLACE FUNCTION pgqueue.fold_deltas(at_once boolean DEFAULT false) RETURNS int[]
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    folding CONSTANT int := 1885827338;
+    last    pgqueue.fold;
+    changed int[];
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(folding, 0) THEN
+        RETURN NULL;
+    END IF;
+    IF NOT pgqueue.is_counted() THEN
+        PERFORM pgqueue.correct_counts();
+        last := (NULL, '-infinity', '0', '{}');
+    ELSE
+        last := pgqueue.last_fold();
+        -- Few deltas cost a reader less than folds would leave behind under a held snapshot.
+        IF NOT at_once AND last.folded_at > clock_timestamp() - interval '5 s'
+           AND (SELECT count(*) FROM (SELECT FROM pgqueue.delta d WHERE d.xid >= last.since LIMIT 1000) enough) < 1000
+           OR NOT EXISTS (SELECT FROM pgqueue.delta d WHERE d.xid >= last.since)
+          AND NOT EXISTS (SELECT FROM pgqueue.delta d WHERE d.xid = ANY (last.late)) THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    WITH here AS (
+        INSERT INTO pgqueue.fold (folded_at, since, late)
+        SELECT clock_timestamp(), pg_snapshot_xmax(pg_current_snapshot()),
+               ARRAY (SELECT pg_snapshot_xip(pg_current_snapshot())) || pg_current_xact_id()
+        RETURNING fold.id),
+    gone AS (
+        DELETE FROM pgqueue.fold f WHERE f.id = last.id OR last.id IS NULL),
+    new AS (
+        DELETE FROM pgqueue.delta d WHERE d.xid >= last.since RETURNING d.queue_id),
+    late AS (
+        DELETE FROM pgqueue.delta d WHERE d.xid = ANY (last.late) AND d.xid < last.since RETURNING d.queue_id),
+    sums AS MATERIALIZED (
+        SELECT * FROM pgqueue.known(ARRAY (SELECT new.queue_id FROM new UNION SELECT late.queue_id FROM late))),
+    written AS (
+        INSERT INTO pgqueue.counter
+        SELECT s.queue_id, here.id, s.standing, s.taken, s.delayed, s.buried, s.blocked, s.kept, s.calls
+          FROM here, sums s WHERE EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = s.queue_id)),
+    replaced AS (
+        DELETE FROM pgqueue.counter c USING sums s WHERE c.queue_id = s.queue_id AND c.version = s.version)
+    SELECT array_agg(s.queue_id) INTO changed FROM sums s;
+    RETURN changed;
+END $$;
+COMMENT ON FUNCTION pgqueue.fold_deltas IS 'Move deltas into the counters, if there are many or they are old; every tick calls it.';
+
+CREATE OR REPLACE FUNCTION pgqueue.clean_counts() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM pgqueue.counter c WHERE NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = c.queue_id);
+END $$;
+COMMENT ON FUNCTION pgqueue.clean_counts IS 'Part of clean_up: counters of queues that are gone.';
+
+-- The first in line of each priority, from one to the next by the index; of a hundred of them at most, since somebody may
+-- use the clock for a priority. In the index stand also tasks in flight and, while a snapshot is held, all that were acked.
+CREATE OR REPLACE FUNCTION pgqueue.find_oldest(queue_id int) RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    RETURN (
+        WITH RECURSIVE first AS (
+            (SELECT t.priority, t.created_at FROM pgqueue.task t
+              WHERE t.queue_id = find_oldest.queue_id AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > moment)
+                AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
+              ORDER BY t.priority, t.id LIMIT 1)
+             UNION ALL
+            SELECT next.* FROM first, LATERAL (
+               SELECT t.priority, t.created_at FROM pgqueue.task t
+                WHERE t.queue_id = find_oldest.queue_id AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > moment)
+                  AND t.priority > first.priority
+                  AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
+                ORDER BY t.priority, t.id LIMIT 1) next)
+        SELECT min(f.created_at) FROM (SELECT * FROM first LIMIT 100) f);
+END $$;
+
+-- Where that takes long, the ticks look now and then, and readers take what they found: exact while it is cheap, and a
+-- few seconds old when it is not. Dead rows come with deltas, so the queues to try are those that a fold changed.
+CREATE OR REPLACE FUNCTION pgqueue.look_for_oldest(changed int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    q     int;
+    last  pgqueue.oldest;
+    began timestamptz;
+    found timestamptz;
+    took  interval;
+BEGIN
+    FOR q IN SELECT unnest(changed) UNION SELECT o.queue_id FROM pgqueue.oldest o LOOP
+        began := clock_timestamp();
+        SELECT * INTO last FROM pgqueue.oldest o WHERE o.queue_id = q ORDER BY o.looked_at DESC LIMIT 1;
+        CONTINUE WHEN last.looked_at > began - greatest('1 s', 20 * last.took);
+        found := pgqueue.find_oldest(q);
+        took := clock_timestamp() - began;
+        DELETE FROM pgqueue.oldest o WHERE o.queue_id = q AND o.looked_at = last.looked_at;
+        IF took > '2 ms' THEN
+            INSERT INTO pgqueue.oldest (queue_id, looked_at, took, created_at) VALUES (q, began, took, found);
+        END IF;
+    END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.queue_stats(name text DEFAULT NULL)
+RETURNS TABLE (queue text, total bigint, ready bigint, delayed bigint, taken bigint, buried bigint, blocked bigint,
+               done bigint, kept bigint, oldest_ready_age interval, calls jsonb)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    verbs  CONSTANT jsonb := '{"put": 0, "take": 0, "ack": 0, "release": 0, "bury": 0, "kick": 0, "delete": 0, "touch": 0,
+                               "delay": 0, "ttr": 0, "ttl": 0}';
+    moment CONSTANT timestamptz := clock_timestamp();
+    ids    int[];
+BEGIN
+    IF name IS NOT NULL THEN
+        ids := ARRAY (SELECT q.id FROM pgqueue.queue q WHERE q.name = queue_stats.name);
+    END IF;
+    RETURN QUERY
+        SELECT q.name, s.ready + s.delayed + s.taken + s.buried + s.blocked,
+               s.ready, s.delayed, s.taken, s.buried, s.blocked,
+               coalesce((c.calls ->> 'ack')::bigint, 0) + coalesce((c.calls ->> 'delete')::bigint, 0),
+               c.kept,
+               CASE WHEN s.ready > 0 THEN
+                   moment - least(due.created_at,
+                                  CASE WHEN o.looked_at IS NULL THEN pgqueue.find_oldest(q.id) ELSE o.created_at END) END,
+               verbs || c.calls
+          FROM pgqueue.counts(ids) c
+          JOIN pgqueue.queue q ON q.id = c.queue_id
+         CROSS JOIN LATERAL (
+               SELECT count(*) AS n, min(t.created_at) AS created_at FROM pgqueue.task t
+                WHERE c.delayed > 0 AND t.queue_id = c.queue_id AND t.state = 'D' AND t.run_at <= moment) due
+         CROSS JOIN LATERAL (
+               SELECT count(*) AS n FROM pgqueue.take k
+                WHERE c.taken > 0 AND k.queue_id = c.queue_id AND k.deadline < 'infinity' AND k.deadline <= moment) overdue
+         CROSS JOIN LATERAL (
+               SELECT count(*) FILTER (WHERE t.state = 'R') AS ready, count(*) FILTER (WHERE t.state = 'B') AS buried,
+                      count(*) FILTER (WHERE t.state = 'L') AS blocked
+                 FROM pgqueue.task t
+                WHERE t.queue_id = c.queue_id AND t.state <> 'D' AND t.expires_at <= moment
+                  AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL) expired
+         CROSS JOIN LATERAL (
+               SELECT c.standing - (c.taken - overdue.n) - expired.ready + due.n AS ready, c.delayed - due.n AS delayed,
+                      c.taken - overdue.n AS taken, c.buried - expired.buried AS buried,
+                      c.blocked - expired.blocked AS blocked) s
+          LEFT JOIN LATERAL (
+               SELECT n.looked_at, n.created_at FROM pgqueue.oldest n
+                WHERE n.queue_id = c.queue_id AND n.looked_at > moment - greatest('10 s', 40 * n.took)
+                ORDER BY n.looked_at DESC LIMIT 1) o ON true;
+END $$;
+COMMENT ON FUNCTION pgqueue.queue_stats IS 'The view pgqueue.stats for one queue.';
+
+CREATE OR REPLACE VIEW pgqueue.stats AS SELECT * FROM pgqueue.queue_stats();
+COMMENT ON VIEW pgqueue.stats IS
+    'How many tasks of each queue are in which state, how often each verb was called, and how long the oldest ready task is there: from counters, whatever the backlog. total: all that are not done; done: since the server''s last crash; kept: the done ones that are still there.';

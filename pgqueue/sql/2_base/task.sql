@@ -1,0 +1,120 @@
+-- Tasks: the view of them, which of them are taken, and their removal in batches.
+
+CREATE OR REPLACE FUNCTION pgqueue.remove_batch(queue_id int, ids bigint[]) RETURNS int
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    takes int;
+BEGIN
+    IF ids <> '{}' THEN
+        PERFORM pgqueue.delete_tasks(ids);
+        -- As drop_late_take (settle.sql), for all of them.
+        DELETE FROM pgqueue.take
+         WHERE ctid = ANY (ARRAY (SELECT (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = u.id FOR UPDATE SKIP LOCKED)
+                                    FROM unnest(ids) u(id)));
+        GET DIAGNOSTICS takes = ROW_COUNT;
+        INSERT INTO pgqueue.delta (queue_id, taken) SELECT remove_batch.queue_id, -takes WHERE takes > 0;
+    END IF;
+    RETURN cardinality(ids);
+END $$;
+
+-- By cursors: a LIMIT that begins anew for each batch walks over all that this transaction has deleted before. What is
+-- blocked goes first, or each batch of heads would make those behind them ready. Again, until nothing is left that was
+-- put or changed meanwhile.
+CREATE OR REPLACE FUNCTION pgqueue.remove_tasks(queue_id int, batches int DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    batch   CONSTANT int := 1000;
+    removed int := 0;
+    before  int;
+    state   "char";
+    one     bigint;
+    ids     bigint[] := '{}';
+BEGIN
+    LOOP
+        before := removed;
+        FOREACH state IN ARRAY '{L,R,D,B,F}'::"char"[] LOOP
+            FOR one IN EXECUTE format('SELECT id FROM pgqueue.task WHERE queue_id = $1 AND state = %L%s LIMIT $2 FOR UPDATE SKIP LOCKED',
+                                      state, CASE state WHEN 'L' THEN ' AND lane IS NOT NULL' END)
+                         USING queue_id, batches * batch - removed
+            LOOP
+                ids := ids || one;
+                IF cardinality(ids) = batch THEN
+                    removed := removed + pgqueue.remove_batch(queue_id, ids);
+                    ids := '{}';
+                END IF;
+            END LOOP;
+            removed := removed + pgqueue.remove_batch(queue_id, ids);
+            ids := '{}';
+        END LOOP;
+        EXIT WHEN removed = before OR removed >= batches * batch;
+    END LOOP;
+    RETURN removed;
+END $$;
+
+-- Which queues have something due. A view, so that it is planned into the statements that ask, and by the start of the
+-- statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS, which the planner
+-- likes to answer for all queues at once, with a hash of everything that is delayed or ready anywhere.
+CREATE OR REPLACE VIEW pgqueue.queue_due AS
+SELECT q.id, q.name, q.special, q.lanes,
+       (SELECT t.run_at FROM pgqueue.task t
+         WHERE t.queue_id = q.id AND t.state = 'D' AND t.run_at <= statement_timestamp()
+         ORDER BY t.run_at LIMIT 1) IS NOT NULL AS delay_over,
+       (SELECT k.deadline FROM pgqueue.take k
+         WHERE k.queue_id = q.id AND k.deadline < 'infinity' AND k.deadline <= statement_timestamp()
+         ORDER BY k.deadline LIMIT 1) IS NOT NULL AS ttr_over,
+       (SELECT t.expires_at FROM pgqueue.task t
+         WHERE t.queue_id = q.id AND t.state <> 'D' AND t.expires_at <= statement_timestamp()
+         ORDER BY t.expires_at LIMIT 1) IS NOT NULL AS ttl_over
+  FROM pgqueue.queue q;
+
+CREATE OR REPLACE FUNCTION pgqueue.new_token() RETURNS bigint
+LANGUAGE sql VOLATILE RETURN hashtextextended(gen_random_uuid()::text, 0);
+
+-- Of tasks whose rows the caller has just locked, those that nobody has taken. Only a newer snapshot can tell, so at
+-- REPEATABLE READ nobody dies here: the next listener's tick is at READ COMMITTED.
+CREATE OR REPLACE FUNCTION pgqueue.untaken(ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RETURN '{}';
+    END IF;
+    RETURN ARRAY (SELECT u.id FROM unnest(ids) u(id)
+                   WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = u.id) IS NULL);
+END $$;
+
+CREATE OR REPLACE VIEW pgqueue.tasks AS
+SELECT t.id,
+       q.name AS queue,
+       CASE WHEN k.task_id IS NOT NULL THEN 'taken'
+            WHEN t.state = 'B' THEN 'buried'
+            WHEN t.state = 'F' THEN 'done'
+            WHEN t.state = 'L' THEN 'blocked'
+            WHEN t.state = 'R' AND t.lane IS NOT NULL                 -- not the head of its lane, or that is busy: lane.sql
+             AND ((SELECT o.task_id FROM pgqueue.take o
+                    WHERE o.queue_id = t.queue_id AND o.lane = t.lane AND o.deadline > now()) IS NOT NULL
+                  OR (SELECT h.id FROM pgqueue.task h
+                       WHERE h.queue_id = t.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
+                         AND (h.priority, h.id) < (t.priority, t.id) AND (h.expires_at IS NULL OR h.expires_at > now())
+                       ORDER BY h.priority, h.id LIMIT 1) IS NOT NULL) THEN 'blocked'
+            WHEN t.run_at > now() THEN 'delayed'
+            ELSE 'ready'
+       END AS state,
+       t.priority, t.attempts, t.created_at, t.run_at, t.ttr, t.error, t.data,
+       k.taken_at,
+       nullif(k.deadline, 'infinity') AS deadline,
+       k.session_id AS session,
+       coalesce(s.label, CASE k.session_id WHEN 0 THEN 'a claim' ELSE 'session ' || k.session_id END) AS holder,
+       t.expires_at, t.routing_key, t.deaths, t.lane, t.key, t.done_at, t.sender,
+       coalesce(t.releases, 0) AS releases, coalesce(t.timeouts, 0) AS timeouts,
+       coalesce(t.buries, 0) AS buries, coalesce(t.kicks, 0) AS kicks,
+       t.queue_id, t.state AS stored
+  FROM pgqueue.task t
+  JOIN pgqueue.queue q ON q.id = t.queue_id
+  LEFT JOIN pgqueue.take k ON k.task_id = t.id AND k.deadline > now()
+  LEFT JOIN pgqueue.session s ON s.id = k.session_id;
+COMMENT ON VIEW pgqueue.tasks IS 'Every task with its state, and who holds it. For a page of a queue in one state: find_tasks.';
+COMMENT ON COLUMN pgqueue.tasks.stored IS 'R, D, B, L or F, as the task''s row has it: what an index can be asked for. The state is found out from several rows.';

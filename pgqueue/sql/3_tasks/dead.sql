@@ -1,0 +1,196 @@
+-- Dead letters: where a task goes that is not taken any more, and what is done with it if that is nowhere.
+--
+-- Theory of operation
+-- -------------------
+-- A task dies in its queue for one of four reasons:
+--
+--   rejected        it was buried, in a queue that has a dead_letter
+--   delivery_limit  it came back max_takes times
+--   expired         it was not taken for as long as its ttl
+--   maxlen          more tasks came than the queue keeps, and it was the oldest
+--
+-- Then it moves through the exchange that the queue names, as if it had been published there, under its own key or the
+-- one that the queue names. It keeps its id in the first of the queues that are bound, and others get copies. Where the
+-- queue names none, or none is bound, a task that failed (the first two) is buried where it is, and one that is
+-- surplus (the last two) is dropped.
+--
+-- A death is recorded in the task, and that record also breaks circles: a task that would come back into a queue in
+-- which it died, without having been rejected since, is dropped. This is RabbitMQ's rule: who rejects a task has
+-- looked at it, and may send it round for ever; a circle of time-outs alone goes round without anybody knowing.
+--
+-- Locks. All of it is done to tasks whose rows are locked and of which no take is there. Who chooses them locks first
+-- and then asks untaken(), in a new snapshot: a claim that had the row meanwhile has committed its take by then.
+
+-- What patterns are matched with: a topic's words each follow a dot, so that a missing word takes its dot along.
+CREATE OR REPLACE FUNCTION pgqueue.subject(type text, key text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN CASE WHEN type = 'topic' AND key <> '' THEN '.' || key ELSE key END;
+
+-- The queues that a key leads to, each once; none if there is no such exchange.
+CREATE OR REPLACE FUNCTION pgqueue.routes(exchange text, key text) RETURNS SETOF int
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    subject text;
+BEGIN
+    IF exchange = '' THEN
+        RETURN QUERY SELECT q.id FROM pgqueue.queue q WHERE q.name = key;
+        RETURN;
+    END IF;
+    SELECT pgqueue.subject(e.type, routes.key) INTO subject FROM pgqueue.exchange e WHERE e.name = routes.exchange;
+    RETURN QUERY
+        SELECT b.queue_id FROM pgqueue.binding b
+         WHERE b.exchange = routes.exchange AND b.key = routes.key AND b.pattern IS NULL
+         UNION
+        SELECT b.queue_id FROM pgqueue.binding b
+         WHERE b.exchange = routes.exchange AND b.pattern IS NOT NULL
+           AND CASE WHEN subject LIKE b.hint THEN subject ~ b.pattern END;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.arrival(delay interval, moment timestamptz, OUT state "char", OUT run_at timestamptz)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (CASE WHEN delay > '0' THEN 'D' ELSE 'R' END::"char", CASE WHEN delay > '0' THEN moment + delay END);
+
+-- Into the first of the queues, and copies into the others, as these want their tasks delayed and expiring.
+CREATE OR REPLACE FUNCTION pgqueue.move(id bigint, queue_ids int[], key text, story jsonb, moment timestamptz) RETURNS void
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    new record;
+BEGIN
+    WITH copies AS (
+        INSERT INTO pgqueue.task (created_at, queue_id, state, run_at, expires_at, priority, ttr, error, data, routing_key, deaths, xid)
+        SELECT t.created_at, q.id, w.state, w.run_at, coalesce(w.run_at, moment) + q.ttl,
+               t.priority, coalesce(t.ttr, q.ttr), t.error, t.data, move.key, story, CASE WHEN q.listed THEN pg_current_xact_id() END
+          FROM pgqueue.task t, pgqueue.queue q, pgqueue.arrival(q.delay, moment) w
+         WHERE t.id = move.id AND q.id = ANY (queue_ids [2:])
+        RETURNING task.queue_id, task.state, task.lane)
+    SELECT array_agg(c.queue_id) AS queues, array_agg(c.state) AS states, array_agg(c.lane) AS lanes INTO new FROM copies c;
+    PERFORM pgqueue.count_new(new.queues, new.states, new.lanes);
+    UPDATE pgqueue.task t
+       SET queue_id = q.id, state = w.state, run_at = w.run_at, expires_at = coalesce(w.run_at, moment) + q.ttl,
+           ttr = coalesce(t.ttr, q.ttr), attempts = 0, routing_key = move.key, deaths = story, lane = NULL, key = NULL,
+           xid = CASE WHEN q.listed THEN pg_current_xact_id() END
+      FROM pgqueue.queue q, pgqueue.arrival(q.delay, moment) w
+     WHERE t.id = move.id AND q.id = queue_ids [1];
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.add_death(deaths jsonb, queue text, reason text, moment timestamptz) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    died   int   := 1;
+    others jsonb := '[]';
+    d      jsonb;
+BEGIN
+    FOR d IN SELECT jsonb_array_elements(deaths) LOOP
+        IF d ->> 'queue' = queue AND d ->> 'reason' = reason THEN
+            died := 1 + (d ->> 'count')::int;
+        ELSE
+            others := others || d;
+        END IF;
+    END LOOP;
+    RETURN jsonb_build_array(jsonb_build_object('queue', queue, 'reason', reason, 'count', died, 'time', moment)) || others;
+END $$;
+
+-- Whether it died in that queue, and was not rejected there or since.
+CREATE OR REPLACE FUNCTION pgqueue.is_circle(deaths jsonb, queue text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    d jsonb;
+BEGIN
+    FOR d IN SELECT jsonb_array_elements(deaths) LOOP
+        IF d ->> 'reason' = 'rejected' THEN
+            RETURN false;
+        ELSIF d ->> 'queue' = queue THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    RETURN false;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.die(ids bigint[], reason text) RETURNS bigint[]
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    failed CONSTANT boolean     := reason IN ('rejected', 'delivery_limit');
+    moment CONSTANT timestamptz := clock_timestamp();
+    t       record;
+    story   jsonb;
+    bound   int[];
+    targets int[];
+    reached int[]    := '{}';
+    moved   bigint[] := '{}';
+    dropped bigint[] := '{}';
+BEGIN
+    FOR t IN
+        SELECT task.id, task.deaths, q.name AS queue, q.dead_letter,
+               coalesce(q.dead_letter_key, task.routing_key, q.name) AS key
+          FROM pgqueue.task, pgqueue.queue q
+         WHERE task.id = ANY (ids) AND q.id = task.queue_id AND q.dead_letter IS NOT NULL
+         ORDER BY task.id
+    LOOP
+        story := pgqueue.add_death(t.deaths, t.queue, reason, moment);
+        SELECT array_agg(q.id), array_agg(q.id) FILTER (WHERE NOT pgqueue.is_circle(story, q.name)) INTO bound, targets
+          FROM pgqueue.routes(t.dead_letter, t.key) r(id), pgqueue.queue q WHERE q.id = r.id;
+        IF targets IS NOT NULL THEN
+            PERFORM pgqueue.move(t.id, targets, t.key, story, moment);
+            moved := moved || t.id;
+            reached := reached || targets;
+        ELSIF bound IS NOT NULL OR NOT failed THEN
+            dropped := dropped || t.id;
+        END IF;
+    END LOOP;
+    IF NOT failed THEN
+        dropped := ARRAY (SELECT unnest(ids) EXCEPT SELECT unnest(moved));
+    END IF;
+    PERFORM pgqueue.delete_tasks(dropped);
+    UPDATE pgqueue.task SET state = 'B', run_at = NULL
+     WHERE id = ANY (ids) AND id <> ALL (moved || dropped) AND state <> 'B';
+    PERFORM pgqueue.arrived(reached);
+    RETURN moved || dropped;
+END $$;
+COMMENT ON FUNCTION pgqueue.die IS 'Do with tasks that died as their queues say; returns those that left them.';
+
+-- Delayed and taken tasks are not in the way.
+CREATE OR REPLACE FUNCTION pgqueue.trim_queue(queue_id int, maxlen int) RETURNS void
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    surplus bigint;
+BEGIN
+    SELECT c.standing - c.taken - maxlen INTO surplus FROM pgqueue.counts(ARRAY [trim_queue.queue_id]) c;
+    IF surplus > 0 THEN
+        PERFORM pgqueue.die(pgqueue.untaken(ARRAY (
+                    SELECT t.id FROM pgqueue.task t
+                     WHERE t.queue_id = trim_queue.queue_id AND t.state = 'R'
+                       AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                     ORDER BY t.id LIMIT surplus FOR UPDATE SKIP LOCKED)), 'maxlen');
+    END IF;
+END $$;
+
+-- After tasks were added to queues.
+CREATE OR REPLACE FUNCTION pgqueue.arrived(queue_ids int[]) RETURNS void
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    q record;
+BEGIN
+    FOR q IN SELECT named.id, named.maxlen FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) LOOP
+        PERFORM pgqueue.signal(q.id);
+        IF q.maxlen IS NOT NULL THEN
+            PERFORM pgqueue.trim_queue(q.id, q.maxlen);
+        END IF;
+    END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.die_one(id bigint, reason text) RETURNS text
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN CASE WHEN id = ANY (pgqueue.die(ARRAY [id], reason)) THEN 'dead' ELSE 'buried' END;
+END $$;
+
+CREATE OR REPLACE VIEW pgqueue.dead_letters AS
+SELECT t.id, q.name AS queue, d.died ->> 'queue' AS died_in, d.died ->> 'reason' AS reason, (d.died ->> 'count')::int AS count,
+       (d.died ->> 'time')::timestamptz AS died_at, t.error, t.data
+  FROM pgqueue.task t
+  JOIN pgqueue.queue q ON q.id = t.queue_id,
+       jsonb_array_elements(t.deaths) WITH ORDINALITY d(died, n)
+ ORDER BY t.id, d.n;
+COMMENT ON VIEW pgqueue.dead_letters IS 'Every task that died before and where it is now; a row for each queue and reason, the last death first.';

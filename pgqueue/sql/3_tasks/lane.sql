@@ -1,0 +1,256 @@
+-- Lanes: tasks of one lane are handled strictly one after another, in the order (priority, id).
+--
+-- Theory of operation
+-- -------------------
+-- The head of a lane is the lowest of its tasks that are R or L and have not expired. A claim takes a task of a lane
+-- only if it is the head, is R, and nobody holds a take in the lane. So there is one at a time, in order, whatever the
+-- states say: R only means that claims look at the task, and L (blocked) that they need not. That is what makes a busy
+-- lane cheap: of its 100,000 tasks one is R, and 99,999 are in no claim's way. With all of them R, each claim of any
+-- lane would walk over them.
+--
+-- So R is the safe state. Two tasks of a lane may both be R, one just waits. What must not be is a head that stays L:
+--
+--   Invariant: the head of a lane is R, or there is a row of the lane in lane_check.
+--
+-- Two kinds of events can break it: a task of the lane arrives in L (or moves within its lane), and an R goes: acked,
+-- buried, delayed, deleted, expired, moved. Each of them leaves a check in its own transaction, for whoever counts tasks
+-- sees it too (count.sql); after raw SQL the next tick leaves one in every lane. A check is looked at in a snapshot that
+-- sees it: is the head R, the check goes; is it L, it is made R; and if it cannot, being locked, the check stays.
+--
+-- Why this is enough. Take the last event in a lane, in the order of commits. Who drops its check looked in a snapshot
+-- that is newer than that event, so no R has gone and no L has come since: if it saw an R at the head, one is there
+-- for good, and if it saw an L, it has made it R. A head seen as R may be going away at this very moment, under an ack
+-- that is not committed. That does not matter: this is a later event, and leaves a later check.
+-- Hence the one rule: nobody drops the check of his own transaction. His look is older than his commit: a put that
+-- commits in between saw the task that he removes, went behind it, and has had its check dropped for the same reason.
+--
+-- A put cannot do without the check by locking the task in front of it: in a caller's long transaction it would keep
+-- the holder of that task from acking it.
+--
+-- Nobody waits. Two claims may see different heads in a lane, when an urgent task has just come; each would insert
+-- its take, and wait for the other at the unique index, with its tasks' rows locked. So whoever takes in a lane
+-- first tries an advisory lock for it, and leaves it alone if another one has that. With the lock it looks again, in a
+-- new snapshot: whoever had the lock before has committed. The lock lives as long as the transaction, and so keeps
+-- the lane for a pop, which leaves no take. 1024 buckets, so that large batches cannot fill the lock table.
+--
+-- Who frees a lane makes its next task R at once, so that what people see is exact; its check is only looked at. Heads
+-- that are L are found where events cross, and where only a READ COMMITTED look could tell.
+
+CREATE OR REPLACE FUNCTION pgqueue.allow_lanes(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pgqueue.queue_id(queue);
+    UPDATE pgqueue.queue q SET lanes = true WHERE q.name = allow_lanes.queue AND NOT q.lanes;
+END $$;
+COMMENT ON FUNCTION pgqueue.allow_lanes IS 'The first put with a lane does this, and keeps others from doing so until its transaction ends; clients call it in one of its own first.';
+
+-- Where a new task of a lane goes: R if it is the next of a lane that nobody is in.
+CREATE OR REPLACE FUNCTION pgqueue.enter_lane(queue_id int, lane text, priority int) RETURNS "char"
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    head   int;
+BEGIN
+    SELECT h.priority INTO head FROM pgqueue.task h
+     WHERE h.queue_id = enter_lane.queue_id AND h.lane = enter_lane.lane AND h.state IN ('R', 'L')
+       AND (h.expires_at IS NULL OR h.expires_at > moment)
+     ORDER BY h.priority, h.id LIMIT 1;
+    RETURN CASE WHEN NOT FOUND THEN 'R'
+                WHEN priority >= head THEN 'L'
+                WHEN (SELECT k.task_id FROM pgqueue.take k
+                       WHERE k.queue_id = enter_lane.queue_id AND k.lane = enter_lane.lane) IS NULL THEN 'R'
+                ELSE 'L' END;
+END $$;
+
+-- Look at up to n checks of the lanes behind `after_lane`; returns the last of these lanes, NULL if there was none. Those
+-- whose head is not L go, seen by the statement that looks at the head; for the others it is made R, and a later look
+-- drops them.
+CREATE OR REPLACE FUNCTION pgqueue.check_lanes(queue_id int, after_lane text, n int) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    me     CONSTANT xid8        := pg_current_xact_id_if_assigned();
+    moment CONSTANT timestamptz := clock_timestamp();
+    seen    tid[];
+    lanes   text[];
+    dropped int;
+BEGIN
+    SELECT array_agg(c.ctid), array_agg(c.lane) INTO seen, lanes
+      FROM (SELECT k.ctid, k.lane FROM pgqueue.lane_check k
+             WHERE k.queue_id = check_lanes.queue_id AND k.lane > after_lane
+             ORDER BY k.lane LIMIT n FOR UPDATE SKIP LOCKED) c;
+    IF seen IS NULL THEN
+        RETURN NULL;
+    END IF;
+    DELETE FROM pgqueue.lane_check c
+     WHERE c.ctid = ANY (seen) AND c.xid IS DISTINCT FROM me
+       AND (SELECT h.state FROM pgqueue.task h
+             WHERE h.queue_id = c.queue_id AND h.lane = c.lane AND h.state IN ('R', 'L')
+               AND (h.expires_at IS NULL OR h.expires_at > moment)
+             ORDER BY h.priority, h.id LIMIT 1) IS DISTINCT FROM 'L';
+    GET DIAGNOSTICS dropped = ROW_COUNT;
+    IF dropped < cardinality(seen) AND pgqueue.unblock(queue_id, lanes, lanes) > 0 THEN
+        PERFORM pgqueue.signal(queue_id);
+    END IF;
+    RETURN lanes [cardinality(lanes)];
+END $$;
+
+-- Part of every tick: a claim looks at a few checks, at all of them only if it finds nothing else.
+CREATE OR REPLACE FUNCTION pgqueue.check_all_lanes() RETURNS void
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    next int := 0;
+    lane text;
+BEGIN
+    LOOP
+        SELECT c.queue_id INTO next FROM pgqueue.lane_check c WHERE c.queue_id > next ORDER BY c.queue_id LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        IF EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = next) THEN
+            lane := '';
+            FOR look IN 1..20 LOOP
+                lane := pgqueue.check_lanes(next, lane, 1000);
+                EXIT WHEN lane IS NULL;
+            END LOOP;
+        ELSE                                       -- a put was under way while the queue was deleted
+            PERFORM pgqueue.remove_tasks(next, batches => 10);
+            DELETE FROM pgqueue.lane_check
+             WHERE ctid = ANY (ARRAY (SELECT c.ctid FROM pgqueue.lane_check c
+                                       WHERE c.queue_id = next LIMIT 10000 FOR UPDATE SKIP LOCKED));
+        END IF;
+    END LOOP;
+END $$;
+
+-- Up to n tasks that the caller may take, by a snapshot that may be too old: he looks for takes once more. Their rows are
+-- locked, and their lanes. One by one as they are asked for, so that those whose lane is refused do not count.
+CREATE OR REPLACE FUNCTION pgqueue.find_heads(queue_id int, n int, after_priority int, after_id bigint) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    entering      CONSTANT int         := 1885827337;
+    from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
+    from_id       CONSTANT bigint      := coalesce(after_id, -1);
+    moment        CONSTANT timestamptz := clock_timestamp();
+    lane text := '';                               -- how far the checks have been looked at
+    ids  bigint[];
+BEGIN
+    -- What has expired may be in the way of its lane.
+    IF after_id IS NULL AND (SELECT due.ttl_over FROM pgqueue.queue_due due WHERE due.id = find_heads.queue_id) THEN
+        PERFORM pgqueue.promote(queue_id);
+    END IF;
+    -- Now and then, at more checks than the puts and acks of n tasks leave: they do not pile up even if nobody ticks.
+    IF random() * 32 < n THEN
+        lane := pgqueue.check_lanes(queue_id, lane, 100 + 3 * n);
+    END IF;
+    LOOP
+        ids := ARRAY (
+            SELECT c.id
+              FROM (SELECT t.id, t.lane
+                      FROM pgqueue.task t
+                     WHERE t.queue_id = find_heads.queue_id AND t.state = 'R'
+                       AND (t.priority, t.id) > (from_priority, from_id)
+                       AND (t.expires_at IS NULL OR t.expires_at > moment)
+                       AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                       AND (t.lane IS NULL
+                            OR (SELECT k.task_id FROM pgqueue.take k
+                                 WHERE k.queue_id = find_heads.queue_id AND k.lane = t.lane) IS NULL
+                           AND (SELECT h.id FROM pgqueue.task h
+                                 WHERE h.queue_id = find_heads.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
+                                   AND (h.expires_at IS NULL OR h.expires_at > moment)
+                                 ORDER BY h.priority, h.id LIMIT 1) = t.id)
+                     ORDER BY t.priority, t.id
+                    OFFSET 0                       -- or the planner tries the lock of each lane before all else
+                       FOR UPDATE OF t SKIP LOCKED) c
+             WHERE c.lane IS NULL OR pg_try_advisory_xact_lock(entering, pgqueue.lane_bucket(find_heads.queue_id, c.lane))
+             LIMIT n);
+        EXIT WHEN ids <> '{}' OR lane IS NULL;
+        lane := pgqueue.check_lanes(queue_id, lane, 1000);
+    END LOOP;
+    RETURN ids;
+END $$;
+
+-- What pop may have: locked, and looked at again.
+CREATE OR REPLACE FUNCTION pgqueue.lock_heads(queue_id int, n int) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    LOOP
+        ids := pgqueue.find_heads(queue_id, n, NULL, NULL);
+        EXIT WHEN ids = '{}';
+        ids := ARRAY (SELECT t.id FROM pgqueue.task t
+                       WHERE t.id = ANY (ids)
+                         AND (t.lane IS NULL
+                              OR (SELECT k.task_id FROM pgqueue.take k
+                                   WHERE k.queue_id = lock_heads.queue_id AND k.lane = t.lane) IS NULL));
+        EXIT WHEN ids <> '{}';
+    END LOOP;
+    RETURN ids;
+END $$;
+
+-- As claim (take.sql), in a queue with lanes.
+CREATE OR REPLACE FUNCTION pgqueue.claim_lanes(
+    queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint
+) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    found bigint[];
+    taken bigint[] := '{}';
+BEGIN
+    token := new_token;
+    name := queue;
+    WHILE taken = '{}' LOOP
+        found := pgqueue.find_heads(queue_id, n, after_priority, after_id);
+        EXIT WHEN found = '{}';
+        FOR id, priority, attempts, deadline, data IN
+            WITH new AS (
+                INSERT INTO pgqueue.take AS k (task_id, token, taken_at, deadline, queue_id, session_id, lane)
+                SELECT t.id, new_token, moment, coalesce(least(moment + t.ttr, t.expires_at), 'infinity'), claim_lanes.queue_id,
+                       session, t.lane
+                  FROM pgqueue.task t
+                 WHERE t.id = ANY (found)
+                   AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                   AND (t.lane IS NULL
+                        OR (SELECT k.task_id FROM pgqueue.take k
+                             WHERE k.queue_id = claim_lanes.queue_id AND k.lane = t.lane) IS NULL)
+                    ON CONFLICT DO NOTHING
+                RETURNING k.task_id)
+            SELECT t.id, t.priority, t.attempts, least(moment + t.ttr, t.expires_at), t.data
+              FROM new, pgqueue.task t
+             WHERE t.id = new.task_id
+             ORDER BY t.priority, t.id
+        LOOP
+            taken := taken || id;
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
+    IF taken <> '{}' THEN
+        INSERT INTO pgqueue.delta (queue_id, taken, verb, calls)
+        VALUES (claim_lanes.queue_id, cardinality(taken), 'take', cardinality(taken));
+        PERFORM pgqueue.tell_change(queue_id, 'take', taken);
+    END IF;
+END $$;
+
+-- Whether a claim may find something now. A check counts: a claim looks at all of them before it gives up, so what it
+-- leaves is locked by somebody, and worth another look.
+CREATE OR REPLACE FUNCTION pgqueue.lanes_due(queue_id int) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    RETURN (SELECT c.lane FROM pgqueue.lane_check c WHERE c.queue_id = lanes_due.queue_id LIMIT 1) IS NOT NULL
+        OR (SELECT t.id FROM pgqueue.task t
+             WHERE t.queue_id = lanes_due.queue_id AND t.state = 'R'
+               AND (t.expires_at IS NULL OR t.expires_at > moment)
+               AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+               AND (t.lane IS NULL
+                    OR (SELECT k.task_id FROM pgqueue.take k
+                         WHERE k.queue_id = lanes_due.queue_id AND k.lane = t.lane) IS NULL
+                   AND (SELECT h.id FROM pgqueue.task h
+                         WHERE h.queue_id = lanes_due.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
+                           AND (h.expires_at IS NULL OR h.expires_at > moment)
+                         ORDER BY h.priority, h.id LIMIT 1) = t.id)
+             ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL;
+END $$;

@@ -1,0 +1,281 @@
+-- Looking: tasks, and what is next in a queue; and kick.
+--
+-- Verbs for one task that is named by its id, whatever place it has in its queue.
+--
+-- Who asks whether anybody has taken a task locks its row first and then looks, in a new snapshot: a claim that had the row
+-- has committed its take by then, and none can begin. None waits for a take while it has the row (tasks.sql).
+
+-- A page of a queue's tasks in one state, whatever the backlog: the planner is told constants, by which it finds the
+-- index of that state and needs no sort. Each state in the order that is its own.
+CREATE OR REPLACE FUNCTION pgqueue.find_tasks(
+    queue     text,
+    state     text,
+    n         int     DEFAULT 100,
+    skip      int     DEFAULT 0,              -- walks over them
+    backwards boolean DEFAULT false
+) RETURNS SETOF pgqueue.tasks
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    q        CONSTANT int    := (SELECT named.id FROM pgqueue.queue named WHERE named.name = find_tasks.queue);
+    down     CONSTANT text   := CASE WHEN backwards THEN ' DESC' ELSE '' END;
+    likely   CONSTANT text[] := CASE state                          -- rows that may be in this state
+        WHEN 'ready'   THEN ARRAY [$s$t.stored = 'R'$s$, $s$t.stored = 'D' AND t.run_at <= now()$s$]
+        WHEN 'taken'   THEN ARRAY ['t.id = ANY (ARRAY (SELECT k.task_id FROM pgqueue.take k WHERE k.queue_id = $1'
+                                   ' AND k.deadline > now() ORDER BY k.taken_at' || down || ' LIMIT $3::int8 + $4))']
+        WHEN 'delayed' THEN ARRAY [$s$t.stored = 'D'$s$]
+        WHEN 'buried'  THEN ARRAY [$s$t.stored = 'B'$s$]
+        WHEN 'blocked' THEN ARRAY [$s$t.stored IN ('R', 'L') AND t.lane IS NOT NULL$s$]
+        WHEN 'done'    THEN ARRAY [$s$t.stored = 'F'$s$] END;
+    ordering CONSTANT text   := replace(CASE state
+        WHEN 'taken'   THEN 't.taken_at'
+        WHEN 'delayed' THEN 't.run_at'
+        WHEN 'blocked' THEN 't.lane, t.priority, t.id'
+        WHEN 'done'    THEN 't.done_at'
+        ELSE                't.priority, t.id' END, ',', down || ',') || down;
+BEGIN
+    IF likely IS NULL THEN
+        RAISE EXCEPTION 'no task is ever "%": the states are ready, delayed, taken, buried, blocked and done', state
+            USING ERRCODE = 'PQ002';
+    END IF;
+    RETURN QUERY EXECUTE (
+        SELECT format('SELECT * FROM (%s) t ORDER BY %s LIMIT $3 OFFSET $4',
+                      string_agg(format('(SELECT * FROM pgqueue.tasks t WHERE t.queue_id = $1 AND t.state = $2 AND %s'
+                                        ' ORDER BY %s LIMIT $3::int8 + $4)', rows, ordering), ' UNION ALL '), ordering)
+          FROM unnest(likely) rows)
+        USING q, state, n, skip;
+END $$;
+COMMENT ON FUNCTION pgqueue.find_tasks IS
+    'n tasks of a queue in one state, behind the first `skip`, fast with millions: ready and buried by (priority, id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done by done_at; or backwards.';
+
+CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1, delayed boolean DEFAULT false) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    q   int;
+    ids bigint[];
+BEGIN
+    IF n < 1 OR n IS NULL THEN
+        RAISE EXCEPTION 'cannot kick % tasks', n USING ERRCODE = 'PQ002';
+    END IF;
+    SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = kick.queue;
+    PERFORM pgqueue.check_right(q);
+    ids := ARRAY (SELECT t.id FROM pgqueue.task t
+                   WHERE t.queue_id = q AND t.state = 'B'
+                   ORDER BY t.priority, t.id LIMIT kick.n FOR UPDATE SKIP LOCKED);
+    IF ids = '{}' AND delayed THEN
+        ids := ARRAY (SELECT t.id FROM pgqueue.task t
+                       WHERE t.queue_id = q AND t.state = 'D'
+                         AND (SELECT b.id FROM pgqueue.task b
+                               WHERE b.queue_id = q AND b.state = 'B' ORDER BY b.priority, b.id LIMIT 1) IS NULL
+                       ORDER BY t.run_at LIMIT kick.n FOR UPDATE SKIP LOCKED);
+    END IF;
+    UPDATE pgqueue.task t
+       SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, kicks = coalesce(t.kicks, 0) + 1
+     WHERE t.id = ANY (ids);
+    IF ids <> '{}' THEN
+        PERFORM pgqueue.note(q, 'kick', ids), pgqueue.signal(q);
+    END IF;
+    RETURN cardinality(ids);
+END $$;
+COMMENT ON FUNCTION pgqueue.kick IS 'Make up to n buried tasks ready, lowest (priority, id) first; returns how many. With delayed, those that are delayed if none is buried, the next that is due first: as beanstalkd''s kick.';
+
+CREATE OR REPLACE FUNCTION pgqueue.first_task(queue text, state text) RETURNS bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    q CONSTANT int := (SELECT named.id FROM pgqueue.queue named WHERE named.name = first_task.queue);
+BEGIN
+    RETURN CASE state
+        WHEN 'ready' THEN
+            (SELECT t.id FROM pgqueue.task t
+              WHERE t.queue_id = q AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
+                AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > clock_timestamp()) IS NULL
+              ORDER BY t.priority, t.id LIMIT 1)
+        WHEN 'delayed' THEN
+            (SELECT t.id FROM pgqueue.task t
+              WHERE t.queue_id = q AND t.state = 'D' AND t.run_at > clock_timestamp() ORDER BY t.run_at LIMIT 1)
+        WHEN 'buried' THEN
+            (SELECT t.id FROM pgqueue.task t WHERE t.queue_id = q AND t.state = 'B' ORDER BY t.priority, t.id LIMIT 1)
+    END;
+END $$;
+COMMENT ON FUNCTION pgqueue.first_task IS 'The task of a queue that is next to be taken (ready), to become ready (delayed) or to be kicked (buried); NULL if there is none. As beanstalkd''s peek-ready, peek-delayed, peek-buried.';
+
+CREATE OR REPLACE FUNCTION pgqueue.urgent_priority(queue text) RETURNS int
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    q      pgqueue.queue;
+    lowest int;
+BEGIN
+    SELECT * INTO q FROM pgqueue.queue named WHERE named.name = urgent_priority.queue;
+    SELECT t.priority INTO lowest FROM pgqueue.task t
+     WHERE t.queue_id = q.id AND t.state = 'R' ORDER BY t.priority, t.id LIMIT 1;
+    RETURN greatest(least(lowest, q.priority, 0)::bigint - 1, -2147483648);
+END $$;
+COMMENT ON FUNCTION pgqueue.urgent_priority IS 'A priority that comes before all that is ready in a queue.';
+
+CREATE OR REPLACE FUNCTION pgqueue.take_id(
+    id          bigint,
+    session     int    DEFAULT NULL,          -- as with take
+    new_token   bigint DEFAULT NULL,
+    OUT token   bigint,
+    OUT priority int,
+    OUT attempts int,
+    OUT deadline timestamptz,
+    OUT data    jsonb,
+    OUT queue   text,
+    OUT state   text,
+    OUT problem text,                         -- as with ack; or busy: it cannot be taken just now
+    OUT holder  text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    entering CONSTANT int         := 1885827337;
+    me       CONSTANT int         := pgqueue.enter_claim(session);
+    moment   CONSTANT timestamptz := clock_timestamp();
+    q        record;
+    t        pgqueue.task;
+BEGIN
+    SELECT * INTO q FROM pgqueue.queue_due due
+     WHERE due.id = (SELECT k.queue_id FROM pgqueue.task k WHERE k.id = take_id.id);
+    IF q.delay_over OR q.ttr_over OR q.ttl_over THEN                -- one that has expired is not there, and not busy
+        PERFORM pgqueue.promote(q.id);
+    END IF;
+    IF q.special THEN
+        PERFORM pgqueue.enter_queue(q.id, me);    -- whether it is paused does not matter: the task was asked for by its id
+    END IF;
+    SELECT * INTO t FROM pgqueue.task k
+     WHERE k.id = take_id.id AND k.queue_id = q.id         -- it may have gone elsewhere, as a dead letter
+       AND k.state <> 'F' AND (k.state = 'D' OR k.expires_at IS NULL OR k.expires_at > moment)
+       FOR UPDATE SKIP LOCKED;
+    IF FOUND AND (t.lane IS NULL OR pg_try_advisory_xact_lock(entering, pgqueue.lane_bucket(t.queue_id, t.lane))) THEN   -- lane.sql
+        deadline := least(moment + t.ttr, t.expires_at);
+        INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id, lane)
+        SELECT t.id, coalesce(new_token, pgqueue.new_token()), moment, coalesce(take_id.deadline, 'infinity'), t.queue_id, me, t.lane
+         WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+           AND (t.lane IS NULL
+                OR (SELECT k.task_id FROM pgqueue.take k WHERE k.queue_id = t.queue_id AND k.lane = t.lane) IS NULL)
+            ON CONFLICT DO NOTHING
+        RETURNING take.token INTO take_id.token;
+    END IF;
+    IF token IS NULL THEN
+        SELECT why.state, why.problem, why.holder INTO state, problem, holder FROM pgqueue.explain_refusal(id) why;
+        problem := CASE WHEN state = 'done' THEN 'not found' WHEN problem = 'not taken' THEN 'busy' ELSE problem END;
+        RETURN;
+    END IF;
+    IF t.state <> 'R' THEN
+        UPDATE pgqueue.task k SET state = 'R', run_at = NULL WHERE k.id = t.id;
+    END IF;
+    INSERT INTO pgqueue.delta (queue_id, taken) VALUES (t.queue_id, 1);
+    PERFORM pgqueue.note(t.queue_id, 'take', ARRAY [t.id]);
+    priority := t.priority;
+    attempts := t.attempts;
+    data := t.data;
+    queue := q.name;
+    state := 'taken';
+END $$;
+COMMENT ON FUNCTION pgqueue.take_id IS 'Take the task of this id, be it ready, delayed, blocked or buried, if nobody has it and nobody is in its lane. As beanstalkd''s reserve-job.';
+
+-- The caller has the task's row.
+CREATE OR REPLACE FUNCTION pgqueue.remove_task(id bigint, queue_id int) RETURNS void
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    PERFORM pgqueue.check_right(queue_id), pgqueue.note(queue_id, 'delete', ARRAY [id]);   -- before: who is told may still look
+    PERFORM pgqueue.delete_tasks(ARRAY [id]);
+    PERFORM pgqueue.drop_late_take(id);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.delete_strict(
+    id          bigint,
+    token       bigint DEFAULT NULL,
+    session     int    DEFAULT NULL,
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    of_queue int;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'delete_strict must run at READ COMMITTED, not at %: it has to see what others took meanwhile',
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
+    END IF;
+    PERFORM pgqueue.drop_take(id, token, session);
+    SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete_strict.id FOR UPDATE;
+    SELECT why.state, why.holder INTO state, holder FROM pgqueue.explain_refusal(id) why;
+    IF state = 'taken' THEN
+        problem := 'taken by another';
+    ELSIF of_queue IS NULL THEN
+        problem := 'not found';
+    ELSE
+        PERFORM pgqueue.remove_task(id, of_queue);
+        state := NULL;
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.delete_strict IS 'Remove a task unless somebody else has taken it. As beanstalkd''s delete.';
+
+CREATE OR REPLACE FUNCTION pgqueue.kick_task(id bigint, OUT state text, OUT problem text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    of_queue int;
+BEGIN
+    UPDATE pgqueue.task t
+       SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, kicks = coalesce(t.kicks, 0) + 1
+     WHERE t.id = kick_task.id AND t.state IN ('B', 'D')
+    RETURNING t.queue_id INTO of_queue;
+    IF FOUND THEN
+        PERFORM pgqueue.check_right(of_queue), pgqueue.note(of_queue, 'kick', ARRAY [id]), pgqueue.signal(of_queue);
+    END IF;
+    SELECT seen.state INTO state FROM pgqueue.tasks seen WHERE seen.id = kick_task.id;
+    problem := CASE WHEN state IS NULL THEN 'not found' WHEN of_queue IS NULL THEN 'not buried' END;
+END $$;
+COMMENT ON FUNCTION pgqueue.kick_task IS 'Make a buried or delayed task ready. As beanstalkd''s kick-job.';
+
+-- The place in a queue is (priority, id), so a task that goes to its end has a new id. All else of it stays.
+CREATE OR REPLACE FUNCTION pgqueue.requeue(
+    id          bigint,
+    token       bigint DEFAULT NULL,
+    session     int    DEFAULT NULL,
+    OUT new_id  bigint,
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    of_queue CONSTANT int := (pgqueue.drop_take(id, token, session)).queue_id;
+BEGIN
+    IF of_queue IS NULL THEN
+        SELECT * INTO state, problem, holder FROM pgqueue.explain_refusal(id);
+        RETURN;
+    END IF;
+    UPDATE pgqueue.task t
+       SET id = DEFAULT, state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, releases = coalesce(t.releases, 0) + 1
+     WHERE t.id = requeue.id
+    RETURNING t.id, CASE WHEN t.lane IS NULL THEN 'ready' ELSE 'blocked' END INTO new_id, state;
+    PERFORM pgqueue.note(of_queue, 'release', ARRAY [new_id]), pgqueue.signal(of_queue);
+END $$;
+COMMENT ON FUNCTION pgqueue.requeue IS 'Give a task back behind all others of its priority, under a new id, which is returned.';
+
+CREATE OR REPLACE FUNCTION pgqueue.delete(id bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    of_queue int;
+BEGIN
+    PERFORM pgqueue.drop_any_take(id);
+    SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete.id FOR UPDATE;
+    IF FOUND THEN
+        PERFORM pgqueue.remove_task(id, of_queue);
+    END IF;
+    RETURN of_queue IS NOT NULL;
+END $$;
+COMMENT ON FUNCTION pgqueue.delete IS 'Remove a task in whatever state, its take too; false if there is none.';

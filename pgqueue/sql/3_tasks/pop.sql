@@ -1,0 +1,50 @@
+-- Popping: a take and its ack in one statement.
+
+-- Exactly once, for work that is done in the caller's own transaction: taken and gone when that commits, there again
+-- when it rolls back. Until then the row's lock keeps others away, and those that wait look again.
+-- Only at READ COMMITTED: an older snapshot does not see the takes of others, and the task would be handled twice.
+CREATE OR REPLACE FUNCTION pgqueue.pop(queue text, n int DEFAULT 1, session int DEFAULT NULL)
+RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    q   record;
+    ids bigint[];
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'pop must run at READ COMMITTED, not at %: it has to see what others took meanwhile',
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
+    END IF;
+    SELECT named.id, named.delay_over OR named.ttr_over AS due, named.special, named.lanes INTO q
+      FROM pgqueue.queue_due named WHERE named.name = pop.queue;
+    IF q.due THEN
+        PERFORM pgqueue.promote(q.id);
+    END IF;
+    IF q.special AND NOT pgqueue.enter_queue(q.id, coalesce(session, pgqueue.own_session())) THEN
+        RETURN;
+    END IF;
+    LOOP
+        IF q.lanes THEN
+            ids := pgqueue.lock_heads(q.id, n);
+        ELSE
+            ids := ARRAY (SELECT t.id
+                            FROM pgqueue.task t
+                           WHERE t.queue_id = q.id AND t.state = 'R' AND t.lane IS NULL
+                             AND (t.expires_at IS NULL OR t.expires_at > moment)
+                             AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                           ORDER BY t.priority, t.id
+                           LIMIT pop.n
+                             FOR UPDATE OF t SKIP LOCKED);
+        END IF;
+        EXIT WHEN ids = '{}';
+        ids := pgqueue.untaken(ids);
+        CONTINUE WHEN ids = '{}';
+        RETURN QUERY
+            SELECT t.id, t.priority, t.attempts, t.data FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.priority, t.id;
+        PERFORM pgqueue.note(q.id, 'take', ids), pgqueue.end_tasks(ids);
+        EXIT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.pop IS 'Take and ack in one, in the caller''s transaction.';

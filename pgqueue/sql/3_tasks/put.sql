@@ -1,0 +1,127 @@
+-- Putting tasks. One statement, in whatever transaction the caller has: the task exists if and when that commits.
+--
+-- A queue without options, and a task without a lane or a key, take the short way: one INSERT, one row for the
+-- statistics, one signal. Everything else goes by special.sql; many tasks in one INSERT there too, unless they have keys.
+
+-- The queue's row with the caller's options laid over it; makes the queue if need be.
+CREATE OR REPLACE FUNCTION pgqueue.defaults(queue text, priority int, delay interval, ttr interval, ttl interval)
+RETURNS pgqueue.queue
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    q pgqueue.queue;
+BEGIN
+    SELECT * INTO q FROM pgqueue.queue WHERE name = defaults.queue;
+    IF NOT FOUND THEN
+        q.id := pgqueue.queue_id(queue);
+        SELECT * INTO q FROM pgqueue.queue made WHERE made.id = q.id;
+    END IF;
+    IF priority IS NULL AND delay IS NULL AND ttr IS NULL AND ttl IS NULL THEN
+        RETURN q;                                  -- setting a field of a row costs more than all of these questions
+    END IF;
+    PERFORM pgqueue.check_times(delay, ttr, ttl);
+    q.priority := coalesce(defaults.priority, q.priority);
+    q.delay := coalesce(defaults.delay, q.delay);
+    q.ttr := coalesce(defaults.ttr, q.ttr);
+    q.ttl := coalesce(defaults.ttl, q.ttl);
+    RETURN q;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.put(
+    queue       text,
+    data        jsonb,
+    priority    int      DEFAULT NULL,
+    delay       interval DEFAULT NULL,
+    ttr         interval DEFAULT NULL,
+    ttl         interval DEFAULT NULL,
+    lane        text     DEFAULT NULL,
+    key         text     DEFAULT NULL,
+    if_exists   text     DEFAULT 'ignore',   -- a task of the queue with that key: ignore this one, error, replace that one
+    sender      uuid     DEFAULT NULL,
+    OUT id      bigint,
+    OUT state   text,                        -- full: nothing was put, the queue is at its capacity
+    OUT existed boolean,
+    OUT kept    jsonb                        -- the data of the task that stayed, if this one was ignored
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    q     record;                              -- of the queue, what a put needs
+    whole pgqueue.queue;
+    later timestamptz;
+BEGIN
+    SELECT d.id, d.priority, d.delay, d.ttr, d.ttl INTO q FROM pgqueue.queue d WHERE d.name = put.queue AND NOT d.special;
+    IF NOT FOUND OR lane IS NOT NULL OR key IS NOT NULL OR sender IS NOT NULL THEN
+        whole := pgqueue.defaults(queue, priority, delay, ttr, ttl);
+        PERFORM pgqueue.check_put(whole, priority, delay, ttr, ttl, lane, key, if_exists);
+        SELECT * INTO id, state, existed, kept FROM pgqueue.put_special(whole, data, lane, key, if_exists, sender);
+        RETURN;
+    END IF;
+    IF priority IS NOT NULL OR delay IS NOT NULL OR ttr IS NOT NULL OR ttl IS NOT NULL THEN
+        PERFORM pgqueue.check_times(delay, ttr, ttl);
+        q.priority := coalesce(priority, q.priority);
+        q.delay := coalesce(delay, q.delay);
+        q.ttr := coalesce(ttr, q.ttr);
+        q.ttl := coalesce(ttl, q.ttl);
+    END IF;
+    IF q.delay > '0' THEN
+        later := clock_timestamp() + q.delay;      -- not now(), which is when the caller's transaction began
+    END IF;
+    INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data)
+    VALUES (q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, coalesce(later, clock_timestamp()) + q.ttl,
+            q.priority, q.ttr, put.data)
+    RETURNING task.id INTO put.id;
+    IF later IS NULL THEN
+        state := 'ready';
+        INSERT INTO pgqueue.delta (queue_id, standing, verb, calls) VALUES (q.id, 1, 'put', 1);
+    ELSE
+        state := 'delayed';
+        INSERT INTO pgqueue.delta (queue_id, delayed, verb, calls) VALUES (q.id, 1, 'put', 1);
+    END IF;
+    PERFORM pgqueue.signal(q.id);
+END $$;
+COMMENT ON FUNCTION pgqueue.put IS
+    'Add a task. Options left out are the queue''s. With a key, at most one task of the queue has it that is not done: the answer says which one stays.';
+
+CREATE OR REPLACE FUNCTION pgqueue.put_many(
+    queue     text,
+    data      jsonb,
+    priority  int      DEFAULT NULL,
+    delay     interval DEFAULT NULL,
+    ttr       interval DEFAULT NULL,
+    ttl       interval DEFAULT NULL,
+    lanes     text[]   DEFAULT NULL,         -- one a task, or a single one for all
+    keys      text[]   DEFAULT NULL,         -- one a task
+    if_exists text     DEFAULT 'ignore',
+    sender    uuid     DEFAULT NULL
+) RETURNS bigint[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    q     pgqueue.queue;
+    later timestamptz;
+    ids   bigint[];
+BEGIN
+    q := pgqueue.defaults(queue, priority, delay, ttr, ttl);
+    IF q.special OR lanes IS NOT NULL OR keys IS NOT NULL OR sender IS NOT NULL THEN
+        PERFORM pgqueue.check_put(q, priority, delay, ttr, ttl, name.lane, name.key, if_exists)
+           FROM (SELECT DISTINCT unnest(lanes), NULL UNION SELECT NULL, unnest(keys) UNION SELECT NULL, NULL) name(lane, key);
+        RETURN pgqueue.put_special_many(q, data, lanes, keys, if_exists, sender);
+    END IF;
+    IF q.delay > '0' THEN
+        later := clock_timestamp() + q.delay;
+    END IF;
+    WITH new AS (
+        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data)
+        SELECT q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, coalesce(later, clock_timestamp()) + q.ttl,
+               q.priority, q.ttr, item
+          FROM jsonb_array_elements(put_many.data) item
+        RETURNING task.id)
+    SELECT array_agg(new.id) INTO ids FROM new;
+    IF ids IS NOT NULL THEN
+        INSERT INTO pgqueue.delta (queue_id, standing, delayed, verb, calls)
+        VALUES (q.id, CASE WHEN later IS NULL THEN cardinality(ids) ELSE 0 END,
+                CASE WHEN later IS NULL THEN 0 ELSE cardinality(ids) END, 'put', cardinality(ids));
+        PERFORM pgqueue.signal(q.id);
+    END IF;
+    RETURN coalesce(ids, '{}');
+END $$;
+COMMENT ON FUNCTION pgqueue.put_many IS
+    'Add one task for each element of a JSON array; returns their ids, in that order. All or none: PQ037 if the queue has no room for all.';

@@ -1,0 +1,264 @@
+-- Queues: found by name, made on first use or with options, altered, and gone when they are deleted or their session
+-- ends (wills.sql).
+--
+-- Options are columns of the queue's row, and what is not said is the default there. Hot functions read that row at
+-- each call and do not lock it: what was under way when an option changed may still go by the old one.
+--
+-- What is done to a queue as a whole: pausing, draining, emptying; its type, and who may use it.
+--
+-- A queue that is used under one of these is `special`, and the functions for putting and taking ask only then. Pausing
+-- and draining stop what comes later; what is under way at that moment is not waited for.
+
+-- All that there is to check about a queue's options; gives them back with a capacity of 0 as none.
+CREATE OR REPLACE FUNCTION pgqueue.checked_options(q pgqueue.queue) RETURNS pgqueue.queue
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue.check_times(q.delay, q.ttr, q.ttl);
+    IF q.maxlen < 1 OR q.max_takes < 1 OR q.max_size < 1 OR q.capacity < 0 OR q.keep_done <= '0' THEN
+        RAISE EXCEPTION 'maxlen, max_takes and max_size are at least 1, capacity is not negative, and keep_done is positive: '
+            'maxlen is %, max_takes is %, max_size is %, capacity is %, keep_done is %',
+            q.maxlen, q.max_takes, q.max_size, q.capacity, q.keep_done USING ERRCODE = 'PQ002';
+    ELSIF q.dead_letter IS NULL AND q.dead_letter_key IS NOT NULL THEN
+        RAISE EXCEPTION 'a dead_letter_key needs a dead_letter: '''' is the default exchange' USING ERRCODE = 'PQ002';
+    ELSIF q.dead_letter = '' THEN
+        IF q.dead_letter_key IS NULL THEN
+            RAISE EXCEPTION 'dead letters need a dead_letter_key, the name of their queue: else they would come back to this one'
+                USING ERRCODE = 'PQ002';
+        END IF;
+        PERFORM pgqueue.queue_id(q.dead_letter_key);
+    ELSIF q.dead_letter IS NOT NULL THEN
+        PERFORM pgqueue.exchange_type(q.dead_letter), pgqueue.check_key(q.dead_letter_key);
+    END IF;
+    q.capacity := nullif(q.capacity, 0);
+    IF q.type IS NOT NULL THEN
+        PERFORM pgqueue.check_type(q.type, q.priority, q.delay, q.ttr, q.ttl, NULL, q.capacity);
+    END IF;
+    RETURN q;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.create_queue(
+    name            text,
+    priority        int      DEFAULT 0,
+    delay           interval DEFAULT '0',
+    ttr             interval DEFAULT NULL,
+    ttl             interval DEFAULT NULL,
+    maxlen          int      DEFAULT NULL,
+    max_takes       int      DEFAULT NULL,
+    dead_letter     text     DEFAULT NULL,
+    dead_letter_key text     DEFAULT NULL,
+    exclusive       boolean  DEFAULT false,
+    auto_delete     boolean  DEFAULT false,
+    session         int      DEFAULT NULL,     -- an exclusive or temporary queue's; NULL: this connection's, opened if need be
+    type            text     DEFAULT NULL,
+    capacity        int      DEFAULT NULL,     -- 0: unlimited
+    max_size        int      DEFAULT NULL,
+    keep_done       interval DEFAULT NULL,
+    listed          boolean  DEFAULT false,
+    metadata        jsonb    DEFAULT NULL,
+    temporary       boolean  DEFAULT false,    -- ends with the session, as an exclusive one, but anybody may take
+    if_not_exists   boolean  DEFAULT false     -- the one that is there will do, with the options that it has
+) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q pgqueue.queue;
+BEGIN
+    PERFORM pgqueue.check_name(name);
+    q.name := name;
+    q.priority := coalesce(priority, 0);
+    q.delay := coalesce(delay, '0');
+    q.ttr := ttr;
+    q.ttl := ttl;
+    q.maxlen := maxlen;
+    q.max_takes := max_takes;
+    q.dead_letter := dead_letter;
+    q.dead_letter_key := dead_letter_key;
+    q.exclusive := coalesce(exclusive, false);
+    q.auto_delete := coalesce(auto_delete, false);
+    q.type := type;
+    q.capacity := capacity;
+    q.max_size := max_size;
+    q.keep_done := keep_done;
+    q.listed := coalesce(listed, false);
+    q.metadata := metadata;
+    q := pgqueue.checked_options(q);
+    IF if_not_exists THEN
+        SELECT there.id INTO q.id FROM pgqueue.queue there WHERE there.name = create_queue.name;
+        IF FOUND THEN
+            RETURN q.id;
+        END IF;
+    END IF;
+    IF exclusive OR temporary THEN
+        q.session_id := pgqueue.live_session(session);
+    END IF;
+    INSERT INTO pgqueue.queue
+           (name, priority, delay, ttr, ttl, maxlen, max_takes, dead_letter, dead_letter_key, session_id, exclusive, auto_delete,
+            type, capacity, max_size, keep_done, listed, metadata, draining)
+    VALUES (q.name, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes, q.dead_letter, q.dead_letter_key, q.session_id,
+            q.exclusive, q.auto_delete, q.type, q.capacity, q.max_size, q.keep_done, q.listed, q.metadata,
+            EXISTS (SELECT FROM pgqueue.draining))
+    ON CONFLICT DO NOTHING RETURNING queue.id INTO q.id;
+    IF NOT FOUND AND if_not_exists THEN            -- somebody made it meanwhile: a new statement sees it
+        SELECT there.id INTO q.id FROM pgqueue.queue there WHERE there.name = create_queue.name;
+    END IF;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'queue "%" exists already', name USING ERRCODE = 'PQ003';
+    END IF;
+    RETURN q.id;
+END $$;
+COMMENT ON FUNCTION pgqueue.create_queue IS 'Make a queue with options; PQ003 if it exists. A put or a waiting take makes one with the defaults.';
+
+CREATE OR REPLACE FUNCTION pgqueue.alter_queue(name text, options jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- Not the name, see rename_queue; and not what tasks that are there were put by, or whose it is.
+    alterable CONSTANT text[] := '{priority,delay,ttr,ttl,maxlen,max_takes,dead_letter,dead_letter_key,auto_delete,'
+                                 'capacity,max_size,keep_done,metadata}';
+    q       pgqueue.queue := pgqueue.known_queue(name, lock => true);
+    unknown text;
+BEGIN
+    SELECT given INTO unknown FROM jsonb_object_keys(options) given WHERE given <> ALL (alterable);
+    IF FOUND THEN
+        RAISE EXCEPTION 'a queue''s % cannot be altered: that can be %', unknown, array_to_string(alterable, ', ')
+            USING ERRCODE = 'PQ002';
+    END IF;
+    q := pgqueue.checked_options(jsonb_populate_record(q, options));
+    UPDATE pgqueue.queue altered
+       SET priority = coalesce(q.priority, 0), delay = coalesce(q.delay, '0'), ttr = q.ttr, ttl = q.ttl, maxlen = q.maxlen,
+           max_takes = q.max_takes, dead_letter = q.dead_letter, dead_letter_key = q.dead_letter_key,
+           auto_delete = coalesce(q.auto_delete, false), capacity = q.capacity, max_size = q.max_size,
+           keep_done = q.keep_done, metadata = q.metadata
+     WHERE altered.id = q.id;
+    IF q.maxlen IS NOT NULL THEN
+        PERFORM pgqueue.trim_queue(q.id, q.maxlen);
+    END IF;
+    PERFORM pgqueue.signal(-q.id);                -- there may be room for puts that wait (special.sql)
+END $$;
+COMMENT ON FUNCTION pgqueue.alter_queue IS 'Change options of a queue: those that are named; null is the default. {"ttl": "1 h", "maxlen": null}. Tasks that are there keep what they were put with.';
+
+CREATE OR REPLACE FUNCTION pgqueue.rename_queue(name text, new_name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q pgqueue.queue := pgqueue.known_queue(name, lock => true);
+BEGIN
+    PERFORM pgqueue.check_name(new_name);
+    BEGIN
+        UPDATE pgqueue.queue renamed SET name = new_name WHERE renamed.id = q.id;
+    EXCEPTION WHEN unique_violation THEN
+        RAISE EXCEPTION 'queue "%" exists already', new_name USING ERRCODE = 'PQ003';
+    END;
+    UPDATE pgqueue.queue d SET dead_letter_key = new_name
+     WHERE d.dead_letter = '' AND d.dead_letter_key = rename_queue.name;
+    PERFORM pgqueue.signal(q.id), pgqueue.signal(-q.id);      -- who waits under the old name has to look again
+END $$;
+COMMENT ON FUNCTION pgqueue.rename_queue IS 'Give a queue another name; its tasks, who holds them, and its bindings stay. PQ003 if there is one of that name.';
+
+-- The queue's row is locked by the caller, FOR UPDATE, and so are its bindings (routes.sql). Its tasks and their takes
+-- are not waited for: what is locked stays behind, belongs to no queue, and goes with the next clean_routes(); so does
+-- what is beyond so many batches.
+CREATE OR REPLACE FUNCTION pgqueue.remove_queue(queue_id int, batches int DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    removed int;
+BEGIN
+    DELETE FROM pgqueue.queue q WHERE q.id = remove_queue.queue_id;
+    removed := pgqueue.remove_tasks(queue_id, batches);
+    PERFORM pgqueue.signal(queue_id), pgqueue.signal(-queue_id);      -- who sleeps on it has to learn that it is gone
+    RETURN removed;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.delete_queue(
+    name      text,
+    if_empty  boolean DEFAULT false,
+    if_unused boolean DEFAULT false
+) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q       int := (pgqueue.known_queue(name, lock => true)).id;
+    total   bigint;
+    taken   bigint;
+    awaited boolean;
+BEGIN
+    IF if_empty OR if_unused THEN
+        SELECT s.total, s.taken INTO total, taken FROM pgqueue.stats s WHERE s.queue = name;
+        awaited := if_unused AND pgqueue.is_awaited(q);
+        IF if_empty AND total > 0 OR if_unused AND taken > 0 OR awaited THEN
+            RAISE EXCEPTION 'queue "%" is in use: it holds % tasks, of which % are taken%', name, total, taken,
+                CASE WHEN awaited THEN ', and somebody waits for more' ELSE '' END USING ERRCODE = 'PQ034';
+        END IF;
+    END IF;
+    RETURN pgqueue.remove_queue(q);
+END $$;
+COMMENT ON FUNCTION pgqueue.delete_queue IS 'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: it is not empty, or not unused: a task of it is taken, or somebody waits for one.';
+
+CREATE OR REPLACE FUNCTION pgqueue.pause_queue(queue text, duration interval) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q CONSTANT int := pgqueue.queue_id(queue);
+BEGIN
+    IF duration < '0' OR duration IS NULL THEN
+        RAISE EXCEPTION 'cannot pause a queue for %', coalesce(duration::text, 'NULL') USING ERRCODE = 'PQ002';
+    END IF;
+    PERFORM pgqueue.check_right(q);
+    UPDATE pgqueue.queue paused SET paused_until = CASE WHEN duration > '0' THEN clock_timestamp() + duration END
+     WHERE paused.id = q;
+    -- Also at the start of a pause: it may end sooner than the one before, which takers sleep through.
+    PERFORM pgqueue.signal(q);
+END $$;
+COMMENT ON FUNCTION pgqueue.pause_queue IS 'Nothing is taken for so long; 0 ends a pause. Puts go on, and so do those who hold tasks.';
+
+CREATE OR REPLACE FUNCTION pgqueue.drain_queue(queue text, "on" boolean DEFAULT true) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q CONSTANT int := pgqueue.queue_id(queue);
+BEGIN
+    PERFORM pgqueue.check_right(q);
+    UPDATE pgqueue.queue drained SET draining = coalesce("on", true) WHERE drained.id = q;
+    PERFORM pgqueue.signal(-q);                   -- puts that wait for room are refused from now on
+END $$;
+COMMENT ON FUNCTION pgqueue.drain_queue IS 'Nothing is put into the queue any more (PQ035), until it is switched off; what is there is taken as ever.';
+
+-- Every queue, and those that are made until it is switched off. One that a transaction which is open now has made, and
+-- nobody sees yet, escapes: to keep it would take a lock from everyone who makes a queue.
+CREATE OR REPLACE FUNCTION pgqueue.drain_queues("on" boolean DEFAULT true) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q int;
+BEGIN
+    PERFORM pgqueue.check_right(restricted.id) FROM pgqueue.queue restricted WHERE restricted.restricted;
+    DELETE FROM pgqueue.draining;
+    INSERT INTO pgqueue.draining (since) SELECT clock_timestamp() WHERE coalesce("on", true);
+    FOR q IN
+        WITH drained AS (
+            UPDATE pgqueue.queue SET draining = coalesce("on", true) WHERE draining <> coalesce("on", true) RETURNING id)
+        SELECT id FROM drained
+    LOOP
+        PERFORM pgqueue.signal(-q);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.drain_queues IS 'drain_queue for every queue, and for those that are made from now on. As beanstalkd''s drain mode.';
+
+CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(queue text) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN pgqueue.remove_tasks((pgqueue.known_queue(queue)).id);
+END $$;
+COMMENT ON FUNCTION pgqueue.truncate_queue IS 'Remove all tasks of a queue, in whatever state, also those that are taken; returns how many. One that somebody is taking or settling at this very moment is left to them.';
+
+CREATE OR REPLACE FUNCTION pgqueue.release_all(queue text) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q   CONSTANT int := (pgqueue.known_queue(queue)).id;
+    ids bigint[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM pgqueue.take
+         WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k WHERE k.queue_id = q FOR UPDATE SKIP LOCKED))
+        RETURNING take.task_id)
+    SELECT array_agg(gone.task_id) INTO ids FROM gone;
+    IF ids IS NOT NULL THEN
+        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q, -cardinality(ids));
+        PERFORM pgqueue.note(q, 'release', ids), pgqueue.signal(q);
+    END IF;
+    RETURN coalesce(cardinality(ids), 0);
+END $$;
+COMMENT ON FUNCTION pgqueue.release_all IS 'Give back all tasks of a queue that are taken, whoever holds them; returns how many.';

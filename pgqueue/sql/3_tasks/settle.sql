@@ -1,0 +1,280 @@
+-- Settling what was taken: release, bury, touch; and what every settling has in common. The acks are in ack.sql.
+--
+-- The fence. Whoever settles a task presents its token, or, knowing only the id, its session. A take that carries
+-- neither, or whose deadline has passed, is somebody else's or nobody's: nothing changes, and the answer says why.
+-- So a process that slept through its deadline, or whose session was given up, cannot ack what another has taken.
+--
+-- Expected outcomes come back as rows: an exception would abort the transaction that the caller shares with us.
+-- The forms for one task answer with one row; those for many take arrays and answer with the tasks they could NOT
+-- settle, so a row is rare. One call for 100 tasks costs a twentieth of 100 calls.
+--
+-- Lock order: the take first, then the task (tasks.sql).
+
+-- A claim whose answer never arrived (cancelled, connection lost) may have been committed, or may yet be.
+-- By its token alone: if the session was given up meanwhile, its heir has the take.
+CREATE OR REPLACE FUNCTION pgqueue.undo_take(session int, token bigint) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    claiming CONSTANT int := 1885827332;
+    queues   int[];
+BEGIN
+    IF pg_advisory_xact_lock(claiming, session) IS NULL THEN END IF;   -- wait for claims under way, ours among them
+    WITH gone AS (
+        DELETE FROM pgqueue.take k WHERE k.token = undo_take.token RETURNING k.queue_id)
+    SELECT array_agg(queue_id) INTO queues FROM gone;
+    PERFORM pgqueue.count_takes(queues, -1);
+    PERFORM pgqueue.signal(q) FROM (SELECT DISTINCT unnest(queues)) u(q);
+    RETURN coalesce(cardinality(queues), 0);
+END $$;
+COMMENT ON FUNCTION pgqueue.undo_take IS 'Give back whatever was taken under this token, once no claim of the session is under way; returns how many tasks.';
+
+-- The queue of the take that ended, and when it began; NULL if there is none that the caller may end.
+CREATE OR REPLACE FUNCTION pgqueue.drop_take(id bigint, token bigint, session int, OUT queue_id int, OUT taken_at timestamptz)
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM pgqueue.take k
+     WHERE k.task_id = drop_take.id AND k.deadline > clock_timestamp()
+       AND (k.token = drop_take.token
+            OR drop_take.token IS NULL AND pgqueue.is_ours(k.session_id, drop_take.session))
+    RETURNING k.queue_id, k.taken_at INTO drop_take.queue_id, drop_take.taken_at;
+    IF FOUND THEN
+        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (drop_take.queue_id, -1);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.explain_refusal(id bigint, OUT state text, OUT problem text, OUT holder text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT t.state, t.holder INTO state, holder FROM pgqueue.tasks t WHERE t.id = explain_refusal.id;
+    problem := CASE WHEN state IS NULL THEN 'not found'
+                    WHEN state = 'taken' THEN 'taken by another'
+                    ELSE 'not taken' END;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.release(
+    id          bigint,
+    token       bigint   DEFAULT NULL,
+    session     int      DEFAULT NULL,
+    delay       interval DEFAULT NULL,
+    error       text     DEFAULT NULL,
+    priority    int      DEFAULT NULL,       -- from now on
+    every       interval DEFAULT NULL,       -- delayed until so long after it was taken
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    queue_id int;
+    counted  int;
+    taken_at timestamptz;
+    later    timestamptz;
+BEGIN
+    IF delay < '0' THEN
+        PERFORM pgqueue.check_times(delay, NULL);
+    ELSIF every <= '0' OR delay > '0' AND every IS NOT NULL THEN
+        RAISE EXCEPTION 'every must be positive, and goes without a delay: every is %, delay is %', every, delay
+            USING ERRCODE = 'PQ002';
+    END IF;
+    SELECT dropped.queue_id, dropped.taken_at INTO queue_id, taken_at FROM pgqueue.drop_take(id, token, session) dropped;
+    IF queue_id IS NULL THEN
+        SELECT * INTO state, problem, holder FROM pgqueue.explain_refusal(id);
+        RETURN;
+    END IF;
+    IF delay > '0' OR taken_at + every > moment THEN
+        later := coalesce(taken_at + every, moment + delay);
+    END IF;
+    state := CASE WHEN later IS NULL THEN 'ready' ELSE 'delayed' END;
+    UPDATE pgqueue.task t
+       SET state = CASE WHEN later IS NULL THEN 'R' ELSE 'D' END,
+           run_at = later,
+           priority = coalesce(release.priority, t.priority),
+           attempts = t.attempts + (release.error IS NOT NULL)::int,
+           error = coalesce(release.error, t.error),
+           releases = coalesce(t.releases, 0) + 1
+     WHERE t.id = release.id
+    RETURNING t.attempts INTO counted;
+    PERFORM pgqueue.check_verb(queue_id, priority, coalesce(every, delay)), pgqueue.note(queue_id, 'release', ARRAY [id]);
+    IF error IS NOT NULL AND counted >= (SELECT q.max_takes FROM pgqueue.queue q WHERE q.id = queue_id) THEN
+        state := pgqueue.die_one(id, 'delivery_limit');
+        RETURN;
+    END IF;
+    PERFORM pgqueue.signal(queue_id);
+END $$;
+COMMENT ON FUNCTION pgqueue.release IS
+    'Give a task back: ready at its old place, or delayed. With an error it counts as a failed attempt, and with the last one of max_takes it is dead, or buried if no queue is bound for the dead.';
+
+-- By ctid after a probe by key for each: a join is planned as a scan of all of `take`, dead rows included. The ids
+-- are locked in their order, so that two calls with the same tasks cannot deadlock.
+-- A take that was being touched has been waited for, and has another ctid now, which the statement's snapshot does
+-- not see: when any is missing, a second look finds it. By then its lock is ours, and nobody can touch it again.
+-- The tasks whose takes ended, and the lowest and the highest of their queues. The caller counts.
+CREATE OR REPLACE FUNCTION pgqueue.drop_takes(
+    ids bigint[], tokens bigint[], session int,
+    OUT dropped bigint[], OUT low int, OUT high int
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment  CONSTANT timestamptz := clock_timestamp();
+    found   record;
+BEGIN
+    dropped := '{}';
+    FOR look IN 1..2 LOOP
+        WITH gone AS (
+            DELETE FROM pgqueue.take
+             WHERE ctid = ANY (ARRAY (
+                   SELECT (SELECT k.ctid FROM pgqueue.take k
+                            WHERE k.task_id = asked.id AND k.deadline > moment
+                              AND (k.token = asked.token OR asked.token IS NULL AND pgqueue.is_ours(k.session_id, drop_takes.session))
+                              FOR UPDATE)
+                     FROM (SELECT u.id, u.token FROM unnest(ids, tokens) u(id, token) ORDER BY u.id) asked))
+            RETURNING take.task_id, take.queue_id)
+        SELECT array_agg(gone.task_id) AS ids, min(gone.queue_id) AS low, max(gone.queue_id) AS high INTO found FROM gone;
+        dropped := dropped || found.ids;
+        low := least(low, found.low);
+        high := greatest(high, found.high);
+        EXIT WHEN cardinality(dropped) >= cardinality(ids);
+    END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.explain_refusals(ids bigint[], settled bigint[])
+RETURNS TABLE (id bigint, state text, problem text, holder text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+        SELECT refused.id, why.state, why.problem, why.holder
+          FROM (SELECT unnest(ids) EXCEPT SELECT unnest(settled)) refused(id),
+               LATERAL pgqueue.explain_refusal(refused.id) why
+         ORDER BY refused.id;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.release_many(
+    ids     bigint[],
+    tokens  bigint[] DEFAULT NULL,
+    session int      DEFAULT NULL
+) RETURNS TABLE (id bigint, state text, problem text, holder text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    dropped bigint[];
+    q       record;
+BEGIN
+    SELECT d.dropped INTO dropped FROM pgqueue.drop_takes(ids, tokens, session) d;
+    FOR q IN SELECT t.queue_id, array_agg(t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (dropped) GROUP BY t.queue_id LOOP
+        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q.queue_id, -cardinality(q.ids));
+        PERFORM pgqueue.note(q.queue_id, 'release', q.ids), pgqueue.signal(q.queue_id);
+    END LOOP;
+    IF cardinality(dropped) < cardinality(ids) THEN
+        RETURN QUERY SELECT * FROM pgqueue.explain_refusals(ids, dropped);
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.release_many IS 'Give tasks back untouched; returns those that could not be, and why.';
+
+-- Whoever holds it.
+CREATE OR REPLACE FUNCTION pgqueue.drop_any_take(id bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    of_queue int;
+BEGIN
+    DELETE FROM pgqueue.take k WHERE k.task_id = drop_any_take.id RETURNING k.queue_id INTO of_queue;
+    IF FOUND THEN
+        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
+    END IF;
+END $$;
+
+-- For who takes away a task that others may hold: a claim may have been under way when the take was looked for. It has
+-- ended since, for we have its task's row. And who has that must not wait for a take: a locked one is being settled.
+CREATE OR REPLACE FUNCTION pgqueue.drop_late_take(id bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    of_queue int;
+BEGIN
+    DELETE FROM pgqueue.take
+     WHERE ctid = (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = drop_late_take.id FOR UPDATE SKIP LOCKED)
+    RETURNING take.queue_id INTO of_queue;
+    IF FOUND THEN
+        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.bury(
+    id          bigint,
+    token       bigint DEFAULT NULL,
+    error       text   DEFAULT NULL,
+    priority    int    DEFAULT NULL,         -- from now on
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    queue_id int;
+BEGIN
+    IF token IS NULL THEN
+        PERFORM pgqueue.drop_any_take(id);
+    ELSIF pgqueue.drop_take(id, token, NULL) IS NULL THEN
+        SELECT * INTO state, problem, holder FROM pgqueue.explain_refusal(id);
+        RETURN;
+    END IF;
+    UPDATE pgqueue.task t
+       SET state = 'B', run_at = NULL,
+           attempts = t.attempts + (bury.token IS NOT NULL AND bury.error IS NOT NULL)::int,
+           error = coalesce(bury.error, t.error),
+           priority = coalesce(bury.priority, t.priority),
+           buries = coalesce(t.buries, 0) + 1
+     WHERE t.id = bury.id AND t.state <> 'F'
+    RETURNING t.queue_id INTO queue_id;
+    IF FOUND THEN
+        PERFORM pgqueue.drop_late_take(id);
+        state := 'buried';
+        PERFORM pgqueue.check_right(queue_id), pgqueue.check_verb(queue_id, priority), pgqueue.note(queue_id, 'bury', ARRAY [id]);
+        IF (SELECT q.dead_letter FROM pgqueue.queue q WHERE q.id = queue_id) IS NOT NULL THEN
+            state := pgqueue.die_one(id, 'rejected');
+        END IF;
+    ELSE
+        problem := 'not found';
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.bury IS
+    'Set a task aside until somebody kicks it; where the queue has a dead_letter it goes there, and its state is dead. With a token only its holder may; without one anybody, in any state, as in Tarantool''s queue.';
+
+CREATE OR REPLACE FUNCTION pgqueue.touch(
+    id          bigint,
+    token       bigint   DEFAULT NULL,
+    session     int      DEFAULT NULL,
+    more        interval DEFAULT NULL,
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    queue_id int;
+BEGIN
+    IF more < '0' THEN
+        RAISE EXCEPTION 'cannot touch a task by a negative time, %', more USING ERRCODE = 'PQ002';
+    END IF;
+    UPDATE pgqueue.take k
+       SET deadline = CASE
+               WHEN more IS NOT NULL THEN k.deadline + more
+               ELSE (SELECT coalesce(least(clock_timestamp() + t.ttr, t.expires_at), 'infinity')
+                       FROM pgqueue.task t WHERE t.id = k.task_id)
+           END
+     WHERE k.task_id = touch.id AND k.deadline > clock_timestamp() AND k.session_id <> 0     -- a claim's: renew_claim
+       AND (k.token = touch.token OR touch.token IS NULL AND pgqueue.is_ours(k.session_id, touch.session))
+    RETURNING k.queue_id INTO queue_id;
+    IF FOUND THEN
+        state := 'taken';
+        IF more > '0' THEN
+            UPDATE pgqueue.task t SET expires_at = t.expires_at + more WHERE t.id = touch.id AND t.expires_at IS NOT NULL;
+        END IF;
+        PERFORM pgqueue.check_verb(queue_id, NULL, NULL, touch => true), pgqueue.note(queue_id, 'touch', ARRAY [id]);
+    ELSE
+        SELECT * INTO state, problem, holder FROM pgqueue.explain_refusal(id);
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.touch IS 'More time: adds to the deadline and to the time to live, or sets the deadline to the task''s ttr from now.';

@@ -1,0 +1,279 @@
+-- Putting a task where anything is out of the ordinary: a lane, a key, a capacity, or another option of the queue.
+--
+-- Keys. A partial unique index over the tasks that are not done decides. A put that meets a task whose transaction is
+-- still open waits for its end: only then is it known whether there is such a task.
+--
+-- Replacing. Who has the task's row may look for a take, in a newer snapshot: a claim that had the row meanwhile has
+-- committed its take by then, and none can begin. A task that is taken is not replaced, for its taker would ack the new
+-- one. Both looks need READ COMMITTED.
+--
+-- Capacity. Exact, so producers of a full queue go one after another: whoever puts holds an advisory lock to the end of
+-- its transaction. Who frees room tells pgqueue.signal(-id), the queue's other channel (count.sql): there wait the puts.
+-- That lock comes before all others: before the queue's row, before a key's row, which stays locked even if it has lost the key when we get it,
+-- and, in the order of the queues, before the task that an ack hands on from.
+
+CREATE OR REPLACE FUNCTION pgqueue.check_put(
+    q pgqueue.queue, priority int, delay interval, ttr interval, ttl interval, lane text, key text, if_exists text
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF q.draining THEN
+        RAISE EXCEPTION 'queue "%" is draining: nothing is put any more', q.name USING ERRCODE = 'PQ035';
+    ELSIF if_exists IS NULL OR if_exists NOT IN ('ignore', 'error', 'replace') THEN
+        RAISE EXCEPTION 'if_exists is ignore, error or replace, not %', coalesce(if_exists, 'NULL') USING ERRCODE = 'PQ002';
+    ELSIF octet_length(lane) NOT BETWEEN 1 AND 255 OR octet_length(key) NOT BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION 'a lane and a key have 1 to 255 bytes: the lane has %, the key has %',
+            octet_length(lane), octet_length(key) USING ERRCODE = 'PQ001';
+    END IF;
+    IF q.restricted THEN
+        PERFORM pgqueue.check_right(q.id);
+    END IF;
+    IF q.type IS NOT NULL THEN
+        PERFORM pgqueue.check_type(q.type, priority, delay, ttr, ttl, lane);
+    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed'
+       AND (q.capacity IS NOT NULL OR key IS NOT NULL AND if_exists = 'replace') THEN
+        RAISE EXCEPTION 'a put into a queue with a capacity, or that replaces a task, must run at READ COMMITTED, not at %',
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.check_size(q pgqueue.queue, data jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF octet_length(data::text) > q.max_size THEN
+        RAISE EXCEPTION 'the data has % bytes, the tasks of queue "%" have at most %', octet_length(data::text), q.name, q.max_size
+            USING ERRCODE = 'PQ036';
+    END IF;
+END $$;
+
+-- A take that is over goes, for its holder cannot come back; unless that one is just settling it, in the last moment.
+CREATE OR REPLACE FUNCTION pgqueue.is_held(id bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    of_queue int;
+BEGIN
+    DELETE FROM pgqueue.take
+     WHERE ctid = (SELECT k.ctid FROM pgqueue.take k
+                    WHERE k.task_id = is_held.id AND k.deadline <= clock_timestamp() FOR UPDATE SKIP LOCKED)
+    RETURNING take.queue_id INTO of_queue;
+    IF FOUND THEN
+        PERFORM pgqueue.count_takes(ARRAY [of_queue], -1);
+    END IF;
+    RETURN EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = is_held.id);
+END $$;
+
+-- The task that has the key already, and what became of the put; no row if there is none.
+CREATE OR REPLACE FUNCTION pgqueue.meet_key(
+    q pgqueue.queue, data jsonb, lane text, key text, if_exists text, sender uuid,
+    OUT id bigint, OUT state text, OUT kept jsonb
+)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    later timestamptz;
+    t     record;
+BEGIN
+    IF if_exists = 'replace' THEN
+        SELECT task.id, task.data INTO t FROM pgqueue.task
+         WHERE task.queue_id = q.id AND task.key = meet_key.key AND task.state <> 'F' FOR UPDATE;
+    ELSE
+        SELECT task.id, task.data INTO t FROM pgqueue.task
+         WHERE task.queue_id = q.id AND task.key = meet_key.key AND task.state <> 'F';
+    END IF;
+    IF NOT FOUND THEN
+        RETURN;
+    ELSIF if_exists = 'error' THEN
+        RAISE EXCEPTION 'queue "%" has a task with the key "%" already: task %', q.name, key, t.id USING ERRCODE = 'PQ038';
+    ELSIF if_exists = 'replace' THEN
+        IF pgqueue.is_held(t.id) THEN
+            RAISE EXCEPTION 'task % of queue "%" has the key "%" and is taken: it cannot be replaced', t.id, q.name, key
+                USING ERRCODE = 'PQ039';
+        END IF;
+        IF q.delay > '0' THEN
+            later := clock_timestamp() + q.delay;
+        END IF;
+        UPDATE pgqueue.task
+           SET data = meet_key.data, priority = q.priority, ttr = q.ttr, expires_at = coalesce(later, clock_timestamp()) + q.ttl,
+               run_at = later, attempts = 0, error = NULL, lane = meet_key.lane, sender = meet_key.sender,
+               state = CASE WHEN later IS NOT NULL THEN 'D' WHEN meet_key.lane IS NULL THEN 'R' ELSE 'L' END
+         WHERE task.id = t.id;
+        PERFORM pgqueue.note(q.id, 'put', ARRAY [t.id]), pgqueue.signal(q.id);
+    ELSE
+        kept := t.data;
+    END IF;
+    id := t.id;
+    SELECT seen.state INTO state FROM pgqueue.tasks seen WHERE seen.id = t.id;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.put_special(
+    q pgqueue.queue, data jsonb, lane text, key text, if_exists text, sender uuid,
+    OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
+)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    later timestamptz;
+    place "char" := 'R';
+BEGIN
+    existed := false;
+    PERFORM pgqueue.check_size(q, data), pgqueue.lock_room(q);
+    IF lane IS NOT NULL AND NOT q.lanes THEN
+        PERFORM pgqueue.allow_lanes(q.name);
+    END IF;
+    IF key IS NOT NULL THEN
+        SELECT * INTO id, state, kept FROM pgqueue.meet_key(q, data, lane, key, if_exists, sender);
+        IF id IS NOT NULL THEN
+            existed := true;
+            RETURN;
+        END IF;
+    END IF;
+    IF q.capacity IS NOT NULL AND pgqueue.queue_length(q.id) >= q.capacity THEN
+        state := 'full';
+        RETURN;
+    END IF;
+    IF q.delay > '0' THEN
+        later := clock_timestamp() + q.delay;
+        place := 'D';
+    ELSIF lane IS NOT NULL THEN
+        place := pgqueue.enter_lane(q.id, lane, q.priority);
+    END IF;
+    LOOP
+        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, lane, key, sender, xid)
+        VALUES (q.id, place, later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, put_special.data,
+                put_special.lane, put_special.key, put_special.sender, CASE WHEN q.listed THEN pg_current_xact_id() END)
+        ON CONFLICT DO NOTHING RETURNING task.id INTO put_special.id;
+        EXIT WHEN FOUND;
+        SELECT * INTO id, state, kept FROM pgqueue.meet_key(q, data, lane, key, if_exists, sender);
+        IF id IS NOT NULL THEN
+            existed := true;
+            RETURN;
+        END IF;
+    END LOOP;
+    state := CASE place WHEN 'R' THEN 'ready' WHEN 'D' THEN 'delayed' ELSE 'blocked' END;
+    PERFORM pgqueue.count_new(ARRAY [q.id], ARRAY [place], ARRAY [lane]),
+            pgqueue.note(q.id, 'put', ARRAY [id]), pgqueue.signal(q.id);
+    IF q.maxlen IS NOT NULL THEN
+        PERFORM pgqueue.trim_queue(q.id, q.maxlen);
+    END IF;
+END $$;
+
+-- What is published is held to the options of the queues that it goes to, before any of them gets it. Dead letters and
+-- wills are not: there is nobody who could be told.
+CREATE OR REPLACE FUNCTION pgqueue.check_publish(
+    queue_ids int[], data jsonb, priority int, delay interval, ttr interval, ttl interval
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    q pgqueue.queue;
+BEGIN
+    FOR q IN SELECT * FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) AND named.special ORDER BY named.id LOOP
+        PERFORM pgqueue.check_put(q, priority, delay, ttr, ttl, NULL, NULL, 'ignore'), pgqueue.check_size(q, data),
+                pgqueue.lock_room(q);
+        IF q.capacity IS NOT NULL AND pgqueue.queue_length(q.id) >= q.capacity THEN
+            RAISE EXCEPTION 'queue "%" is full: it holds % tasks at most, and nothing was published', q.name, q.capacity
+                USING ERRCODE = 'PQ037';
+        END IF;
+    END LOOP;
+END $$;
+
+-- Without keys: one INSERT. Of a lane only the first task can be the next, for all have one priority.
+CREATE OR REPLACE FUNCTION pgqueue.put_together(q pgqueue.queue, data jsonb, lanes text[], sender uuid) RETURNS bigint[]
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    later  timestamptz;
+    ids    bigint[];
+    places "char"[];
+    among  text[];
+BEGIN
+    IF q.max_size IS NOT NULL THEN
+        PERFORM pgqueue.check_size(q, e.data) FROM jsonb_array_elements(put_together.data) e(data);
+    END IF;
+    IF q.delay > '0' THEN
+        later := clock_timestamp() + q.delay;
+    END IF;
+    WITH new AS (
+        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, lane, sender, xid)
+        SELECT q.id,
+               CASE WHEN later IS NOT NULL THEN 'D'
+                    WHEN item.lane IS NULL THEN 'R'
+                    WHEN item.first THEN pgqueue.enter_lane(q.id, item.lane, q.priority)
+                    ELSE 'L' END,
+               later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, item.data, item.lane, put_together.sender,
+               CASE WHEN q.listed THEN pg_current_xact_id() END
+          FROM (SELECT l.data, l.lane, l.n, row_number() OVER (PARTITION BY l.lane ORDER BY l.n) = 1 AS first
+                  FROM (SELECT e.data, e.n, CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane
+                          FROM jsonb_array_elements(put_together.data) WITH ORDINALITY e(data, n)) l) item
+         ORDER BY item.n
+        RETURNING task.id, task.state, task.lane)
+    SELECT array_agg(new.id), array_agg(new.state), array_agg(new.lane) INTO ids, places, among FROM new;
+    IF ids IS NOT NULL THEN
+        PERFORM pgqueue.count_new(array_fill(q.id, ARRAY [cardinality(ids)]), places, among),
+                pgqueue.note(q.id, 'put', ids), pgqueue.signal(q.id);
+    END IF;
+    RETURN coalesce(ids, '{}');
+END $$;
+
+-- With keys: one after another, in the order of the keys, so that two that share keys cannot deadlock.
+CREATE OR REPLACE FUNCTION pgqueue.put_by_key(
+    q pgqueue.queue, data jsonb, lanes text[], keys text[], if_exists text, sender uuid, OUT ids bigint[], OUT added int
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    item record;
+    done record;
+BEGIN
+    ids := array_fill(NULL::bigint, ARRAY [cardinality(keys)]);
+    added := 0;
+    FOR item IN
+        SELECT e.data, keys [e.n] AS key, CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane, e.n::int
+          FROM jsonb_array_elements(put_by_key.data) WITH ORDINALITY e(data, n)
+         ORDER BY keys [e.n], e.n
+    LOOP
+        SELECT * INTO done FROM pgqueue.put_special(q, item.data, item.lane, item.key, if_exists, sender);
+        added := added + (NOT done.existed)::int;
+        ids [item.n] := done.id;
+    END LOOP;
+END $$;
+
+-- Many at once. What a queue holds is counted once, and it is trimmed once: at each put that reads all that this
+-- transaction has put before, and is quadratic.
+CREATE OR REPLACE FUNCTION pgqueue.put_special_many(
+    q pgqueue.queue, data jsonb, lanes text[], keys text[], if_exists text, sender uuid
+) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    total CONSTANT int := jsonb_array_length(data);
+    limits CONSTANT pgqueue.queue := q;
+    room  bigint;
+    ids   bigint[];
+    added int;
+BEGIN
+    IF cardinality(lanes) NOT IN (1, total) OR cardinality(keys) <> total THEN
+        RAISE EXCEPTION 'lanes and keys go with the tasks: % tasks, % lanes, % keys', total, cardinality(lanes), cardinality(keys)
+            USING ERRCODE = 'PQ002';
+    END IF;
+    IF limits.capacity IS NOT NULL THEN
+        PERFORM pgqueue.lock_room(limits);
+        room := limits.capacity - pgqueue.queue_length(q.id);
+    END IF;
+    q.capacity := NULL;
+    q.maxlen := NULL;
+    IF NOT q.lanes AND array_remove(lanes, NULL) <> '{}' THEN
+        q.lanes := true;
+        PERFORM pgqueue.allow_lanes(q.name);
+    END IF;
+    IF keys IS NULL THEN
+        ids := pgqueue.put_together(q, data, lanes, sender);
+        added := total;
+    ELSE
+        SELECT * INTO ids, added FROM pgqueue.put_by_key(q, data, lanes, keys, if_exists, sender);
+    END IF;
+    IF added > room THEN
+        RAISE EXCEPTION 'queue "%" has no room for % tasks', q.name, total USING ERRCODE = 'PQ037';
+    END IF;
+    IF limits.maxlen IS NOT NULL THEN
+        PERFORM pgqueue.trim_queue(q.id, limits.maxlen);
+    END IF;
+    RETURN ids;
+END $$;

@@ -1,0 +1,204 @@
+-- Taking tasks: the hot path.
+--
+-- Theory of operation
+-- -------------------
+-- A claim is two statements. The first locks candidates: ready, not taken, in the order (priority, id), leaving out
+-- what others have locked. The second inserts their takes. Between them lies a new snapshot, and that is the point:
+-- a claim whose first snapshot is older than another's commit can still lock the row which that one took. The second
+-- statement sees the other's take and drops the candidate; the primary key of `take` is the last guard. When every
+-- candidate was dropped there may be more behind them, so the claim tries again before it calls the queue empty.
+-- At REPEATABLE READ there is no new snapshot, and the primary key is all there is: ON CONFLICT makes a serialization
+-- failure of it. Where there is one, nothing can conflict any more, and the take of one task saves what that costs.
+--
+-- The same as one statement (a CTE that inserts what another CTE locked) deadlocks under batches: the insert waits for
+-- a take that an ack is deleting, while that ack waits for the task's row. Here the holder of task rows never waits.
+--
+-- Plans are pinned. `take` is nearly empty in its statistics and full of dead rows in truth, so a planner that is free
+-- scans it whole at every claim; and it replans at every call, since a plan for one LIMIT looks cheaper than one for
+-- all. Hence the scalar subqueries, which can only be probes by key, and the SETs. State predicates are literals:
+-- a parameter would not match the partial indexes. What is switched off counts as very dear, and what is dear is
+-- compiled: without jit = off, Debian's default spends 0.1 s on compiling a sort of one row, at every call.
+--
+-- The head and the cursor. Without after_priority and after_id a claim starts at the head of the queue, exactly: it
+-- first makes ready what is due. While a snapshot is held open anywhere, index entries of acked tasks cannot go
+-- away, and a claim at the head walks over all of them, as it does over tasks in flight. A client that finds this
+-- slow passes the last position that it was given and starts behind it (pgqueue/cursor.py says when).
+
+CREATE OR REPLACE FUNCTION pgqueue.take(
+    queue          text,
+    session        int    DEFAULT NULL,     -- NULL: a session of this connection, opened if need be
+    new_token      bigint DEFAULT NULL,     -- a client's own, so that it can undo a claim whose answer is lost
+    after_priority int    DEFAULT NULL,
+    after_id       bigint DEFAULT NULL
+) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    me            CONSTANT int         := pgqueue.enter_claim(session);
+    from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
+    from_id       CONSTANT bigint      := coalesce(after_id, -1);
+    moment        CONSTANT timestamptz := clock_timestamp();
+    renewed       CONSTANT boolean     := current_setting('transaction_isolation') = 'read committed';
+    q         int;
+    due       boolean;
+    special   boolean;
+    lanes     boolean;
+    c         record;
+BEGIN
+    SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END, named.special, named.lanes
+      INTO q, due, special, lanes FROM pgqueue.queue_due named WHERE named.name = take.queue;
+    IF due THEN
+        PERFORM pgqueue.promote(q);
+    END IF;
+    IF special AND NOT pgqueue.enter_queue(q, me) THEN
+        RETURN;
+    END IF;
+    token := coalesce(new_token, pgqueue.new_token());
+    IF lanes THEN
+        RETURN QUERY SELECT l.id, l.token, l.priority, l.attempts, l.deadline, l.data
+                       FROM pgqueue.claim_lanes(q, queue, 1, me, take.token, after_priority, after_id) l;
+        RETURN;
+    END IF;
+    LOOP
+        SELECT t.id, t.priority, t.attempts, least(moment + t.ttr, t.expires_at) AS deadline, t.data INTO c
+          FROM pgqueue.task t
+         WHERE t.queue_id = q AND t.state = 'R' AND t.lane IS NULL
+           AND (t.priority, t.id) > (from_priority, from_id)
+           AND (t.expires_at IS NULL OR t.expires_at > moment)
+           AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+         ORDER BY t.priority, t.id
+         LIMIT 1
+           FOR UPDATE OF t SKIP LOCKED;
+        EXIT WHEN NOT FOUND;
+
+        IF renewed THEN
+            INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
+            SELECT c.id, take.token, moment, coalesce(c.deadline, 'infinity'), q, me
+             WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL;
+        ELSE
+            INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
+            SELECT c.id, take.token, moment, coalesce(c.deadline, 'infinity'), q, me
+             WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
+                ON CONFLICT DO NOTHING;
+        END IF;
+        IF FOUND THEN
+            INSERT INTO pgqueue.delta (queue_id, taken, verb, calls) VALUES (q, 1, 'take', 1);
+            IF special THEN
+                PERFORM pgqueue.tell_change(q, 'take', ARRAY [c.id]);
+            END IF;
+            id := c.id;
+            priority := c.priority;
+            attempts := c.attempts;
+            deadline := c.deadline;
+            data := c.data;
+            RETURN NEXT;
+            EXIT;
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.take IS 'Take the next task of a queue: one row, or none. Settle it with ack, release or bury and its token.';
+
+CREATE OR REPLACE FUNCTION pgqueue.claim(
+    queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint, special boolean
+) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
+    from_id       CONSTANT bigint      := coalesce(after_id, -1);
+    moment        CONSTANT timestamptz := clock_timestamp();
+    ids       bigint[];
+    deadlines timestamptz[];
+BEGIN
+    LOOP
+        SELECT array_agg(c.id), array_agg(coalesce(c.deadline, 'infinity')) INTO ids, deadlines
+          FROM (SELECT t.id, least(moment + t.ttr, t.expires_at) AS deadline
+                  FROM pgqueue.task t
+                 WHERE t.queue_id = claim.queue_id AND t.state = 'R' AND t.lane IS NULL
+                   AND (t.priority, t.id) > (from_priority, from_id)
+                   AND (t.expires_at IS NULL OR t.expires_at > moment)
+                   AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                 ORDER BY t.priority, t.id
+                 LIMIT claim.n
+                   FOR UPDATE OF t SKIP LOCKED) c;
+        EXIT WHEN ids IS NULL;
+
+        WITH taken AS (
+            INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
+            SELECT c.id, new_token, moment, c.deadline, claim.queue_id, session
+              FROM unnest(ids, deadlines) c(id, deadline)
+             WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
+                ON CONFLICT DO NOTHING
+            RETURNING take.task_id)
+        SELECT array_agg(taken.task_id) INTO ids FROM taken;
+        EXIT WHEN ids IS NOT NULL;
+    END LOOP;
+    IF ids IS NOT NULL THEN
+        INSERT INTO pgqueue.delta (queue_id, taken, verb, calls)
+        VALUES (claim.queue_id, cardinality(ids), 'take', cardinality(ids));
+        IF special THEN
+            PERFORM pgqueue.tell_change(claim.queue_id, 'take', ids);
+        END IF;
+    END IF;
+    RETURN QUERY
+        SELECT t.id, new_token, t.priority, t.attempts, least(moment + t.ttr, t.expires_at), t.data, claim.queue
+          FROM pgqueue.task t
+         WHERE t.id = ANY (ids)
+         ORDER BY t.priority, t.id;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.take_many(
+    queues         text[],
+    n              int,
+    session        int      DEFAULT NULL,
+    new_token      bigint   DEFAULT NULL,
+    after_priority int[]    DEFAULT NULL,   -- one position a queue, NULL for the head
+    after_id       bigint[] DEFAULT NULL
+) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, queue text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    me      CONSTANT int    := pgqueue.enter_claim(session);
+    chosen  CONSTANT bigint := coalesce(new_token, pgqueue.new_token());
+    missing int := n;
+    found   int;
+    q       record;
+BEGIN
+    IF n < 1 OR n IS NULL THEN
+        RAISE EXCEPTION 'cannot take % tasks', n USING ERRCODE = 'PQ002';
+    END IF;
+    PERFORM pgqueue.promote(named.id)
+       FROM unnest(queues, take_many.after_id) asked(name, after_id)
+       JOIN pgqueue.queue_due named ON named.name = asked.name
+      WHERE asked.after_id IS NULL AND (named.delay_over OR named.ttr_over);
+    FOR q IN
+        SELECT named.id, named.name, asked.after_priority, asked.after_id,
+               named.special, named.lanes
+          FROM unnest(queues, take_many.after_priority, take_many.after_id) asked(name, after_priority, after_id)
+          JOIN pgqueue.queue named ON named.name = asked.name
+          LEFT JOIN LATERAL (                       -- the next task of each, looked at and not locked
+               SELECT t.priority, t.id
+                 FROM pgqueue.task t
+                WHERE cardinality(queues) > 1
+                  AND t.queue_id = named.id AND t.state = 'R'
+                  AND (t.priority, t.id) > (coalesce(asked.after_priority, -2147483648), coalesce(asked.after_id, -1))
+                  AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
+                  AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                ORDER BY t.priority, t.id
+                LIMIT 1) next ON true
+         ORDER BY next.priority, next.id            -- NULLs last: the empty ones
+    LOOP
+        CONTINUE WHEN q.special AND NOT pgqueue.enter_queue(q.id, me);
+        IF q.lanes THEN
+            RETURN QUERY SELECT * FROM pgqueue.claim_lanes(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
+        ELSE
+            RETURN QUERY SELECT * FROM pgqueue.claim(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id, q.special);
+        END IF;
+        GET DIAGNOSTICS found = ROW_COUNT;
+        missing := missing - found;
+        EXIT WHEN missing = 0;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.take_many IS
+    'Take up to n tasks under one token. Of several queues the one whose next task has the lowest (priority, id) serves first.';

@@ -1,0 +1,226 @@
+-- Locks by name: advisory locks of a session's own connection, granted in the order of arrival.
+--
+-- Theory of operation
+-- -------------------
+-- A lock is held as the session-level advisory lock hashtextextended(name, 0), shared or exclusive, on the connection
+-- that holds the session. So the server itself excludes others, and frees it milliseconds after the holder died. The
+-- tables only say what the lock manager cannot:
+--
+--   lock_holder   who was granted what. A lock does not exclude its own connection, and all threads of a client share
+--                 one: a row of the same session does. Stale where its backend is not this session's any more.
+--   lock_ticket   who waits, in the order of ids. Not counted while the session's own lock is free: it is dead.
+--
+--   ask_lock(token)      granted, unless a ticket that excludes it stands in front, or the lock is taken
+--        |    '------->  else a ticket; LISTEN; look again by the same call, whenever called and at times by itself
+--   drop_lock(token)     the lock is free, or the ticket is gone: call the next in line
+--
+-- Nobody is left asleep. A waiter looks after its ticket is committed, and drop_lock frees the lock before it looks for
+-- tickets in a newer snapshot: either it sees the ticket and calls, or the waiter's look came after the unlock.
+-- A holder that died calls nobody: the first in line looks every 50 ms, and those behind it more seldom.
+-- Nobody blocks: a lock call that waits would pin vacuum's horizon, and stall the listener whose connection it is.
+--
+-- The call is a NOTIFY on the channel of the waiter's session, and its payload is the token: one waiter wakes for a
+-- free lock, and not all of them.
+--
+-- ask_lock may be repeated: who has the lock or a ticket under this token keeps it. So a request is safe to send
+-- again after its answer was lost, and drop_lock undoes it in whatever state it is.
+--
+-- The fence is a number of a logged sequence. nextval writes to the log only now and then, and a listener commits
+-- without waiting for the log; after a crash the sequence could step back to numbers that were given out. So a grant
+-- writes a message of its own to the log, and its commit waits for that.
+
+CREATE OR REPLACE FUNCTION pgqueue.unlock_key(name text, shared boolean) RETURNS boolean
+LANGUAGE sql VOLATILE RETURN
+    CASE WHEN shared THEN pg_advisory_unlock_shared(hashtextextended(name, 0))
+         ELSE pg_advisory_unlock(hashtextextended(name, 0)) END;
+
+CREATE OR REPLACE FUNCTION pgqueue.lock_channel(session int) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:lock:' || session;
+
+-- The first in line, and if it shares, those right behind it that share too.
+CREATE OR REPLACE FUNCTION pgqueue.call_next(name text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    t     pgqueue.lock_ticket;
+    first boolean := true;
+BEGIN
+    FOR t IN SELECT * FROM pgqueue.lock_ticket k WHERE k.name = call_next.name ORDER BY k.id LOOP
+        CONTINUE WHEN NOT pgqueue.session_alive(t.session_id);
+        EXIT WHEN NOT (first OR t.shared);
+        PERFORM pg_notify(pgqueue.lock_channel(t.session_id), t.token::text);
+        EXIT WHEN NOT t.shared;
+        first := false;
+    END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.ask_lock(
+    name   text,
+    shared boolean,
+    token  bigint,
+    wait   boolean,
+    OUT fence   bigint,
+    OUT ahead   int,
+    OUT channel text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    me      int := coalesce(pgqueue.own_session(), pgqueue.open_session());
+    ticket  bigint;
+    granted boolean;
+BEGIN
+    IF name IS NULL OR length(name) NOT BETWEEN 1 AND 200 THEN
+        RAISE EXCEPTION 'a lock''s name has 1 to 200 characters, this one has %', coalesce(length(name), 0)
+            USING ERRCODE = 'PQ001';
+    ELSIF shared IS NULL OR token IS NULL OR wait IS NULL THEN
+        RAISE EXCEPTION 'shared, token and wait cannot be NULL' USING ERRCODE = 'PQ002';
+    END IF;
+    channel := pgqueue.lock_channel(me);
+    ahead := 0;
+    DELETE FROM pgqueue.lock_holder h WHERE h.session_id = me AND h.backend_pid <> pg_backend_pid();
+    SELECT h.fence INTO fence FROM pgqueue.lock_holder h WHERE h.token = ask_lock.token;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT t.id INTO ticket FROM pgqueue.lock_ticket t WHERE t.token = ask_lock.token;
+    SELECT count(*) INTO ahead
+      FROM pgqueue.lock_ticket t
+     WHERE t.name = ask_lock.name AND (ticket IS NULL OR t.id < ticket) AND NOT (t.shared AND ask_lock.shared)
+       AND pgqueue.session_alive(t.session_id);
+    granted := CASE WHEN ahead > 0 OR EXISTS (SELECT FROM pgqueue.lock_holder h
+                                               WHERE h.session_id = me AND h.name = ask_lock.name
+                                                 AND NOT (h.shared AND ask_lock.shared)) THEN false
+                    WHEN shared THEN pg_try_advisory_lock_shared(hashtextextended(name, 0))
+                    ELSE pg_try_advisory_lock(hashtextextended(name, 0)) END;
+    IF granted THEN
+        BEGIN
+            fence := nextval('pgqueue.fence');
+            PERFORM pg_logical_emit_message(true, 'pgqueue', '');
+            IF current_setting('synchronous_commit') = 'off' THEN
+                PERFORM set_config('synchronous_commit', 'on', true);
+            END IF;
+            INSERT INTO pgqueue.lock_holder VALUES (fence, token, name, shared, me, pg_backend_pid(), clock_timestamp());
+            DELETE FROM pgqueue.lock_ticket t WHERE t.id = ticket;
+        EXCEPTION WHEN query_canceled OR OTHERS THEN       -- a rollback does not free it
+            PERFORM pgqueue.unlock_key(name, shared);
+            RAISE;
+        END;
+    ELSIF wait AND ticket IS NULL THEN
+        INSERT INTO pgqueue.lock_ticket (token, name, shared, session_id, since)
+        VALUES (token, name, shared, me, clock_timestamp());
+    ELSIF NOT wait AND ticket IS NOT NULL THEN
+        DELETE FROM pgqueue.lock_ticket t WHERE t.id = ticket;
+        PERFORM pgqueue.call_next(name);
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.ask_lock IS
+    'Take the lock if it is our turn; else take a ticket (wait), or give it back. ahead: how many stand in front. channel: where the token is called. For clients; see try_lock.';
+
+CREATE OR REPLACE FUNCTION pgqueue.drop_lock(token bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    h    pgqueue.lock_holder;
+    held boolean := false;
+    line text;
+BEGIN
+    DELETE FROM pgqueue.lock_holder k WHERE k.token = drop_lock.token AND k.session_id = pgqueue.own_session()
+    RETURNING k.* INTO h;
+    IF h.backend_pid = pg_backend_pid() THEN
+        held := pgqueue.unlock_key(h.name, h.shared);
+    END IF;
+    DELETE FROM pgqueue.lock_ticket t WHERE t.token = drop_lock.token AND t.session_id = pgqueue.own_session()
+    RETURNING t.name INTO line;
+    IF held OR line IS NOT NULL THEN
+        PERFORM pgqueue.call_next(coalesce(line, h.name));
+    END IF;
+    RETURN held;
+END $$;
+COMMENT ON FUNCTION pgqueue.drop_lock IS
+    'Undo what was asked under a token: release its lock, or leave the line. True if it held the lock until now.';
+
+CREATE OR REPLACE FUNCTION pgqueue.try_lock(name text, shared boolean DEFAULT false) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT a.fence FROM pgqueue.ask_lock(name, shared, floor(random() * 2 ^ 53)::bigint, false) a);
+END $$;
+COMMENT ON FUNCTION pgqueue.try_lock IS
+    'Take a lock for this connection, until unlock() or its end; NULL if somebody has it or waits for it, else the fence. A rollback does not release it.';
+
+-- Locks the lock manager's partitions while it reads: for people, never for a loop.
+CREATE OR REPLACE FUNCTION pgqueue.advisory_locks() RETURNS TABLE (pid int, key bigint, shared boolean)
+LANGUAGE sql VOLATILE AS $$
+    SELECT l.pid, l.classid::bigint << 32 | l.objid::bigint, l.mode = 'ShareLock'
+      FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database
+     WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted AND d.datname = pg_catalog.current_database()
+$$;
+
+-- Locks outlive a rollback, and their rows do not: what is left without a row goes with the last one of the name.
+CREATE OR REPLACE FUNCTION pgqueue.unlock(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    me   CONSTANT int := pgqueue.own_session();
+    mine bigint;
+    freed boolean := false;
+    left_over boolean;
+BEGIN
+    SELECT h.token INTO mine FROM pgqueue.lock_holder h WHERE h.name = unlock.name AND h.session_id = me
+     ORDER BY h.fence DESC LIMIT 1;
+    IF FOUND THEN
+        freed := pgqueue.drop_lock(mine);
+    END IF;
+    IF NOT EXISTS (SELECT FROM pgqueue.lock_holder h WHERE h.name = unlock.name AND h.session_id = me) THEN
+        LOOP
+            SELECT l.shared INTO left_over FROM pgqueue.advisory_locks() l
+             WHERE l.pid = pg_backend_pid() AND l.key = hashtextextended(unlock.name, 0);
+            EXIT WHEN NOT FOUND OR NOT pgqueue.unlock_key(name, left_over);
+            freed := true;
+        END LOOP;
+        IF freed THEN
+            PERFORM pgqueue.call_next(name);
+        END IF;
+    END IF;
+    RETURN freed;
+END $$;
+COMMENT ON FUNCTION pgqueue.unlock IS 'Release a lock that try_lock gave this connection; false if it has none of this name.';
+
+CREATE OR REPLACE VIEW pgqueue.locks AS
+SELECT h.name,
+       CASE WHEN h.shared THEN 'shared' ELSE 'exclusive' END AS mode,
+       coalesce(s.label, 'backend ' || h.backend_pid) AS holder,
+       h.backend_pid,
+       h.session_id AS session,
+       h.locked_at,
+       clock_timestamp() - h.locked_at AS age,
+       h.fence,
+       (SELECT count(*) FROM pgqueue.lock_ticket t
+         WHERE t.name = h.name AND pgqueue.session_alive(t.session_id)) AS waiters
+  FROM pgqueue.lock_holder h
+  LEFT JOIN pgqueue.session s ON s.id = h.session_id
+ WHERE EXISTS (SELECT FROM pgqueue.advisory_locks() l
+                WHERE l.pid = h.backend_pid AND l.key = hashtextextended(h.name, 0) AND l.shared = h.shared);
+COMMENT ON VIEW pgqueue.locks IS 'Every lock that is held, by whom, and how many wait for it.';
+
+-- The server freed the locks of a dead one already; one that ends in order frees them here. Rows that some other
+-- transaction is changing are left to it: they count for nothing without their session.
+CREATE OR REPLACE FUNCTION pgqueue.free_locks(session int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    h     pgqueue.lock_holder;
+    names text[];
+BEGIN
+    FOR h IN DELETE FROM pgqueue.lock_holder k
+              WHERE k.fence = ANY (ARRAY (SELECT o.fence FROM pgqueue.lock_holder o
+                                           WHERE o.session_id = free_locks.session FOR UPDATE SKIP LOCKED))
+             RETURNING k.* LOOP
+        IF h.backend_pid = pg_backend_pid() THEN
+            PERFORM pgqueue.unlock_key(h.name, h.shared);
+        END IF;
+        names := names || h.name;
+    END LOOP;
+    WITH gone AS (
+        DELETE FROM pgqueue.lock_ticket t
+         WHERE t.id = ANY (ARRAY (SELECT o.id FROM pgqueue.lock_ticket o
+                                   WHERE o.session_id = free_locks.session FOR UPDATE SKIP LOCKED))
+        RETURNING t.name)
+    SELECT names || array_agg(gone.name) INTO names FROM gone;
+    PERFORM pgqueue.call_next(n) FROM (SELECT DISTINCT unnest(names)) u(n);
+END $$;

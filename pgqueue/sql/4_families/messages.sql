@@ -1,0 +1,136 @@
+-- Listing messages page by page, without losing any that is committed late. And how many there are, as Zaqar counts.
+--
+-- A marker that is only an id loses messages: ids are given out when they are put and seen when that is committed, so
+-- a reader that is past 7 never sees a 5 whose transaction was still open. Pages go by (xid, id), the transaction that
+-- put the message and its id, and only up to the oldest transaction that is still open: below the snapshot's xmin
+-- everything has ended, so nothing can appear any more behind a marker. That is what a queue has to be `listed` for.
+--
+-- The price: a message shows when all transactions that began to write before its own have ended, on the whole server.
+-- One that is left open keeps listings from going on; it does not keep messages from being claimed.
+
+-- Lock order: an expired take first, which nobody need give back any more, then the task. Then a new snapshot: a claim
+-- that had the task's row meanwhile has committed its take.
+CREATE OR REPLACE FUNCTION pgqueue.delete_free_message(id bigint) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    of_queue int;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'delete_message without a claim must run at READ COMMITTED, not at %: it has to see what others claimed meanwhile',
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
+    END IF;
+    DELETE FROM pgqueue.take k WHERE k.task_id = delete_free_message.id AND k.deadline <= clock_timestamp()
+    RETURNING k.queue_id INTO of_queue;
+    IF FOUND THEN
+        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
+    END IF;
+    SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete_free_message.id FOR UPDATE;
+    IF EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = delete_free_message.id) THEN
+        RETURN 'claimed';
+    ELSIF of_queue IS NOT NULL THEN
+        PERFORM pgqueue.remove_task(id, of_queue);
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.delete_message(queue text, id bigint, claim bigint DEFAULT NULL, OUT problem text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    IF NOT pgqueue.is_message(queue, id) THEN
+        RETURN;                                    -- as good as deleted
+    ELSIF claim IS NULL THEN
+        problem := pgqueue.delete_free_message(id);
+        RETURN;
+    END IF;
+    SELECT CASE a.problem WHEN 'not taken' THEN 'not claimed' WHEN 'taken by another' THEN 'claimed by another' END
+      INTO problem FROM pgqueue.ack(id => delete_message.id, token => claim) a;
+    IF problem = 'claimed by another' AND NOT EXISTS (SELECT FROM pgqueue.live_claim(queue, claim)) THEN
+        problem := 'no claim';
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.delete_message IS
+    'Delete a message: one that is claimed by its claim only. A problem is one of claimed, not claimed, claimed by another, no claim; then nothing changed. A message that is not there is no problem.';
+
+CREATE OR REPLACE FUNCTION pgqueue.delete_messages(queue text, ids bigint[])
+RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    FOR id, priority, attempts, data IN
+        SELECT t.id, t.priority, t.attempts, t.data FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.id
+    LOOP
+        IF pgqueue.is_message(queue, id) AND pgqueue.delete(id) THEN
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.delete_messages IS 'Delete messages, claimed or not, and return those that were there.';
+
+CREATE OR REPLACE FUNCTION pgqueue.list_messages(
+    queue           text,
+    after           text    DEFAULT NULL,    -- the marker of the last message that was seen
+    n               int     DEFAULT 10,
+    sender          uuid    DEFAULT NULL,    -- who asks,
+    echo            boolean DEFAULT false,   -- and whether also for what that one put itself
+    include_claimed boolean DEFAULT false,
+    include_delayed boolean DEFAULT false
+) RETURNS TABLE (marker text, id bigint, state text, priority int, attempts int, created_at timestamptz, sent_by uuid, data jsonb)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    q      int;
+BEGIN
+    IF n < 1 OR n IS NULL THEN
+        RAISE EXCEPTION 'cannot list % messages', n USING ERRCODE = 'PQ002';
+    ELSIF after !~ '^[0-9]{1,18}\.[0-9]{1,18}$' THEN
+        RAISE EXCEPTION '"%" is not the marker of a message', after USING ERRCODE = 'PQ002';
+    END IF;
+    SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = list_messages.queue AND named.listed;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the messages of queue "%" cannot be listed: it was not made to be listed', queue USING ERRCODE = 'PQ060';
+    END IF;
+    RETURN QUERY
+        SELECT page.xid || '.' || page.id, t.id, t.state, t.priority, t.attempts, t.created_at, t.sender, t.data
+          FROM (SELECT m.xid, m.id
+                  FROM pgqueue.task m
+                 WHERE m.queue_id = q AND m.xid IS NOT NULL AND m.state <> 'F'
+                   AND (m.xid, m.id) > (coalesce(split_part(after, '.', 1), '0')::xid8,
+                                        coalesce(split_part(after, '.', 2), '0')::bigint)
+                   AND m.xid < pg_snapshot_xmin(pg_current_snapshot())
+                   AND (m.expires_at IS NULL OR m.expires_at > moment)
+                   AND (include_delayed OR m.state <> 'D' OR m.run_at <= moment)
+                   AND (include_claimed
+                        OR (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = m.id AND k.deadline > moment) IS NULL)
+                   AND (echo OR m.sender IS NULL OR list_messages.sender IS NULL OR m.sender <> list_messages.sender)
+                 ORDER BY m.xid, m.id
+                 LIMIT n) page,
+               LATERAL (SELECT * FROM pgqueue.tasks seen WHERE seen.id = page.id) t
+         ORDER BY page.xid, page.id;
+END $$;
+COMMENT ON FUNCTION pgqueue.list_messages IS
+    'The messages behind a marker, oldest first, with the markers to go on from; PQ060 unless the queue is listed.';
+
+CREATE OR REPLACE FUNCTION pgqueue.message_stats(
+    queue text,
+    OUT free bigint, OUT claimed bigint, OUT total bigint,
+    OUT oldest timestamptz, OUT newest timestamptz       -- when they were put; only of a queue that is listed
+)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    q      CONSTANT int         := (SELECT named.id FROM pgqueue.queue named WHERE named.name = message_stats.queue);
+BEGIN
+    SELECT coalesce(sum(s.total - s.taken), 0), coalesce(sum(s.taken), 0), coalesce(sum(s.total), 0)
+      INTO free, claimed, total FROM pgqueue.stats s WHERE s.queue = message_stats.queue;
+    SELECT t.created_at INTO oldest FROM pgqueue.task t
+     WHERE t.queue_id = q AND t.xid IS NOT NULL AND t.state <> 'F' AND (t.expires_at IS NULL OR t.expires_at > moment)
+     ORDER BY t.xid, t.id LIMIT 1;
+    SELECT t.created_at INTO newest FROM pgqueue.task t
+     WHERE t.queue_id = q AND t.xid IS NOT NULL AND t.state <> 'F' AND (t.expires_at IS NULL OR t.expires_at > moment)
+     ORDER BY t.xid DESC, t.id DESC LIMIT 1;
+END $$;
+COMMENT ON FUNCTION pgqueue.message_stats IS 'How many messages are free, claimed, and there in all; and when the oldest and the newest were put.';

@@ -1,0 +1,282 @@
+-- Routing: exchanges and bindings as in AMQP, retained messages as in MQTT.
+--
+-- Theory of operation
+-- -------------------
+--     publish, wills.sql, dead.sql --> exchange --(bindings whose key matches)--> queues, each of them once
+--
+--   fanout   every binding matches
+--   direct   the keys are equal
+--   topic    words between dots; in a binding * is one word, # any number of them, none too
+--   mqtt     levels between slashes; in a binding + is one level, # at the end the level above and all below
+--   ''       the default exchange: the queue whose name is the key. It is no row, and nothing can be bound to it
+--
+-- A mask becomes a regular expression when it is bound. PostgreSQL keeps 32 compiled ones, and compiling one costs more
+-- than matching a hundred: so a LIKE pattern that is true of all that the expression matches is tried first. A mask
+-- without wildcards needs neither: it is looked up by the primary key.
+--
+-- Locks. Whoever changes a binding holds its queue's row in KEY SHARE, so that who got that row FOR UPDATE, as all who
+-- remove a queue's or an exchange's bindings do, waits for no binding. A retained message is published holding its
+-- exchange's row FOR SHARE, and a bind updates that row: so a bind sees a message among the retained ones, or the
+-- message sees the binding. A plain publish locks nothing.
+
+CREATE OR REPLACE FUNCTION pgqueue.declare_exchange(
+    name    text,
+    type    text    DEFAULT 'direct',
+    durable boolean DEFAULT true,
+    session int     DEFAULT NULL
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner CONSTANT int := CASE WHEN NOT durable THEN pgqueue.live_session(session) END;
+    e     pgqueue.exchange;
+BEGIN
+    IF name IS NULL OR octet_length(name) NOT BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION 'an exchange''s name has 1 to 255 bytes, this one has %; the one without a name is always there',
+            coalesce(octet_length(name), 0) USING ERRCODE = 'PQ001';
+    ELSIF type IS NULL OR type NOT IN ('fanout', 'direct', 'topic', 'mqtt') THEN
+        RAISE EXCEPTION 'an exchange is fanout, direct, topic or mqtt, not %', coalesce(type, 'NULL') USING ERRCODE = 'PQ002';
+    END IF;
+    LOOP
+        INSERT INTO pgqueue.exchange (name, type, session_id) VALUES (name, type, owner) ON CONFLICT DO NOTHING;
+        EXIT WHEN FOUND;
+        SELECT * INTO e FROM pgqueue.exchange x WHERE x.name = declare_exchange.name;
+        CONTINUE WHEN NOT FOUND;                  -- deleted in between
+        IF (e.type, e.session_id) IS DISTINCT FROM (type, owner) THEN
+            RAISE EXCEPTION 'exchange "%" exists: it is % and %, not % and %', name, e.type,
+                CASE WHEN e.session_id IS NULL THEN 'durable' WHEN e.session_id = owner THEN 'of this session'
+                     ELSE 'of another session' END,
+                type, CASE WHEN owner IS NULL THEN 'durable' ELSE 'of this session' END USING ERRCODE = 'PQ030';
+        END IF;
+        EXIT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.declare_exchange IS
+    'Make an exchange, unless it is there; PQ030 if it is there as another type. One that is not durable ends with the session.';
+
+CREATE OR REPLACE FUNCTION pgqueue.delete_exchange(name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM pgqueue.exchange e WHERE e.name = delete_exchange.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no exchange "%"', name USING ERRCODE = 'PQ031';
+    END IF;
+    PERFORM FROM pgqueue.queue q
+      WHERE q.id IN (SELECT b.queue_id FROM pgqueue.binding b WHERE b.exchange = delete_exchange.name) ORDER BY q.id FOR UPDATE;
+    DELETE FROM pgqueue.exchange e WHERE e.name = delete_exchange.name;
+END $$;
+COMMENT ON FUNCTION pgqueue.delete_exchange IS 'Remove an exchange with its bindings and retained messages.';
+
+CREATE OR REPLACE FUNCTION pgqueue.bound_queue(queue text) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    q int;
+BEGIN
+    SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = queue FOR KEY SHARE;
+    IF q IS NULL THEN
+        RAISE EXCEPTION 'there is no queue "%": create it before it is bound', queue USING ERRCODE = 'PQ032';
+    END IF;
+    RETURN q;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.escape_regex(word text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN regexp_replace(word, '([\[\]\\.^$*+?(){}|])', '\\\1', 'g');
+
+CREATE OR REPLACE FUNCTION pgqueue.escape_like(word text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN regexp_replace(word, '([\\%_])', '\\\1', 'g');
+
+CREATE OR REPLACE FUNCTION pgqueue.compile_mask(type text, key text, OUT hint text, OUT pattern text)
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    word text;
+    last text := '';
+BEGIN
+    IF type = 'fanout' THEN
+        hint := '%';
+        pattern := '';
+    ELSIF type = 'topic' AND string_to_array(key, '.') && '{*,#}' THEN
+        hint := '';
+        pattern := '^';
+        FOREACH word IN ARRAY string_to_array(key, '.') LOOP
+            CONTINUE WHEN word = '#' AND last = '#';             -- says nothing more
+            last := word;
+            hint := hint || CASE word WHEN '*' THEN '.%' WHEN '#' THEN '%' ELSE '.' || pgqueue.escape_like(word) END;
+            pattern := pattern || CASE word WHEN '*' THEN '\.[^.]*' WHEN '#' THEN '(?:\.[^.]*)*'
+                                            ELSE '\.' || pgqueue.escape_regex(word) END;
+        END LOOP;
+        pattern := pattern || '$';
+    ELSIF type = 'mqtt' THEN
+        IF key = '' OR key ~ '#.|[^/]#|[^/]\+|\+[^/]' THEN
+            RAISE EXCEPTION 'no MQTT topic filter: "%". It is not empty, + and # stand for whole levels, # only at the end', key
+                USING ERRCODE = 'PQ002';
+        END IF;
+        IF translate(key, '+#', '') <> key THEN
+            hint := replace(replace(replace(pgqueue.escape_like(key), '/#', '%'), '#', '%'), '+', '%');
+            pattern := pgqueue.escape_regex(translate(key, '+#', E'\x01\x02'));
+            pattern := replace(replace(replace(pattern, E'/\x02', '(?:/.*)?'), E'\x02', '.*'), E'\x01', '[^/]*');
+            -- What begins with $ is the broker's own: no wildcard stands for that level.
+            pattern := CASE WHEN key ~ '^[+#]' THEN '^(?!\$)' ELSE '^' END || pattern || '$';
+        END IF;
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.matches(type text, key text, mask text, hint text, pattern text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN pattern IS NULL THEN key = mask
+            ELSE pgqueue.subject(type, key) LIKE hint AND pgqueue.subject(type, key) ~ pattern END;
+
+-- A task for each of these queues, as its defaults are.
+CREATE OR REPLACE FUNCTION pgqueue.deliver(
+    queue_ids int[],
+    key       text,
+    data      jsonb,
+    priority  int      DEFAULT NULL,
+    delay     interval DEFAULT NULL,
+    ttr       interval DEFAULT NULL,
+    ttl       interval DEFAULT NULL
+) RETURNS int
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    made record;
+BEGIN
+    WITH new AS (
+        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, routing_key, xid)
+        SELECT q.id, w.state, w.run_at, coalesce(w.run_at, moment) + coalesce(deliver.ttl, q.ttl),
+               coalesce(deliver.priority, q.priority), coalesce(deliver.ttr, q.ttr), deliver.data, key,
+               CASE WHEN q.listed THEN pg_current_xact_id() END
+          FROM pgqueue.queue q, pgqueue.arrival(coalesce(deliver.delay, q.delay), moment) w
+         WHERE q.id = ANY (queue_ids)
+        RETURNING task.id, task.queue_id, task.state, task.lane)
+    SELECT array_agg(new.id) AS ids, array_agg(new.queue_id) AS queues, array_agg(new.state) AS states, array_agg(new.lane) AS lanes
+      INTO made FROM new;
+    PERFORM pgqueue.count_new(made.queues, made.states, made.lanes);
+    PERFORM pgqueue.note(n.queue_id, 'put', ARRAY [n.id]) FROM unnest(made.queues, made.ids) n(queue_id, id);
+    PERFORM pgqueue.arrived(made.queues);
+    RETURN coalesce(cardinality(made.queues), 0);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.bind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    kind text;
+    mask record;
+    q    int;
+    r    record;
+BEGIN
+    PERFORM pgqueue.check_key(key), pgqueue.check_not_default(exchange);
+    UPDATE pgqueue.exchange e SET bound_at = clock_timestamp() WHERE e.name = exchange RETURNING e.type INTO kind;
+    IF kind IS NULL THEN
+        PERFORM pgqueue.exchange_type(exchange);
+    END IF;
+    q := pgqueue.bound_queue(queue);
+    SELECT * INTO mask FROM pgqueue.compile_mask(kind, key);
+    INSERT INTO pgqueue.binding (exchange, key, queue_id, hint, pattern) VALUES (exchange, key, q, mask.hint, mask.pattern)
+        ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    FOR r IN                                       -- retained, and matched by this binding as the first of the queue's
+        SELECT m.key, m.data
+          FROM pgqueue.retained m
+         WHERE m.exchange = bind.exchange
+           AND pgqueue.matches(kind, m.key, bind.key, mask.hint, mask.pattern)
+           AND NOT EXISTS (SELECT FROM pgqueue.binding b
+                            WHERE b.queue_id = q AND b.exchange = bind.exchange AND b.key <> bind.key
+                              AND pgqueue.matches(kind, m.key, b.key, b.hint, b.pattern))
+         ORDER BY m.updated_at
+    LOOP
+        PERFORM pgqueue.deliver(ARRAY [q], r.key, r.data);
+    END LOOP;
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION pgqueue.bind IS
+    'Let a queue have what is published to an exchange under a matching key; false if it was bound so already. The queue gets the retained messages that match.';
+
+CREATE OR REPLACE FUNCTION pgqueue.unbind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q int;
+BEGIN
+    PERFORM pgqueue.check_not_default(exchange), pgqueue.exchange_type(exchange);
+    q := pgqueue.bound_queue(queue);
+    DELETE FROM pgqueue.binding b WHERE b.exchange = unbind.exchange AND b.key = unbind.key AND b.queue_id = q;
+    RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION pgqueue.unbind IS 'Undo a bind; false if there was none.';
+
+CREATE OR REPLACE FUNCTION pgqueue.check_publishing(exchange text, key text, retain boolean) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF exchange IS NULL OR key IS NULL OR octet_length(key) > 255 THEN
+        RAISE EXCEPTION 'an exchange and a key of at most 255 bytes are needed: the exchange is "%", the key has %',
+            exchange, octet_length(key) USING ERRCODE = 'PQ001';
+    ELSIF retain THEN
+        PERFORM pgqueue.check_not_default(exchange), pgqueue.exchange_type(exchange);
+    END IF;
+    IF translate(key, '+#', '') <> key AND EXISTS (
+       SELECT FROM pgqueue.exchange e WHERE e.name = check_publishing.exchange AND e.type = 'mqtt') THEN
+        RAISE EXCEPTION 'wildcards are for topic filters: nothing is published under "%"', key USING ERRCODE = 'PQ002';
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.retain(exchange text, key text, data jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF data = 'null' THEN
+        DELETE FROM pgqueue.retained m WHERE m.exchange = retain.exchange AND m.key = retain.key;
+    ELSE
+        INSERT INTO pgqueue.retained AS m (exchange, key, updated_at, data) VALUES (exchange, key, clock_timestamp(), data)
+            ON CONFLICT ON CONSTRAINT retained_pkey DO UPDATE SET updated_at = excluded.updated_at, data = excluded.data;
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.publish(
+    exchange text,
+    key      text,
+    data     jsonb,
+    priority int      DEFAULT NULL,
+    delay    interval DEFAULT NULL,
+    ttr      interval DEFAULT NULL,
+    ttl      interval DEFAULT NULL,
+    retain   boolean  DEFAULT false
+) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    ids int[];
+BEGIN
+    PERFORM pgqueue.check_publishing(exchange, key, retain);
+    IF delay < '0' OR ttr <= '0' OR ttl <= '0' THEN
+        PERFORM pgqueue.check_times(delay, ttr, ttl);
+    END IF;
+    IF retain THEN
+        PERFORM FROM pgqueue.exchange e WHERE e.name = publish.exchange FOR SHARE;
+        PERFORM pgqueue.retain(exchange, key, data);
+    END IF;
+    ids := ARRAY (SELECT pgqueue.routes(exchange, key));
+    IF ids = '{}' THEN
+        IF exchange <> '' THEN
+            PERFORM pgqueue.exchange_type(exchange);
+        END IF;
+        RETURN 0;
+    END IF;
+    IF EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = ANY (ids) AND q.special) THEN
+        PERFORM pgqueue.check_publish(ids, data, priority, delay, ttr, ttl);
+    END IF;
+    RETURN pgqueue.deliver(ids, key, data, priority, delay, ttr, ttl);
+END $$;
+COMMENT ON FUNCTION pgqueue.publish IS
+    'Add a task to every queue that is bound to the exchange with a key that matches, and return how many these are. Retained, the last one of each key is given to whoever is bound later; the data null ends that.';
+
+CREATE OR REPLACE VIEW pgqueue.exchanges AS
+SELECT e.name, e.type, e.session_id IS NULL AS durable, e.session_id AS session,
+       (SELECT count(*) FROM pgqueue.binding b WHERE b.exchange = e.name) AS bindings,
+       (SELECT count(*) FROM pgqueue.retained m WHERE m.exchange = e.name) AS retained,
+       e.created_at
+  FROM pgqueue.exchange e;
+COMMENT ON VIEW pgqueue.exchanges IS 'Every exchange. The default one, without a name, leads to each queue and is not listed.';
+
+CREATE OR REPLACE VIEW pgqueue.bindings AS
+SELECT b.exchange, b.key, q.name AS queue
+  FROM pgqueue.binding b
+  JOIN pgqueue.queue q ON q.id = b.queue_id;
+COMMENT ON VIEW pgqueue.bindings IS 'Which queue gets what is published to which exchange, under which keys.';

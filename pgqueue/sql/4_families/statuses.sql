@@ -1,0 +1,295 @@
+-- Status by key; results, failures and progress of tasks.
+--
+-- A status is a value under a key that people choose, as md5(url). set_status announces it at commit.
+--
+-- A task's own row tells its state for as long as it lives, and goes with the ack. What it came to is known afterwards
+-- only if it was asked for: finish acks and keeps a result, fail buries and keeps the error, each in one transaction.
+-- The fence decides for both: where the ack is refused nothing is kept, so a result that is there came from the holder.
+--
+--   told by                  state
+--   the row of `task`        ready, delayed, taken, buried
+--   the row of `result`      done (it has a value), failed (it has an error), until it expires
+--   neither                  unknown: nobody can tell what was done and not kept from what never was
+--
+-- `result` goes before `task` once the task was buried or has moved to another queue, as to one for dead letters. In any
+-- other state it was kicked and is tried again: what it came to the last time does not count.
+--
+-- Progress belongs to a take and not to a task: it carries the token, and it shows only as long as that take counts. So
+-- it ends with the take, however that ends, and no ack, release or sweep has to know of it.
+--
+-- Announcing costs a lock over the whole server at each commit (wake.sql), and is done for every status, result and
+-- progress: they are few beside puts and acks. A batch of results pays it once. Reading is one statement, hence one
+-- snapshot: with two, a task could be finished in between, and be neither here nor there.
+--
+-- What has expired counts as absent from that moment on. It is removed by cleanings, by no more than PORTION at a time,
+-- and by whoever finishes many, twice as much as it adds, so that a busy worker removes at the pace that it stores.
+
+CREATE OR REPLACE FUNCTION pgqueue.check_keep(name text, keep interval) RETURNS void
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF keep <= '0' THEN
+        RAISE EXCEPTION '% must be over 0, it is %', name, keep USING ERRCODE = 'PQ042';
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.set_status(key text, value jsonb, ttl interval DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    IF key IS NULL OR length(key) NOT BETWEEN 1 AND 200 THEN
+        RAISE EXCEPTION 'a status key has 1 to 200 characters, this one has %', coalesce(length(key), 0)
+            USING ERRCODE = 'PQ040', HINT = 'Take md5() of what is longer.';
+    ELSIF value IS NULL OR value = 'null' THEN
+        RAISE EXCEPTION 'a status is not null: that is what get_status says of a key without one'
+            USING ERRCODE = 'PQ041', HINT = 'delete_status removes it.';
+    END IF;
+    PERFORM pgqueue.check_keep('ttl', ttl);
+    INSERT INTO pgqueue.status AS s (key, value, updated_at, expires_at)
+    VALUES (key, value, moment, moment + ttl)
+        ON CONFLICT ON CONSTRAINT status_pkey DO UPDATE
+       SET value = excluded.value, updated_at = excluded.updated_at, expires_at = excluded.expires_at;
+    PERFORM pg_notify('pgqueue:status:' || md5(key), '');
+END $$;
+COMMENT ON FUNCTION pgqueue.set_status IS 'Set the status of a key, for as long as ttl or for good, and tell who waits for it at commit.';
+
+CREATE OR REPLACE FUNCTION pgqueue.get_status(key text) RETURNS jsonb
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN (SELECT s.value FROM pgqueue.status s
+             WHERE s.key = get_status.key AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp()));
+END $$;
+COMMENT ON FUNCTION pgqueue.get_status IS 'The status of a key; NULL if it has none, or none any more.';
+
+CREATE OR REPLACE FUNCTION pgqueue.delete_status(key text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    expired boolean;
+BEGIN
+    DELETE FROM pgqueue.status s WHERE s.key = delete_status.key
+    RETURNING coalesce(s.expires_at <= clock_timestamp(), false) INTO expired;
+    RETURN FOUND AND NOT expired;
+END $$;
+COMMENT ON FUNCTION pgqueue.delete_status IS 'Remove the status of a key; false if there was none.';
+
+CREATE OR REPLACE VIEW pgqueue.statuses AS
+SELECT s.key, s.value, s.updated_at, s.expires_at
+  FROM pgqueue.status s
+ WHERE s.expires_at IS NULL OR s.expires_at > clock_timestamp();
+COMMENT ON VIEW pgqueue.statuses IS 'Every status by key that has not expired.';
+
+CREATE OR REPLACE FUNCTION pgqueue.keep_result(
+    id bigint, queue_id int, attempts int, keep interval, value jsonb, error text
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    INSERT INTO pgqueue.result AS r (task_id, finished_at, expires_at, queue_id, attempts, value, error)
+    VALUES (id, moment, moment + keep, queue_id, attempts, value, error)
+        ON CONFLICT (task_id) DO UPDATE
+       SET finished_at = excluded.finished_at, expires_at = excluded.expires_at, queue_id = excluded.queue_id,
+           attempts = excluded.attempts, value = excluded.value, error = excluded.error;
+    PERFORM pg_notify('pgqueue:task:' || id, '');
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.finish(
+    id          bigint,
+    token       bigint   DEFAULT NULL,
+    session     int      DEFAULT NULL,
+    result      jsonb    DEFAULT NULL,
+    keep        interval DEFAULT '1 h',
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    task record;
+BEGIN
+    PERFORM pgqueue.check_keep('keep', coalesce(keep, '0'));
+    SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = finish.id;
+    SELECT a.state, a.problem, a.holder INTO state, problem, holder
+      FROM pgqueue.ack(id => finish.id, token => finish.token, session => finish.session) a;
+    IF problem IS NULL THEN
+        PERFORM pgqueue.keep_result(id, task.queue_id, task.attempts, keep, coalesce(result, 'null'), NULL);
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.finish IS 'Ack a task and keep its result for a while. If the ack is refused, with a problem as from ack, nothing is kept.';
+
+-- Only what expired after `since`: while a snapshot is held anywhere, removed index entries stay, and who starts at the
+-- oldest walks over all of them.
+CREATE OR REPLACE FUNCTION pgqueue.drop_expired_results(n int, since timestamptz) RETURNS void
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    DELETE FROM pgqueue.result
+     WHERE ctid = ANY (ARRAY (SELECT r.ctid FROM pgqueue.result r
+                               WHERE r.expires_at > since AND r.expires_at <= moment
+                               ORDER BY r.expires_at LIMIT n FOR UPDATE SKIP LOCKED));
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.finish_many(
+    ids     bigint[],
+    tokens  bigint[] DEFAULT NULL,
+    session int      DEFAULT NULL,
+    results jsonb    DEFAULT NULL,           -- an array of as many
+    keep    interval DEFAULT '1 h'
+) RETURNS TABLE (id bigint, state text, problem text, holder text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    refused  bigint[] := '{}';
+    queues   int[];
+    counts   int[];
+    moment   timestamptz;
+BEGIN
+    PERFORM pgqueue.check_keep('keep', coalesce(keep, '0'));
+    IF results IS NOT NULL AND (jsonb_typeof(results) <> 'array' OR jsonb_array_length(results) <> cardinality(ids)) THEN
+        RAISE EXCEPTION 'for % tasks as many results are needed, in an array', cardinality(ids) USING ERRCODE = 'PQ043';
+    END IF;
+    SELECT array_agg(t.queue_id ORDER BY f.n), array_agg(t.attempts ORDER BY f.n) INTO queues, counts
+      FROM unnest(ids) WITH ORDINALITY f(id, n) LEFT JOIN pgqueue.task t ON t.id = f.id;
+    FOR id, state, problem, holder IN
+        SELECT a.id, a.state, a.problem, a.holder
+          FROM pgqueue.ack_many(ids => finish_many.ids, tokens => finish_many.tokens, session => finish_many.session) a
+    LOOP
+        refused := refused || id;
+        RETURN NEXT;
+    END LOOP;
+    moment := clock_timestamp();
+    INSERT INTO pgqueue.result AS r (task_id, finished_at, expires_at, queue_id, attempts, value)
+    SELECT DISTINCT ON (f.id) f.id, moment, moment + keep, f.queue_id, f.attempts, coalesce(f.value, 'null')
+      FROM ROWS FROM (unnest(ids, queues, counts), jsonb_array_elements(results))
+           f(id, queue_id, attempts, value)
+     WHERE f.id <> ALL (refused)
+     ORDER BY f.id
+        ON CONFLICT (task_id) DO UPDATE
+       SET finished_at = excluded.finished_at, expires_at = excluded.expires_at, queue_id = excluded.queue_id,
+           attempts = excluded.attempts, value = excluded.value, error = NULL;
+    PERFORM pg_notify('pgqueue:task:' || f.id, '') FROM unnest(ids) f(id) WHERE f.id <> ALL (refused);
+    PERFORM pgqueue.drop_expired_results(2 * cardinality(ids), moment - interval '10 s');
+END $$;
+COMMENT ON FUNCTION pgqueue.finish_many IS 'Ack tasks in one go and keep their results; returns those that could not be acked, and why.';
+
+CREATE OR REPLACE FUNCTION pgqueue.fail(
+    id          bigint,
+    token       bigint   DEFAULT NULL,
+    error       text     DEFAULT NULL,
+    keep        interval DEFAULT '1 h',
+    delay       interval DEFAULT NULL,      -- not for good: it is tried again after that, unless it has died of it
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    why  CONSTANT text := coalesce(error, 'it was given up');
+    task record;
+BEGIN
+    PERFORM pgqueue.check_keep('keep', coalesce(keep, '0'));
+    SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = fail.id;   -- it may move
+    IF delay IS NULL THEN
+        SELECT b.state, b.problem, b.holder INTO state, problem, holder
+          FROM pgqueue.bury(id => fail.id, token => fail.token, error => why) b;
+    ELSE
+        SELECT r.state, r.problem, r.holder INTO state, problem, holder
+          FROM pgqueue.release(id => fail.id, token => fail.token, delay => fail.delay, error => why) r;
+    END IF;
+    IF problem IS NULL AND (delay IS NULL OR state NOT IN ('ready', 'delayed')) THEN
+        PERFORM pgqueue.keep_result(id, task.queue_id, task.attempts + (token IS NOT NULL)::int, keep, NULL, why);
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.fail IS 'Bury a task and keep for a while that it failed, and why. Who may is as for bury. With a delay it is released, and counts as failed only if that was the last attempt of the queue''s max_takes.';
+
+CREATE OR REPLACE FUNCTION pgqueue.progress(
+    id          bigint,
+    token       bigint DEFAULT NULL,
+    session     int    DEFAULT NULL,
+    value       jsonb  DEFAULT NULL,
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    -- The lock waits for who is ending this take, and keeps a late holder from writing over the progress of the next.
+    INSERT INTO pgqueue.progress AS p (task_id, token, updated_at, value)
+    SELECT k.task_id, k.token, clock_timestamp(), progress.value
+      FROM pgqueue.take k
+     WHERE k.task_id = progress.id AND k.deadline > clock_timestamp()
+       AND (k.token = progress.token
+            OR progress.token IS NULL AND pgqueue.is_ours(k.session_id, progress.session))
+       FOR SHARE OF k
+        ON CONFLICT (task_id) DO UPDATE
+       SET token = excluded.token, updated_at = excluded.updated_at, value = excluded.value;
+    IF FOUND THEN
+        state := 'taken';
+        PERFORM pg_notify('pgqueue:task:' || id, '');
+    ELSE
+        SELECT e.state, e.problem, e.holder INTO state, problem, holder FROM pgqueue.explain_refusal(id) e;
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.progress IS 'Say how far a task is. Only its holder may; it shows as long as the take does.';
+
+CREATE OR REPLACE FUNCTION pgqueue.task_status(id bigint)
+RETURNS TABLE (
+    state text, queue text, attempts int, error text, holder text, progress jsonb, result jsonb, updated_at timestamptz
+)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+    RETURN QUERY
+        SELECT CASE WHEN NOT e.ended THEN coalesce(t.state, 'unknown') WHEN r.error IS NULL THEN 'done' ELSE 'failed' END,
+               CASE WHEN e.ended THEN q.name ELSE t.queue END,
+               CASE WHEN e.ended THEN r.attempts ELSE t.attempts END,
+               CASE WHEN e.ended THEN r.error ELSE t.error END,
+               CASE WHEN NOT e.ended THEN t.holder END,
+               CASE WHEN NOT e.ended THEN p.value END,
+               CASE WHEN e.ended THEN r.value END,
+               CASE WHEN e.ended THEN r.finished_at ELSE greatest(t.created_at, t.taken_at, p.updated_at) END
+          FROM (SELECT task_status.id) asked(id)
+          LEFT JOIN pgqueue.tasks t ON t.id = asked.id
+          LEFT JOIN pgqueue.result r ON r.task_id = asked.id AND r.expires_at > clock_timestamp()
+          LEFT JOIN pgqueue.queue q ON q.id = r.queue_id
+          LEFT JOIN pgqueue.take k ON k.task_id = asked.id AND k.deadline > clock_timestamp()
+          LEFT JOIN pgqueue.progress p ON p.task_id = asked.id AND p.token = k.token,
+               LATERAL (SELECT r.task_id IS NOT NULL
+                               AND (t.id IS NULL OR t.state IN ('buried', 'done') OR t.queue IS DISTINCT FROM q.name)) e(ended);
+END $$;
+COMMENT ON FUNCTION pgqueue.task_status IS 'What became of a task, in one row: its state while it lives; then done or failed where that is kept, else unknown.';
+
+CREATE OR REPLACE VIEW pgqueue.results AS
+SELECT r.task_id AS id, q.name AS queue, CASE WHEN r.error IS NULL THEN 'done' ELSE 'failed' END AS state,
+       r.attempts, r.value AS result, r.error, r.finished_at, r.expires_at
+  FROM pgqueue.result r
+  LEFT JOIN pgqueue.queue q ON q.id = r.queue_id
+ WHERE r.expires_at > clock_timestamp();
+COMMENT ON VIEW pgqueue.results IS 'What tasks came to, where that is kept.';
+
+CREATE OR REPLACE FUNCTION pgqueue.clean_statuses() RETURNS void
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_bitmapscan = off AS $$
+DECLARE
+    portion CONSTANT int         := 5000;
+    moment  CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    DELETE FROM pgqueue.status
+     WHERE ctid = ANY (ARRAY (SELECT s.ctid FROM pgqueue.status s
+                               WHERE s.expires_at <= moment
+                               ORDER BY s.expires_at LIMIT portion FOR UPDATE SKIP LOCKED));
+    PERFORM pgqueue.drop_expired_results(portion, '-infinity');
+    -- A minute after the last report: what is reported anew while this runs is younger, and the lock makes it look again.
+    DELETE FROM pgqueue.progress
+     WHERE ctid = ANY (ARRAY (SELECT p.ctid FROM pgqueue.progress p
+                               WHERE p.updated_at < moment - interval '1 min'
+                                 AND (SELECT k.token FROM pgqueue.take k WHERE k.task_id = p.task_id)
+                                     IS DISTINCT FROM p.token
+                               LIMIT portion FOR UPDATE OF p SKIP LOCKED));
+END $$;

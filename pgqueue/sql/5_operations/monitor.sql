@@ -1,0 +1,168 @@
+-- Watching: what monitors and operators ask, as views that are cheap enough to be asked every second.
+--
+-- docs/guides/monitoring.md promises that they stay as they are. What the server knows about other people's connections it shows
+-- to whom it likes: a view reads our tables with its owner's rights, but asks the server with the reader's.
+--
+-- What the queues need of the server: vacuum, and nobody who holds it back.
+--
+-- A task lives for seconds, so these tables turn over many times a day. Rows that are dead stay for as long as anybody,
+-- in whatever table, looks at the database as it was before: that is the one thing that slows a queue down from outside.
+
+-- Counters know no time, so each tick sees to it that a sample is at most ten seconds old. Fewer samples than that would
+-- make the minute of a rate inexact; more would cost.
+CREATE OR REPLACE FUNCTION pgqueue.take_sample() RETURNS void
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed'        -- what others removed meanwhile would be an error
+       OR EXISTS (SELECT FROM pgqueue.sample s WHERE s.sampled_at > moment - interval '10 s') THEN
+        RETURN;
+    END IF;
+    INSERT INTO pgqueue.sample (sampled_at, calls)
+    SELECT moment, coalesce(jsonb_object_agg(k.queue_id, k.calls), '{}') FROM pgqueue.known(NULL) k
+        ON CONFLICT DO NOTHING;
+    DELETE FROM pgqueue.sample s WHERE s.sampled_at < moment - interval '3 min';
+END $$;
+COMMENT ON FUNCTION pgqueue.take_sample IS 'Note what the calls of each queue add up to, if that was not done in the last ten seconds; every tick calls it.';
+
+CREATE OR REPLACE FUNCTION pgqueue.last_tick() RETURNS timestamptz
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT s.sampled_at FROM pgqueue.sample s ORDER BY s.sampled_at DESC LIMIT 1);
+END $$;
+COMMENT ON FUNCTION pgqueue.last_tick IS 'When a client last did the periodic work, to ten seconds; NULL: not since the server''s last crash.';
+
+CREATE OR REPLACE FUNCTION pgqueue.rate(calls jsonb, before jsonb, verb text, seconds double precision) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
+    (coalesce((calls ->> verb)::bigint, 0) - coalesce((before ->> verb)::bigint, 0)) / seconds;
+
+-- By the sample whose age is nearest to a minute. One that was taken just now would say anything.
+CREATE OR REPLACE VIEW pgqueue.rates AS
+SELECT s.queue, b.seconds, r.puts, r.takes, r.acks, r.releases, r.buries, r.acks + r.deletes AS done,
+       r.puts - r.acks - r.deletes AS growth,
+       CASE WHEN r.acks + r.deletes > r.puts
+            THEN make_interval(secs => (s.ready + s.taken + s.blocked) / (r.acks + r.deletes - r.puts)) END AS drained_in
+  FROM pgqueue.queue_stats() s
+  JOIN pgqueue.queue q ON q.name = s.queue
+  LEFT JOIN (
+       SELECT o.calls, extract(epoch FROM clock_timestamp() - o.sampled_at)::double precision AS seconds
+         FROM pgqueue.sample o
+        WHERE o.sampled_at BETWEEN statement_timestamp() - interval '4 min' AND statement_timestamp() - interval '5 s'
+        ORDER BY abs(extract(epoch FROM statement_timestamp() - o.sampled_at) - 60) LIMIT 1) b ON true
+ CROSS JOIN LATERAL (
+       SELECT pgqueue.rate(s.calls, b.calls -> q.id::text, 'put', b.seconds)     AS puts,
+              pgqueue.rate(s.calls, b.calls -> q.id::text, 'take', b.seconds)    AS takes,
+              pgqueue.rate(s.calls, b.calls -> q.id::text, 'ack', b.seconds)     AS acks,
+              pgqueue.rate(s.calls, b.calls -> q.id::text, 'delete', b.seconds)  AS deletes,
+              pgqueue.rate(s.calls, b.calls -> q.id::text, 'release', b.seconds) AS releases,
+              pgqueue.rate(s.calls, b.calls -> q.id::text, 'bury', b.seconds)    AS buries) r;
+COMMENT ON VIEW pgqueue.rates IS
+    'What happens to the tasks of each queue a second, over the last minute or so. done: acks and deletes; drained_in: when what waits would be done at this rate, NULL if it does not shrink. All NULL: no client runs, or only since a few seconds.';
+
+CREATE OR REPLACE FUNCTION pgqueue.label_host(label text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN substring(label FROM '^([^:]+):[0-9]{1,9}:');
+
+CREATE OR REPLACE FUNCTION pgqueue.label_pid(label text) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN substring(label FROM '^[^:]+:([0-9]{1,9}):')::int;
+
+CREATE OR REPLACE VIEW pgqueue.takes AS
+SELECT k.task_id AS id, q.name AS queue,
+       coalesce(s.label, CASE k.session_id WHEN 0 THEN 'a claim' ELSE 'session ' || k.session_id END) AS holder,
+       s.host, s.pid, k.session_id AS session, s.backend_pid,
+       k.taken_at, clock_timestamp() - k.taken_at AS age,
+       nullif(k.deadline, 'infinity') AS deadline, nullif(k.deadline, 'infinity') - clock_timestamp() AS time_left,
+       k.lane
+  FROM pgqueue.take k
+  JOIN pgqueue.queue q ON q.id = k.queue_id
+  LEFT JOIN (                                     -- once a session, and not once a take
+       SELECT o.id, o.label, o.backend_pid, pgqueue.label_host(o.label) AS host, pgqueue.label_pid(o.label) AS pid
+         FROM pgqueue.session o OFFSET 0) s ON s.id = k.session_id
+ WHERE k.deadline > now();
+COMMENT ON VIEW pgqueue.takes IS 'Every task that is taken: who holds it, since when, until when. host, pid: of the process, where its label says them.';
+
+-- The sweep marks who is missing, at its next tick: until then only the lock knows.
+CREATE OR REPLACE VIEW pgqueue.sessions AS
+SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since, coalesce(k.taken, 0) AS taken, s.identity,
+       pgqueue.label_host(s.label) AS host, pgqueue.label_pid(s.label) AS pid,
+       clock_timestamp() - s.started_at AS age,
+       CASE WHEN s.backend_pid = 0 THEN 'closed' WHEN pgqueue.session_alive(s.id) THEN 'connected' ELSE 'missing' END AS state,
+       k.longest_take
+  FROM pgqueue.session s
+  LEFT JOIN (
+       SELECT h.session_id, count(*) AS taken, clock_timestamp() - min(h.taken_at) AS longest_take
+         FROM pgqueue.take h GROUP BY h.session_id) k ON k.session_id = s.id;
+COMMENT ON VIEW pgqueue.sessions IS
+    'Every process that takes. state: connected; missing: its connection is gone, and its grace is running; closed: it left its takes to the others of its identity.';
+
+CREATE OR REPLACE VIEW pgqueue.listeners AS
+SELECT a.pid AS backend_pid, s.label, pgqueue.label_host(s.label) AS host, pgqueue.label_pid(s.label) AS pid, s.id AS session,
+       a.usename::text AS role, a.client_addr, a.backend_start AS connected_at, clock_timestamp() - a.backend_start AS age,
+       a.state, a.state_change AS state_since, a.wait_event
+  FROM pg_catalog.pg_stat_activity a
+  LEFT JOIN pgqueue.session s ON s.backend_pid = a.pid
+ WHERE a.datname = current_database() AND a.application_name = 'pgqueue listener';
+COMMENT ON VIEW pgqueue.listeners IS 'The one connection of each client that is woken, and keeps its session. From the server''s list: other roles'' address, times and state only with pg_read_all_stats.';
+
+-- By the functions beneath pg_stat_all_tables, which would group all indexes first.
+CREATE OR REPLACE VIEW pgqueue.tables AS
+SELECT c.relname::text AS name,
+       pg_stat_get_live_tuples(c.oid) AS rows, dead.rows AS dead_rows, v.vacuum_at,
+       size.table_bytes - size.toast_bytes AS table_bytes, size.index_bytes, size.toast_bytes,
+       size.table_bytes + size.index_bytes AS total_bytes,
+       greatest(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid)) AS last_vacuum,
+       greatest(pg_stat_get_last_analyze_time(c.oid), pg_stat_get_last_autoanalyze_time(c.oid)) AS last_analyze,
+       CASE WHEN NOT v.enabled THEN 'off' WHEN dead.rows > v.vacuum_at THEN 'due' ELSE 'not due' END AS autovacuum,
+       (SELECT p.phase FROM pg_catalog.pg_stat_progress_vacuum p WHERE p.relid = c.oid LIMIT 1) AS vacuuming,
+       age(c.relfrozenxid) AS xid_age
+  FROM pg_catalog.pg_class c
+ CROSS JOIN LATERAL (
+       SELECT pg_stat_get_dead_tuples(c.oid) AS rows OFFSET 0) dead
+ CROSS JOIN LATERAL (
+       SELECT pg_table_size(c.oid) AS table_bytes, pg_indexes_size(c.oid) AS index_bytes,
+              coalesce(pg_total_relation_size(nullif(c.reltoastrelid, 0)), 0) AS toast_bytes OFFSET 0) size
+ CROSS JOIN LATERAL (
+       SELECT max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_enabled') AS enabled,
+              max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_vacuum_threshold') AS threshold,
+              max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_vacuum_scale_factor') AS scale_factor,
+              max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_vacuum_max_threshold') AS max_threshold
+         FROM pg_catalog.pg_options_to_table(c.reloptions) o) own
+ CROSS JOIN LATERAL (
+       SELECT coalesce(own.enabled::boolean, true)
+              AND current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean AS enabled,
+              least(coalesce(own.threshold, current_setting('autovacuum_vacuum_threshold'))::bigint
+                    + coalesce(own.scale_factor, current_setting('autovacuum_vacuum_scale_factor'))::double precision
+                      * greatest(c.reltuples, 0),
+                    -- since PostgreSQL 18; -1: without
+                    nullif(coalesce(own.max_threshold, current_setting('autovacuum_vacuum_max_threshold', true))::bigint, -1)
+                   )::bigint AS vacuum_at) v
+ WHERE c.relnamespace = 'pgqueue'::regnamespace AND c.relkind = 'r';
+COMMENT ON VIEW pgqueue.tables IS
+    'Rows, sizes and vacuum of each of our tables. vacuum_at: from so many dead rows on autovacuum is due, by the table''s own options; vacuuming: what a vacuum that runs is at.';
+
+-- Age by the clock is shown to whom the server shows it; by transactions, to everybody.
+CREATE OR REPLACE VIEW pgqueue.snapshots AS
+SELECT *
+  FROM (SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_stat_get_wal_senders() w WHERE w.pid = a.pid)
+                    THEN 'replica' ELSE 'connection' END AS kind,
+               a.application_name AS name, a.pid, a.usename::text AS role, a.datname::text AS database, a.client_addr, a.state,
+               greatest(age(a.backend_xmin), age(a.backend_xid)) AS xid_age,
+               a.xact_start AS since, clock_timestamp() - a.xact_start AS age, a.query_start, left(a.query, 200) AS query,
+               coalesce(a.datname = current_database(), true) AS holds_back
+          FROM pg_catalog.pg_stat_activity a
+         WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) AND a.pid <> pg_backend_pid()
+           AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum v WHERE v.pid = a.pid)
+         UNION ALL
+        SELECT 'prepared transaction', p.gid, NULL, p.owner::text, p.database::text, NULL, NULL,
+               age(p.transaction), p.prepared, clock_timestamp() - p.prepared, NULL, NULL, p.database = current_database()
+          FROM pg_catalog.pg_prepared_xacts p
+         UNION ALL
+        SELECT 'replication slot', r.slot_name::text, r.active_pid, NULL, r.database::text, NULL, NULL,
+               age(r.xmin), NULL, NULL, NULL, NULL, true
+          FROM pg_catalog.pg_replication_slots r
+         WHERE r.xmin IS NOT NULL) held
+ ORDER BY held.xid_age DESC;
+COMMENT ON VIEW pgqueue.snapshots IS
+    'Who keeps dead rows from being removed, the oldest snapshot first: connections, prepared transactions, replicas with feedback, replication slots. holds_back: in this database.';

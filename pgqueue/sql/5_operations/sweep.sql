@@ -1,0 +1,205 @@
+-- The sweep: finds dead sessions and gives back what they held. Every listener calls it at every tick; the first wins.
+--
+-- A session whose lock can be shared has nobody behind it. It may be reconnecting, so it gets its grace from the first
+-- time that it was found missing; after a restart of the server, which frees every lock at once, at least 10 seconds.
+-- Then CLAIMING(id) is tried: as long as a claim of that session is under way the sweep comes back later (session.sql).
+-- So it does while somebody joins its identity, who may then inherit (session.sql).
+-- SESSION(id) stays shared until the commit, so the owner cannot come back in the middle of the verdict.
+--
+-- Never: scanning pg_locks (it stops all lock partitions), waiting for a lock (a blocked call pins the horizon that
+-- vacuum needs), or a blanket release at start-up (it takes work away from the living).
+
+-- What else lives as long as a session.
+CREATE OR REPLACE FUNCTION pgqueue.session_ended(session int, died boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue.free_locks(session);
+    PERFORM pgqueue.free_nodes(session);
+    PERFORM pgqueue.free_routes(session, died);
+    PERFORM pgqueue.free_observers(session);
+END $$;
+
+-- Takes of a session go, to an heir if there is one (session.sql), else their tasks are ready. With a reason it was a
+-- death and counts as an attempt. A take that some transaction is settling at this moment is left to it, and the
+-- session's row stays for the next sweep to look again: waiting here would be for as long as that transaction likes,
+-- and in another order than its own. Returns how many were given back; NULL: its heir cannot be given any now.
+CREATE OR REPLACE FUNCTION pgqueue.free_session(session int, reason text) RETURNS int
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    heir  CONSTANT int := pgqueue.heir(session);
+    ids   bigint[] := '{}';
+    q     record;
+BEGIN
+    IF heir > 0 THEN
+        UPDATE pgqueue.take SET session_id = heir
+         WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
+                                   WHERE k.session_id = free_session.session FOR UPDATE SKIP LOCKED));
+    ELSIF heir = 0 THEN
+        FOR q IN
+            WITH gone AS (
+                DELETE FROM pgqueue.take
+                 WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
+                                           WHERE k.session_id = free_session.session FOR UPDATE SKIP LOCKED))
+                RETURNING take.task_id, take.queue_id)
+            SELECT gone.queue_id AS id, array_agg(gone.task_id) AS ids FROM gone GROUP BY gone.queue_id
+        LOOP
+            ids := ids || q.ids;
+            INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q.id, -cardinality(q.ids));
+            PERFORM pgqueue.note(q.id, 'release', q.ids), pgqueue.signal(q.id);
+        END LOOP;
+    ELSE
+        RETURN NULL;
+    END IF;
+    IF reason IS NOT NULL THEN
+        PERFORM pgqueue.count_attempt(ids, reason);
+    END IF;
+    PERFORM pgqueue.session_ended(session, reason IS NOT NULL);
+    DELETE FROM pgqueue.session s
+     WHERE s.id = session
+       AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.session_id = s.id)
+       AND NOT EXISTS (SELECT FROM pgqueue.node n WHERE n.session_id = s.id);
+    RETURN cardinality(ids);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.close_session(session int DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    me       CONSTANT int := coalesce(session, pgqueue.own_session());
+    class    CONSTANT int := 1885827331;
+    claiming CONSTANT int := 1885827332;
+    own      pgqueue.session;
+    freed    int := 0;
+BEGIN
+    IF pg_advisory_xact_lock(claiming, me) IS NULL THEN END IF;    -- claims under way end first
+    SELECT * INTO own FROM pgqueue.session s WHERE s.id = me FOR UPDATE;
+    -- An older snapshot does not tell who is there to inherit: a sweep has to see to that.
+    IF own.identity IS NOT NULL AND (own.grace > '0' OR current_setting('transaction_isolation') <> 'read committed') THEN
+        PERFORM pgqueue.session_ended(me, false);
+        UPDATE pgqueue.session s SET missing_since = clock_timestamp(), backend_pid = 0 WHERE s.id = me;
+    ELSE
+        freed := coalesce(pgqueue.free_session(me, NULL), 0);
+    END IF;
+    IF me = pgqueue.own_session() THEN
+        PERFORM pg_advisory_unlock(class, me), set_config('pgqueue.session', '', false);
+    END IF;
+    RETURN freed;
+END $$;
+COMMENT ON FUNCTION pgqueue.close_session IS 'Give back all that the session took, and end it; returns how many tasks. One with an identity leaves its takes to the others, or for its grace to who joins.';
+
+CREATE OR REPLACE FUNCTION pgqueue.promote_all() RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    promoting CONSTANT int := 1885827334;
+    n int;
+BEGIN
+    IF pg_try_advisory_xact_lock(promoting, 0) THEN
+        SELECT sum(pgqueue.promote(q.id)) INTO n FROM pgqueue.queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
+        PERFORM pgqueue.check_all_lanes();
+        PERFORM pgqueue.look_for_oldest(pgqueue.fold_deltas());
+        PERFORM pgqueue.take_sample();
+    END IF;
+    RETURN coalesce(n, 0);
+END $$;
+COMMENT ON FUNCTION pgqueue.promote_all IS 'promote for every queue and fold what was counted, unless somebody is at it: the tick of every listener.';
+
+CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[], ids int[] DEFAULT NULL)
+RETURNS TABLE (queue text, seconds double precision)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+BEGIN
+    RETURN QUERY
+        SELECT q.name,
+               CASE WHEN q.paused_until > clock_timestamp()
+                    THEN extract(epoch FROM q.paused_until - clock_timestamp())::double precision
+                    WHEN q.lanes AND pgqueue.lanes_due(q.id)
+                      OR (SELECT t.id FROM pgqueue.task t
+                           WHERE t.queue_id = q.id AND t.state = 'R' AND t.lane IS NULL
+                             AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
+                             AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                           ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL
+                    THEN 0
+                    -- Seconds in the past are 0; greatest() alone would say so of a NULL as well.
+                    ELSE (SELECT greatest(0, extract(epoch FROM next.due - clock_timestamp()))::double precision
+                            FROM (SELECT least(
+                                     (SELECT t.run_at FROM pgqueue.task t
+                                       WHERE t.queue_id = q.id AND t.state = 'D' ORDER BY t.run_at LIMIT 1),
+                                     (SELECT k.deadline FROM pgqueue.take k
+                                       WHERE k.queue_id = q.id AND k.deadline < 'infinity'
+                                       ORDER BY k.deadline LIMIT 1))) next(due)
+                           WHERE next.due IS NOT NULL)
+               END
+          FROM pgqueue.queue q
+         WHERE q.name = ANY (queues) AND (next_due.ids IS NULL OR q.id = ANY (next_due.ids));
+END $$;
+COMMENT ON FUNCTION pgqueue.next_due IS
+    'In how many seconds a queue may have something to take. 0: now, it is locked by a transaction that may yet roll back. NULL: not until somebody puts. With the ids that a taker knows: no row for a queue that is not that one any more.';
+
+-- How many tasks were given back; NULL: not now. A claim is under way, or somebody is joining its identity.
+CREATE OR REPLACE FUNCTION pgqueue.end_session(s pgqueue.session) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    claiming CONSTANT int := 1885827332;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(claiming, s.id) THEN
+        RETURN NULL;
+    END IF;
+    PERFORM FROM pgqueue.session k WHERE k.id = s.id FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    RETURN pgqueue.free_session(s.id, CASE s.backend_pid WHEN 0 THEN 'its taker left: ' ELSE 'its taker died: ' END || s.label);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.sweep(OUT freed int, OUT again double precision)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    class         CONSTANT int         := 1885827331;
+    sweeping      CONSTANT int         := 1885827333;
+    restart_grace CONSTANT interval    := '10 s';
+    moment        CONSTANT timestamptz := clock_timestamp();
+    s          pgqueue.session;
+    grace_left interval;
+    given_back int;
+BEGIN
+    freed := 0;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'sweep must run at READ COMMITTED: it looks again after it has waited' USING ERRCODE = 'PQ002';
+    END IF;
+    IF NOT pg_try_advisory_xact_lock(sweeping, 0) THEN
+        RETURN;
+    END IF;
+    FOR s IN SELECT * FROM pgqueue.session WHERE id IS DISTINCT FROM pgqueue.own_session() LOOP
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock_shared(class, s.id);      -- alive
+        -- From the server's start at the earliest: a restart may have taken longer than the grace.
+        grace_left := greatest(coalesce(s.missing_since, moment), pg_postmaster_start_time()) - moment
+                + CASE WHEN s.epoch = pg_postmaster_start_time() THEN s.grace ELSE greatest(s.grace, restart_grace) END;
+        IF grace_left > '0' THEN
+            UPDATE pgqueue.session SET missing_since = moment WHERE id = s.id AND missing_since IS NULL;
+        ELSE
+            given_back := pgqueue.end_session(s);
+            freed := freed + coalesce(given_back, 0);
+            CONTINUE WHEN given_back IS NOT NULL;
+            grace_left := '10 ms';
+        END IF;
+        again := least(again, extract(epoch FROM grace_left));
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.sweep IS 'Give back the takes of dead sessions. Returns how many tasks, and in how many seconds another call is worth while.';
+
+CREATE OR REPLACE FUNCTION pgqueue.clean_up() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    cleaning CONSTANT int := 1885827335;
+BEGIN
+    IF pg_try_advisory_xact_lock(cleaning, 0) THEN
+        PERFORM pgqueue.clean_payloads();
+        PERFORM pgqueue.clean_statuses();
+        PERFORM pgqueue.clean_nodes();
+        PERFORM pgqueue.clean_routes();
+        PERFORM pgqueue.clean_counts();
+        PERFORM pgqueue.clean_observers();
+        PERFORM pgqueue.clean_done();
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.clean_up IS 'Remove what has had its time: every listener calls it now and then.';
