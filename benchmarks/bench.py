@@ -58,5 +58,5 @@ def fill(conn: psycopg.Connection[Any], n: int, *, delay: str | None = None) -> 
             "INSERT INTO conventional (queue_id, data) SELECT 1, %s::text::jsonb FROM generate_series(1, %s)", (data, n)
         )
     conn.execute("VACUUM ANALYZE pgqueue.task, conventional")
-    conn.execute("SELECT pgqueue.fold_deltas()")  # raw SQL: the next tick would count all of it
+    conn.execute("SELECT pgqueue._fold_deltas()")  # raw SQL: the next tick would count all of it
     conn.execute("CHECKPOINT")

@@ -10,7 +10,7 @@ from statements import column, row, value
 
 LEFT = (
     "SELECT (SELECT count(*) FROM pgqueue.lock_holder), (SELECT count(*) FROM pgqueue.lock_ticket),"
-    " (SELECT count(*) FROM pgqueue.advisory_locks())"
+    " (SELECT count(*) FROM pgqueue._advisory_locks())"
 )
 NOTHING = (0, 0, 0)
 TRY = "SELECT pgqueue.try_lock(%s)"

@@ -80,7 +80,7 @@ class Machine(RuleBasedStateMachine):
                                                dead_letter => %s, dead_letter_key => %s), pgqueue.queue_id('dead')"""
         letters = ("", "dead") if options.dead_letter else (None, None)
         self.ask(query, options.capacity, options.max_takes, hour(options.keep_done), *letters)
-        self.ask("SELECT pgqueue.fold_deltas(at_once => true)")  # else everything is counted anew at each look
+        self.ask("SELECT pgqueue._fold_deltas(at_once => true)")  # else everything is counted anew at each look
 
     def ask(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
         return rows(self.admin, query, *args)
@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def stats_agree(self) -> None:
-        same(value(self.admin, "SELECT pgqueue.is_counted()"), True)
+        same(value(self.admin, "SELECT pgqueue._is_counted()"), True)
         for queue in ("q", "dead"):
             same(value(self.admin, STATS, queue), self.model.stats(queue))
 

@@ -306,13 +306,13 @@ def test_a_task_that_is_taken_while_others_choose_does_not_die(db: psycopg.Conne
     id, other = put(db, "q"), connect()
     chosen = connect(autocommit=False)
     chosen.execute("SELECT FROM pgqueue.task WHERE id = %s FOR UPDATE", [id])
-    assert column(chosen, "SELECT pgqueue.untaken(%s)", [id]) == [[id]]
+    assert column(chosen, "SELECT pgqueue._untaken(%s)", [id]) == [[id]]
     chosen.rollback()
     take(other, "q")
-    assert column(chosen, "SELECT pgqueue.untaken(%s)", [id]) == [[]]
+    assert column(chosen, "SELECT pgqueue._untaken(%s)", [id]) == [[]]
     chosen.rollback()
     chosen.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    assert column(chosen, "SELECT pgqueue.untaken(%s)", [id]) == [[]]
+    assert column(chosen, "SELECT pgqueue._untaken(%s)", [id]) == [[]]
 
 
 # --- maxlen
@@ -354,7 +354,7 @@ def test_what_a_put_could_not_see_is_trimmed_later(db: psycopg.Connection, conne
     newest = put(other, "q")  # there nobody dies
     other.commit()
     assert len(rows(db, "SELECT FROM pgqueue.tasks")) == 3
-    db.execute("SELECT pgqueue.clean_routes()")
+    db.execute("SELECT pgqueue._clean_routes()")
     assert column(db, "SELECT id FROM pgqueue.tasks") == [newest]
 
 

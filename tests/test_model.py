@@ -278,7 +278,7 @@ class QueueMachine(Machine):
     @rule()
     def fold(self) -> None:
         """Counts are moved from where they were appended to where they are summed up; nobody may notice."""
-        self.ask("SELECT pgqueue.fold_deltas(at_once => true)")
+        self.ask("SELECT pgqueue._fold_deltas(at_once => true)")
 
 
 @pytest.fixture(scope="module")

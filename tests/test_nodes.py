@@ -529,7 +529,7 @@ async def test_a_session_that_was_given_up_takes_its_nodes_along(shell, db):
         session,
     )
     await soon(lambda: listener_of(client).session not in (None, session), within=10)
-    db.execute("SELECT pgqueue.clean_nodes()")
+    db.execute("SELECT pgqueue._clean_nodes()")
     assert (await watch.wait(10)).kind == "deleted"
     with pytest.raises(pgqueue.NoNode):
         await client.set_node("/a", 1)

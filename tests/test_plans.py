@@ -32,7 +32,7 @@ INTENDED = {
     "SELECT * FROM pgqueue.bury(5)": "take_pkey task_pkey",
     "SELECT * FROM pgqueue.delete(6)": "take_pkey task_pkey",
     "SELECT pgqueue.promote_all()": "task_delayed take_deadline task_expiring",
-    "SELECT pgqueue.promote(1)": "task_pkey take_pkey task_delayed take_deadline task_expiring",
+    "SELECT pgqueue._promote(1)": "task_pkey take_pkey task_delayed take_deadline task_expiring",
     "SELECT * FROM pgqueue.next_due(ARRAY ['q'])": "task_ready take_pkey task_delayed take_deadline",
     "SELECT pgqueue.kick('q', 5)": "task_buried task_pkey",
     "SELECT * FROM pgqueue.tasks WHERE id = 7": "take_pkey task_pkey",
@@ -59,7 +59,7 @@ def fill(conn: psycopg.Connection, n: int, taken: int) -> None:
         conn.execute(TASKS, [queue, state, state, n])
     conn.execute(TAKES, [taken])
     conn.execute(
-        "SELECT pgqueue.fold_deltas(at_once => true)"
+        "SELECT pgqueue._fold_deltas(at_once => true)"
     )  # raw SQL is counted by the next fold: not by what is measured
 
 
@@ -90,7 +90,7 @@ def situation(request: pytest.FixtureRequest, planned: str) -> str:
         if request.param == "taken while full":
             conn.execute("DELETE FROM pgqueue.take WHERE task_id > 20")
             conn.execute("DELETE FROM pgqueue.task WHERE id > 40")
-        conn.execute("SELECT pgqueue.fold_deltas()")  # counts what was inserted by hand, once
+        conn.execute("SELECT pgqueue._fold_deltas()")  # counts what was inserted by hand, once
         conn.execute("UPDATE pgqueue.fold SET folded_at = 'infinity'")
     return planned
 

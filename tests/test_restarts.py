@@ -173,16 +173,16 @@ def test_statistics_are_exact_after_it(server: Restartable, mode: str) -> None:
     """A crash empties the counters: tasks are counted anew, and what the verbs were called for begins at zero."""
     with server.connect() as conn:
         conn.execute("SELECT pgqueue.put_many('q', '[1, 2, 3]'), pgqueue.put('q', '1', delay => '1 h')")
-        conn.execute("SELECT pgqueue.fold_deltas(at_once => true)")
+        conn.execute("SELECT pgqueue._fold_deltas(at_once => true)")
         conn.execute("SELECT pgqueue.put('q', '1')")
         conn.execute("CHECKPOINT")
     server.restart(mode)
     stats = "SELECT total, ready, delayed, calls -> 'put' FROM pgqueue.stats"
     with server.connect() as conn:
-        assert value(conn, "SELECT pgqueue.is_counted()") is (mode == "fast")
+        assert value(conn, "SELECT pgqueue._is_counted()") is (mode == "fast")
         calls = 5 if mode == "fast" else 0
         assert conn.execute(stats).fetchall() == [(5, 4, 1, calls)]
         with pgqueue.Client(server.dsn, poll=None) as client:
             assert client.queue("q").take(0) is not None
-            eventually(lambda: value(conn, "SELECT pgqueue.is_counted()"), within=10)
+            eventually(lambda: value(conn, "SELECT pgqueue._is_counted()"), within=10)
         assert conn.execute(stats).fetchall() == [(5, 4, 1, calls)]

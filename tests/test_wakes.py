@@ -91,7 +91,7 @@ def test_a_taker_that_gives_up_at_a_locked_task_leaves_it_to_the_next(
     with psycopg.connect(dsn) as popper:
         db.execute("INSERT INTO pgqueue.task (queue_id, data) VALUES (%s, '1')", [id])  # a put that says nothing yet
         assert len(rows(popper, "SELECT * FROM pgqueue.pop('q')")) == 1
-        db.execute("SELECT pgqueue.signal(%s)", [id])
+        db.execute("SELECT pgqueue._signal(%s)", [id])
         assert impatient.result() == []
         popper.rollback()
     watch = Stopwatch()

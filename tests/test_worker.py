@@ -452,7 +452,7 @@ def test_back_off_is_within_full_jitter(db, queue, work):
     assert low < 50 < high <= 100  # all on one side of the middle: once in 2^39 runs
 
     db.execute("UPDATE pgqueue.task SET attempts = 10, state = 'R', run_at = NULL")
-    db.execute("SELECT pgqueue.signal(id) FROM pgqueue.queue")
+    db.execute("SELECT pgqueue._signal(id) FROM pgqueue.queue")
     eventually(lambda: counts(queue, "delayed") == (40,))
     low, high = db.execute(until + " FROM pgqueue.tasks").fetchone()
     assert low < 500 < high <= 1000

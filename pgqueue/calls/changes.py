@@ -44,7 +44,7 @@ def identify(identity: UUID | None) -> Call[str]:
 
 
 def channel(queue_id: int) -> str:
-    """The channel on which pgqueue.tell_change notifies."""
+    """The channel on which pgqueue._tell_change notifies."""
     return f"pgqueue:change:{queue_id}"
 
 

@@ -52,7 +52,7 @@ def disarm(queue_ids: Sequence[int]) -> Call[None]:
 
 
 def channel(queue_id: int) -> str:
-    """The channel on which pgqueue.signal notifies."""
+    """The channel on which pgqueue._signal notifies."""
     return f"pgqueue:{queue_id}"
 
 

@@ -228,12 +228,12 @@ def pause_queue(name: str, seconds: float) -> Call[None]:
 
 def drain_queue(name: str, on: bool) -> Call[None]:
     return Call(
-        'SELECT pgqueue.drain_queue(queue => %s::text, "on" => %s::bool)', (name, arguments.flag("on", on)), _nothing
+        "SELECT pgqueue.drain_queue(queue => %s::text, enabled => %s::bool)", (name, arguments.flag("on", on)), _nothing
     )
 
 
 def drain_queues(on: bool) -> Call[None]:
-    return Call('SELECT pgqueue.drain_queues("on" => %s::bool)', (arguments.flag("on", on),), _nothing)
+    return Call("SELECT pgqueue.drain_queues(enabled => %s::bool)", (arguments.flag("on", on),), _nothing)
 
 
 def truncate_queue(name: str) -> Call[int]:

@@ -135,7 +135,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def channel(path: str) -> str:
-    """The channel on which pgqueue.node_event notifies."""
+    """The channel on which pgqueue._node_event notifies."""
     return "pgqueue:node:" + hashlib.md5(path.encode(), usedforsecurity=False).hexdigest()
 
 

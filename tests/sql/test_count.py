@@ -34,7 +34,7 @@ DIRECT = """
              LEFT JOIN pgqueue.take k ON k.task_id = t.id AND k.deadline > clock_timestamp()) seen
         ON seen.queue_id = q.id
      GROUP BY q.name ORDER BY q.name"""
-FOLD = "SELECT pgqueue.fold_deltas(at_once => true)"
+FOLD = "SELECT pgqueue._fold_deltas(at_once => true)"
 PAST = "now() - interval '1 s'"
 
 
@@ -68,7 +68,7 @@ def folded(db: psycopg.Connection) -> psycopg.Connection:
     """There is a queue, and the counters are in use: without a first fold the view counts tasks."""
     value(db, "SELECT pgqueue.queue_id('q')")
     value(db, FOLD)
-    assert value(db, "SELECT pgqueue.is_counted()")
+    assert value(db, "SELECT pgqueue._is_counted()")
     return db
 
 
@@ -427,7 +427,7 @@ def test_after_a_crash_tasks_are_counted_anew(folded: psycopg.Connection, connec
     assert calls(folded) == {}
     put(folded, "q")
     value(folded, FOLD)
-    assert value(folded, "SELECT pgqueue.is_counted()")
+    assert value(folded, "SELECT pgqueue._is_counted()")
     assert agree(folded, slow)
     slow.commit()
     put(folded, "q")
@@ -473,7 +473,7 @@ def test_a_truncate_that_is_open_while_others_count(
     put(folded, "q")
     value(folded, FOLD)
     assert agree(folded)
-    assert value(folded, "SELECT pgqueue.is_counted()")
+    assert value(folded, "SELECT pgqueue._is_counted()")
     assert (stat(folded, "ready"), calls(folded)) == (1 if end == "commit" else 3, {"put": 3})
 
 
@@ -494,8 +494,8 @@ def test_a_take_that_is_being_settled_when_its_task_was_deleted_by_hand(
     assert agree(folded)
     value(folded, FOLD)
     assert agree(folded)
-    assert value(folded, "SELECT pgqueue.is_counted()")
-    assert rows(folded, "SELECT standing, taken FROM pgqueue.counts(NULL)") == [(0, 0)]
+    assert value(folded, "SELECT pgqueue._is_counted()")
+    assert rows(folded, "SELECT standing, taken FROM pgqueue._counts(NULL)") == [(0, 0)]
 
 
 def test_counters_of_another_server_count_for_nothing(folded: psycopg.Connection) -> None:
@@ -519,7 +519,7 @@ def test_counters_of_another_server_count_for_nothing(folded: psycopg.Connection
 # --- who counts
 
 ADDS_OR_DELETES = r"(INSERT\s+INTO|DELETE\s+FROM)\s+pgqueue\.(task|take)\b"
-COUNTS = r"INSERT INTO pgqueue\.delta|pgqueue\.count_(new|takes|places)\("
+COUNTS = r"INSERT INTO pgqueue\.delta|pgqueue\._count_(new|takes|places)\("
 
 
 def test_each_function_that_adds_or_deletes_counts(db: psycopg.Connection) -> None:
@@ -529,10 +529,10 @@ def test_each_function_that_adds_or_deletes_counts(db: psycopg.Connection) -> No
     )
     sources = {name: re.sub(r"--.*", "", source) for name, source in functions}
     changing = {name for name, source in sources.items() if re.search(ADDS_OR_DELETES, source)}
-    assert {"put", "claim", "ack", "delete_tasks", "deliver"} <= changing
+    assert {"put", "_claim", "ack", "_delete_tasks", "_deliver"} <= changing
     silent = {name for name in changing if not re.search(COUNTS, sources[name])}
     # The callers of the one count, with what else they do; the other removes what no counter has.
-    assert silent <= {"drop_takes", "correct_counts"}
+    assert silent <= {"_drop_takes", "_correct_counts"}
 
 
 def test_each_public_function_is_told_from_raw_sql(db: psycopg.Connection) -> None:
@@ -549,7 +549,7 @@ def test_each_public_function_is_told_from_raw_sql(db: psycopg.Connection) -> No
 # --- who is told
 
 
-TOLD = """CREATE OR REPLACE FUNCTION pgqueue.tell_lanes(queues int[], lanes text[], freed boolean[]) RETURNS void
+TOLD = """CREATE OR REPLACE FUNCTION pgqueue._tell_lanes(queues int[], lanes text[], freed boolean[]) RETURNS void
     LANGUAGE sql AS 'INSERT INTO told SELECT DISTINCT * FROM unnest(queues, lanes, freed)'"""
 
 
@@ -584,9 +584,9 @@ def test_lanes_are_told_of_places_that_are_free_and_of_tasks_behind_others(db: p
     assert change("priority = 1 WHERE id = ANY (%s)", [ready, blocked]) == [(q, "a", False), (q, "a", True)]
     assert change("state = 'B' WHERE state = 'R'") == [(q, "a", True), (q, "b", True)]
     assert change("state = 'R' WHERE state = 'B'") == []
-    db.execute("SELECT pgqueue.delete_tasks(%s)", [[blocked]])
+    db.execute("SELECT pgqueue._delete_tasks(%s)", [[blocked]])
     assert told() == []
-    db.execute("SELECT pgqueue.delete_tasks(%s)", [[ready, other]])
+    db.execute("SELECT pgqueue._delete_tasks(%s)", [[ready, other]])
     assert told() == [(q, "a", True), (q, "b", True)]
 
 
@@ -618,7 +618,7 @@ def test_who_waits_for_room_is_told(db: psycopg.Connection, connect: Connect) ->
 def test_the_length_of_a_queue_has_what_the_transaction_put(folded: psycopg.Connection, connect: Connect) -> None:
     conn = connect(autocommit=False)
     q = value(folded, "SELECT pgqueue.queue_id('q')")
-    length = "SELECT pgqueue.queue_length(%s)"
+    length = "SELECT pgqueue._queue_length(%s)"
     put(folded, "q")
     for n in (2, 3):
         put(conn, "q", delay="1 h")
@@ -715,7 +715,7 @@ ROWS = """SELECT q.id, (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q
                  (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'D'),
                  (SELECT count(*) FROM pgqueue.take k JOIN pgqueue.task t ON t.id = k.task_id
                    WHERE k.queue_id = q.id) FROM pgqueue.queue q ORDER BY q.id"""
-KNOWN = "SELECT queue_id, standing, delayed, taken FROM pgqueue.counts(NULL) ORDER BY queue_id"
+KNOWN = "SELECT queue_id, standing, delayed, taken FROM pgqueue._counts(NULL) ORDER BY queue_id"
 
 
 @pytest.fixture
@@ -763,7 +763,7 @@ def test_the_cost_does_not_grow_with_the_backlog_nor_under_a_held_snapshot(
         folded.execute("SELECT pgqueue.pop('q', 2500)")
         value(folded, FOLD)
     put(folded, "q")
-    value(folded, "SELECT pgqueue.look_for_oldest(%s)", column(folded, "SELECT id FROM pgqueue.queue"))
+    value(folded, "SELECT pgqueue._look_for_oldest(%s)", column(folded, "SELECT id FROM pgqueue.queue"))
     assert value(folded, "SELECT count(*) FROM pgqueue.oldest") == 1  # the walk over 100,000 dead entries was noticed
     after = min(pages(folded, poll) for _ in range(5))
     print(f"{before} pages before, {after} after 100,000 tasks under a held snapshot")

@@ -49,8 +49,8 @@ def test_promote_counts_what_it_made_ready(db: psycopg.Connection) -> None:
     put(db, "q", delay="1 h")
     put(db, "other", delay="0.02 s")
     db.execute("SELECT pg_sleep(0.03)")
-    assert value(db, "SELECT pgqueue.promote(%s)", q) == 2
-    assert value(db, "SELECT pgqueue.promote(%s)", q) == 0
+    assert value(db, "SELECT pgqueue._promote(%s)", q) == 2
+    assert value(db, "SELECT pgqueue._promote(%s)", q) == 0
     assert column(db, "SELECT state FROM pgqueue.task ORDER BY id") == ["R", "R", "D", "D"]
 
 
@@ -80,7 +80,7 @@ def test_promote_takes_a_thousand_of_each_kind(db: psycopg.Connection) -> None:
     db.execute(many.format("delay"))
     db.execute("SELECT pg_sleep(0.03)")
     q = value(db, "SELECT pgqueue.queue_id('q')")
-    assert [value(db, "SELECT pgqueue.promote(%s)", q) for _ in range(3)] == [2000, 200, 0]
+    assert [value(db, "SELECT pgqueue._promote(%s)", q) for _ in range(3)] == [2000, 200, 0]
 
 
 # --- next_due

@@ -22,14 +22,14 @@ WRITES = [
     "TRUNCATE pgqueue.{}",
 ]
 HELPERS = [
-    "pgqueue.promote(1)",
-    "pgqueue.free_session(1, NULL)",
-    "pgqueue.free_nodes(1)",
-    "pgqueue.clean_nodes()",
-    "pgqueue.drop_take(1, 1, 1)",
-    "pgqueue.drop_takes('{1}', '{1}', 1)",
-    "pgqueue.claim(1, 'q', 1, 1, 1, NULL, NULL, false)",
-    "pgqueue.defaults('q', 1, NULL, NULL, NULL)",
+    "pgqueue._promote(1)",
+    "pgqueue._free_session(1, NULL)",
+    "pgqueue._free_nodes(1)",
+    "pgqueue._clean_nodes()",
+    "pgqueue._drop_take(1, 1, 1)",
+    "pgqueue._drop_takes('{1}', '{1}', 1)",
+    "pgqueue._claim(1, 'q', 1, 1, 1, NULL, NULL, false)",
+    "pgqueue._defaults('q', 1, NULL, NULL, NULL)",
 ]
 
 
@@ -97,7 +97,7 @@ def test_the_views_can_be_read(user: psycopg.Connection, view: str) -> None:
 def test_every_view_can_be_read_and_no_table(user: psycopg.Connection, db: psycopg.Connection) -> None:
     ours = "relnamespace = 'pgqueue'::regnamespace AND relkind IN ('v', 'r')"
     kinds = f"SELECT relname, relkind = 'v' FROM pg_class WHERE {ours}"
-    internal = {"queue_due", "schema_version"}
+    internal = {"_queue_due", "schema_version"}
     for name, is_view in db.execute(kinds).fetchall():
         if name not in internal:
             reads = value(user, "SELECT has_table_privilege(%s, 'SELECT')", f"pgqueue.{name}")

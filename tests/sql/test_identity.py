@@ -305,7 +305,7 @@ def test_nothing_is_given_to_an_heir_that_was_closed_since_it_was_found(
     take(one, "q")
     die(one, db)
     db.execute(f"""
-        CREATE OR REPLACE FUNCTION pgqueue.session_alive(session int) RETURNS boolean LANGUAGE plpgsql AS $$
+        CREATE OR REPLACE FUNCTION pgqueue._session_alive(session int) RETURNS boolean LANGUAGE plpgsql AS $$
         BEGIN
             IF session = {two.session} THEN
                 PERFORM pg_advisory_xact_lock(42);

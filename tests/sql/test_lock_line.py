@@ -125,7 +125,7 @@ def calls(connect: Connect, db: psycopg.Connection) -> Any:
         """Listen for these sessions from now on, or tell what came."""
         for conn in conns:
             session = value(conn, "SELECT pgqueue.open_session()")
-            channel = value(db, "SELECT pgqueue.lock_channel(%s)", session)
+            channel = value(db, "SELECT pgqueue._lock_channel(%s)", session)
             heard.add(channel)
             ears.execute(f'LISTEN "{channel}"')
         if conns:

@@ -170,7 +170,7 @@ def test_dead_rows_beyond_what_vacuum_should_leave(db: psycopg.Connection) -> No
 # --- rights
 
 VIEWS = """SELECT relname FROM pg_class WHERE relnamespace = 'pgqueue'::regnamespace AND relkind = 'v'
-              AND relname <> 'queue_due'"""
+              AND relname <> '_queue_due'"""
 LOOKING = [
     "find_tasks('q', 'ready')",
     "first_task('q', 'ready')",
@@ -256,7 +256,7 @@ def test_an_upgrade_grants_what_is_new_to_those_who_had_the_old(
         db.execute(sql.SQL("GRANT USAGE ON SCHEMA pgqueue TO {}").format(by_hand))
         db.execute(sql.SQL("GRANT EXECUTE ON FUNCTION pgqueue.put TO {}").format(by_hand))
         db.execute("CREATE FUNCTION pgqueue.newer() RETURNS int LANGUAGE sql AS 'SELECT 1'")
-        db.execute(schema.read("grants.sql"))  # type: ignore[arg-type]
+        db.execute(schema.read("6_grants/grants.sql"))  # type: ignore[arg-type]
         watcher_name = value(watcher, "SELECT session_user")
         may = "SELECT has_function_privilege(%s, %s, 'EXECUTE')"
         for name, newer in ((names[0], True), (names[1], False), (watcher_name, False)):

@@ -123,7 +123,7 @@ def test_who_was_granted_a_queue_cannot_grant_it(db: psycopg.Connection, connect
 
 
 @pytest.mark.parametrize(
-    "helper", ["remove_tasks(1)", "remove_queue(1)", "remove_task(1, 1)", "known_queue('q')", "check_right(1)"]
+    "helper", ["_remove_tasks(1)", "_remove_queue(1)", "_remove_task(1, 1)", "_known_queue('q')", "_check_right(1)"]
 )
 def test_a_helper_called_directly_ends_at_the_tables(
     db: psycopg.Connection, connect: Connect, roles: list[str], helper: str

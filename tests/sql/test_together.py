@@ -125,7 +125,7 @@ class Worker:
             self.ask("SELECT pgqueue.delete(%s)", id)
 
     def tick(self) -> None:
-        self.ask("SELECT pgqueue.promote_all(), pgqueue.check_all_lanes(), pgqueue.fold_deltas(at_once => true)")
+        self.ask("SELECT pgqueue.promote_all(), pgqueue._check_all_lanes(), pgqueue._fold_deltas(at_once => true)")
 
 
 def watch(dsn: str, until: float) -> list[Any]:

@@ -21,16 +21,16 @@
 -- for room in a queue with a capacity, and lanes (lane.sql), which learn of each place that became free, and of each
 -- task that was put behind others.
 
-CREATE OR REPLACE FUNCTION pgqueue.change_channel(queue_id int) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._change_channel(queue_id int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:change:' || queue_id;
 
-CREATE OR REPLACE FUNCTION pgqueue.tell_change(queue_id int, verb text, ids bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._tell_change(queue_id int, verb text, ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     portion CONSTANT int := 350;                   -- ids of 19 digits: a payload has at most 7999 bytes
 BEGIN
-    IF (SELECT q.observed FROM pgqueue.queue q WHERE q.id = tell_change.queue_id) THEN
-        PERFORM pg_notify(pgqueue.change_channel(tell_change.queue_id),
+    IF (SELECT q.observed FROM pgqueue.queue q WHERE q.id = _tell_change.queue_id) THEN
+        PERFORM pg_notify(pgqueue._change_channel(_tell_change.queue_id),
                           format('%s %s %s', CASE verb WHEN 'ack' THEN 'delete' ELSE verb END,
                                  extract(epoch FROM clock_timestamp()),
                                  array_to_string(ids [first : first + portion - 1], ',')))
@@ -38,21 +38,21 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.note(queue_id int, verb text, ids bigint[]) RETURNS void
+-- Count a verb's call for these tasks of a queue, and tell its observers.
+CREATE OR REPLACE FUNCTION pgqueue._note(queue_id int, verb text, ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     IF cardinality(ids) > 0 THEN
-        INSERT INTO pgqueue.delta (queue_id, verb, calls) VALUES (note.queue_id, note.verb, cardinality(ids));
+        INSERT INTO pgqueue.delta (queue_id, verb, calls) VALUES (_note.queue_id, _note.verb, cardinality(ids));
         IF verb = 'ttl' THEN                      -- as in Tarantool's queue: who expires was deleted
-            INSERT INTO pgqueue.delta (queue_id, verb, calls) VALUES (note.queue_id, 'delete', cardinality(ids));
+            INSERT INTO pgqueue.delta (queue_id, verb, calls) VALUES (_note.queue_id, 'delete', cardinality(ids));
         END IF;
-        PERFORM pgqueue.tell_change(queue_id, verb, ids);
+        PERFORM pgqueue._tell_change(queue_id, verb, ids);
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.note IS 'Count a verb''s call for these tasks of a queue, and tell its observers.';
 
 -- A queue that has fewer tasks than before has room for more. One task of one queue is by far the most frequent case.
-CREATE OR REPLACE FUNCTION pgqueue.count_places(queues int[], states "char"[], n bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._count_places(queues int[], states "char"[], n bigint[]) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     more  int;
@@ -77,19 +77,19 @@ BEGIN
             SELECT p.queue_id, coalesce(sum(p.n) FILTER (WHERE p.state = 'R'), 0), coalesce(sum(p.n) FILTER (WHERE p.state = 'D'), 0),
                    coalesce(sum(p.n) FILTER (WHERE p.state = 'B'), 0), coalesce(sum(p.n) FILTER (WHERE p.state = 'L'), 0),
                    coalesce(sum(p.n) FILTER (WHERE p.state = 'F'), 0)
-              FROM unnest(queues, states, count_places.n) p(queue_id, state, n)
+              FROM unnest(queues, states, _count_places.n) p(queue_id, state, n)
              GROUP BY p.queue_id
             RETURNING d.queue_id, d.standing + d.delayed + d.buried + d.blocked AS more)
         SELECT array_agg(change.queue_id) INTO fewer FROM change WHERE change.more < 0;
     END IF;
     IF fewer IS NOT NULL THEN
-        PERFORM pgqueue.signal(-q.id) FROM pgqueue.queue q WHERE q.id = ANY (fewer) AND q.capacity IS NOT NULL;
+        PERFORM pgqueue._signal(-q.id) FROM pgqueue.queue q WHERE q.id = ANY (fewer) AND q.capacity IS NOT NULL;
     END IF;
 END $$;
 
 -- Make the heads of these lanes R, if they are not and nobody has them locked; returns how many. In lanes that are not
 -- among `freed` only a head that this transaction has written, if not in a savepoint: else it is left to the check.
-CREATE OR REPLACE FUNCTION pgqueue.unblock(queue_id int, lanes text[], freed text[]) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._unblock(queue_id int, lanes text[], freed text[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
@@ -100,7 +100,7 @@ BEGIN
            SELECT (SELECT t.id FROM pgqueue.task t WHERE t.id = head.id AND t.state = 'L' FOR UPDATE SKIP LOCKED)
              FROM unnest(lanes) u(lane),
                   LATERAL (SELECT h.id, h.state, h.xmin FROM pgqueue.task h
-                            WHERE h.queue_id = unblock.queue_id AND h.lane = u.lane AND h.state IN ('R', 'L')
+                            WHERE h.queue_id = _unblock.queue_id AND h.lane = u.lane AND h.state IN ('R', 'L')
                               AND (h.expires_at IS NULL OR h.expires_at > moment)
                             ORDER BY h.priority, h.id LIMIT 1) head
             WHERE head.state = 'L' AND (u.lane = ANY (freed) OR head.xmin = pg_current_xact_id()::xid)));
@@ -111,7 +111,7 @@ END $$;
 -- Called by count.sql, with one element a task: those that came to be L, and those that went from R
 -- (freed). Who has freed a lane may lock its head, for nobody can enter it before his commit anyway. Who has put something
 -- into a lane touches only what he has written himself, or a put in a long transaction would close the lane.
-CREATE OR REPLACE FUNCTION pgqueue.tell_lanes(queues int[], lanes text[], freed boolean[]) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._tell_lanes(queues int[], lanes text[], freed boolean[]) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -124,14 +124,14 @@ BEGIN
     LOOP
         INSERT INTO pgqueue.lane_check (queue_id, lane) SELECT q.id, unnest(q.lanes);
         IF current_setting('transaction_isolation') = 'read committed' THEN
-            PERFORM pgqueue.unblock(q.id, q.lanes, q.freed);
+            PERFORM pgqueue._unblock(q.id, q.lanes, q.freed);
         END IF;
-        PERFORM pgqueue.signal(q.id);
+        PERFORM pgqueue._signal(q.id);
     END LOOP;
 END $$;
 
 -- Tasks that were added. A statement later, so that lanes are looked at as they are by then.
-CREATE OR REPLACE FUNCTION pgqueue.count_new(queues int[], states "char"[], lanes text[]) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._count_new(queues int[], states "char"[], lanes text[]) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     behind record;                                -- lanes with a task that was put behind others
@@ -139,15 +139,15 @@ BEGIN
     IF queues IS NULL THEN
         RETURN;
     END IF;
-    PERFORM pgqueue.count_places(queues, states, array_fill(1::bigint, ARRAY [cardinality(queues)]));
+    PERFORM pgqueue._count_places(queues, states, array_fill(1::bigint, ARRAY [cardinality(queues)]));
     IF 'L' = ANY (states) THEN
         SELECT array_agg(t.queue_id) AS queues, array_agg(t.lane) AS names, array_agg(false) AS freed INTO behind
-          FROM unnest(count_new.queues, states, lanes) t(queue_id, state, lane) WHERE t.state = 'L';
-        PERFORM pgqueue.tell_lanes(behind.queues, behind.names, behind.freed);
+          FROM unnest(_count_new.queues, states, lanes) t(queue_id, state, lane) WHERE t.state = 'L';
+        PERFORM pgqueue._tell_lanes(behind.queues, behind.names, behind.freed);
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.delete_tasks(ids bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._delete_tasks(ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -161,21 +161,21 @@ BEGIN
            (SELECT array_agg(d.queue_id) AS lanes_of, array_agg(d.lane) AS lanes, array_agg(true) AS freed
               FROM deleted d WHERE d.state = 'R' AND d.lane IS NOT NULL) free;
     IF gone.queues IS NOT NULL THEN
-        PERFORM pgqueue.count_places(gone.queues, gone.states, gone.n);
+        PERFORM pgqueue._count_places(gone.queues, gone.states, gone.n);
     END IF;
     IF gone.lanes IS NOT NULL THEN
-        PERFORM pgqueue.tell_lanes(gone.lanes_of, gone.lanes, gone.freed);
+        PERFORM pgqueue._tell_lanes(gone.lanes_of, gone.lanes, gone.freed);
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.count_takes(queues int[], one int) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._count_takes(queues int[], one int) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     INSERT INTO pgqueue.delta (queue_id, taken) SELECT q, one * count(*) FROM unnest(queues) q GROUP BY q;
 END $$;
 
 -- By EXCEPT and not by a join: a plan that was made for one row would be kept for a million.
-CREATE OR REPLACE FUNCTION pgqueue.count_updates() RETURNS trigger
+CREATE OR REPLACE FUNCTION pgqueue._count_updates() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     places record;                                -- how many more tasks each queue has in each state
@@ -187,7 +187,7 @@ BEGIN
                      UNION ALL SELECT n.queue_id, n.state, 1 FROM new_tasks n) t
              GROUP BY t.queue_id, t.state HAVING sum(t.one) <> 0) p;
     IF places.queues IS NOT NULL THEN
-        PERFORM pgqueue.count_places(places.queues, places.states, places.n);
+        PERFORM pgqueue._count_places(places.queues, places.states, places.n);
     END IF;
     IF EXISTS (SELECT FROM new_tasks n WHERE n.state = 'L')
        OR EXISTS (SELECT FROM old_tasks o WHERE o.state = 'R' AND o.lane IS NOT NULL) THEN
@@ -199,14 +199,14 @@ BEGIN
                 (SELECT n.id, n.queue_id, n.lane, n.priority, false FROM new_tasks n WHERE n.state = 'L'
                  EXCEPT SELECT o.id, o.queue_id, o.lane, o.priority, false FROM old_tasks o WHERE o.state = 'L')) t;
         IF lanes.queues IS NOT NULL THEN
-            PERFORM pgqueue.tell_lanes(lanes.queues, lanes.names, lanes.freed);
+            PERFORM pgqueue._tell_lanes(lanes.queues, lanes.names, lanes.freed);
         END IF;
     END IF;
     RETURN NULL;
 END $$;
 
 -- What was in the table nobody knows any more: the next fold counts anew.
-CREATE OR REPLACE FUNCTION pgqueue.ask_recount() RETURNS trigger
+CREATE OR REPLACE FUNCTION pgqueue._ask_recount() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO pgqueue.recount DEFAULT VALUES;
@@ -214,11 +214,11 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE TRIGGER count_updates AFTER UPDATE ON pgqueue.task REFERENCING OLD TABLE AS old_tasks NEW TABLE AS new_tasks
-    FOR EACH STATEMENT EXECUTE FUNCTION pgqueue.count_updates();
+    FOR EACH STATEMENT EXECUTE FUNCTION pgqueue._count_updates();
 CREATE OR REPLACE TRIGGER count_raw AFTER INSERT OR DELETE ON pgqueue.task
-    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp') EXECUTE FUNCTION pgqueue.ask_recount();
+    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp') EXECUTE FUNCTION pgqueue._ask_recount();
 -- Not of takes that are inserted: nobody does that by hand, and each such trigger costs the verbs about 4 us.
 CREATE OR REPLACE TRIGGER count_raw AFTER DELETE OR UPDATE OF queue_id ON pgqueue.take
-    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp') EXECUTE FUNCTION pgqueue.ask_recount();
-CREATE OR REPLACE TRIGGER count_truncate AFTER TRUNCATE ON pgqueue.task FOR EACH STATEMENT EXECUTE FUNCTION pgqueue.ask_recount();
-CREATE OR REPLACE TRIGGER count_truncate AFTER TRUNCATE ON pgqueue.take FOR EACH STATEMENT EXECUTE FUNCTION pgqueue.ask_recount();
+    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp') EXECUTE FUNCTION pgqueue._ask_recount();
+CREATE OR REPLACE TRIGGER count_truncate AFTER TRUNCATE ON pgqueue.task FOR EACH STATEMENT EXECUTE FUNCTION pgqueue._ask_recount();
+CREATE OR REPLACE TRIGGER count_truncate AFTER TRUNCATE ON pgqueue.take FOR EACH STATEMENT EXECUTE FUNCTION pgqueue._ask_recount();

@@ -1,6 +1,6 @@
 -- Names, options and types: what is checked wherever they are given; and the queue of a name.
 
-CREATE OR REPLACE FUNCTION pgqueue.check_name(name text) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_name(name text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF name IS NULL OR length(name) NOT BETWEEN 1 AND 200 THEN
@@ -16,7 +16,7 @@ DECLARE
 BEGIN
     SELECT q.id INTO found_id FROM pgqueue.queue q WHERE q.name = queue_id.name;
     IF found_id IS NULL THEN
-        PERFORM pgqueue.check_name(name);
+        PERFORM pgqueue._check_name(name);
         INSERT INTO pgqueue.queue (name, draining) VALUES (name, EXISTS (SELECT FROM pgqueue.draining))
             ON CONFLICT DO NOTHING RETURNING queue.id INTO found_id;
         IF found_id IS NULL THEN       -- somebody made it while we waited for the index: a new statement sees it
@@ -27,7 +27,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.queue_id IS 'The id of a queue, which is made if need be. In an open transaction a new name makes other users of it wait; clients call this in a transaction of its own first.';
 
-CREATE OR REPLACE FUNCTION pgqueue.check_times(delay interval, ttr interval, ttl interval DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_times(delay interval, ttr interval, ttl interval DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF delay < '0' OR ttr <= '0' THEN
@@ -38,19 +38,19 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.exchange_type(exchange text) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._exchange_type(exchange text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found text;
 BEGIN
-    SELECT e.type INTO found FROM pgqueue.exchange e WHERE e.name = exchange_type.exchange;
+    SELECT e.type INTO found FROM pgqueue.exchange e WHERE e.name = _exchange_type.exchange;
     IF found IS NULL THEN
         RAISE EXCEPTION 'there is no exchange "%"', exchange USING ERRCODE = 'PQ031';
     END IF;
     RETURN found;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.check_key(key text) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_key(key text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF octet_length(key) > 255 THEN
@@ -58,7 +58,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.check_not_default(exchange text) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_not_default(exchange text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF exchange = '' THEN
@@ -68,7 +68,7 @@ BEGIN
 END $$;
 
 -- What each type of Tarantool's queue lacks. A queue without a type has everything.
-CREATE OR REPLACE FUNCTION pgqueue.type_lacks(type text) RETURNS text[]
+CREATE OR REPLACE FUNCTION pgqueue._type_lacks(type text) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN CASE type
@@ -81,12 +81,12 @@ BEGIN
 END $$;
 
 -- With what a caller said himself; a priority and a delay of 0 say nothing.
-CREATE OR REPLACE FUNCTION pgqueue.check_type(
+CREATE OR REPLACE FUNCTION pgqueue._check_type(
     type text, priority int, delay interval, ttr interval, ttl interval, lane text, capacity int DEFAULT NULL, touch boolean DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    lacks CONSTANT text[] := pgqueue.type_lacks(type);
+    lacks CONSTANT text[] := pgqueue._type_lacks(type);
     what  text;
 BEGIN
     IF lacks IS NULL THEN
@@ -102,14 +102,14 @@ BEGIN
 END $$;
 
 -- For verbs that come after a put.
-CREATE OR REPLACE FUNCTION pgqueue.check_verb(
+CREATE OR REPLACE FUNCTION pgqueue._check_verb(
     queue_id int, priority int, delay interval DEFAULT NULL, touch boolean DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    type CONSTANT text := (SELECT q.type FROM pgqueue.queue q WHERE q.id = check_verb.queue_id);
+    type CONSTANT text := (SELECT q.type FROM pgqueue.queue q WHERE q.id = _check_verb.queue_id);
 BEGIN
     IF type IS NOT NULL THEN
-        PERFORM pgqueue.check_type(type, priority, delay, NULL, NULL, NULL, NULL, touch);
+        PERFORM pgqueue._check_type(type, priority, delay, NULL, NULL, NULL, NULL, touch);
     END IF;
 END $$;

@@ -3,56 +3,56 @@
 -- Whoever was let in by grant_to (grants.sql) may use every queue, but for those that were granted to some roles alone.
 -- The functions run as their owner; whose call it is tells `role`, as SET ROLE left it, and without one the log-in.
 
-CREATE OR REPLACE FUNCTION pgqueue.check_right(queue_id int) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_right(queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     caller CONSTANT name := coalesce(nullif(current_setting('role'), 'none'), session_user);
     named  text;
 BEGIN
-    SELECT q.name INTO named FROM pgqueue.queue q WHERE q.id = check_right.queue_id AND q.restricted;
+    SELECT q.name INTO named FROM pgqueue.queue q WHERE q.id = _check_right.queue_id AND q.restricted;
     IF FOUND
        AND NOT pg_has_role(caller, (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'), 'USAGE')
        AND NOT EXISTS (SELECT FROM pgqueue.queue_grant g
-                        WHERE g.queue_id = check_right.queue_id AND pg_has_role(caller, g.role, 'USAGE')) THEN
+                        WHERE g.queue_id = _check_right.queue_id AND pg_has_role(caller, g.role, 'USAGE')) THEN
         RAISE EXCEPTION 'queue "%" is restricted, and % was not granted it', named, caller
             USING ERRCODE = 'insufficient_privilege', HINT = 'The owner of the schema can: SELECT pgqueue.grant(queue, role)';
     END IF;
 END $$;
 
 -- For who manages a queue: it has to be there, and the caller's to use.
-CREATE OR REPLACE FUNCTION pgqueue.known_queue(name text, lock boolean DEFAULT false) RETURNS pgqueue.queue
+CREATE OR REPLACE FUNCTION pgqueue._known_queue(name text, lock boolean DEFAULT false) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
     IF lock THEN
-        SELECT * INTO q FROM pgqueue.queue named WHERE named.name = known_queue.name FOR UPDATE;
+        SELECT * INTO q FROM pgqueue.queue named WHERE named.name = _known_queue.name FOR UPDATE;
     ELSE
-        SELECT * INTO q FROM pgqueue.queue named WHERE named.name = known_queue.name;
+        SELECT * INTO q FROM pgqueue.queue named WHERE named.name = _known_queue.name;
     END IF;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no queue "%"', name USING ERRCODE = 'PQ032';
     ELSIF q.restricted THEN
-        PERFORM pgqueue.check_right(q.id);
+        PERFORM pgqueue._check_right(q.id);
     END IF;
     RETURN q;
 END $$;
 
 -- First in a claim on a queue with options: it may be another session's, go with its last taker, or be paused.
 -- False: it is paused.
-CREATE OR REPLACE FUNCTION pgqueue.enter_queue(queue_id int, session int) RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._enter_queue(queue_id int, session int) RETURNS boolean
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
-    SELECT * INTO q FROM pgqueue.queue named WHERE named.id = enter_queue.queue_id;
+    SELECT * INTO q FROM pgqueue.queue named WHERE named.id = _enter_queue.queue_id;
     IF q.exclusive AND q.session_id IS DISTINCT FROM session THEN
         RAISE EXCEPTION 'queue "%" is exclusive: only session % may take from it', q.name, q.session_id USING ERRCODE = 'PQ033';
     ELSIF q.auto_delete AND session IS NOT NULL THEN
         INSERT INTO pgqueue.taker (session_id, queue_id) VALUES (session, q.id) ON CONFLICT DO NOTHING;
     END IF;
     IF q.restricted THEN
-        PERFORM pgqueue.check_right(q.id);
+        PERFORM pgqueue._check_right(q.id);
     END IF;
     RETURN q.paused_until IS NULL OR q.paused_until <= clock_timestamp();
 END $$;

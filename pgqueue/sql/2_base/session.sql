@@ -96,7 +96,7 @@ LANGUAGE sql STABLE PARALLEL RESTRICTED RETURN nullif(current_setting('pgqueue.s
 COMMENT ON FUNCTION pgqueue.own_session IS 'The session that was opened on this connection, if any.';
 
 -- First in every claim: marks it as under way, and refuses it if the session is dead. See the head of this file.
-CREATE OR REPLACE FUNCTION pgqueue.enter_claim(session int) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._enter_claim(session int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     class    CONSTANT int := 1885827331;
@@ -117,7 +117,7 @@ BEGIN
     RETURN me;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.live_session(session int) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._live_session(session int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     me CONSTANT int := coalesce(session, pgqueue.own_session(), pgqueue.open_session());
@@ -131,7 +131,7 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.identify(identity uuid DEFAULT NULL, session int DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    me    CONSTANT int := pgqueue.live_session(session);
+    me    CONSTANT int := pgqueue._live_session(session);
     mine  uuid;
 BEGIN
     IF identity IS NOT NULL THEN
@@ -149,7 +149,7 @@ COMMENT ON FUNCTION pgqueue.identify IS
     'The identity of a session, made if it has none; or, with one, join it: its members settle each other''s tasks and inherit each other''s takes. PQ070: nobody has it any more.';
 
 -- Whether a take of `holder` may be settled by the session without its token.
-CREATE OR REPLACE FUNCTION pgqueue.is_ours(holder int, session int) RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._is_ours(holder int, session int) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     me CONSTANT int := coalesce(session, pgqueue.own_session());
@@ -161,7 +161,7 @@ BEGIN
                     WHERE s.id = me AND o.id = holder);
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.session_alive(session int) RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._session_alive(session int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     class CONSTANT int := 1885827331;
@@ -174,7 +174,7 @@ END $$;
 
 -- Who inherits the takes of a session that ends, and can be given some until this transaction commits; 0: nobody does;
 -- NULL: there is somebody, but not now. The session's row is locked by the caller, in an earlier statement.
-CREATE OR REPLACE FUNCTION pgqueue.heir(session int) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._heir(session int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     claiming CONSTANT int := 1885827332;
@@ -182,8 +182,8 @@ DECLARE
 BEGIN
     FOR other IN
         SELECT o.id FROM pgqueue.session s JOIN pgqueue.session o ON o.identity = s.identity AND o.id <> s.id
-         WHERE s.id = heir.session
-         ORDER BY pgqueue.session_alive(o.id) DESC
+         WHERE s.id = _heir.session
+         ORDER BY pgqueue._session_alive(o.id) DESC
     LOOP
         IF pg_try_advisory_xact_lock_shared(claiming, other)
            AND EXISTS (SELECT FROM pgqueue.session o WHERE o.id = other) THEN

@@ -23,7 +23,7 @@
 -- nobody moved yet are few, since every tick moves them, and are counted from the indexes by time.
 
 -- The newest fold; one that sees everything, and an id that is NULL, if nothing was counted.
-CREATE OR REPLACE FUNCTION pgqueue.last_fold() RETURNS pgqueue.fold
+CREATE OR REPLACE FUNCTION pgqueue._last_fold() RETURNS pgqueue.fold
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     last pgqueue.fold;
@@ -35,7 +35,7 @@ BEGIN
     RETURN last;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.add_calls(a jsonb, b jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION pgqueue._add_calls(a jsonb, b jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN (SELECT jsonb_object_agg(v.verb, v.calls)
@@ -45,11 +45,11 @@ BEGIN
 END $$;
 
 -- Counters and deltas of these queues; all of them: NULL. The version is the counter's.
-CREATE OR REPLACE FUNCTION pgqueue.known(queues int[]) RETURNS SETOF pgqueue.counter
+CREATE OR REPLACE FUNCTION pgqueue._known(queues int[]) RETURNS SETOF pgqueue.counter
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
-    last pgqueue.fold := pgqueue.last_fold();
+    last pgqueue.fold := pgqueue._last_fold();
     late xid8[];
 BEGIN
     late := ARRAY (SELECT x FROM unnest(last.late) x
@@ -72,7 +72,7 @@ BEGIN
                coalesce(c.standing, 0) + coalesce(more.standing, 0), coalesce(c.taken, 0) + coalesce(more.taken, 0),
                coalesce(c.delayed, 0) + coalesce(more.delayed, 0), coalesce(c.buried, 0) + coalesce(more.buried, 0),
                coalesce(c.blocked, 0) + coalesce(more.blocked, 0), coalesce(c.kept, 0) + coalesce(more.kept, 0),
-               CASE WHEN said.calls IS NULL THEN coalesce(c.calls, '{}') ELSE pgqueue.add_calls(c.calls, said.calls) END
+               CASE WHEN said.calls IS NULL THEN coalesce(c.calls, '{}') ELSE pgqueue._add_calls(c.calls, said.calls) END
           FROM unnest(coalesce(queues, ARRAY (SELECT named.id FROM pgqueue.queue named))) q(id)
           LEFT JOIN LATERAL (SELECT * FROM pgqueue.counter n WHERE n.queue_id = q.id ORDER BY n.version DESC LIMIT 1) c ON true
           LEFT JOIN more ON more.queue_id = q.id
@@ -80,7 +80,7 @@ BEGIN
 END $$;
 
 -- The same counts from the tasks themselves, by the indexes of their states. No version, and no calls.
-CREATE OR REPLACE FUNCTION pgqueue.count_anew(queues int[]) RETURNS SETOF pgqueue.counter
+CREATE OR REPLACE FUNCTION pgqueue._count_anew(queues int[]) RETURNS SETOF pgqueue.counter
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
@@ -101,35 +101,35 @@ BEGIN
           LEFT JOIN held ON held.queue_id = q.id;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.is_counted() RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._is_counted() RETURNS boolean
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-    RETURN (pgqueue.last_fold()).id IS NOT NULL AND NOT EXISTS (SELECT FROM pgqueue.recount);
+    RETURN (pgqueue._last_fold()).id IS NOT NULL AND NOT EXISTS (SELECT FROM pgqueue.recount);
 END $$;
 
 -- What is true of these queues, by the way that is open. Taken and standing are rows: time is not asked.
-CREATE OR REPLACE FUNCTION pgqueue.counts(queues int[]) RETURNS SETOF pgqueue.counter
+CREATE OR REPLACE FUNCTION pgqueue._counts(queues int[]) RETURNS SETOF pgqueue.counter
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    IF pgqueue.is_counted() THEN
-        RETURN QUERY SELECT * FROM pgqueue.known(queues);
+    IF pgqueue._is_counted() THEN
+        RETURN QUERY SELECT * FROM pgqueue._known(queues);
     ELSE
         RETURN QUERY
             SELECT a.queue_id, a.version, a.standing, a.taken, a.delayed, a.buried, a.blocked, a.kept, k.calls
-              FROM pgqueue.count_anew(queues) a JOIN pgqueue.known(queues) k ON k.queue_id = a.queue_id;
+              FROM pgqueue._count_anew(queues) a JOIN pgqueue._known(queues) k ON k.queue_id = a.queue_id;
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.queue_length(queue_id int) RETURNS bigint
+-- How many tasks of a queue are not done, with those that this transaction put.
+CREATE OR REPLACE FUNCTION pgqueue._queue_length(queue_id int) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT c.standing + c.delayed + c.buried + c.blocked FROM pgqueue.counts(ARRAY [queue_length.queue_id]) c);
+    RETURN (SELECT c.standing + c.delayed + c.buried + c.blocked FROM pgqueue._counts(ARRAY [_queue_length.queue_id]) c);
 END $$;
-COMMENT ON FUNCTION pgqueue.queue_length IS 'How many tasks of a queue are not done, with those that this transaction put.';
 
 -- Counters that differ from what is there are put right by a delta. One statement, so one snapshot: what others commit
 -- meanwhile is in neither of the two counts.
-CREATE OR REPLACE FUNCTION pgqueue.correct_counts() RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._correct_counts() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
     WITH asked AS (
@@ -148,16 +148,17 @@ BEGIN
     INSERT INTO pgqueue.delta (queue_id, standing, taken, delayed, buried, blocked, kept)
     SELECT a.queue_id, a.standing - k.standing, a.taken - k.taken, a.delayed - k.delayed,
            a.buried - k.buried, a.blocked - k.blocked, a.kept - k.kept
-      FROM pgqueue.count_anew(NULL) a JOIN pgqueue.known(NULL) k ON k.queue_id = a.queue_id;
+      FROM pgqueue._count_anew(NULL) a JOIN pgqueue._known(NULL) k ON k.queue_id = a.queue_id;
     -- Raw SQL told nobody that a lane or a place in a full queue became free.
     INSERT INTO pgqueue.lane_check (queue_id, lane) SELECT DISTINCT t.queue_id, t.lane FROM pgqueue.task t
      WHERE t.state = 'L' AND t.lane IS NOT NULL;
-    PERFORM pgqueue.signal(q.id) FROM pgqueue.queue q WHERE q.lanes;
-    PERFORM pgqueue.signal(-q.id) FROM pgqueue.queue q WHERE q.capacity IS NOT NULL;
+    PERFORM pgqueue._signal(q.id) FROM pgqueue.queue q WHERE q.lanes;
+    PERFORM pgqueue._signal(-q.id) FROM pgqueue.queue q WHERE q.capacity IS NOT NULL;
 END $$;
 
+-- Move deltas into the counters, if there are many or they are old; every tick calls it.
 -- Only at READ COMMITTED, where the statement that folds sees what the fold before it did. The queues that changed.
-CREATE OR REPLACE FUNCTION pgqueue.fold_deltas(at_once boolean DEFAULT false) RETURNS int[]
+CREATE OR REPLACE FUNCTION pgqueue._fold_deltas(at_once boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -168,11 +169,11 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(folding, 0) THEN
         RETURN NULL;
     END IF;
-    IF NOT pgqueue.is_counted() THEN
-        PERFORM pgqueue.correct_counts();
+    IF NOT pgqueue._is_counted() THEN
+        PERFORM pgqueue._correct_counts();
         last := (NULL, '-infinity', '0', '{}');
     ELSE
-        last := pgqueue.last_fold();
+        last := pgqueue._last_fold();
         -- Few deltas cost a reader less than folds would leave behind under a held snapshot.
         IF NOT at_once AND last.folded_at > clock_timestamp() - interval '5 s'
            AND (SELECT count(*) FROM (SELECT FROM pgqueue.delta d WHERE d.xid >= last.since LIMIT 1000) enough) < 1000
@@ -193,7 +194,7 @@ BEGIN
     late AS (
         DELETE FROM pgqueue.delta d WHERE d.xid = ANY (last.late) AND d.xid < last.since RETURNING d.queue_id),
     sums AS MATERIALIZED (
-        SELECT * FROM pgqueue.known(ARRAY (SELECT new.queue_id FROM new UNION SELECT late.queue_id FROM late))),
+        SELECT * FROM pgqueue._known(ARRAY (SELECT new.queue_id FROM new UNION SELECT late.queue_id FROM late))),
     written AS (
         INSERT INTO pgqueue.counter
         SELECT s.queue_id, here.id, s.standing, s.taken, s.delayed, s.buried, s.blocked, s.kept, s.calls
@@ -203,18 +204,17 @@ BEGIN
     SELECT array_agg(s.queue_id) INTO changed FROM sums s;
     RETURN changed;
 END $$;
-COMMENT ON FUNCTION pgqueue.fold_deltas IS 'Move deltas into the counters, if there are many or they are old; every tick calls it.';
 
-CREATE OR REPLACE FUNCTION pgqueue.clean_counts() RETURNS void
+-- Part of clean_up: counters of queues that are gone.
+CREATE OR REPLACE FUNCTION pgqueue._clean_counts() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM pgqueue.counter c WHERE NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = c.queue_id);
 END $$;
-COMMENT ON FUNCTION pgqueue.clean_counts IS 'Part of clean_up: counters of queues that are gone.';
 
 -- The first in line of each priority, from one to the next by the index; of a hundred of them at most, since somebody may
 -- use the clock for a priority. In the index stand also tasks in flight and, while a snapshot is held, all that were acked.
-CREATE OR REPLACE FUNCTION pgqueue.find_oldest(queue_id int) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION pgqueue._find_oldest(queue_id int) RETURNS timestamptz
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
@@ -223,13 +223,13 @@ BEGIN
     RETURN (
         WITH RECURSIVE first AS (
             (SELECT t.priority, t.created_at FROM pgqueue.task t
-              WHERE t.queue_id = find_oldest.queue_id AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > moment)
+              WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > moment)
                 AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
               ORDER BY t.priority, t.id LIMIT 1)
              UNION ALL
             SELECT next.* FROM first, LATERAL (
                SELECT t.priority, t.created_at FROM pgqueue.task t
-                WHERE t.queue_id = find_oldest.queue_id AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > moment)
+                WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > moment)
                   AND t.priority > first.priority
                   AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
                 ORDER BY t.priority, t.id LIMIT 1) next)
@@ -238,7 +238,7 @@ END $$;
 
 -- Where that takes long, the ticks look now and then, and readers take what they found: exact while it is cheap, and a
 -- few seconds old when it is not. Dead rows come with deltas, so the queues to try are those that a fold changed.
-CREATE OR REPLACE FUNCTION pgqueue.look_for_oldest(changed int[]) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._look_for_oldest(changed int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     q     int;
@@ -251,7 +251,7 @@ BEGIN
         began := clock_timestamp();
         SELECT * INTO last FROM pgqueue.oldest o WHERE o.queue_id = q ORDER BY o.looked_at DESC LIMIT 1;
         CONTINUE WHEN last.looked_at > began - greatest('1 s', 20 * last.took);
-        found := pgqueue.find_oldest(q);
+        found := pgqueue._find_oldest(q);
         took := clock_timestamp() - began;
         DELETE FROM pgqueue.oldest o WHERE o.queue_id = q AND o.looked_at = last.looked_at;
         IF took > '2 ms' THEN
@@ -267,7 +267,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp S
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     verbs  CONSTANT jsonb := '{"put": 0, "take": 0, "ack": 0, "release": 0, "bury": 0, "kick": 0, "delete": 0, "touch": 0,
-                               "delay": 0, "ttr": 0, "ttl": 0}';
+                               "delay": 0, "ttr": 0, "ttl": 0}'::jsonb;
     moment CONSTANT timestamptz := clock_timestamp();
     ids    int[];
 BEGIN
@@ -281,9 +281,9 @@ BEGIN
                c.kept,
                CASE WHEN s.ready > 0 THEN
                    moment - least(due.created_at,
-                                  CASE WHEN o.looked_at IS NULL THEN pgqueue.find_oldest(q.id) ELSE o.created_at END) END,
+                                  CASE WHEN o.looked_at IS NULL THEN pgqueue._find_oldest(q.id) ELSE o.created_at END) END,
                verbs || c.calls
-          FROM pgqueue.counts(ids) c
+          FROM pgqueue._counts(ids) c
           JOIN pgqueue.queue q ON q.id = c.queue_id
          CROSS JOIN LATERAL (
                SELECT count(*) AS n, min(t.created_at) AS created_at FROM pgqueue.task t

@@ -1,19 +1,19 @@
 -- Tasks: the view of them, which of them are taken, and their removal in batches.
 
-CREATE OR REPLACE FUNCTION pgqueue.remove_batch(queue_id int, ids bigint[]) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._remove_batch(queue_id int, ids bigint[]) RETURNS int
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     takes int;
 BEGIN
     IF ids <> '{}' THEN
-        PERFORM pgqueue.delete_tasks(ids);
-        -- As drop_late_take (settle.sql), for all of them.
+        PERFORM pgqueue._delete_tasks(ids);
+        -- As _drop_late_take (settle.sql), for all of them.
         DELETE FROM pgqueue.take
          WHERE ctid = ANY (ARRAY (SELECT (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = u.id FOR UPDATE SKIP LOCKED)
                                     FROM unnest(ids) u(id)));
         GET DIAGNOSTICS takes = ROW_COUNT;
-        INSERT INTO pgqueue.delta (queue_id, taken) SELECT remove_batch.queue_id, -takes WHERE takes > 0;
+        INSERT INTO pgqueue.delta (queue_id, taken) SELECT _remove_batch.queue_id, -takes WHERE takes > 0;
     END IF;
     RETURN cardinality(ids);
 END $$;
@@ -21,7 +21,7 @@ END $$;
 -- By cursors: a LIMIT that begins anew for each batch walks over all that this transaction has deleted before. What is
 -- blocked goes first, or each batch of heads would make those behind them ready. Again, until nothing is left that was
 -- put or changed meanwhile.
-CREATE OR REPLACE FUNCTION pgqueue.remove_tasks(queue_id int, batches int DEFAULT NULL) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._remove_tasks(queue_id int, batches int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -31,7 +31,7 @@ DECLARE
     before  int;
     state   "char";
     one     bigint;
-    ids     bigint[] := '{}';
+    ids     bigint[] := '{}'::bigint[];
 BEGIN
     LOOP
         before := removed;
@@ -42,11 +42,11 @@ BEGIN
             LOOP
                 ids := ids || one;
                 IF cardinality(ids) = batch THEN
-                    removed := removed + pgqueue.remove_batch(queue_id, ids);
+                    removed := removed + pgqueue._remove_batch(queue_id, ids);
                     ids := '{}';
                 END IF;
             END LOOP;
-            removed := removed + pgqueue.remove_batch(queue_id, ids);
+            removed := removed + pgqueue._remove_batch(queue_id, ids);
             ids := '{}';
         END LOOP;
         EXIT WHEN removed = before OR removed >= batches * batch;
@@ -57,7 +57,7 @@ END $$;
 -- Which queues have something due. A view, so that it is planned into the statements that ask, and by the start of the
 -- statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS, which the planner
 -- likes to answer for all queues at once, with a hash of everything that is delayed or ready anywhere.
-CREATE OR REPLACE VIEW pgqueue.queue_due AS
+CREATE OR REPLACE VIEW pgqueue._queue_due AS
 SELECT q.id, q.name, q.special, q.lanes,
        (SELECT t.run_at FROM pgqueue.task t
          WHERE t.queue_id = q.id AND t.state = 'D' AND t.run_at <= statement_timestamp()
@@ -70,17 +70,17 @@ SELECT q.id, q.name, q.special, q.lanes,
          ORDER BY t.expires_at LIMIT 1) IS NOT NULL AS ttl_over
   FROM pgqueue.queue q;
 
-CREATE OR REPLACE FUNCTION pgqueue.new_token() RETURNS bigint
+CREATE OR REPLACE FUNCTION pgqueue._new_token() RETURNS bigint
 LANGUAGE sql VOLATILE RETURN hashtextextended(gen_random_uuid()::text, 0);
 
 -- Of tasks whose rows the caller has just locked, those that nobody has taken. Only a newer snapshot can tell, so at
 -- REPEATABLE READ nobody dies here: the next listener's tick is at READ COMMITTED.
-CREATE OR REPLACE FUNCTION pgqueue.untaken(ids bigint[]) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION pgqueue._untaken(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RETURN '{}';
+        RETURN '{}'::bigint[];
     END IF;
     RETURN ARRAY (SELECT u.id FROM unnest(ids) u(id)
                    WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = u.id) IS NULL);

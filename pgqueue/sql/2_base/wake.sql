@@ -30,10 +30,12 @@
 -- A session's own lock is invisible to its own probe. So what makes tasks ready on a listener connection (sweeps,
 -- promotions, takes undone) always notifies, by the mark that arm leaves on the connection.
 
-CREATE OR REPLACE FUNCTION pgqueue.channel(queue_id int) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._channel(queue_id int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:' || queue_id;
 
-CREATE OR REPLACE FUNCTION pgqueue.signal(queue_id int) RETURNS void
+-- Say that the queue may have something to take: NOTIFY at commit if a taker waits. Called by every function that
+-- makes a task ready or due.
+CREATE OR REPLACE FUNCTION pgqueue._signal(queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     waiter CONSTANT int := 1885827329;
@@ -46,11 +48,9 @@ BEGIN
        OR NOT pg_try_advisory_xact_lock_shared(silent, k)
        OR (CASE WHEN pg_try_advisory_lock(waiter, k) THEN NOT pg_advisory_unlock(waiter, k) ELSE true END)
     THEN
-        PERFORM pg_notify(pgqueue.channel(queue_id), '');
+        PERFORM pg_notify(pgqueue._channel(queue_id), '');
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.signal IS
-    'Say that the queue may have something to take: NOTIFY at commit if a taker waits. Called by every function that makes a task ready or due.';
 
 CREATE OR REPLACE FUNCTION pgqueue.arm(queue_ids int[]) RETURNS TABLE (queue_id int, drained boolean)
 LANGUAGE plpgsql AS $$
@@ -60,8 +60,8 @@ DECLARE
 BEGIN
     PERFORM set_config('pgqueue.armed', 'yes', false);
     FOREACH queue_id IN ARRAY queue_ids LOOP
-        IF pg_advisory_lock_shared(waiter, pgqueue.bucket(queue_id)) IS NULL THEN END IF;
-        drained := pg_try_advisory_xact_lock(silent, pgqueue.bucket(queue_id));
+        IF pg_advisory_lock_shared(waiter, pgqueue._bucket(queue_id)) IS NULL THEN END IF;
+        drained := pg_try_advisory_xact_lock(silent, pgqueue._bucket(queue_id));
         RETURN NEXT;
     END LOOP;
 END $$;
@@ -74,7 +74,7 @@ DECLARE
     silent CONSTANT int := 1885827330;
 BEGIN
     FOREACH queue_id IN ARRAY queue_ids LOOP
-        drained := pg_try_advisory_xact_lock(silent, pgqueue.bucket(queue_id));
+        drained := pg_try_advisory_xact_lock(silent, pgqueue._bucket(queue_id));
         RETURN NEXT;
     END LOOP;
 END $$;
@@ -87,18 +87,18 @@ DECLARE
     queue_id int;
 BEGIN
     FOREACH queue_id IN ARRAY queue_ids LOOP
-        IF pg_advisory_unlock_shared(waiter, pgqueue.bucket(queue_id)) THEN END IF;
+        IF pg_advisory_unlock_shared(waiter, pgqueue._bucket(queue_id)) THEN END IF;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.disarm IS 'Nobody of this process sleeps on these queues any more: producers may be silent again.';
 
 -- Whether a taker sleeps in front of the queue: what a put asks (wake.sql), and as inexact: another queue of its bucket
 -- counts, and one's own connection does not.
-CREATE OR REPLACE FUNCTION pgqueue.is_awaited(queue_id int) RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._is_awaited(queue_id int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     waiter CONSTANT int := 1885827329;
-    k      CONSTANT int := pgqueue.bucket(queue_id);
+    k      CONSTANT int := pgqueue._bucket(queue_id);
 BEGIN
     RETURN CASE WHEN pg_try_advisory_lock(waiter, k) THEN NOT pg_advisory_unlock(waiter, k) ELSE true END;
 END $$;

@@ -2,11 +2,11 @@
 --
 -- The short way is for a queue without options: the take and the task are deleted, and one row for the statistics is
 -- written. Whether a queue is such is asked within the DELETE itself, since a statement more costs more than the answer.
--- What that leaves behind ends in end_tasks.
+-- What that leaves behind ends in _end_tasks.
 
 -- What becomes of tasks that are done and whose takes are gone, in a queue with options: they are kept, or go. Lanes
 -- that wait for them and puts that wait for room are seen to by who counts them (count.sql).
-CREATE OR REPLACE FUNCTION pgqueue.end_tasks(ids bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._end_tasks(ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -15,24 +15,24 @@ BEGIN
     FOR q IN
         SELECT t.queue_id AS id, array_agg(t.id) AS ids,
                (SELECT named.keep_done FROM pgqueue.queue named WHERE named.id = t.queue_id) IS NOT NULL AS keep
-          FROM pgqueue.task t WHERE t.id = ANY (end_tasks.ids) AND t.state <> 'F'
+          FROM pgqueue.task t WHERE t.id = ANY (_end_tasks.ids) AND t.state <> 'F'
          GROUP BY t.queue_id
     LOOP
-        PERFORM pgqueue.note(q.id, 'ack', q.ids);      -- before: who is told may still look
+        PERFORM pgqueue._note(q.id, 'ack', q.ids);      -- before: who is told may still look
         IF q.keep THEN
             UPDATE pgqueue.task SET state = 'F', done_at = clock_timestamp(), run_at = NULL, expires_at = NULL
              WHERE task.id = ANY (q.ids);
         ELSE
-            PERFORM pgqueue.delete_tasks(q.ids);
+            PERFORM pgqueue._delete_tasks(q.ids);
         END IF;
     END LOOP;
 END $$;
 
 -- Tasks that another one hands on to: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists, sender}], times in seconds.
-CREATE OR REPLACE FUNCTION pgqueue.put_all(puts jsonb) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION pgqueue._put_all(puts jsonb) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    ids bigint[] := '{}';
+    ids bigint[] := '{}'::bigint[];
     p   record;
     new record;
 BEGIN
@@ -57,7 +57,7 @@ CREATE OR REPLACE FUNCTION pgqueue.ack(
     id          bigint,
     token       bigint DEFAULT NULL,
     session     int    DEFAULT NULL,
-    puts        jsonb  DEFAULT NULL,       -- tasks that this one hands on to: an array, see put_all
+    puts        jsonb  DEFAULT NULL,       -- tasks that this one hands on to: an array, see _put_all
     OUT state   text,
     OUT problem text,
     OUT holder  text,
@@ -69,12 +69,12 @@ DECLARE
     of_queue int;
 BEGIN
     IF puts IS NOT NULL THEN
-        PERFORM pgqueue.lock_rooms(puts);
+        PERFORM pgqueue._lock_rooms(puts);
     END IF;
-    -- As drop_take, without the call.
+    -- As _drop_take, without the call.
     DELETE FROM pgqueue.take k
      WHERE k.task_id = ack.id AND k.deadline > clock_timestamp()
-       AND (k.token = ack.token OR ack.token IS NULL AND pgqueue.is_ours(k.session_id, ack.session))
+       AND (k.token = ack.token OR ack.token IS NULL AND pgqueue._is_ours(k.session_id, ack.session))
     RETURNING k.queue_id INTO of_queue;
     IF FOUND THEN
         DELETE FROM pgqueue.task t
@@ -83,14 +83,14 @@ BEGIN
             INSERT INTO pgqueue.delta (queue_id, standing, taken, verb, calls) VALUES (of_queue, -1, -1, 'ack', 1);
         ELSE
             INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
-            PERFORM pgqueue.end_tasks(ARRAY [id]);
+            PERFORM pgqueue._end_tasks(ARRAY [id]);
         END IF;
         IF puts IS NOT NULL THEN
-            ids := pgqueue.put_all(puts);
+            ids := pgqueue._put_all(puts);
         END IF;
         state := 'done';
     ELSE
-        SELECT * INTO state, problem, holder FROM pgqueue.explain_refusal(id);
+        SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.ack IS 'The task is done: it goes, or is kept as the queue says; what it hands on to is put in the same moment. A problem is one of not found, not taken, taken by another (then with its holder).';
@@ -108,7 +108,7 @@ DECLARE
     high    int;
     n       int;
 BEGIN
-    SELECT * INTO dropped, low, high FROM pgqueue.drop_takes(ids, tokens, session);
+    SELECT * INTO dropped, low, high FROM pgqueue._drop_takes(ids, tokens, session);
     -- Of one queue without options, as nearly always: no more than the statement itself. Else one queue after another.
     IF low = high AND NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = low AND q.special) THEN
         DELETE FROM pgqueue.task t WHERE t.id = ANY (dropped);
@@ -117,23 +117,23 @@ BEGIN
     ELSIF low IS NOT NULL THEN
         INSERT INTO pgqueue.delta (queue_id, taken)
         SELECT t.queue_id, -count(*) FROM pgqueue.task t WHERE t.id = ANY (dropped) GROUP BY t.queue_id;
-        PERFORM pgqueue.end_tasks(dropped);
+        PERFORM pgqueue._end_tasks(dropped);
     END IF;
     IF cardinality(dropped) < cardinality(ids) THEN
-        RETURN QUERY SELECT * FROM pgqueue.explain_refusals(ids, dropped);
+        RETURN QUERY SELECT * FROM pgqueue._explain_refusals(ids, dropped);
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.ack_many IS 'Ack tasks in one go; returns those that could not be, and why.';
 
 -- Part of clean_up: what was kept for long enough, or belongs to a queue that keeps nothing any more.
-CREATE OR REPLACE FUNCTION pgqueue.clean_done() RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._clean_done() RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     q record;
 BEGIN
     FOR q IN SELECT named.id, clock_timestamp() - coalesce(named.keep_done, '0') AS since FROM pgqueue.queue named LOOP
-        PERFORM pgqueue.delete_tasks(ARRAY (
+        PERFORM pgqueue._delete_tasks(ARRAY (
                     SELECT t.id FROM pgqueue.task t
                      WHERE t.queue_id = q.id AND t.state = 'F' AND t.done_at <= q.since
                      ORDER BY t.done_at LIMIT 10000 FOR UPDATE SKIP LOCKED));

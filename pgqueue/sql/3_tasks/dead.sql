@@ -19,14 +19,14 @@
 -- looked at it, and may send it round for ever; a circle of time-outs alone goes round without anybody knowing.
 --
 -- Locks. All of it is done to tasks whose rows are locked and of which no take is there. Who chooses them locks first
--- and then asks untaken(), in a new snapshot: a claim that had the row meanwhile has committed its take by then.
+-- and then asks _untaken(), in a new snapshot: a claim that had the row meanwhile has committed its take by then.
 
 -- What patterns are matched with: a topic's words each follow a dot, so that a missing word takes its dot along.
-CREATE OR REPLACE FUNCTION pgqueue.subject(type text, key text) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._subject(type text, key text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN CASE WHEN type = 'topic' AND key <> '' THEN '.' || key ELSE key END;
 
 -- The queues that a key leads to, each once; none if there is no such exchange.
-CREATE OR REPLACE FUNCTION pgqueue.routes(exchange text, key text) RETURNS SETOF int
+CREATE OR REPLACE FUNCTION pgqueue._routes(exchange text, key text) RETURNS SETOF int
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     subject text;
@@ -35,22 +35,22 @@ BEGIN
         RETURN QUERY SELECT q.id FROM pgqueue.queue q WHERE q.name = key;
         RETURN;
     END IF;
-    SELECT pgqueue.subject(e.type, routes.key) INTO subject FROM pgqueue.exchange e WHERE e.name = routes.exchange;
+    SELECT pgqueue._subject(e.type, _routes.key) INTO subject FROM pgqueue.exchange e WHERE e.name = _routes.exchange;
     RETURN QUERY
         SELECT b.queue_id FROM pgqueue.binding b
-         WHERE b.exchange = routes.exchange AND b.key = routes.key AND b.pattern IS NULL
+         WHERE b.exchange = _routes.exchange AND b.key = _routes.key AND b.pattern IS NULL
          UNION
         SELECT b.queue_id FROM pgqueue.binding b
-         WHERE b.exchange = routes.exchange AND b.pattern IS NOT NULL
+         WHERE b.exchange = _routes.exchange AND b.pattern IS NOT NULL
            AND CASE WHEN subject LIKE b.hint THEN subject ~ b.pattern END;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.arrival(delay interval, moment timestamptz, OUT state "char", OUT run_at timestamptz)
+CREATE OR REPLACE FUNCTION pgqueue._arrival(delay interval, moment timestamptz, OUT state "char", OUT run_at timestamptz)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (CASE WHEN delay > '0' THEN 'D' ELSE 'R' END::"char", CASE WHEN delay > '0' THEN moment + delay END);
 
 -- Into the first of the queues, and copies into the others, as these want their tasks delayed and expiring.
-CREATE OR REPLACE FUNCTION pgqueue.move(id bigint, queue_ids int[], key text, story jsonb, moment timestamptz) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._move(id bigint, queue_ids int[], key text, story jsonb, moment timestamptz) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -59,25 +59,25 @@ BEGIN
     WITH copies AS (
         INSERT INTO pgqueue.task (created_at, queue_id, state, run_at, expires_at, priority, ttr, error, data, routing_key, deaths, xid)
         SELECT t.created_at, q.id, w.state, w.run_at, coalesce(w.run_at, moment) + q.ttl,
-               t.priority, coalesce(t.ttr, q.ttr), t.error, t.data, move.key, story, CASE WHEN q.listed THEN pg_current_xact_id() END
-          FROM pgqueue.task t, pgqueue.queue q, pgqueue.arrival(q.delay, moment) w
-         WHERE t.id = move.id AND q.id = ANY (queue_ids [2:])
+               t.priority, coalesce(t.ttr, q.ttr), t.error, t.data, _move.key, story, CASE WHEN q.listed THEN pg_current_xact_id() END
+          FROM pgqueue.task t, pgqueue.queue q, pgqueue._arrival(q.delay, moment) w
+         WHERE t.id = _move.id AND q.id = ANY (queue_ids [2:])
         RETURNING task.queue_id, task.state, task.lane)
     SELECT array_agg(c.queue_id) AS queues, array_agg(c.state) AS states, array_agg(c.lane) AS lanes INTO new FROM copies c;
-    PERFORM pgqueue.count_new(new.queues, new.states, new.lanes);
+    PERFORM pgqueue._count_new(new.queues, new.states, new.lanes);
     UPDATE pgqueue.task t
        SET queue_id = q.id, state = w.state, run_at = w.run_at, expires_at = coalesce(w.run_at, moment) + q.ttl,
-           ttr = coalesce(t.ttr, q.ttr), attempts = 0, routing_key = move.key, deaths = story, lane = NULL, key = NULL,
+           ttr = coalesce(t.ttr, q.ttr), attempts = 0, routing_key = _move.key, deaths = story, lane = NULL, key = NULL,
            xid = CASE WHEN q.listed THEN pg_current_xact_id() END
-      FROM pgqueue.queue q, pgqueue.arrival(q.delay, moment) w
-     WHERE t.id = move.id AND q.id = queue_ids [1];
+      FROM pgqueue.queue q, pgqueue._arrival(q.delay, moment) w
+     WHERE t.id = _move.id AND q.id = queue_ids [1];
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.add_death(deaths jsonb, queue text, reason text, moment timestamptz) RETURNS jsonb
+CREATE OR REPLACE FUNCTION pgqueue._add_death(deaths jsonb, queue text, reason text, moment timestamptz) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     died   int   := 1;
-    others jsonb := '[]';
+    others jsonb := '[]'::jsonb;
     d      jsonb;
 BEGIN
     FOR d IN SELECT jsonb_array_elements(deaths) LOOP
@@ -91,7 +91,7 @@ BEGIN
 END $$;
 
 -- Whether it died in that queue, and was not rejected there or since.
-CREATE OR REPLACE FUNCTION pgqueue.is_circle(deaths jsonb, queue text) RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._is_circle(deaths jsonb, queue text) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     d jsonb;
@@ -106,7 +106,8 @@ BEGIN
     RETURN false;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.die(ids bigint[], reason text) RETURNS bigint[]
+-- Do with tasks that died as their queues say; returns those that left them.
+CREATE OR REPLACE FUNCTION pgqueue._die(ids bigint[], reason text) RETURNS bigint[]
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -116,9 +117,9 @@ DECLARE
     story   jsonb;
     bound   int[];
     targets int[];
-    reached int[]    := '{}';
-    moved   bigint[] := '{}';
-    dropped bigint[] := '{}';
+    reached int[]    := '{}'::int[];
+    moved   bigint[] := '{}'::bigint[];
+    dropped bigint[] := '{}'::bigint[];
 BEGIN
     FOR t IN
         SELECT task.id, task.deaths, q.name AS queue, q.dead_letter,
@@ -127,11 +128,11 @@ BEGIN
          WHERE task.id = ANY (ids) AND q.id = task.queue_id AND q.dead_letter IS NOT NULL
          ORDER BY task.id
     LOOP
-        story := pgqueue.add_death(t.deaths, t.queue, reason, moment);
-        SELECT array_agg(q.id), array_agg(q.id) FILTER (WHERE NOT pgqueue.is_circle(story, q.name)) INTO bound, targets
-          FROM pgqueue.routes(t.dead_letter, t.key) r(id), pgqueue.queue q WHERE q.id = r.id;
+        story := pgqueue._add_death(t.deaths, t.queue, reason, moment);
+        SELECT array_agg(q.id), array_agg(q.id) FILTER (WHERE NOT pgqueue._is_circle(story, q.name)) INTO bound, targets
+          FROM pgqueue._routes(t.dead_letter, t.key) r(id), pgqueue.queue q WHERE q.id = r.id;
         IF targets IS NOT NULL THEN
-            PERFORM pgqueue.move(t.id, targets, t.key, story, moment);
+            PERFORM pgqueue._move(t.id, targets, t.key, story, moment);
             moved := moved || t.id;
             reached := reached || targets;
         ELSIF bound IS NOT NULL OR NOT failed THEN
@@ -141,49 +142,48 @@ BEGIN
     IF NOT failed THEN
         dropped := ARRAY (SELECT unnest(ids) EXCEPT SELECT unnest(moved));
     END IF;
-    PERFORM pgqueue.delete_tasks(dropped);
+    PERFORM pgqueue._delete_tasks(dropped);
     UPDATE pgqueue.task SET state = 'B', run_at = NULL
      WHERE id = ANY (ids) AND id <> ALL (moved || dropped) AND state <> 'B';
-    PERFORM pgqueue.arrived(reached);
+    PERFORM pgqueue._arrived(reached);
     RETURN moved || dropped;
 END $$;
-COMMENT ON FUNCTION pgqueue.die IS 'Do with tasks that died as their queues say; returns those that left them.';
 
 -- Delayed and taken tasks are not in the way.
-CREATE OR REPLACE FUNCTION pgqueue.trim_queue(queue_id int, maxlen int) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._trim_queue(queue_id int, maxlen int) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     surplus bigint;
 BEGIN
-    SELECT c.standing - c.taken - maxlen INTO surplus FROM pgqueue.counts(ARRAY [trim_queue.queue_id]) c;
+    SELECT c.standing - c.taken - maxlen INTO surplus FROM pgqueue._counts(ARRAY [_trim_queue.queue_id]) c;
     IF surplus > 0 THEN
-        PERFORM pgqueue.die(pgqueue.untaken(ARRAY (
+        PERFORM pgqueue._die(pgqueue._untaken(ARRAY (
                     SELECT t.id FROM pgqueue.task t
-                     WHERE t.queue_id = trim_queue.queue_id AND t.state = 'R'
+                     WHERE t.queue_id = _trim_queue.queue_id AND t.state = 'R'
                        AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                      ORDER BY t.id LIMIT surplus FOR UPDATE SKIP LOCKED)), 'maxlen');
     END IF;
 END $$;
 
 -- After tasks were added to queues.
-CREATE OR REPLACE FUNCTION pgqueue.arrived(queue_ids int[]) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._arrived(queue_ids int[]) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     q record;
 BEGIN
     FOR q IN SELECT named.id, named.maxlen FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) LOOP
-        PERFORM pgqueue.signal(q.id);
+        PERFORM pgqueue._signal(q.id);
         IF q.maxlen IS NOT NULL THEN
-            PERFORM pgqueue.trim_queue(q.id, q.maxlen);
+            PERFORM pgqueue._trim_queue(q.id, q.maxlen);
         END IF;
     END LOOP;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.die_one(id bigint, reason text) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._die_one(id bigint, reason text) RETURNS text
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN CASE WHEN id = ANY (pgqueue.die(ARRAY [id], reason)) THEN 'dead' ELSE 'buried' END;
+    RETURN CASE WHEN id = ANY (pgqueue._die(ARRAY [id], reason)) THEN 'dead' ELSE 'buried' END;
 END $$;
 
 CREATE OR REPLACE VIEW pgqueue.dead_letters AS

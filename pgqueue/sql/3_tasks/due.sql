@@ -8,7 +8,7 @@
 
 -- Tasks that come back by no will of their holder. Never waits: a row that is locked goes uncounted. Those for which it
 -- was the last time that the queue's max_takes allows do not come back.
-CREATE OR REPLACE FUNCTION pgqueue.count_attempt(ids bigint[], reason text, timeouts int DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._count_attempt(ids bigint[], reason text, timeouts int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -16,17 +16,19 @@ DECLARE
 BEGIN
     WITH counted AS (
         UPDATE pgqueue.task 
-           SET attempts = attempts + 1, error = reason, timeouts = nullif(coalesce(task.timeouts, 0) + coalesce(count_attempt.timeouts, 0), 0)
+           SET attempts = attempts + 1, error = reason, timeouts = nullif(coalesce(task.timeouts, 0) + coalesce(_count_attempt.timeouts, 0), 0)
          WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED))
         RETURNING task.id, task.queue_id, task.attempts)
     SELECT array_agg(c.id) INTO last
       FROM counted c WHERE c.attempts >= (SELECT q.max_takes FROM pgqueue.queue q WHERE q.id = c.queue_id);
     IF last IS NOT NULL THEN
-        PERFORM pgqueue.die(last, 'delivery_limit');
+        PERFORM pgqueue._die(last, 'delivery_limit');
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.promote(queue_id int) RETURNS int
+-- Make ready what is due in a queue, and remove what has expired, up to 1000 of each kind; returns how many became
+-- ready.
+CREATE OR REPLACE FUNCTION pgqueue._promote(queue_id int) RETURNS int
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
@@ -37,37 +39,36 @@ BEGIN
     WITH due AS (
         UPDATE pgqueue.task SET state = CASE WHEN lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL
          WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
-                                 WHERE t.queue_id = promote.queue_id AND t.state = 'D' AND t.run_at <= moment
+                                 WHERE t.queue_id = _promote.queue_id AND t.state = 'D' AND t.run_at <= moment
                                  ORDER BY t.run_at LIMIT 1000 FOR UPDATE SKIP LOCKED))
         RETURNING task.id)
     SELECT array_agg(due.id), count(*) INTO ids, n FROM due;
     IF n > 0 THEN
-        PERFORM pgqueue.note(queue_id, 'delay', ids);
+        PERFORM pgqueue._note(queue_id, 'delay', ids);
     END IF;
     WITH gone AS (
         DELETE FROM pgqueue.take
          WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
-                                   WHERE k.queue_id = promote.queue_id
+                                   WHERE k.queue_id = _promote.queue_id
                                      AND k.deadline < 'infinity' AND k.deadline <= moment
                                    ORDER BY k.deadline LIMIT 1000 FOR UPDATE SKIP LOCKED))
         RETURNING take.task_id)
     SELECT array_agg(gone.task_id) INTO ids FROM gone;
     IF ids IS NOT NULL THEN
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (promote.queue_id, -cardinality(ids));
-        PERFORM pgqueue.note(queue_id, 'ttr', ids), pgqueue.count_attempt(ids, 'the time to run was over', timeouts => 1);
+        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (_promote.queue_id, -cardinality(ids));
+        PERFORM pgqueue._note(queue_id, 'ttr', ids), pgqueue._count_attempt(ids, 'the time to run was over', timeouts => 1);
         n := n + cardinality(ids);
     END IF;
     ids := ARRAY (SELECT t.id FROM pgqueue.task t
-                   WHERE t.queue_id = promote.queue_id AND t.state <> 'D' AND t.state <> 'F' AND t.expires_at <= moment
+                   WHERE t.queue_id = _promote.queue_id AND t.state <> 'D' AND t.state <> 'F' AND t.expires_at <= moment
                      AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                    ORDER BY t.expires_at LIMIT 1000 FOR UPDATE SKIP LOCKED);
     IF ids <> '{}' THEN
-        ids := pgqueue.untaken(ids);
-        PERFORM pgqueue.note(queue_id, 'ttl', ids), pgqueue.die(ids, 'expired');
+        ids := pgqueue._untaken(ids);
+        PERFORM pgqueue._note(queue_id, 'ttl', ids), pgqueue._die(ids, 'expired');
     END IF;
     IF n > 0 THEN
-        PERFORM pgqueue.signal(queue_id);
+        PERFORM pgqueue._signal(queue_id);
     END IF;
     RETURN n;
 END $$;
-COMMENT ON FUNCTION pgqueue.promote IS 'Make ready what is due in a queue, and remove what has expired, up to 1000 of each kind; returns how many became ready.';

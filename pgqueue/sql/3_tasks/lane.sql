@@ -45,27 +45,27 @@ END $$;
 COMMENT ON FUNCTION pgqueue.allow_lanes IS 'The first put with a lane does this, and keeps others from doing so until its transaction ends; clients call it in one of its own first.';
 
 -- Where a new task of a lane goes: R if it is the next of a lane that nobody is in.
-CREATE OR REPLACE FUNCTION pgqueue.enter_lane(queue_id int, lane text, priority int) RETURNS "char"
+CREATE OR REPLACE FUNCTION pgqueue._enter_lane(queue_id int, lane text, priority int) RETURNS "char"
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     head   int;
 BEGIN
     SELECT h.priority INTO head FROM pgqueue.task h
-     WHERE h.queue_id = enter_lane.queue_id AND h.lane = enter_lane.lane AND h.state IN ('R', 'L')
+     WHERE h.queue_id = _enter_lane.queue_id AND h.lane = _enter_lane.lane AND h.state IN ('R', 'L')
        AND (h.expires_at IS NULL OR h.expires_at > moment)
      ORDER BY h.priority, h.id LIMIT 1;
     RETURN CASE WHEN NOT FOUND THEN 'R'
                 WHEN priority >= head THEN 'L'
                 WHEN (SELECT k.task_id FROM pgqueue.take k
-                       WHERE k.queue_id = enter_lane.queue_id AND k.lane = enter_lane.lane) IS NULL THEN 'R'
+                       WHERE k.queue_id = _enter_lane.queue_id AND k.lane = _enter_lane.lane) IS NULL THEN 'R'
                 ELSE 'L' END;
 END $$;
 
 -- Look at up to n checks of the lanes behind `after_lane`; returns the last of these lanes, NULL if there was none. Those
 -- whose head is not L go, seen by the statement that looks at the head; for the others it is made R, and a later look
 -- drops them.
-CREATE OR REPLACE FUNCTION pgqueue.check_lanes(queue_id int, after_lane text, n int) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._check_lanes(queue_id int, after_lane text, n int) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     me     CONSTANT xid8        := pg_current_xact_id_if_assigned();
@@ -76,7 +76,7 @@ DECLARE
 BEGIN
     SELECT array_agg(c.ctid), array_agg(c.lane) INTO seen, lanes
       FROM (SELECT k.ctid, k.lane FROM pgqueue.lane_check k
-             WHERE k.queue_id = check_lanes.queue_id AND k.lane > after_lane
+             WHERE k.queue_id = _check_lanes.queue_id AND k.lane > after_lane
              ORDER BY k.lane LIMIT n FOR UPDATE SKIP LOCKED) c;
     IF seen IS NULL THEN
         RETURN NULL;
@@ -88,14 +88,14 @@ BEGIN
                AND (h.expires_at IS NULL OR h.expires_at > moment)
              ORDER BY h.priority, h.id LIMIT 1) IS DISTINCT FROM 'L';
     GET DIAGNOSTICS dropped = ROW_COUNT;
-    IF dropped < cardinality(seen) AND pgqueue.unblock(queue_id, lanes, lanes) > 0 THEN
-        PERFORM pgqueue.signal(queue_id);
+    IF dropped < cardinality(seen) AND pgqueue._unblock(queue_id, lanes, lanes) > 0 THEN
+        PERFORM pgqueue._signal(queue_id);
     END IF;
     RETURN lanes [cardinality(lanes)];
 END $$;
 
 -- Part of every tick: a claim looks at a few checks, at all of them only if it finds nothing else.
-CREATE OR REPLACE FUNCTION pgqueue.check_all_lanes() RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_all_lanes() RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -109,11 +109,11 @@ BEGIN
         IF EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = next) THEN
             lane := '';
             FOR look IN 1..20 LOOP
-                lane := pgqueue.check_lanes(next, lane, 1000);
+                lane := pgqueue._check_lanes(next, lane, 1000);
                 EXIT WHEN lane IS NULL;
             END LOOP;
         ELSE                                       -- a put was under way while the queue was deleted
-            PERFORM pgqueue.remove_tasks(next, batches => 10);
+            PERFORM pgqueue._remove_tasks(next, batches => 10);
             DELETE FROM pgqueue.lane_check
              WHERE ctid = ANY (ARRAY (SELECT c.ctid FROM pgqueue.lane_check c
                                        WHERE c.queue_id = next LIMIT 10000 FOR UPDATE SKIP LOCKED));
@@ -123,7 +123,7 @@ END $$;
 
 -- Up to n tasks that the caller may take, by a snapshot that may be too old: he looks for takes once more. Their rows are
 -- locked, and their lanes. One by one as they are asked for, so that those whose lane is refused do not count.
-CREATE OR REPLACE FUNCTION pgqueue.find_heads(queue_id int, n int, after_priority int, after_id bigint) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION pgqueue._find_heads(queue_id int, n int, after_priority int, after_id bigint) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     entering      CONSTANT int         := 1885827337;
@@ -134,61 +134,61 @@ DECLARE
     ids  bigint[];
 BEGIN
     -- What has expired may be in the way of its lane.
-    IF after_id IS NULL AND (SELECT due.ttl_over FROM pgqueue.queue_due due WHERE due.id = find_heads.queue_id) THEN
-        PERFORM pgqueue.promote(queue_id);
+    IF after_id IS NULL AND (SELECT due.ttl_over FROM pgqueue._queue_due due WHERE due.id = _find_heads.queue_id) THEN
+        PERFORM pgqueue._promote(queue_id);
     END IF;
     -- Now and then, at more checks than the puts and acks of n tasks leave: they do not pile up even if nobody ticks.
     IF random() * 32 < n THEN
-        lane := pgqueue.check_lanes(queue_id, lane, 100 + 3 * n);
+        lane := pgqueue._check_lanes(queue_id, lane, 100 + 3 * n);
     END IF;
     LOOP
         ids := ARRAY (
             SELECT c.id
               FROM (SELECT t.id, t.lane
                       FROM pgqueue.task t
-                     WHERE t.queue_id = find_heads.queue_id AND t.state = 'R'
+                     WHERE t.queue_id = _find_heads.queue_id AND t.state = 'R'
                        AND (t.priority, t.id) > (from_priority, from_id)
                        AND (t.expires_at IS NULL OR t.expires_at > moment)
                        AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                        AND (t.lane IS NULL
                             OR (SELECT k.task_id FROM pgqueue.take k
-                                 WHERE k.queue_id = find_heads.queue_id AND k.lane = t.lane) IS NULL
+                                 WHERE k.queue_id = _find_heads.queue_id AND k.lane = t.lane) IS NULL
                            AND (SELECT h.id FROM pgqueue.task h
-                                 WHERE h.queue_id = find_heads.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
+                                 WHERE h.queue_id = _find_heads.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
                                    AND (h.expires_at IS NULL OR h.expires_at > moment)
                                  ORDER BY h.priority, h.id LIMIT 1) = t.id)
                      ORDER BY t.priority, t.id
                     OFFSET 0                       -- or the planner tries the lock of each lane before all else
                        FOR UPDATE OF t SKIP LOCKED) c
-             WHERE c.lane IS NULL OR pg_try_advisory_xact_lock(entering, pgqueue.lane_bucket(find_heads.queue_id, c.lane))
+             WHERE c.lane IS NULL OR pg_try_advisory_xact_lock(entering, pgqueue._lane_bucket(_find_heads.queue_id, c.lane))
              LIMIT n);
         EXIT WHEN ids <> '{}' OR lane IS NULL;
-        lane := pgqueue.check_lanes(queue_id, lane, 1000);
+        lane := pgqueue._check_lanes(queue_id, lane, 1000);
     END LOOP;
     RETURN ids;
 END $$;
 
 -- What pop may have: locked, and looked at again.
-CREATE OR REPLACE FUNCTION pgqueue.lock_heads(queue_id int, n int) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION pgqueue._lock_heads(queue_id int, n int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
 BEGIN
     LOOP
-        ids := pgqueue.find_heads(queue_id, n, NULL, NULL);
+        ids := pgqueue._find_heads(queue_id, n, NULL, NULL);
         EXIT WHEN ids = '{}';
         ids := ARRAY (SELECT t.id FROM pgqueue.task t
                        WHERE t.id = ANY (ids)
                          AND (t.lane IS NULL
                               OR (SELECT k.task_id FROM pgqueue.take k
-                                   WHERE k.queue_id = lock_heads.queue_id AND k.lane = t.lane) IS NULL));
+                                   WHERE k.queue_id = _lock_heads.queue_id AND k.lane = t.lane) IS NULL));
         EXIT WHEN ids <> '{}';
     END LOOP;
     RETURN ids;
 END $$;
 
 -- As claim (take.sql), in a queue with lanes.
-CREATE OR REPLACE FUNCTION pgqueue.claim_lanes(
+CREATE OR REPLACE FUNCTION pgqueue._claim_lanes(
     queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
@@ -197,24 +197,24 @@ SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     found bigint[];
-    taken bigint[] := '{}';
+    taken bigint[] := '{}'::bigint[];
 BEGIN
     token := new_token;
     name := queue;
     WHILE taken = '{}' LOOP
-        found := pgqueue.find_heads(queue_id, n, after_priority, after_id);
+        found := pgqueue._find_heads(queue_id, n, after_priority, after_id);
         EXIT WHEN found = '{}';
         FOR id, priority, attempts, deadline, data IN
             WITH new AS (
                 INSERT INTO pgqueue.take AS k (task_id, token, taken_at, deadline, queue_id, session_id, lane)
-                SELECT t.id, new_token, moment, coalesce(least(moment + t.ttr, t.expires_at), 'infinity'), claim_lanes.queue_id,
+                SELECT t.id, new_token, moment, coalesce(least(moment + t.ttr, t.expires_at), 'infinity'), _claim_lanes.queue_id,
                        session, t.lane
                   FROM pgqueue.task t
                  WHERE t.id = ANY (found)
                    AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                    AND (t.lane IS NULL
                         OR (SELECT k.task_id FROM pgqueue.take k
-                             WHERE k.queue_id = claim_lanes.queue_id AND k.lane = t.lane) IS NULL)
+                             WHERE k.queue_id = _claim_lanes.queue_id AND k.lane = t.lane) IS NULL)
                     ON CONFLICT DO NOTHING
                 RETURNING k.task_id)
             SELECT t.id, t.priority, t.attempts, least(moment + t.ttr, t.expires_at), t.data
@@ -228,28 +228,28 @@ BEGIN
     END LOOP;
     IF taken <> '{}' THEN
         INSERT INTO pgqueue.delta (queue_id, taken, verb, calls)
-        VALUES (claim_lanes.queue_id, cardinality(taken), 'take', cardinality(taken));
-        PERFORM pgqueue.tell_change(queue_id, 'take', taken);
+        VALUES (_claim_lanes.queue_id, cardinality(taken), 'take', cardinality(taken));
+        PERFORM pgqueue._tell_change(queue_id, 'take', taken);
     END IF;
 END $$;
 
 -- Whether a claim may find something now. A check counts: a claim looks at all of them before it gives up, so what it
 -- leaves is locked by somebody, and worth another look.
-CREATE OR REPLACE FUNCTION pgqueue.lanes_due(queue_id int) RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._lanes_due(queue_id int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
-    RETURN (SELECT c.lane FROM pgqueue.lane_check c WHERE c.queue_id = lanes_due.queue_id LIMIT 1) IS NOT NULL
+    RETURN (SELECT c.lane FROM pgqueue.lane_check c WHERE c.queue_id = _lanes_due.queue_id LIMIT 1) IS NOT NULL
         OR (SELECT t.id FROM pgqueue.task t
-             WHERE t.queue_id = lanes_due.queue_id AND t.state = 'R'
+             WHERE t.queue_id = _lanes_due.queue_id AND t.state = 'R'
                AND (t.expires_at IS NULL OR t.expires_at > moment)
                AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                AND (t.lane IS NULL
                     OR (SELECT k.task_id FROM pgqueue.take k
-                         WHERE k.queue_id = lanes_due.queue_id AND k.lane = t.lane) IS NULL
+                         WHERE k.queue_id = _lanes_due.queue_id AND k.lane = t.lane) IS NULL
                    AND (SELECT h.id FROM pgqueue.task h
-                         WHERE h.queue_id = lanes_due.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
+                         WHERE h.queue_id = _lanes_due.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
                            AND (h.expires_at IS NULL OR h.expires_at > moment)
                          ORDER BY h.priority, h.id LIMIT 1) = t.id)
              ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL;

@@ -18,16 +18,16 @@ BEGIN
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
     END IF;
     SELECT named.id, named.delay_over OR named.ttr_over AS due, named.special, named.lanes INTO q
-      FROM pgqueue.queue_due named WHERE named.name = pop.queue;
+      FROM pgqueue._queue_due named WHERE named.name = pop.queue;
     IF q.due THEN
-        PERFORM pgqueue.promote(q.id);
+        PERFORM pgqueue._promote(q.id);
     END IF;
-    IF q.special AND NOT pgqueue.enter_queue(q.id, coalesce(session, pgqueue.own_session())) THEN
+    IF q.special AND NOT pgqueue._enter_queue(q.id, coalesce(session, pgqueue.own_session())) THEN
         RETURN;
     END IF;
     LOOP
         IF q.lanes THEN
-            ids := pgqueue.lock_heads(q.id, n);
+            ids := pgqueue._lock_heads(q.id, n);
         ELSE
             ids := ARRAY (SELECT t.id
                             FROM pgqueue.task t
@@ -39,11 +39,11 @@ BEGIN
                              FOR UPDATE OF t SKIP LOCKED);
         END IF;
         EXIT WHEN ids = '{}';
-        ids := pgqueue.untaken(ids);
+        ids := pgqueue._untaken(ids);
         CONTINUE WHEN ids = '{}';
         RETURN QUERY
             SELECT t.id, t.priority, t.attempts, t.data FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.priority, t.id;
-        PERFORM pgqueue.note(q.id, 'take', ids), pgqueue.end_tasks(ids);
+        PERFORM pgqueue._note(q.id, 'take', ids), pgqueue._end_tasks(ids);
         EXIT;
     END LOOP;
 END $$;

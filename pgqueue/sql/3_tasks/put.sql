@@ -4,13 +4,13 @@
 -- statistics, one signal. Everything else goes by special.sql; many tasks in one INSERT there too, unless they have keys.
 
 -- The queue's row with the caller's options laid over it; makes the queue if need be.
-CREATE OR REPLACE FUNCTION pgqueue.defaults(queue text, priority int, delay interval, ttr interval, ttl interval)
+CREATE OR REPLACE FUNCTION pgqueue._defaults(queue text, priority int, delay interval, ttr interval, ttl interval)
 RETURNS pgqueue.queue
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
-    SELECT * INTO q FROM pgqueue.queue WHERE name = defaults.queue;
+    SELECT * INTO q FROM pgqueue.queue WHERE name = _defaults.queue;
     IF NOT FOUND THEN
         q.id := pgqueue.queue_id(queue);
         SELECT * INTO q FROM pgqueue.queue made WHERE made.id = q.id;
@@ -18,11 +18,11 @@ BEGIN
     IF priority IS NULL AND delay IS NULL AND ttr IS NULL AND ttl IS NULL THEN
         RETURN q;                                  -- setting a field of a row costs more than all of these questions
     END IF;
-    PERFORM pgqueue.check_times(delay, ttr, ttl);
-    q.priority := coalesce(defaults.priority, q.priority);
-    q.delay := coalesce(defaults.delay, q.delay);
-    q.ttr := coalesce(defaults.ttr, q.ttr);
-    q.ttl := coalesce(defaults.ttl, q.ttl);
+    PERFORM pgqueue._check_times(delay, ttr, ttl);
+    q.priority := coalesce(_defaults.priority, q.priority);
+    q.delay := coalesce(_defaults.delay, q.delay);
+    q.ttr := coalesce(_defaults.ttr, q.ttr);
+    q.ttl := coalesce(_defaults.ttl, q.ttl);
     RETURN q;
 END $$;
 
@@ -50,13 +50,13 @@ DECLARE
 BEGIN
     SELECT d.id, d.priority, d.delay, d.ttr, d.ttl INTO q FROM pgqueue.queue d WHERE d.name = put.queue AND NOT d.special;
     IF NOT FOUND OR lane IS NOT NULL OR key IS NOT NULL OR sender IS NOT NULL THEN
-        whole := pgqueue.defaults(queue, priority, delay, ttr, ttl);
-        PERFORM pgqueue.check_put(whole, priority, delay, ttr, ttl, lane, key, if_exists);
-        SELECT * INTO id, state, existed, kept FROM pgqueue.put_special(whole, data, lane, key, if_exists, sender);
+        whole := pgqueue._defaults(queue, priority, delay, ttr, ttl);
+        PERFORM pgqueue._check_put(whole, priority, delay, ttr, ttl, lane, key, if_exists);
+        SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(whole, data, lane, key, if_exists, sender);
         RETURN;
     END IF;
     IF priority IS NOT NULL OR delay IS NOT NULL OR ttr IS NOT NULL OR ttl IS NOT NULL THEN
-        PERFORM pgqueue.check_times(delay, ttr, ttl);
+        PERFORM pgqueue._check_times(delay, ttr, ttl);
         q.priority := coalesce(priority, q.priority);
         q.delay := coalesce(delay, q.delay);
         q.ttr := coalesce(ttr, q.ttr);
@@ -76,7 +76,7 @@ BEGIN
         state := 'delayed';
         INSERT INTO pgqueue.delta (queue_id, delayed, verb, calls) VALUES (q.id, 1, 'put', 1);
     END IF;
-    PERFORM pgqueue.signal(q.id);
+    PERFORM pgqueue._signal(q.id);
 END $$;
 COMMENT ON FUNCTION pgqueue.put IS
     'Add a task. Options left out are the queue''s. With a key, at most one task of the queue has it that is not done: the answer says which one stays.';
@@ -99,11 +99,11 @@ DECLARE
     later timestamptz;
     ids   bigint[];
 BEGIN
-    q := pgqueue.defaults(queue, priority, delay, ttr, ttl);
+    q := pgqueue._defaults(queue, priority, delay, ttr, ttl);
     IF q.special OR lanes IS NOT NULL OR keys IS NOT NULL OR sender IS NOT NULL THEN
-        PERFORM pgqueue.check_put(q, priority, delay, ttr, ttl, name.lane, name.key, if_exists)
+        PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, name.lane, name.key, if_exists)
            FROM (SELECT DISTINCT unnest(lanes), NULL UNION SELECT NULL, unnest(keys) UNION SELECT NULL, NULL) name(lane, key);
-        RETURN pgqueue.put_special_many(q, data, lanes, keys, if_exists, sender);
+        RETURN pgqueue._put_special_many(q, data, lanes, keys, if_exists, sender);
     END IF;
     IF q.delay > '0' THEN
         later := clock_timestamp() + q.delay;
@@ -119,7 +119,7 @@ BEGIN
         INSERT INTO pgqueue.delta (queue_id, standing, delayed, verb, calls)
         VALUES (q.id, CASE WHEN later IS NULL THEN cardinality(ids) ELSE 0 END,
                 CASE WHEN later IS NULL THEN 0 ELSE cardinality(ids) END, 'put', cardinality(ids));
-        PERFORM pgqueue.signal(q.id);
+        PERFORM pgqueue._signal(q.id);
     END IF;
     RETURN coalesce(ids, '{}');
 END $$;

@@ -10,10 +10,10 @@
 -- and draining stop what comes later; what is under way at that moment is not waited for.
 
 -- All that there is to check about a queue's options; gives them back with a capacity of 0 as none.
-CREATE OR REPLACE FUNCTION pgqueue.checked_options(q pgqueue.queue) RETURNS pgqueue.queue
+CREATE OR REPLACE FUNCTION pgqueue._checked_options(q pgqueue.queue) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pgqueue.check_times(q.delay, q.ttr, q.ttl);
+    PERFORM pgqueue._check_times(q.delay, q.ttr, q.ttl);
     IF q.maxlen < 1 OR q.max_takes < 1 OR q.max_size < 1 OR q.capacity < 0 OR q.keep_done <= '0' THEN
         RAISE EXCEPTION 'maxlen, max_takes and max_size are at least 1, capacity is not negative, and keep_done is positive: '
             'maxlen is %, max_takes is %, max_size is %, capacity is %, keep_done is %',
@@ -27,11 +27,11 @@ BEGIN
         END IF;
         PERFORM pgqueue.queue_id(q.dead_letter_key);
     ELSIF q.dead_letter IS NOT NULL THEN
-        PERFORM pgqueue.exchange_type(q.dead_letter), pgqueue.check_key(q.dead_letter_key);
+        PERFORM pgqueue._exchange_type(q.dead_letter), pgqueue._check_key(q.dead_letter_key);
     END IF;
     q.capacity := nullif(q.capacity, 0);
     IF q.type IS NOT NULL THEN
-        PERFORM pgqueue.check_type(q.type, q.priority, q.delay, q.ttr, q.ttl, NULL, q.capacity);
+        PERFORM pgqueue._check_type(q.type, q.priority, q.delay, q.ttr, q.ttl, NULL, q.capacity);
     END IF;
     RETURN q;
 END $$;
@@ -62,7 +62,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
-    PERFORM pgqueue.check_name(name);
+    PERFORM pgqueue._check_name(name);
     q.name := name;
     q.priority := coalesce(priority, 0);
     q.delay := coalesce(delay, '0');
@@ -80,7 +80,7 @@ BEGIN
     q.keep_done := keep_done;
     q.listed := coalesce(listed, false);
     q.metadata := metadata;
-    q := pgqueue.checked_options(q);
+    q := pgqueue._checked_options(q);
     IF if_not_exists THEN
         SELECT there.id INTO q.id FROM pgqueue.queue there WHERE there.name = create_queue.name;
         IF FOUND THEN
@@ -88,7 +88,7 @@ BEGIN
         END IF;
     END IF;
     IF exclusive OR temporary THEN
-        q.session_id := pgqueue.live_session(session);
+        q.session_id := pgqueue._live_session(session);
     END IF;
     INSERT INTO pgqueue.queue
            (name, priority, delay, ttr, ttl, maxlen, max_takes, dead_letter, dead_letter_key, session_id, exclusive, auto_delete,
@@ -112,8 +112,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- Not the name, see rename_queue; and not what tasks that are there were put by, or whose it is.
     alterable CONSTANT text[] := '{priority,delay,ttr,ttl,maxlen,max_takes,dead_letter,dead_letter_key,auto_delete,'
-                                 'capacity,max_size,keep_done,metadata}';
-    q       pgqueue.queue := pgqueue.known_queue(name, lock => true);
+                                 'capacity,max_size,keep_done,metadata}'::text[];
+    q       pgqueue.queue := pgqueue._known_queue(name, lock => true);
     unknown text;
 BEGIN
     SELECT given INTO unknown FROM jsonb_object_keys(options) given WHERE given <> ALL (alterable);
@@ -121,7 +121,7 @@ BEGIN
         RAISE EXCEPTION 'a queue''s % cannot be altered: that can be %', unknown, array_to_string(alterable, ', ')
             USING ERRCODE = 'PQ002';
     END IF;
-    q := pgqueue.checked_options(jsonb_populate_record(q, options));
+    q := pgqueue._checked_options(jsonb_populate_record(q, options));
     UPDATE pgqueue.queue altered
        SET priority = coalesce(q.priority, 0), delay = coalesce(q.delay, '0'), ttr = q.ttr, ttl = q.ttl, maxlen = q.maxlen,
            max_takes = q.max_takes, dead_letter = q.dead_letter, dead_letter_key = q.dead_letter_key,
@@ -129,18 +129,18 @@ BEGIN
            keep_done = q.keep_done, metadata = q.metadata
      WHERE altered.id = q.id;
     IF q.maxlen IS NOT NULL THEN
-        PERFORM pgqueue.trim_queue(q.id, q.maxlen);
+        PERFORM pgqueue._trim_queue(q.id, q.maxlen);
     END IF;
-    PERFORM pgqueue.signal(-q.id);                -- there may be room for puts that wait (special.sql)
+    PERFORM pgqueue._signal(-q.id);                -- there may be room for puts that wait (special.sql)
 END $$;
 COMMENT ON FUNCTION pgqueue.alter_queue IS 'Change options of a queue: those that are named; null is the default. {"ttl": "1 h", "maxlen": null}. Tasks that are there keep what they were put with.';
 
 CREATE OR REPLACE FUNCTION pgqueue.rename_queue(name text, new_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q pgqueue.queue := pgqueue.known_queue(name, lock => true);
+    q pgqueue.queue := pgqueue._known_queue(name, lock => true);
 BEGIN
-    PERFORM pgqueue.check_name(new_name);
+    PERFORM pgqueue._check_name(new_name);
     BEGIN
         UPDATE pgqueue.queue renamed SET name = new_name WHERE renamed.id = q.id;
     EXCEPTION WHEN unique_violation THEN
@@ -148,21 +148,21 @@ BEGIN
     END;
     UPDATE pgqueue.queue d SET dead_letter_key = new_name
      WHERE d.dead_letter = '' AND d.dead_letter_key = rename_queue.name;
-    PERFORM pgqueue.signal(q.id), pgqueue.signal(-q.id);      -- who waits under the old name has to look again
+    PERFORM pgqueue._signal(q.id), pgqueue._signal(-q.id);      -- who waits under the old name has to look again
 END $$;
 COMMENT ON FUNCTION pgqueue.rename_queue IS 'Give a queue another name; its tasks, who holds them, and its bindings stay. PQ003 if there is one of that name.';
 
 -- The queue's row is locked by the caller, FOR UPDATE, and so are its bindings (routes.sql). Its tasks and their takes
--- are not waited for: what is locked stays behind, belongs to no queue, and goes with the next clean_routes(); so does
+-- are not waited for: what is locked stays behind, belongs to no queue, and goes with the next _clean_routes(); so does
 -- what is beyond so many batches.
-CREATE OR REPLACE FUNCTION pgqueue.remove_queue(queue_id int, batches int DEFAULT NULL) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._remove_queue(queue_id int, batches int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     removed int;
 BEGIN
-    DELETE FROM pgqueue.queue q WHERE q.id = remove_queue.queue_id;
-    removed := pgqueue.remove_tasks(queue_id, batches);
-    PERFORM pgqueue.signal(queue_id), pgqueue.signal(-queue_id);      -- who sleeps on it has to learn that it is gone
+    DELETE FROM pgqueue.queue q WHERE q.id = _remove_queue.queue_id;
+    removed := pgqueue._remove_tasks(queue_id, batches);
+    PERFORM pgqueue._signal(queue_id), pgqueue._signal(-queue_id);      -- who sleeps on it has to learn that it is gone
     RETURN removed;
 END $$;
 
@@ -173,20 +173,20 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_queue(
 ) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q       int := (pgqueue.known_queue(name, lock => true)).id;
+    q       int := (pgqueue._known_queue(name, lock => true)).id;
     total   bigint;
     taken   bigint;
     awaited boolean;
 BEGIN
     IF if_empty OR if_unused THEN
         SELECT s.total, s.taken INTO total, taken FROM pgqueue.stats s WHERE s.queue = name;
-        awaited := if_unused AND pgqueue.is_awaited(q);
+        awaited := if_unused AND pgqueue._is_awaited(q);
         IF if_empty AND total > 0 OR if_unused AND taken > 0 OR awaited THEN
             RAISE EXCEPTION 'queue "%" is in use: it holds % tasks, of which % are taken%', name, total, taken,
                 CASE WHEN awaited THEN ', and somebody waits for more' ELSE '' END USING ERRCODE = 'PQ034';
         END IF;
     END IF;
-    RETURN pgqueue.remove_queue(q);
+    RETURN pgqueue._remove_queue(q);
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_queue IS 'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: it is not empty, or not unused: a task of it is taken, or somebody waits for one.';
 
@@ -198,41 +198,41 @@ BEGIN
     IF duration < '0' OR duration IS NULL THEN
         RAISE EXCEPTION 'cannot pause a queue for %', coalesce(duration::text, 'NULL') USING ERRCODE = 'PQ002';
     END IF;
-    PERFORM pgqueue.check_right(q);
+    PERFORM pgqueue._check_right(q);
     UPDATE pgqueue.queue paused SET paused_until = CASE WHEN duration > '0' THEN clock_timestamp() + duration END
      WHERE paused.id = q;
     -- Also at the start of a pause: it may end sooner than the one before, which takers sleep through.
-    PERFORM pgqueue.signal(q);
+    PERFORM pgqueue._signal(q);
 END $$;
 COMMENT ON FUNCTION pgqueue.pause_queue IS 'Nothing is taken for so long; 0 ends a pause. Puts go on, and so do those who hold tasks.';
 
-CREATE OR REPLACE FUNCTION pgqueue.drain_queue(queue text, "on" boolean DEFAULT true) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue.drain_queue(queue text, enabled boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q CONSTANT int := pgqueue.queue_id(queue);
 BEGIN
-    PERFORM pgqueue.check_right(q);
-    UPDATE pgqueue.queue drained SET draining = coalesce("on", true) WHERE drained.id = q;
-    PERFORM pgqueue.signal(-q);                   -- puts that wait for room are refused from now on
+    PERFORM pgqueue._check_right(q);
+    UPDATE pgqueue.queue drained SET draining = coalesce(enabled, true) WHERE drained.id = q;
+    PERFORM pgqueue._signal(-q);                   -- puts that wait for room are refused from now on
 END $$;
 COMMENT ON FUNCTION pgqueue.drain_queue IS 'Nothing is put into the queue any more (PQ035), until it is switched off; what is there is taken as ever.';
 
 -- Every queue, and those that are made until it is switched off. One that a transaction which is open now has made, and
 -- nobody sees yet, escapes: to keep it would take a lock from everyone who makes a queue.
-CREATE OR REPLACE FUNCTION pgqueue.drain_queues("on" boolean DEFAULT true) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue.drain_queues(enabled boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q int;
 BEGIN
-    PERFORM pgqueue.check_right(restricted.id) FROM pgqueue.queue restricted WHERE restricted.restricted;
+    PERFORM pgqueue._check_right(restricted.id) FROM pgqueue.queue restricted WHERE restricted.restricted;
     DELETE FROM pgqueue.draining;
-    INSERT INTO pgqueue.draining (since) SELECT clock_timestamp() WHERE coalesce("on", true);
+    INSERT INTO pgqueue.draining (since) SELECT clock_timestamp() WHERE coalesce(enabled, true);
     FOR q IN
         WITH drained AS (
-            UPDATE pgqueue.queue SET draining = coalesce("on", true) WHERE draining <> coalesce("on", true) RETURNING id)
+            UPDATE pgqueue.queue SET draining = coalesce(enabled, true) WHERE draining <> coalesce(enabled, true) RETURNING id)
         SELECT id FROM drained
     LOOP
-        PERFORM pgqueue.signal(-q);
+        PERFORM pgqueue._signal(-q);
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.drain_queues IS 'drain_queue for every queue, and for those that are made from now on. As beanstalkd''s drain mode.';
@@ -240,14 +240,14 @@ COMMENT ON FUNCTION pgqueue.drain_queues IS 'drain_queue for every queue, and fo
 CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(queue text) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN pgqueue.remove_tasks((pgqueue.known_queue(queue)).id);
+    RETURN pgqueue._remove_tasks((pgqueue._known_queue(queue)).id);
 END $$;
 COMMENT ON FUNCTION pgqueue.truncate_queue IS 'Remove all tasks of a queue, in whatever state, also those that are taken; returns how many. One that somebody is taking or settling at this very moment is left to them.';
 
 CREATE OR REPLACE FUNCTION pgqueue.release_all(queue text) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q   CONSTANT int := (pgqueue.known_queue(queue)).id;
+    q   CONSTANT int := (pgqueue._known_queue(queue)).id;
     ids bigint[];
 BEGIN
     WITH gone AS (
@@ -257,7 +257,7 @@ BEGIN
     SELECT array_agg(gone.task_id) INTO ids FROM gone;
     IF ids IS NOT NULL THEN
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q, -cardinality(ids));
-        PERFORM pgqueue.note(q, 'release', ids), pgqueue.signal(q);
+        PERFORM pgqueue._note(q, 'release', ids), pgqueue._signal(q);
     END IF;
     RETURN coalesce(cardinality(ids), 0);
 END $$;

@@ -22,30 +22,30 @@ BEGIN
     WITH gone AS (
         DELETE FROM pgqueue.take k WHERE k.token = undo_take.token RETURNING k.queue_id)
     SELECT array_agg(queue_id) INTO queues FROM gone;
-    PERFORM pgqueue.count_takes(queues, -1);
-    PERFORM pgqueue.signal(q) FROM (SELECT DISTINCT unnest(queues)) u(q);
+    PERFORM pgqueue._count_takes(queues, -1);
+    PERFORM pgqueue._signal(q) FROM (SELECT DISTINCT unnest(queues)) u(q);
     RETURN coalesce(cardinality(queues), 0);
 END $$;
 COMMENT ON FUNCTION pgqueue.undo_take IS 'Give back whatever was taken under this token, once no claim of the session is under way; returns how many tasks.';
 
 -- The queue of the take that ended, and when it began; NULL if there is none that the caller may end.
-CREATE OR REPLACE FUNCTION pgqueue.drop_take(id bigint, token bigint, session int, OUT queue_id int, OUT taken_at timestamptz)
+CREATE OR REPLACE FUNCTION pgqueue._drop_take(id bigint, token bigint, session int, OUT queue_id int, OUT taken_at timestamptz)
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM pgqueue.take k
-     WHERE k.task_id = drop_take.id AND k.deadline > clock_timestamp()
-       AND (k.token = drop_take.token
-            OR drop_take.token IS NULL AND pgqueue.is_ours(k.session_id, drop_take.session))
-    RETURNING k.queue_id, k.taken_at INTO drop_take.queue_id, drop_take.taken_at;
+     WHERE k.task_id = _drop_take.id AND k.deadline > clock_timestamp()
+       AND (k.token = _drop_take.token
+            OR _drop_take.token IS NULL AND pgqueue._is_ours(k.session_id, _drop_take.session))
+    RETURNING k.queue_id, k.taken_at INTO _drop_take.queue_id, _drop_take.taken_at;
     IF FOUND THEN
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (drop_take.queue_id, -1);
+        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (_drop_take.queue_id, -1);
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.explain_refusal(id bigint, OUT state text, OUT problem text, OUT holder text)
+CREATE OR REPLACE FUNCTION pgqueue._explain_refusal(id bigint, OUT state text, OUT problem text, OUT holder text)
 LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT t.state, t.holder INTO state, holder FROM pgqueue.tasks t WHERE t.id = explain_refusal.id;
+    SELECT t.state, t.holder INTO state, holder FROM pgqueue.tasks t WHERE t.id = _explain_refusal.id;
     problem := CASE WHEN state IS NULL THEN 'not found'
                     WHEN state = 'taken' THEN 'taken by another'
                     ELSE 'not taken' END;
@@ -73,14 +73,14 @@ DECLARE
     later    timestamptz;
 BEGIN
     IF delay < '0' THEN
-        PERFORM pgqueue.check_times(delay, NULL);
+        PERFORM pgqueue._check_times(delay, NULL);
     ELSIF every <= '0' OR delay > '0' AND every IS NOT NULL THEN
         RAISE EXCEPTION 'every must be positive, and goes without a delay: every is %, delay is %', every, delay
             USING ERRCODE = 'PQ002';
     END IF;
-    SELECT dropped.queue_id, dropped.taken_at INTO queue_id, taken_at FROM pgqueue.drop_take(id, token, session) dropped;
+    SELECT dropped.queue_id, dropped.taken_at INTO queue_id, taken_at FROM pgqueue._drop_take(id, token, session) dropped;
     IF queue_id IS NULL THEN
-        SELECT * INTO state, problem, holder FROM pgqueue.explain_refusal(id);
+        SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
         RETURN;
     END IF;
     IF delay > '0' OR taken_at + every > moment THEN
@@ -96,12 +96,12 @@ BEGIN
            releases = coalesce(t.releases, 0) + 1
      WHERE t.id = release.id
     RETURNING t.attempts INTO counted;
-    PERFORM pgqueue.check_verb(queue_id, priority, coalesce(every, delay)), pgqueue.note(queue_id, 'release', ARRAY [id]);
+    PERFORM pgqueue._check_verb(queue_id, priority, coalesce(every, delay)), pgqueue._note(queue_id, 'release', ARRAY [id]);
     IF error IS NOT NULL AND counted >= (SELECT q.max_takes FROM pgqueue.queue q WHERE q.id = queue_id) THEN
-        state := pgqueue.die_one(id, 'delivery_limit');
+        state := pgqueue._die_one(id, 'delivery_limit');
         RETURN;
     END IF;
-    PERFORM pgqueue.signal(queue_id);
+    PERFORM pgqueue._signal(queue_id);
 END $$;
 COMMENT ON FUNCTION pgqueue.release IS
     'Give a task back: ready at its old place, or delayed. With an error it counts as a failed attempt, and with the last one of max_takes it is dead, or buried if no queue is bound for the dead.';
@@ -111,7 +111,7 @@ COMMENT ON FUNCTION pgqueue.release IS
 -- A take that was being touched has been waited for, and has another ctid now, which the statement's snapshot does
 -- not see: when any is missing, a second look finds it. By then its lock is ours, and nobody can touch it again.
 -- The tasks whose takes ended, and the lowest and the highest of their queues. The caller counts.
-CREATE OR REPLACE FUNCTION pgqueue.drop_takes(
+CREATE OR REPLACE FUNCTION pgqueue._drop_takes(
     ids bigint[], tokens bigint[], session int,
     OUT dropped bigint[], OUT low int, OUT high int
 )
@@ -127,7 +127,7 @@ BEGIN
              WHERE ctid = ANY (ARRAY (
                    SELECT (SELECT k.ctid FROM pgqueue.take k
                             WHERE k.task_id = asked.id AND k.deadline > moment
-                              AND (k.token = asked.token OR asked.token IS NULL AND pgqueue.is_ours(k.session_id, drop_takes.session))
+                              AND (k.token = asked.token OR asked.token IS NULL AND pgqueue._is_ours(k.session_id, _drop_takes.session))
                               FOR UPDATE)
                      FROM (SELECT u.id, u.token FROM unnest(ids, tokens) u(id, token) ORDER BY u.id) asked))
             RETURNING take.task_id, take.queue_id)
@@ -139,14 +139,14 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.explain_refusals(ids bigint[], settled bigint[])
+CREATE OR REPLACE FUNCTION pgqueue._explain_refusals(ids bigint[], settled bigint[])
 RETURNS TABLE (id bigint, state text, problem text, holder text)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
         SELECT refused.id, why.state, why.problem, why.holder
           FROM (SELECT unnest(ids) EXCEPT SELECT unnest(settled)) refused(id),
-               LATERAL pgqueue.explain_refusal(refused.id) why
+               LATERAL pgqueue._explain_refusal(refused.id) why
          ORDER BY refused.id;
 END $$;
 
@@ -161,24 +161,24 @@ DECLARE
     dropped bigint[];
     q       record;
 BEGIN
-    SELECT d.dropped INTO dropped FROM pgqueue.drop_takes(ids, tokens, session) d;
+    SELECT d.dropped INTO dropped FROM pgqueue._drop_takes(ids, tokens, session) d;
     FOR q IN SELECT t.queue_id, array_agg(t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (dropped) GROUP BY t.queue_id LOOP
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q.queue_id, -cardinality(q.ids));
-        PERFORM pgqueue.note(q.queue_id, 'release', q.ids), pgqueue.signal(q.queue_id);
+        PERFORM pgqueue._note(q.queue_id, 'release', q.ids), pgqueue._signal(q.queue_id);
     END LOOP;
     IF cardinality(dropped) < cardinality(ids) THEN
-        RETURN QUERY SELECT * FROM pgqueue.explain_refusals(ids, dropped);
+        RETURN QUERY SELECT * FROM pgqueue._explain_refusals(ids, dropped);
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.release_many IS 'Give tasks back untouched; returns those that could not be, and why.';
 
 -- Whoever holds it.
-CREATE OR REPLACE FUNCTION pgqueue.drop_any_take(id bigint) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._drop_any_take(id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN
-    DELETE FROM pgqueue.take k WHERE k.task_id = drop_any_take.id RETURNING k.queue_id INTO of_queue;
+    DELETE FROM pgqueue.take k WHERE k.task_id = _drop_any_take.id RETURNING k.queue_id INTO of_queue;
     IF FOUND THEN
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
     END IF;
@@ -186,13 +186,13 @@ END $$;
 
 -- For who takes away a task that others may hold: a claim may have been under way when the take was looked for. It has
 -- ended since, for we have its task's row. And who has that must not wait for a take: a locked one is being settled.
-CREATE OR REPLACE FUNCTION pgqueue.drop_late_take(id bigint) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._drop_late_take(id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN
     DELETE FROM pgqueue.take
-     WHERE ctid = (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = drop_late_take.id FOR UPDATE SKIP LOCKED)
+     WHERE ctid = (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = _drop_late_take.id FOR UPDATE SKIP LOCKED)
     RETURNING take.queue_id INTO of_queue;
     IF FOUND THEN
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
@@ -214,9 +214,9 @@ DECLARE
     queue_id int;
 BEGIN
     IF token IS NULL THEN
-        PERFORM pgqueue.drop_any_take(id);
-    ELSIF pgqueue.drop_take(id, token, NULL) IS NULL THEN
-        SELECT * INTO state, problem, holder FROM pgqueue.explain_refusal(id);
+        PERFORM pgqueue._drop_any_take(id);
+    ELSIF pgqueue._drop_take(id, token, NULL) IS NULL THEN
+        SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
         RETURN;
     END IF;
     UPDATE pgqueue.task t
@@ -228,11 +228,11 @@ BEGIN
      WHERE t.id = bury.id AND t.state <> 'F'
     RETURNING t.queue_id INTO queue_id;
     IF FOUND THEN
-        PERFORM pgqueue.drop_late_take(id);
+        PERFORM pgqueue._drop_late_take(id);
         state := 'buried';
-        PERFORM pgqueue.check_right(queue_id), pgqueue.check_verb(queue_id, priority), pgqueue.note(queue_id, 'bury', ARRAY [id]);
+        PERFORM pgqueue._check_right(queue_id), pgqueue._check_verb(queue_id, priority), pgqueue._note(queue_id, 'bury', ARRAY [id]);
         IF (SELECT q.dead_letter FROM pgqueue.queue q WHERE q.id = queue_id) IS NOT NULL THEN
-            state := pgqueue.die_one(id, 'rejected');
+            state := pgqueue._die_one(id, 'rejected');
         END IF;
     ELSE
         problem := 'not found';
@@ -265,16 +265,16 @@ BEGIN
                        FROM pgqueue.task t WHERE t.id = k.task_id)
            END
      WHERE k.task_id = touch.id AND k.deadline > clock_timestamp() AND k.session_id <> 0     -- a claim's: renew_claim
-       AND (k.token = touch.token OR touch.token IS NULL AND pgqueue.is_ours(k.session_id, touch.session))
+       AND (k.token = touch.token OR touch.token IS NULL AND pgqueue._is_ours(k.session_id, touch.session))
     RETURNING k.queue_id INTO queue_id;
     IF FOUND THEN
         state := 'taken';
         IF more > '0' THEN
             UPDATE pgqueue.task t SET expires_at = t.expires_at + more WHERE t.id = touch.id AND t.expires_at IS NOT NULL;
         END IF;
-        PERFORM pgqueue.check_verb(queue_id, NULL, NULL, touch => true), pgqueue.note(queue_id, 'touch', ARRAY [id]);
+        PERFORM pgqueue._check_verb(queue_id, NULL, NULL, touch => true), pgqueue._note(queue_id, 'touch', ARRAY [id]);
     ELSE
-        SELECT * INTO state, problem, holder FROM pgqueue.explain_refusal(id);
+        SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.touch IS 'More time: adds to the deadline and to the time to live, or sets the deadline to the task''s ttr from now.';

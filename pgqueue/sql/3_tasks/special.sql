@@ -8,11 +8,11 @@
 -- one. Both looks need READ COMMITTED.
 --
 -- Capacity. Exact, so producers of a full queue go one after another: whoever puts holds an advisory lock to the end of
--- its transaction. Who frees room tells pgqueue.signal(-id), the queue's other channel (count.sql): there wait the puts.
+-- its transaction. Who frees room tells pgqueue._signal(-id), the queue's other channel (count.sql): there wait the puts.
 -- That lock comes before all others: before the queue's row, before a key's row, which stays locked even if it has lost the key when we get it,
 -- and, in the order of the queues, before the task that an ack hands on from.
 
-CREATE OR REPLACE FUNCTION pgqueue.check_put(
+CREATE OR REPLACE FUNCTION pgqueue._check_put(
     q pgqueue.queue, priority int, delay interval, ttr interval, ttl interval, lane text, key text, if_exists text
 ) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -26,10 +26,10 @@ BEGIN
             octet_length(lane), octet_length(key) USING ERRCODE = 'PQ001';
     END IF;
     IF q.restricted THEN
-        PERFORM pgqueue.check_right(q.id);
+        PERFORM pgqueue._check_right(q.id);
     END IF;
     IF q.type IS NOT NULL THEN
-        PERFORM pgqueue.check_type(q.type, priority, delay, ttr, ttl, lane);
+        PERFORM pgqueue._check_type(q.type, priority, delay, ttr, ttl, lane);
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed'
        AND (q.capacity IS NOT NULL OR key IS NOT NULL AND if_exists = 'replace') THEN
@@ -38,7 +38,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.check_size(q pgqueue.queue, data jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_size(q pgqueue.queue, data jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF octet_length(data::text) > q.max_size THEN
@@ -48,23 +48,23 @@ BEGIN
 END $$;
 
 -- A take that is over goes, for its holder cannot come back; unless that one is just settling it, in the last moment.
-CREATE OR REPLACE FUNCTION pgqueue.is_held(id bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._is_held(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN
     DELETE FROM pgqueue.take
      WHERE ctid = (SELECT k.ctid FROM pgqueue.take k
-                    WHERE k.task_id = is_held.id AND k.deadline <= clock_timestamp() FOR UPDATE SKIP LOCKED)
+                    WHERE k.task_id = _is_held.id AND k.deadline <= clock_timestamp() FOR UPDATE SKIP LOCKED)
     RETURNING take.queue_id INTO of_queue;
     IF FOUND THEN
-        PERFORM pgqueue.count_takes(ARRAY [of_queue], -1);
+        PERFORM pgqueue._count_takes(ARRAY [of_queue], -1);
     END IF;
-    RETURN EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = is_held.id);
+    RETURN EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = _is_held.id);
 END $$;
 
 -- The task that has the key already, and what became of the put; no row if there is none.
-CREATE OR REPLACE FUNCTION pgqueue.meet_key(
+CREATE OR REPLACE FUNCTION pgqueue._meet_key(
     q pgqueue.queue, data jsonb, lane text, key text, if_exists text, sender uuid,
     OUT id bigint, OUT state text, OUT kept jsonb
 )
@@ -76,17 +76,17 @@ DECLARE
 BEGIN
     IF if_exists = 'replace' THEN
         SELECT task.id, task.data INTO t FROM pgqueue.task
-         WHERE task.queue_id = q.id AND task.key = meet_key.key AND task.state <> 'F' FOR UPDATE;
+         WHERE task.queue_id = q.id AND task.key = _meet_key.key AND task.state <> 'F' FOR UPDATE;
     ELSE
         SELECT task.id, task.data INTO t FROM pgqueue.task
-         WHERE task.queue_id = q.id AND task.key = meet_key.key AND task.state <> 'F';
+         WHERE task.queue_id = q.id AND task.key = _meet_key.key AND task.state <> 'F';
     END IF;
     IF NOT FOUND THEN
         RETURN;
     ELSIF if_exists = 'error' THEN
         RAISE EXCEPTION 'queue "%" has a task with the key "%" already: task %', q.name, key, t.id USING ERRCODE = 'PQ038';
     ELSIF if_exists = 'replace' THEN
-        IF pgqueue.is_held(t.id) THEN
+        IF pgqueue._is_held(t.id) THEN
             RAISE EXCEPTION 'task % of queue "%" has the key "%" and is taken: it cannot be replaced', t.id, q.name, key
                 USING ERRCODE = 'PQ039';
         END IF;
@@ -94,11 +94,11 @@ BEGIN
             later := clock_timestamp() + q.delay;
         END IF;
         UPDATE pgqueue.task
-           SET data = meet_key.data, priority = q.priority, ttr = q.ttr, expires_at = coalesce(later, clock_timestamp()) + q.ttl,
-               run_at = later, attempts = 0, error = NULL, lane = meet_key.lane, sender = meet_key.sender,
-               state = CASE WHEN later IS NOT NULL THEN 'D' WHEN meet_key.lane IS NULL THEN 'R' ELSE 'L' END
+           SET data = _meet_key.data, priority = q.priority, ttr = q.ttr, expires_at = coalesce(later, clock_timestamp()) + q.ttl,
+               run_at = later, attempts = 0, error = NULL, lane = _meet_key.lane, sender = _meet_key.sender,
+               state = CASE WHEN later IS NOT NULL THEN 'D' WHEN _meet_key.lane IS NULL THEN 'R' ELSE 'L' END
          WHERE task.id = t.id;
-        PERFORM pgqueue.note(q.id, 'put', ARRAY [t.id]), pgqueue.signal(q.id);
+        PERFORM pgqueue._note(q.id, 'put', ARRAY [t.id]), pgqueue._signal(q.id);
     ELSE
         kept := t.data;
     END IF;
@@ -106,7 +106,7 @@ BEGIN
     SELECT seen.state INTO state FROM pgqueue.tasks seen WHERE seen.id = t.id;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.put_special(
+CREATE OR REPLACE FUNCTION pgqueue._put_special(
     q pgqueue.queue, data jsonb, lane text, key text, if_exists text, sender uuid,
     OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
 )
@@ -117,18 +117,18 @@ DECLARE
     place "char" := 'R';
 BEGIN
     existed := false;
-    PERFORM pgqueue.check_size(q, data), pgqueue.lock_room(q);
+    PERFORM pgqueue._check_size(q, data), pgqueue._lock_room(q);
     IF lane IS NOT NULL AND NOT q.lanes THEN
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
     IF key IS NOT NULL THEN
-        SELECT * INTO id, state, kept FROM pgqueue.meet_key(q, data, lane, key, if_exists, sender);
+        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, lane, key, if_exists, sender);
         IF id IS NOT NULL THEN
             existed := true;
             RETURN;
         END IF;
     END IF;
-    IF q.capacity IS NOT NULL AND pgqueue.queue_length(q.id) >= q.capacity THEN
+    IF q.capacity IS NOT NULL AND pgqueue._queue_length(q.id) >= q.capacity THEN
         state := 'full';
         RETURN;
     END IF;
@@ -136,31 +136,31 @@ BEGIN
         later := clock_timestamp() + q.delay;
         place := 'D';
     ELSIF lane IS NOT NULL THEN
-        place := pgqueue.enter_lane(q.id, lane, q.priority);
+        place := pgqueue._enter_lane(q.id, lane, q.priority);
     END IF;
     LOOP
         INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, lane, key, sender, xid)
-        VALUES (q.id, place, later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, put_special.data,
-                put_special.lane, put_special.key, put_special.sender, CASE WHEN q.listed THEN pg_current_xact_id() END)
-        ON CONFLICT DO NOTHING RETURNING task.id INTO put_special.id;
+        VALUES (q.id, place, later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, _put_special.data,
+                _put_special.lane, _put_special.key, _put_special.sender, CASE WHEN q.listed THEN pg_current_xact_id() END)
+        ON CONFLICT DO NOTHING RETURNING task.id INTO _put_special.id;
         EXIT WHEN FOUND;
-        SELECT * INTO id, state, kept FROM pgqueue.meet_key(q, data, lane, key, if_exists, sender);
+        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, lane, key, if_exists, sender);
         IF id IS NOT NULL THEN
             existed := true;
             RETURN;
         END IF;
     END LOOP;
     state := CASE place WHEN 'R' THEN 'ready' WHEN 'D' THEN 'delayed' ELSE 'blocked' END;
-    PERFORM pgqueue.count_new(ARRAY [q.id], ARRAY [place], ARRAY [lane]),
-            pgqueue.note(q.id, 'put', ARRAY [id]), pgqueue.signal(q.id);
+    PERFORM pgqueue._count_new(ARRAY [q.id], ARRAY [place], ARRAY [lane]),
+            pgqueue._note(q.id, 'put', ARRAY [id]), pgqueue._signal(q.id);
     IF q.maxlen IS NOT NULL THEN
-        PERFORM pgqueue.trim_queue(q.id, q.maxlen);
+        PERFORM pgqueue._trim_queue(q.id, q.maxlen);
     END IF;
 END $$;
 
 -- What is published is held to the options of the queues that it goes to, before any of them gets it. Dead letters and
 -- wills are not: there is nobody who could be told.
-CREATE OR REPLACE FUNCTION pgqueue.check_publish(
+CREATE OR REPLACE FUNCTION pgqueue._check_publish(
     queue_ids int[], data jsonb, priority int, delay interval, ttr interval, ttl interval
 ) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -168,9 +168,9 @@ DECLARE
     q pgqueue.queue;
 BEGIN
     FOR q IN SELECT * FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) AND named.special ORDER BY named.id LOOP
-        PERFORM pgqueue.check_put(q, priority, delay, ttr, ttl, NULL, NULL, 'ignore'), pgqueue.check_size(q, data),
-                pgqueue.lock_room(q);
-        IF q.capacity IS NOT NULL AND pgqueue.queue_length(q.id) >= q.capacity THEN
+        PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, NULL, NULL, 'ignore'), pgqueue._check_size(q, data),
+                pgqueue._lock_room(q);
+        IF q.capacity IS NOT NULL AND pgqueue._queue_length(q.id) >= q.capacity THEN
             RAISE EXCEPTION 'queue "%" is full: it holds % tasks at most, and nothing was published', q.name, q.capacity
                 USING ERRCODE = 'PQ037';
         END IF;
@@ -178,7 +178,7 @@ BEGIN
 END $$;
 
 -- Without keys: one INSERT. Of a lane only the first task can be the next, for all have one priority.
-CREATE OR REPLACE FUNCTION pgqueue.put_together(q pgqueue.queue, data jsonb, lanes text[], sender uuid) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION pgqueue._put_together(q pgqueue.queue, data jsonb, lanes text[], sender uuid) RETURNS bigint[]
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     later  timestamptz;
@@ -187,7 +187,7 @@ DECLARE
     among  text[];
 BEGIN
     IF q.max_size IS NOT NULL THEN
-        PERFORM pgqueue.check_size(q, e.data) FROM jsonb_array_elements(put_together.data) e(data);
+        PERFORM pgqueue._check_size(q, e.data) FROM jsonb_array_elements(_put_together.data) e(data);
     END IF;
     IF q.delay > '0' THEN
         later := clock_timestamp() + q.delay;
@@ -197,25 +197,25 @@ BEGIN
         SELECT q.id,
                CASE WHEN later IS NOT NULL THEN 'D'
                     WHEN item.lane IS NULL THEN 'R'
-                    WHEN item.first THEN pgqueue.enter_lane(q.id, item.lane, q.priority)
+                    WHEN item.first THEN pgqueue._enter_lane(q.id, item.lane, q.priority)
                     ELSE 'L' END,
-               later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, item.data, item.lane, put_together.sender,
+               later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, item.data, item.lane, _put_together.sender,
                CASE WHEN q.listed THEN pg_current_xact_id() END
           FROM (SELECT l.data, l.lane, l.n, row_number() OVER (PARTITION BY l.lane ORDER BY l.n) = 1 AS first
                   FROM (SELECT e.data, e.n, CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane
-                          FROM jsonb_array_elements(put_together.data) WITH ORDINALITY e(data, n)) l) item
+                          FROM jsonb_array_elements(_put_together.data) WITH ORDINALITY e(data, n)) l) item
          ORDER BY item.n
         RETURNING task.id, task.state, task.lane)
     SELECT array_agg(new.id), array_agg(new.state), array_agg(new.lane) INTO ids, places, among FROM new;
     IF ids IS NOT NULL THEN
-        PERFORM pgqueue.count_new(array_fill(q.id, ARRAY [cardinality(ids)]), places, among),
-                pgqueue.note(q.id, 'put', ids), pgqueue.signal(q.id);
+        PERFORM pgqueue._count_new(array_fill(q.id, ARRAY [cardinality(ids)]), places, among),
+                pgqueue._note(q.id, 'put', ids), pgqueue._signal(q.id);
     END IF;
     RETURN coalesce(ids, '{}');
 END $$;
 
 -- With keys: one after another, in the order of the keys, so that two that share keys cannot deadlock.
-CREATE OR REPLACE FUNCTION pgqueue.put_by_key(
+CREATE OR REPLACE FUNCTION pgqueue._put_by_key(
     q pgqueue.queue, data jsonb, lanes text[], keys text[], if_exists text, sender uuid, OUT ids bigint[], OUT added int
 )
 LANGUAGE plpgsql AS $$
@@ -227,10 +227,10 @@ BEGIN
     added := 0;
     FOR item IN
         SELECT e.data, keys [e.n] AS key, CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane, e.n::int
-          FROM jsonb_array_elements(put_by_key.data) WITH ORDINALITY e(data, n)
+          FROM jsonb_array_elements(_put_by_key.data) WITH ORDINALITY e(data, n)
          ORDER BY keys [e.n], e.n
     LOOP
-        SELECT * INTO done FROM pgqueue.put_special(q, item.data, item.lane, item.key, if_exists, sender);
+        SELECT * INTO done FROM pgqueue._put_special(q, item.data, item.lane, item.key, if_exists, sender);
         added := added + (NOT done.existed)::int;
         ids [item.n] := done.id;
     END LOOP;
@@ -238,7 +238,7 @@ END $$;
 
 -- Many at once. What a queue holds is counted once, and it is trimmed once: at each put that reads all that this
 -- transaction has put before, and is quadratic.
-CREATE OR REPLACE FUNCTION pgqueue.put_special_many(
+CREATE OR REPLACE FUNCTION pgqueue._put_special_many(
     q pgqueue.queue, data jsonb, lanes text[], keys text[], if_exists text, sender uuid
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
@@ -254,8 +254,8 @@ BEGIN
             USING ERRCODE = 'PQ002';
     END IF;
     IF limits.capacity IS NOT NULL THEN
-        PERFORM pgqueue.lock_room(limits);
-        room := limits.capacity - pgqueue.queue_length(q.id);
+        PERFORM pgqueue._lock_room(limits);
+        room := limits.capacity - pgqueue._queue_length(q.id);
     END IF;
     q.capacity := NULL;
     q.maxlen := NULL;
@@ -264,16 +264,16 @@ BEGIN
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
     IF keys IS NULL THEN
-        ids := pgqueue.put_together(q, data, lanes, sender);
+        ids := pgqueue._put_together(q, data, lanes, sender);
         added := total;
     ELSE
-        SELECT * INTO ids, added FROM pgqueue.put_by_key(q, data, lanes, keys, if_exists, sender);
+        SELECT * INTO ids, added FROM pgqueue._put_by_key(q, data, lanes, keys, if_exists, sender);
     END IF;
     IF added > room THEN
         RAISE EXCEPTION 'queue "%" has no room for % tasks', q.name, total USING ERRCODE = 'PQ037';
     END IF;
     IF limits.maxlen IS NOT NULL THEN
-        PERFORM pgqueue.trim_queue(q.id, limits.maxlen);
+        PERFORM pgqueue._trim_queue(q.id, limits.maxlen);
     END IF;
     RETURN ids;
 END $$;

@@ -34,7 +34,7 @@ CREATE OR REPLACE FUNCTION pgqueue.take(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
-    me            CONSTANT int         := pgqueue.enter_claim(session);
+    me            CONSTANT int         := pgqueue._enter_claim(session);
     from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
     from_id       CONSTANT bigint      := coalesce(after_id, -1);
     moment        CONSTANT timestamptz := clock_timestamp();
@@ -46,17 +46,17 @@ DECLARE
     c         record;
 BEGIN
     SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END, named.special, named.lanes
-      INTO q, due, special, lanes FROM pgqueue.queue_due named WHERE named.name = take.queue;
+      INTO q, due, special, lanes FROM pgqueue._queue_due named WHERE named.name = take.queue;
     IF due THEN
-        PERFORM pgqueue.promote(q);
+        PERFORM pgqueue._promote(q);
     END IF;
-    IF special AND NOT pgqueue.enter_queue(q, me) THEN
+    IF special AND NOT pgqueue._enter_queue(q, me) THEN
         RETURN;
     END IF;
-    token := coalesce(new_token, pgqueue.new_token());
+    token := coalesce(new_token, pgqueue._new_token());
     IF lanes THEN
         RETURN QUERY SELECT l.id, l.token, l.priority, l.attempts, l.deadline, l.data
-                       FROM pgqueue.claim_lanes(q, queue, 1, me, take.token, after_priority, after_id) l;
+                       FROM pgqueue._claim_lanes(q, queue, 1, me, take.token, after_priority, after_id) l;
         RETURN;
     END IF;
     LOOP
@@ -84,7 +84,7 @@ BEGIN
         IF FOUND THEN
             INSERT INTO pgqueue.delta (queue_id, taken, verb, calls) VALUES (q, 1, 'take', 1);
             IF special THEN
-                PERFORM pgqueue.tell_change(q, 'take', ARRAY [c.id]);
+                PERFORM pgqueue._tell_change(q, 'take', ARRAY [c.id]);
             END IF;
             id := c.id;
             priority := c.priority;
@@ -98,7 +98,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.take IS 'Take the next task of a queue: one row, or none. Settle it with ack, release or bury and its token.';
 
-CREATE OR REPLACE FUNCTION pgqueue.claim(
+CREATE OR REPLACE FUNCTION pgqueue._claim(
     queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint, special boolean
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
@@ -115,18 +115,18 @@ BEGIN
         SELECT array_agg(c.id), array_agg(coalesce(c.deadline, 'infinity')) INTO ids, deadlines
           FROM (SELECT t.id, least(moment + t.ttr, t.expires_at) AS deadline
                   FROM pgqueue.task t
-                 WHERE t.queue_id = claim.queue_id AND t.state = 'R' AND t.lane IS NULL
+                 WHERE t.queue_id = _claim.queue_id AND t.state = 'R' AND t.lane IS NULL
                    AND (t.priority, t.id) > (from_priority, from_id)
                    AND (t.expires_at IS NULL OR t.expires_at > moment)
                    AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                  ORDER BY t.priority, t.id
-                 LIMIT claim.n
+                 LIMIT _claim.n
                    FOR UPDATE OF t SKIP LOCKED) c;
         EXIT WHEN ids IS NULL;
 
         WITH taken AS (
             INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
-            SELECT c.id, new_token, moment, c.deadline, claim.queue_id, session
+            SELECT c.id, new_token, moment, c.deadline, _claim.queue_id, session
               FROM unnest(ids, deadlines) c(id, deadline)
              WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
                 ON CONFLICT DO NOTHING
@@ -136,13 +136,13 @@ BEGIN
     END LOOP;
     IF ids IS NOT NULL THEN
         INSERT INTO pgqueue.delta (queue_id, taken, verb, calls)
-        VALUES (claim.queue_id, cardinality(ids), 'take', cardinality(ids));
+        VALUES (_claim.queue_id, cardinality(ids), 'take', cardinality(ids));
         IF special THEN
-            PERFORM pgqueue.tell_change(claim.queue_id, 'take', ids);
+            PERFORM pgqueue._tell_change(_claim.queue_id, 'take', ids);
         END IF;
     END IF;
     RETURN QUERY
-        SELECT t.id, new_token, t.priority, t.attempts, least(moment + t.ttr, t.expires_at), t.data, claim.queue
+        SELECT t.id, new_token, t.priority, t.attempts, least(moment + t.ttr, t.expires_at), t.data, _claim.queue
           FROM pgqueue.task t
          WHERE t.id = ANY (ids)
          ORDER BY t.priority, t.id;
@@ -159,8 +159,8 @@ CREATE OR REPLACE FUNCTION pgqueue.take_many(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
-    me      CONSTANT int    := pgqueue.enter_claim(session);
-    chosen  CONSTANT bigint := coalesce(new_token, pgqueue.new_token());
+    me      CONSTANT int    := pgqueue._enter_claim(session);
+    chosen  CONSTANT bigint := coalesce(new_token, pgqueue._new_token());
     missing int := n;
     found   int;
     q       record;
@@ -168,9 +168,9 @@ BEGIN
     IF n < 1 OR n IS NULL THEN
         RAISE EXCEPTION 'cannot take % tasks', n USING ERRCODE = 'PQ002';
     END IF;
-    PERFORM pgqueue.promote(named.id)
+    PERFORM pgqueue._promote(named.id)
        FROM unnest(queues, take_many.after_id) asked(name, after_id)
-       JOIN pgqueue.queue_due named ON named.name = asked.name
+       JOIN pgqueue._queue_due named ON named.name = asked.name
       WHERE asked.after_id IS NULL AND (named.delay_over OR named.ttr_over);
     FOR q IN
         SELECT named.id, named.name, asked.after_priority, asked.after_id,
@@ -189,11 +189,11 @@ BEGIN
                 LIMIT 1) next ON true
          ORDER BY next.priority, next.id            -- NULLs last: the empty ones
     LOOP
-        CONTINUE WHEN q.special AND NOT pgqueue.enter_queue(q.id, me);
+        CONTINUE WHEN q.special AND NOT pgqueue._enter_queue(q.id, me);
         IF q.lanes THEN
-            RETURN QUERY SELECT * FROM pgqueue.claim_lanes(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
+            RETURN QUERY SELECT * FROM pgqueue._claim_lanes(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
         ELSE
-            RETURN QUERY SELECT * FROM pgqueue.claim(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id, q.special);
+            RETURN QUERY SELECT * FROM pgqueue._claim(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id, q.special);
         END IF;
         GET DIAGNOSTICS found = ROW_COUNT;
         missing := missing - found;

@@ -3,7 +3,7 @@
 -- Theory of operation
 -- -------------------
 -- queue.observed is true while any session observes the queue. It makes the queue special, so that every change of its
--- tasks comes by here (take.sql, special.sql, settle.sql, and note() of count.sql for all the rest), and a queue that
+-- tasks comes by here (take.sql, special.sql, settle.sql, and _note() of count.sql for all the rest), and a queue that
 -- nobody observes pays nothing. Each change is a NOTIFY on the queue's channel:
 --
 --     <verb> <seconds since 1970> <id>,<id>,...
@@ -17,30 +17,30 @@
 CREATE OR REPLACE FUNCTION pgqueue.observe(queue_id int, session int DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    me    CONSTANT int := pgqueue.live_session(session);
+    me    CONSTANT int := pgqueue._live_session(session);
     named record;
 BEGIN
     SELECT q.observed, q.restricted INTO named FROM pgqueue.queue q WHERE q.id = observe.queue_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     ELSIF named.restricted THEN
-        PERFORM pgqueue.check_right(queue_id);
+        PERFORM pgqueue._check_right(queue_id);
     END IF;
     INSERT INTO pgqueue.observer (queue_id, session_id) VALUES (observe.queue_id, me) ON CONFLICT DO NOTHING;
     IF NOT named.observed THEN
         UPDATE pgqueue.queue q SET observed = true WHERE q.id = observe.queue_id;
     END IF;
-    RETURN pgqueue.change_channel(queue_id);
+    RETURN pgqueue._change_channel(queue_id);
 END $$;
 COMMENT ON FUNCTION pgqueue.observe IS
     'Have every change of a queue''s tasks notified from now on, for as long as the session lives; returns the channel to LISTEN to, NULL if there is no such queue.';
 
 -- The queue's row is locked by the caller, in an earlier statement.
-CREATE OR REPLACE FUNCTION pgqueue.clear_observed(queue_id int) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._clear_observed(queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE pgqueue.queue q SET observed = false
-     WHERE q.id = clear_observed.queue_id AND q.observed
+     WHERE q.id = _clear_observed.queue_id AND q.observed
        AND NOT EXISTS (SELECT FROM pgqueue.observer o WHERE o.queue_id = q.id);
 END $$;
 
@@ -53,13 +53,13 @@ BEGIN
     DELETE FROM pgqueue.observer o
      WHERE o.queue_id = unobserve.queue_id AND o.session_id = coalesce(session, pgqueue.own_session());
     deleted := FOUND;
-    PERFORM pgqueue.clear_observed(queue_id);
+    PERFORM pgqueue._clear_observed(queue_id);
     RETURN deleted;
 END $$;
 COMMENT ON FUNCTION pgqueue.unobserve IS 'Not any more, for this session; false if it was not told anyway.';
 
--- A session observes no more. Waits for nobody: a queue that is locked keeps its mark until clean_observers.
-CREATE OR REPLACE FUNCTION pgqueue.free_observers(session int) RETURNS void
+-- A session observes no more. Waits for nobody: a queue that is locked keeps its mark until _clean_observers.
+CREATE OR REPLACE FUNCTION pgqueue._free_observers(session int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     q int;
@@ -67,18 +67,18 @@ BEGIN
     FOR q IN
         DELETE FROM pgqueue.observer o
          WHERE o.ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.observer k
-                                     WHERE k.session_id = free_observers.session FOR UPDATE SKIP LOCKED))
+                                     WHERE k.session_id = _free_observers.session FOR UPDATE SKIP LOCKED))
         RETURNING o.queue_id
     LOOP
         PERFORM FROM pgqueue.queue named WHERE named.id = q FOR NO KEY UPDATE SKIP LOCKED;
         IF FOUND THEN
-            PERFORM pgqueue.clear_observed(q);
+            PERFORM pgqueue._clear_observed(q);
         END IF;
     END LOOP;
 END $$;
 
 -- Now and then: what was left behind by the above, or by a crash of the server, which empties the table of observers.
-CREATE OR REPLACE FUNCTION pgqueue.clean_observers() RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._clean_observers() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     q int;
@@ -92,6 +92,6 @@ BEGIN
          WHERE named.observed AND NOT EXISTS (SELECT FROM pgqueue.observer o WHERE o.queue_id = named.id)
            FOR NO KEY UPDATE SKIP LOCKED
     LOOP
-        PERFORM pgqueue.clear_observed(q);
+        PERFORM pgqueue._clear_observed(q);
     END LOOP;
 END $$;

@@ -35,7 +35,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.stored_payload IS 'The payload behind an id that came by NOTIFY.';
 
 -- The age counts from when a cleaning first saw it, not from the post: that may have been long before its commit.
-CREATE OR REPLACE FUNCTION pgqueue.clean_payloads() RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._clean_payloads() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM pgqueue.payload WHERE seen_at < clock_timestamp() - interval '1 min';

@@ -29,25 +29,25 @@
 -- without waiting for the log; after a crash the sequence could step back to numbers that were given out. So a grant
 -- writes a message of its own to the log, and its commit waits for that.
 
-CREATE OR REPLACE FUNCTION pgqueue.unlock_key(name text, shared boolean) RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._unlock_key(name text, shared boolean) RETURNS boolean
 LANGUAGE sql VOLATILE RETURN
     CASE WHEN shared THEN pg_advisory_unlock_shared(hashtextextended(name, 0))
          ELSE pg_advisory_unlock(hashtextextended(name, 0)) END;
 
-CREATE OR REPLACE FUNCTION pgqueue.lock_channel(session int) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._lock_channel(session int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:lock:' || session;
 
 -- The first in line, and if it shares, those right behind it that share too.
-CREATE OR REPLACE FUNCTION pgqueue.call_next(name text) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._call_next(name text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     t     pgqueue.lock_ticket;
     first boolean := true;
 BEGIN
-    FOR t IN SELECT * FROM pgqueue.lock_ticket k WHERE k.name = call_next.name ORDER BY k.id LOOP
-        CONTINUE WHEN NOT pgqueue.session_alive(t.session_id);
+    FOR t IN SELECT * FROM pgqueue.lock_ticket k WHERE k.name = _call_next.name ORDER BY k.id LOOP
+        CONTINUE WHEN NOT pgqueue._session_alive(t.session_id);
         EXIT WHEN NOT (first OR t.shared);
-        PERFORM pg_notify(pgqueue.lock_channel(t.session_id), t.token::text);
+        PERFORM pg_notify(pgqueue._lock_channel(t.session_id), t.token::text);
         EXIT WHEN NOT t.shared;
         first := false;
     END LOOP;
@@ -74,7 +74,7 @@ BEGIN
     ELSIF shared IS NULL OR token IS NULL OR wait IS NULL THEN
         RAISE EXCEPTION 'shared, token and wait cannot be NULL' USING ERRCODE = 'PQ002';
     END IF;
-    channel := pgqueue.lock_channel(me);
+    channel := pgqueue._lock_channel(me);
     ahead := 0;
     DELETE FROM pgqueue.lock_holder h WHERE h.session_id = me AND h.backend_pid <> pg_backend_pid();
     SELECT h.fence INTO fence FROM pgqueue.lock_holder h WHERE h.token = ask_lock.token;
@@ -85,7 +85,7 @@ BEGIN
     SELECT count(*) INTO ahead
       FROM pgqueue.lock_ticket t
      WHERE t.name = ask_lock.name AND (ticket IS NULL OR t.id < ticket) AND NOT (t.shared AND ask_lock.shared)
-       AND pgqueue.session_alive(t.session_id);
+       AND pgqueue._session_alive(t.session_id);
     granted := CASE WHEN ahead > 0 OR EXISTS (SELECT FROM pgqueue.lock_holder h
                                                WHERE h.session_id = me AND h.name = ask_lock.name
                                                  AND NOT (h.shared AND ask_lock.shared)) THEN false
@@ -101,7 +101,7 @@ BEGIN
             INSERT INTO pgqueue.lock_holder VALUES (fence, token, name, shared, me, pg_backend_pid(), clock_timestamp());
             DELETE FROM pgqueue.lock_ticket t WHERE t.id = ticket;
         EXCEPTION WHEN query_canceled OR OTHERS THEN       -- a rollback does not free it
-            PERFORM pgqueue.unlock_key(name, shared);
+            PERFORM pgqueue._unlock_key(name, shared);
             RAISE;
         END;
     ELSIF wait AND ticket IS NULL THEN
@@ -109,7 +109,7 @@ BEGIN
         VALUES (token, name, shared, me, clock_timestamp());
     ELSIF NOT wait AND ticket IS NOT NULL THEN
         DELETE FROM pgqueue.lock_ticket t WHERE t.id = ticket;
-        PERFORM pgqueue.call_next(name);
+        PERFORM pgqueue._call_next(name);
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.ask_lock IS
@@ -125,12 +125,12 @@ BEGIN
     DELETE FROM pgqueue.lock_holder k WHERE k.token = drop_lock.token AND k.session_id = pgqueue.own_session()
     RETURNING k.* INTO h;
     IF h.backend_pid = pg_backend_pid() THEN
-        held := pgqueue.unlock_key(h.name, h.shared);
+        held := pgqueue._unlock_key(h.name, h.shared);
     END IF;
     DELETE FROM pgqueue.lock_ticket t WHERE t.token = drop_lock.token AND t.session_id = pgqueue.own_session()
     RETURNING t.name INTO line;
     IF held OR line IS NOT NULL THEN
-        PERFORM pgqueue.call_next(coalesce(line, h.name));
+        PERFORM pgqueue._call_next(coalesce(line, h.name));
     END IF;
     RETURN held;
 END $$;
@@ -146,7 +146,7 @@ COMMENT ON FUNCTION pgqueue.try_lock IS
     'Take a lock for this connection, until unlock() or its end; NULL if somebody has it or waits for it, else the fence. A rollback does not release it.';
 
 -- Locks the lock manager's partitions while it reads: for people, never for a loop.
-CREATE OR REPLACE FUNCTION pgqueue.advisory_locks() RETURNS TABLE (pid int, key bigint, shared boolean)
+CREATE OR REPLACE FUNCTION pgqueue._advisory_locks() RETURNS TABLE (pid int, key bigint, shared boolean)
 LANGUAGE sql VOLATILE AS $$
     SELECT l.pid, l.classid::bigint << 32 | l.objid::bigint, l.mode = 'ShareLock'
       FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database
@@ -169,13 +169,13 @@ BEGIN
     END IF;
     IF NOT EXISTS (SELECT FROM pgqueue.lock_holder h WHERE h.name = unlock.name AND h.session_id = me) THEN
         LOOP
-            SELECT l.shared INTO left_over FROM pgqueue.advisory_locks() l
+            SELECT l.shared INTO left_over FROM pgqueue._advisory_locks() l
              WHERE l.pid = pg_backend_pid() AND l.key = hashtextextended(unlock.name, 0);
-            EXIT WHEN NOT FOUND OR NOT pgqueue.unlock_key(name, left_over);
+            EXIT WHEN NOT FOUND OR NOT pgqueue._unlock_key(name, left_over);
             freed := true;
         END LOOP;
         IF freed THEN
-            PERFORM pgqueue.call_next(name);
+            PERFORM pgqueue._call_next(name);
         END IF;
     END IF;
     RETURN freed;
@@ -192,16 +192,16 @@ SELECT h.name,
        clock_timestamp() - h.locked_at AS age,
        h.fence,
        (SELECT count(*) FROM pgqueue.lock_ticket t
-         WHERE t.name = h.name AND pgqueue.session_alive(t.session_id)) AS waiters
+         WHERE t.name = h.name AND pgqueue._session_alive(t.session_id)) AS waiters
   FROM pgqueue.lock_holder h
   LEFT JOIN pgqueue.session s ON s.id = h.session_id
- WHERE EXISTS (SELECT FROM pgqueue.advisory_locks() l
+ WHERE EXISTS (SELECT FROM pgqueue._advisory_locks() l
                 WHERE l.pid = h.backend_pid AND l.key = hashtextextended(h.name, 0) AND l.shared = h.shared);
 COMMENT ON VIEW pgqueue.locks IS 'Every lock that is held, by whom, and how many wait for it.';
 
 -- The server freed the locks of a dead one already; one that ends in order frees them here. Rows that some other
 -- transaction is changing are left to it: they count for nothing without their session.
-CREATE OR REPLACE FUNCTION pgqueue.free_locks(session int) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._free_locks(session int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     h     pgqueue.lock_holder;
@@ -209,18 +209,18 @@ DECLARE
 BEGIN
     FOR h IN DELETE FROM pgqueue.lock_holder k
               WHERE k.fence = ANY (ARRAY (SELECT o.fence FROM pgqueue.lock_holder o
-                                           WHERE o.session_id = free_locks.session FOR UPDATE SKIP LOCKED))
+                                           WHERE o.session_id = _free_locks.session FOR UPDATE SKIP LOCKED))
              RETURNING k.* LOOP
         IF h.backend_pid = pg_backend_pid() THEN
-            PERFORM pgqueue.unlock_key(h.name, h.shared);
+            PERFORM pgqueue._unlock_key(h.name, h.shared);
         END IF;
         names := names || h.name;
     END LOOP;
     WITH gone AS (
         DELETE FROM pgqueue.lock_ticket t
          WHERE t.id = ANY (ARRAY (SELECT o.id FROM pgqueue.lock_ticket o
-                                   WHERE o.session_id = free_locks.session FOR UPDATE SKIP LOCKED))
+                                   WHERE o.session_id = _free_locks.session FOR UPDATE SKIP LOCKED))
         RETURNING t.name)
     SELECT names || array_agg(gone.name) INTO names FROM gone;
-    PERFORM pgqueue.call_next(n) FROM (SELECT DISTINCT unnest(names)) u(n);
+    PERFORM pgqueue._call_next(n) FROM (SELECT DISTINCT unnest(names)) u(n);
 END $$;

@@ -10,7 +10,7 @@
 
 -- Lock order: an expired take first, which nobody need give back any more, then the task. Then a new snapshot: a claim
 -- that had the task's row meanwhile has committed its take.
-CREATE OR REPLACE FUNCTION pgqueue.delete_free_message(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._delete_free_message(id bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
@@ -19,16 +19,16 @@ BEGIN
         RAISE EXCEPTION 'delete_message without a claim must run at READ COMMITTED, not at %: it has to see what others claimed meanwhile',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
     END IF;
-    DELETE FROM pgqueue.take k WHERE k.task_id = delete_free_message.id AND k.deadline <= clock_timestamp()
+    DELETE FROM pgqueue.take k WHERE k.task_id = _delete_free_message.id AND k.deadline <= clock_timestamp()
     RETURNING k.queue_id INTO of_queue;
     IF FOUND THEN
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
     END IF;
-    SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete_free_message.id FOR UPDATE;
-    IF EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = delete_free_message.id) THEN
+    SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = _delete_free_message.id FOR UPDATE;
+    IF EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = _delete_free_message.id) THEN
         RETURN 'claimed';
     ELSIF of_queue IS NOT NULL THEN
-        PERFORM pgqueue.remove_task(id, of_queue);
+        PERFORM pgqueue._remove_task(id, of_queue);
     END IF;
     RETURN NULL;
 END $$;
@@ -37,15 +37,15 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_message(queue text, id bigint, claim b
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
-    IF NOT pgqueue.is_message(queue, id) THEN
+    IF NOT pgqueue._is_message(queue, id) THEN
         RETURN;                                    -- as good as deleted
     ELSIF claim IS NULL THEN
-        problem := pgqueue.delete_free_message(id);
+        problem := pgqueue._delete_free_message(id);
         RETURN;
     END IF;
     SELECT CASE a.problem WHEN 'not taken' THEN 'not claimed' WHEN 'taken by another' THEN 'claimed by another' END
       INTO problem FROM pgqueue.ack(id => delete_message.id, token => claim) a;
-    IF problem = 'claimed by another' AND NOT EXISTS (SELECT FROM pgqueue.live_claim(queue, claim)) THEN
+    IF problem = 'claimed by another' AND NOT EXISTS (SELECT FROM pgqueue._live_claim(queue, claim)) THEN
         problem := 'no claim';
     END IF;
 END $$;
@@ -60,7 +60,7 @@ BEGIN
     FOR id, priority, attempts, data IN
         SELECT t.id, t.priority, t.attempts, t.data FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.id
     LOOP
-        IF pgqueue.is_message(queue, id) AND pgqueue.delete(id) THEN
+        IF pgqueue._is_message(queue, id) AND pgqueue.delete(id) THEN
             RETURN NEXT;
         END IF;
     END LOOP;

@@ -12,7 +12,7 @@
 --
 -- An ephemeral node is made as a task is claimed (session.sql): marked as under way, and refused if the session is dead.
 -- So the sweep that ends a session finds all of its nodes, and none is committed afterwards. What another transaction
--- has locked at that moment is left, for nothing may wait in there: clean_nodes comes for it. It also removes what a
+-- has locked at that moment is left, for nothing may wait in there: _clean_nodes comes for it. It also removes what a
 -- crash of the server left behind: session is UNLOGGED, and a session without a row can never be resumed.
 --
 -- Watching. Every change sends a NOTIFY at its commit, on the channel of the path, and on the parent's if the list of
@@ -20,7 +20,7 @@
 -- was read in, once its LISTEN is committed. What is committed after that read is heard, and of what is heard the
 -- snapshot tells old from new. So an event counts even if it was undone before the watcher looked again.
 
-CREATE OR REPLACE FUNCTION pgqueue.check_path(path text) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_path(path text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF path IS NULL OR length(path) > 1024 OR octet_length(path) > 2048     -- an index has room for no more
@@ -30,19 +30,19 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.node_channel(path text) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._node_channel(path text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:node:' || md5(path);
 
-CREATE OR REPLACE FUNCTION pgqueue.node_event(path text, event text) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._node_event(path text, event text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_notify(pgqueue.node_channel(path), event || ' ' || pg_current_xact_id());
+    PERFORM pg_notify(pgqueue._node_channel(path), event || ' ' || pg_current_xact_id());
 END $$;
 
 -- Who locks a row that was updated meanwhile locks its versions one after the other, and one who comes from the other
 -- end can meet it in the middle: a deadlock, although each wants only one node. So the victim lets go and tries again.
 -- The strength is the final one: to upgrade a lock while somebody waits for it is another deadlock.
-CREATE OR REPLACE FUNCTION pgqueue.lock_node(path text, strength text) RETURNS pgqueue.node
+CREATE OR REPLACE FUNCTION pgqueue._lock_node(path text, strength text) RETURNS pgqueue.node
 LANGUAGE plpgsql AS $$
 DECLARE
     node pgqueue.node;
@@ -50,11 +50,11 @@ BEGIN
     FOR attempt IN 1..5 LOOP
         BEGIN
             IF strength = 'key share' THEN
-                SELECT n.* INTO node FROM pgqueue.node n WHERE n.path = lock_node.path FOR KEY SHARE;
+                SELECT n.* INTO node FROM pgqueue.node n WHERE n.path = _lock_node.path FOR KEY SHARE;
             ELSIF strength = 'no key update' THEN
-                SELECT n.* INTO node FROM pgqueue.node n WHERE n.path = lock_node.path FOR NO KEY UPDATE;
+                SELECT n.* INTO node FROM pgqueue.node n WHERE n.path = _lock_node.path FOR NO KEY UPDATE;
             ELSE
-                SELECT n.* INTO node FROM pgqueue.node n WHERE n.path = lock_node.path FOR UPDATE;
+                SELECT n.* INTO node FROM pgqueue.node n WHERE n.path = _lock_node.path FOR UPDATE;
             END IF;
             EXIT;
         EXCEPTION WHEN deadlock_detected THEN
@@ -94,13 +94,13 @@ DECLARE
     me     int;
     number int;
 BEGIN
-    PERFORM pgqueue.check_path(path);
+    PERFORM pgqueue._check_path(path);
     IF path = '/' THEN
         problem := 'exists';
         RETURN;
     END IF;
     IF ephemeral THEN
-        me := pgqueue.enter_claim(session);
+        me := pgqueue._enter_claim(session);
         holder := (SELECT s.label FROM pgqueue.session s WHERE s.id = me);
     END IF;
     above := coalesce(nullif(regexp_replace(path, '/[^/]+$', ''), ''), '/');
@@ -108,7 +108,7 @@ BEGIN
         problem := 'ephemeral parent';            -- before the lock, which nothing of ours would release
         RETURN;
     END IF;
-    parent := pgqueue.lock_node(above, CASE WHEN sequential THEN 'no key update' ELSE 'key share' END);
+    parent := pgqueue._lock_node(above, CASE WHEN sequential THEN 'no key update' ELSE 'key share' END);
     IF parent.path IS NULL OR parent.session_id IS NOT NULL THEN
         problem := CASE WHEN parent.path IS NULL THEN 'no parent' ELSE 'ephemeral parent' END;
         RETURN;
@@ -117,7 +117,7 @@ BEGIN
         UPDATE pgqueue.node n SET next_number = n.next_number + 1 WHERE n.path = above
         RETURNING n.next_number - 1 INTO number;
         path := path || to_char(number, 'FM0000000000');
-        PERFORM pgqueue.check_path(path);
+        PERFORM pgqueue._check_path(path);
     END IF;
     INSERT INTO pgqueue.node AS n (path, parent, data, session_id)
     VALUES (create_node.path, above, coalesce(create_node.data, 'null'), me)
@@ -127,7 +127,7 @@ BEGIN
         problem := 'exists';
         RETURN;
     END IF;
-    PERFORM pgqueue.node_event(path, 'created'), pgqueue.node_event(above, 'children');
+    PERFORM pgqueue._node_event(path, 'created'), pgqueue._node_event(above, 'children');
 END $$;
 COMMENT ON FUNCTION pgqueue.create_node IS
     'Make a node; returns its path, to which sequential adds ten digits. A problem is one of exists, no parent, ephemeral parent. An ephemeral one goes with its session, by default this connection''s own.';
@@ -147,8 +147,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     node pgqueue.node;
 BEGIN
-    PERFORM pgqueue.check_path(path);
-    node := pgqueue.lock_node(path, 'no key update');
+    PERFORM pgqueue._check_path(path);
+    node := pgqueue._lock_node(path, 'no key update');
     IF node.path IS NULL THEN
         problem := 'not found';
     ELSIF version <> node.version THEN
@@ -158,7 +158,7 @@ BEGIN
            SET data = coalesce(set_node.data, 'null'), version = n.version + 1, updated_at = now()
          WHERE n.path = set_node.path
         RETURNING n.* INTO node;
-        PERFORM pgqueue.node_event(path, 'changed');
+        PERFORM pgqueue._node_event(path, 'changed');
     END IF;
     version := node.version;
     ephemeral := node.session_id IS NOT NULL;
@@ -180,11 +180,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     node pgqueue.node;
 BEGIN
-    PERFORM pgqueue.check_path(path);
+    PERFORM pgqueue._check_path(path);
     IF path = '/' THEN
         RAISE EXCEPTION 'the root cannot be deleted' USING ERRCODE = 'PQ002';
     END IF;
-    node := pgqueue.lock_node(path, 'update');
+    node := pgqueue._lock_node(path, 'update');
     IF node.path IS NULL OR id <> node.id THEN
         problem := 'not found';
     ELSIF version <> node.version THEN
@@ -193,7 +193,7 @@ BEGIN
         problem := 'not empty';
     ELSE
         DELETE FROM pgqueue.node n WHERE n.path = delete_node.path;
-        PERFORM pgqueue.node_event(path, 'deleted'), pgqueue.node_event(node.parent, 'children');
+        PERFORM pgqueue._node_event(path, 'deleted'), pgqueue._node_event(node.parent, 'children');
     END IF;
     version := node.version;
 END $$;
@@ -203,7 +203,7 @@ COMMENT ON FUNCTION pgqueue.delete_node IS
 CREATE OR REPLACE FUNCTION pgqueue.children(path text) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM pgqueue.check_path(path);
+    PERFORM pgqueue._check_path(path);
     RETURN QUERY SELECT regexp_replace(n.path, '^.*/', '') FROM pgqueue.node n
                   WHERE n.parent = children.path ORDER BY n.path;
 END $$;
@@ -240,20 +240,20 @@ END $$;
 COMMENT ON FUNCTION pgqueue.join_group IS
     'Make a member of a group, under a name of its own or member- and a number, that goes with its session. A problem: exists.';
 
-CREATE OR REPLACE FUNCTION pgqueue.free_nodes(session int) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._free_nodes(session int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     gone record;
 BEGIN
     FOR gone IN DELETE FROM pgqueue.node n
-                 WHERE n.path = ANY (ARRAY (SELECT e.path FROM pgqueue.node e WHERE e.session_id = free_nodes.session
+                 WHERE n.path = ANY (ARRAY (SELECT e.path FROM pgqueue.node e WHERE e.session_id = _free_nodes.session
                                              ORDER BY e.path FOR UPDATE SKIP LOCKED))
              RETURNING n.path, n.parent LOOP
-        PERFORM pgqueue.node_event(gone.path, 'deleted'), pgqueue.node_event(gone.parent, 'children');
+        PERFORM pgqueue._node_event(gone.path, 'deleted'), pgqueue._node_event(gone.parent, 'children');
     END LOOP;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.clean_nodes() RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._clean_nodes() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     class    CONSTANT int := 1885827331;
@@ -265,7 +265,7 @@ BEGIN
                    AND NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = n.session_id)
                    AND n.session_id IS NOT NULL LOOP
         IF pg_try_advisory_xact_lock_shared(class, lost) AND pg_try_advisory_xact_lock(claiming, lost) THEN
-            PERFORM pgqueue.free_nodes(lost);
+            PERFORM pgqueue._free_nodes(lost);
         END IF;
     END LOOP;
 END $$;

@@ -27,7 +27,7 @@ CREATE OR REPLACE FUNCTION pgqueue.declare_exchange(
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    owner CONSTANT int := CASE WHEN NOT durable THEN pgqueue.live_session(session) END;
+    owner CONSTANT int := CASE WHEN NOT durable THEN pgqueue._live_session(session) END;
     e     pgqueue.exchange;
 BEGIN
     IF name IS NULL OR octet_length(name) NOT BETWEEN 1 AND 255 THEN
@@ -66,7 +66,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_exchange IS 'Remove an exchange with its bindings and retained messages.';
 
-CREATE OR REPLACE FUNCTION pgqueue.bound_queue(queue text) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._bound_queue(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     q int;
@@ -78,13 +78,13 @@ BEGIN
     RETURN q;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.escape_regex(word text) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._escape_regex(word text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN regexp_replace(word, '([\[\]\\.^$*+?(){}|])', '\\\1', 'g');
 
-CREATE OR REPLACE FUNCTION pgqueue.escape_like(word text) RETURNS text
+CREATE OR REPLACE FUNCTION pgqueue._escape_like(word text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN regexp_replace(word, '([\\%_])', '\\\1', 'g');
 
-CREATE OR REPLACE FUNCTION pgqueue.compile_mask(type text, key text, OUT hint text, OUT pattern text)
+CREATE OR REPLACE FUNCTION pgqueue._compile_mask(type text, key text, OUT hint text, OUT pattern text)
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     word text;
@@ -99,9 +99,9 @@ BEGIN
         FOREACH word IN ARRAY string_to_array(key, '.') LOOP
             CONTINUE WHEN word = '#' AND last = '#';             -- says nothing more
             last := word;
-            hint := hint || CASE word WHEN '*' THEN '.%' WHEN '#' THEN '%' ELSE '.' || pgqueue.escape_like(word) END;
+            hint := hint || CASE word WHEN '*' THEN '.%' WHEN '#' THEN '%' ELSE '.' || pgqueue._escape_like(word) END;
             pattern := pattern || CASE word WHEN '*' THEN '\.[^.]*' WHEN '#' THEN '(?:\.[^.]*)*'
-                                            ELSE '\.' || pgqueue.escape_regex(word) END;
+                                            ELSE '\.' || pgqueue._escape_regex(word) END;
         END LOOP;
         pattern := pattern || '$';
     ELSIF type = 'mqtt' THEN
@@ -110,8 +110,8 @@ BEGIN
                 USING ERRCODE = 'PQ002';
         END IF;
         IF translate(key, '+#', '') <> key THEN
-            hint := replace(replace(replace(pgqueue.escape_like(key), '/#', '%'), '#', '%'), '+', '%');
-            pattern := pgqueue.escape_regex(translate(key, '+#', E'\x01\x02'));
+            hint := replace(replace(replace(pgqueue._escape_like(key), '/#', '%'), '#', '%'), '+', '%');
+            pattern := pgqueue._escape_regex(translate(key, '+#', E'\x01\x02'));
             pattern := replace(replace(replace(pattern, E'/\x02', '(?:/.*)?'), E'\x02', '.*'), E'\x01', '[^/]*');
             -- What begins with $ is the broker's own: no wildcard stands for that level.
             pattern := CASE WHEN key ~ '^[+#]' THEN '^(?!\$)' ELSE '^' END || pattern || '$';
@@ -119,13 +119,13 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.matches(type text, key text, mask text, hint text, pattern text) RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._matches(type text, key text, mask text, hint text, pattern text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN pattern IS NULL THEN key = mask
-            ELSE pgqueue.subject(type, key) LIKE hint AND pgqueue.subject(type, key) ~ pattern END;
+            ELSE pgqueue._subject(type, key) LIKE hint AND pgqueue._subject(type, key) ~ pattern END;
 
 -- A task for each of these queues, as its defaults are.
-CREATE OR REPLACE FUNCTION pgqueue.deliver(
+CREATE OR REPLACE FUNCTION pgqueue._deliver(
     queue_ids int[],
     key       text,
     data      jsonb,
@@ -141,17 +141,17 @@ DECLARE
 BEGIN
     WITH new AS (
         INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, routing_key, xid)
-        SELECT q.id, w.state, w.run_at, coalesce(w.run_at, moment) + coalesce(deliver.ttl, q.ttl),
-               coalesce(deliver.priority, q.priority), coalesce(deliver.ttr, q.ttr), deliver.data, key,
+        SELECT q.id, w.state, w.run_at, coalesce(w.run_at, moment) + coalesce(_deliver.ttl, q.ttl),
+               coalesce(_deliver.priority, q.priority), coalesce(_deliver.ttr, q.ttr), _deliver.data, key,
                CASE WHEN q.listed THEN pg_current_xact_id() END
-          FROM pgqueue.queue q, pgqueue.arrival(coalesce(deliver.delay, q.delay), moment) w
+          FROM pgqueue.queue q, pgqueue._arrival(coalesce(_deliver.delay, q.delay), moment) w
          WHERE q.id = ANY (queue_ids)
         RETURNING task.id, task.queue_id, task.state, task.lane)
     SELECT array_agg(new.id) AS ids, array_agg(new.queue_id) AS queues, array_agg(new.state) AS states, array_agg(new.lane) AS lanes
       INTO made FROM new;
-    PERFORM pgqueue.count_new(made.queues, made.states, made.lanes);
-    PERFORM pgqueue.note(n.queue_id, 'put', ARRAY [n.id]) FROM unnest(made.queues, made.ids) n(queue_id, id);
-    PERFORM pgqueue.arrived(made.queues);
+    PERFORM pgqueue._count_new(made.queues, made.states, made.lanes);
+    PERFORM pgqueue._note(n.queue_id, 'put', ARRAY [n.id]) FROM unnest(made.queues, made.ids) n(queue_id, id);
+    PERFORM pgqueue._arrived(made.queues);
     RETURN coalesce(cardinality(made.queues), 0);
 END $$;
 
@@ -163,13 +163,13 @@ DECLARE
     q    int;
     r    record;
 BEGIN
-    PERFORM pgqueue.check_key(key), pgqueue.check_not_default(exchange);
+    PERFORM pgqueue._check_key(key), pgqueue._check_not_default(exchange);
     UPDATE pgqueue.exchange e SET bound_at = clock_timestamp() WHERE e.name = exchange RETURNING e.type INTO kind;
     IF kind IS NULL THEN
-        PERFORM pgqueue.exchange_type(exchange);
+        PERFORM pgqueue._exchange_type(exchange);
     END IF;
-    q := pgqueue.bound_queue(queue);
-    SELECT * INTO mask FROM pgqueue.compile_mask(kind, key);
+    q := pgqueue._bound_queue(queue);
+    SELECT * INTO mask FROM pgqueue._compile_mask(kind, key);
     INSERT INTO pgqueue.binding (exchange, key, queue_id, hint, pattern) VALUES (exchange, key, q, mask.hint, mask.pattern)
         ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
@@ -179,13 +179,13 @@ BEGIN
         SELECT m.key, m.data
           FROM pgqueue.retained m
          WHERE m.exchange = bind.exchange
-           AND pgqueue.matches(kind, m.key, bind.key, mask.hint, mask.pattern)
+           AND pgqueue._matches(kind, m.key, bind.key, mask.hint, mask.pattern)
            AND NOT EXISTS (SELECT FROM pgqueue.binding b
                             WHERE b.queue_id = q AND b.exchange = bind.exchange AND b.key <> bind.key
-                              AND pgqueue.matches(kind, m.key, b.key, b.hint, b.pattern))
+                              AND pgqueue._matches(kind, m.key, b.key, b.hint, b.pattern))
          ORDER BY m.updated_at
     LOOP
-        PERFORM pgqueue.deliver(ARRAY [q], r.key, r.data);
+        PERFORM pgqueue._deliver(ARRAY [q], r.key, r.data);
     END LOOP;
     RETURN true;
 END $$;
@@ -197,33 +197,33 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q int;
 BEGIN
-    PERFORM pgqueue.check_not_default(exchange), pgqueue.exchange_type(exchange);
-    q := pgqueue.bound_queue(queue);
+    PERFORM pgqueue._check_not_default(exchange), pgqueue._exchange_type(exchange);
+    q := pgqueue._bound_queue(queue);
     DELETE FROM pgqueue.binding b WHERE b.exchange = unbind.exchange AND b.key = unbind.key AND b.queue_id = q;
     RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION pgqueue.unbind IS 'Undo a bind; false if there was none.';
 
-CREATE OR REPLACE FUNCTION pgqueue.check_publishing(exchange text, key text, retain boolean) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_publishing(exchange text, key text, retain boolean) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF exchange IS NULL OR key IS NULL OR octet_length(key) > 255 THEN
         RAISE EXCEPTION 'an exchange and a key of at most 255 bytes are needed: the exchange is "%", the key has %',
             exchange, octet_length(key) USING ERRCODE = 'PQ001';
     ELSIF retain THEN
-        PERFORM pgqueue.check_not_default(exchange), pgqueue.exchange_type(exchange);
+        PERFORM pgqueue._check_not_default(exchange), pgqueue._exchange_type(exchange);
     END IF;
     IF translate(key, '+#', '') <> key AND EXISTS (
-       SELECT FROM pgqueue.exchange e WHERE e.name = check_publishing.exchange AND e.type = 'mqtt') THEN
+       SELECT FROM pgqueue.exchange e WHERE e.name = _check_publishing.exchange AND e.type = 'mqtt') THEN
         RAISE EXCEPTION 'wildcards are for topic filters: nothing is published under "%"', key USING ERRCODE = 'PQ002';
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.retain(exchange text, key text, data jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._retain(exchange text, key text, data jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF data = 'null' THEN
-        DELETE FROM pgqueue.retained m WHERE m.exchange = retain.exchange AND m.key = retain.key;
+        DELETE FROM pgqueue.retained m WHERE m.exchange = _retain.exchange AND m.key = _retain.key;
     ELSE
         INSERT INTO pgqueue.retained AS m (exchange, key, updated_at, data) VALUES (exchange, key, clock_timestamp(), data)
             ON CONFLICT ON CONSTRAINT retained_pkey DO UPDATE SET updated_at = excluded.updated_at, data = excluded.data;
@@ -244,25 +244,25 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan
 DECLARE
     ids int[];
 BEGIN
-    PERFORM pgqueue.check_publishing(exchange, key, retain);
+    PERFORM pgqueue._check_publishing(exchange, key, retain);
     IF delay < '0' OR ttr <= '0' OR ttl <= '0' THEN
-        PERFORM pgqueue.check_times(delay, ttr, ttl);
+        PERFORM pgqueue._check_times(delay, ttr, ttl);
     END IF;
     IF retain THEN
         PERFORM FROM pgqueue.exchange e WHERE e.name = publish.exchange FOR SHARE;
-        PERFORM pgqueue.retain(exchange, key, data);
+        PERFORM pgqueue._retain(exchange, key, data);
     END IF;
-    ids := ARRAY (SELECT pgqueue.routes(exchange, key));
+    ids := ARRAY (SELECT pgqueue._routes(exchange, key));
     IF ids = '{}' THEN
         IF exchange <> '' THEN
-            PERFORM pgqueue.exchange_type(exchange);
+            PERFORM pgqueue._exchange_type(exchange);
         END IF;
         RETURN 0;
     END IF;
     IF EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = ANY (ids) AND q.special) THEN
-        PERFORM pgqueue.check_publish(ids, data, priority, delay, ttr, ttl);
+        PERFORM pgqueue._check_publish(ids, data, priority, delay, ttr, ttl);
     END IF;
-    RETURN pgqueue.deliver(ids, key, data, priority, delay, ttr, ttl);
+    RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl);
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
     'Add a task to every queue that is bound to the exchange with a key that matches, and return how many these are. Retained, the last one of each key is given to whoever is bound later; the data null ends that.';

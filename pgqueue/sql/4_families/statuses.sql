@@ -24,7 +24,7 @@
 -- What has expired counts as absent from that moment on. It is removed by cleanings, by no more than PORTION at a time,
 -- and by whoever finishes many, twice as much as it adds, so that a busy worker removes at the pace that it stores.
 
-CREATE OR REPLACE FUNCTION pgqueue.check_keep(name text, keep interval) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_keep(name text, keep interval) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF keep <= '0' THEN
@@ -44,7 +44,7 @@ BEGIN
         RAISE EXCEPTION 'a status is not null: that is what get_status says of a key without one'
             USING ERRCODE = 'PQ041', HINT = 'delete_status removes it.';
     END IF;
-    PERFORM pgqueue.check_keep('ttl', ttl);
+    PERFORM pgqueue._check_keep('ttl', ttl);
     INSERT INTO pgqueue.status AS s (key, value, updated_at, expires_at)
     VALUES (key, value, moment, moment + ttl)
         ON CONFLICT ON CONSTRAINT status_pkey DO UPDATE
@@ -79,7 +79,7 @@ SELECT s.key, s.value, s.updated_at, s.expires_at
  WHERE s.expires_at IS NULL OR s.expires_at > clock_timestamp();
 COMMENT ON VIEW pgqueue.statuses IS 'Every status by key that has not expired.';
 
-CREATE OR REPLACE FUNCTION pgqueue.keep_result(
+CREATE OR REPLACE FUNCTION pgqueue._keep_result(
     id bigint, queue_id int, attempts int, keep interval, value jsonb, error text
 ) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -109,19 +109,19 @@ SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     task record;
 BEGIN
-    PERFORM pgqueue.check_keep('keep', coalesce(keep, '0'));
+    PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
     SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = finish.id;
     SELECT a.state, a.problem, a.holder INTO state, problem, holder
       FROM pgqueue.ack(id => finish.id, token => finish.token, session => finish.session) a;
     IF problem IS NULL THEN
-        PERFORM pgqueue.keep_result(id, task.queue_id, task.attempts, keep, coalesce(result, 'null'), NULL);
+        PERFORM pgqueue._keep_result(id, task.queue_id, task.attempts, keep, coalesce(result, 'null'), NULL);
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.finish IS 'Ack a task and keep its result for a while. If the ack is refused, with a problem as from ack, nothing is kept.';
 
 -- Only what expired after `since`: while a snapshot is held anywhere, removed index entries stay, and who starts at the
 -- oldest walks over all of them.
-CREATE OR REPLACE FUNCTION pgqueue.drop_expired_results(n int, since timestamptz) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._drop_expired_results(n int, since timestamptz) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
@@ -143,12 +143,12 @@ CREATE OR REPLACE FUNCTION pgqueue.finish_many(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-    refused  bigint[] := '{}';
+    refused  bigint[] := '{}'::bigint[];
     queues   int[];
     counts   int[];
     moment   timestamptz;
 BEGIN
-    PERFORM pgqueue.check_keep('keep', coalesce(keep, '0'));
+    PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
     IF results IS NOT NULL AND (jsonb_typeof(results) <> 'array' OR jsonb_array_length(results) <> cardinality(ids)) THEN
         RAISE EXCEPTION 'for % tasks as many results are needed, in an array', cardinality(ids) USING ERRCODE = 'PQ043';
     END IF;
@@ -172,7 +172,7 @@ BEGIN
        SET finished_at = excluded.finished_at, expires_at = excluded.expires_at, queue_id = excluded.queue_id,
            attempts = excluded.attempts, value = excluded.value, error = NULL;
     PERFORM pg_notify('pgqueue:task:' || f.id, '') FROM unnest(ids) f(id) WHERE f.id <> ALL (refused);
-    PERFORM pgqueue.drop_expired_results(2 * cardinality(ids), moment - interval '10 s');
+    PERFORM pgqueue._drop_expired_results(2 * cardinality(ids), moment - interval '10 s');
 END $$;
 COMMENT ON FUNCTION pgqueue.finish_many IS 'Ack tasks in one go and keep their results; returns those that could not be acked, and why.';
 
@@ -192,7 +192,7 @@ DECLARE
     why  CONSTANT text := coalesce(error, 'it was given up');
     task record;
 BEGIN
-    PERFORM pgqueue.check_keep('keep', coalesce(keep, '0'));
+    PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
     SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = fail.id;   -- it may move
     IF delay IS NULL THEN
         SELECT b.state, b.problem, b.holder INTO state, problem, holder
@@ -202,7 +202,7 @@ BEGIN
           FROM pgqueue.release(id => fail.id, token => fail.token, delay => fail.delay, error => why) r;
     END IF;
     IF problem IS NULL AND (delay IS NULL OR state NOT IN ('ready', 'delayed')) THEN
-        PERFORM pgqueue.keep_result(id, task.queue_id, task.attempts + (token IS NOT NULL)::int, keep, NULL, why);
+        PERFORM pgqueue._keep_result(id, task.queue_id, task.attempts + (token IS NOT NULL)::int, keep, NULL, why);
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.fail IS 'Bury a task and keep for a while that it failed, and why. Who may is as for bury. With a delay it is released, and counts as failed only if that was the last attempt of the queue''s max_takes.';
@@ -225,7 +225,7 @@ BEGIN
       FROM pgqueue.take k
      WHERE k.task_id = progress.id AND k.deadline > clock_timestamp()
        AND (k.token = progress.token
-            OR progress.token IS NULL AND pgqueue.is_ours(k.session_id, progress.session))
+            OR progress.token IS NULL AND pgqueue._is_ours(k.session_id, progress.session))
        FOR SHARE OF k
         ON CONFLICT (task_id) DO UPDATE
        SET token = excluded.token, updated_at = excluded.updated_at, value = excluded.value;
@@ -233,7 +233,7 @@ BEGIN
         state := 'taken';
         PERFORM pg_notify('pgqueue:task:' || id, '');
     ELSE
-        SELECT e.state, e.problem, e.holder INTO state, problem, holder FROM pgqueue.explain_refusal(id) e;
+        SELECT e.state, e.problem, e.holder INTO state, problem, holder FROM pgqueue._explain_refusal(id) e;
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.progress IS 'Say how far a task is. Only its holder may; it shows as long as the take does.';
@@ -273,7 +273,7 @@ SELECT r.task_id AS id, q.name AS queue, CASE WHEN r.error IS NULL THEN 'done' E
  WHERE r.expires_at > clock_timestamp();
 COMMENT ON VIEW pgqueue.results IS 'What tasks came to, where that is kept.';
 
-CREATE OR REPLACE FUNCTION pgqueue.clean_statuses() RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._clean_statuses() RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -284,7 +284,7 @@ BEGIN
      WHERE ctid = ANY (ARRAY (SELECT s.ctid FROM pgqueue.status s
                                WHERE s.expires_at <= moment
                                ORDER BY s.expires_at LIMIT portion FOR UPDATE SKIP LOCKED));
-    PERFORM pgqueue.drop_expired_results(portion, '-infinity');
+    PERFORM pgqueue._drop_expired_results(portion, '-infinity');
     -- A minute after the last report: what is reported anew while this runs is younger, and the lock makes it look again.
     DELETE FROM pgqueue.progress
      WHERE ctid = ANY (ARRAY (SELECT p.ctid FROM pgqueue.progress p

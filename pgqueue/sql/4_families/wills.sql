@@ -1,6 +1,6 @@
 -- What ends with a session: its will is published; exclusive queues, queues without a taker and exchanges go.
 --
--- free_routes runs inside the sweep, and in a close. It waits for nobody: what is locked is skipped, and found again by
+-- _free_routes runs inside the sweep, and in a close. It waits for nobody: what is locked is skipped, and found again by
 -- the next one, since it looks for all that belongs to sessions which are gone. So it also takes along what a crash of
 -- the server left behind, which empties the table of sessions; wills and takers it empties too.
 
@@ -13,11 +13,11 @@ CREATE OR REPLACE FUNCTION pgqueue.set_will(
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    me CONSTANT int := pgqueue.live_session(session);
+    me CONSTANT int := pgqueue._live_session(session);
 BEGIN
-    PERFORM pgqueue.check_publishing(exchange, key, retain);
+    PERFORM pgqueue._check_publishing(exchange, key, retain);
     IF exchange <> '' THEN
-        PERFORM pgqueue.exchange_type(exchange);
+        PERFORM pgqueue._exchange_type(exchange);
     END IF;
     INSERT INTO pgqueue.will (session_id, exchange, key, retain, data) VALUES (me, exchange, key, coalesce(retain, false), data)
         ON CONFLICT (session_id) DO UPDATE
@@ -33,10 +33,10 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.clear_will IS 'Take the will back; false if there was none.';
 
-CREATE OR REPLACE FUNCTION pgqueue.has_ended(id int, ending int) RETURNS boolean
-LANGUAGE sql STABLE RETURN id = ending OR NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = has_ended.id);
+CREATE OR REPLACE FUNCTION pgqueue._has_ended(id int, ending int) RETURNS boolean
+LANGUAGE sql STABLE RETURN id = ending OR NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = _has_ended.id);
 
-CREATE OR REPLACE FUNCTION pgqueue.free_routes(session int, died boolean) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._free_routes(session int, died boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     w pgqueue.will;
@@ -45,40 +45,40 @@ BEGIN
     IF NOT died THEN
         DELETE FROM pgqueue.will k WHERE k.session_id = session;
     END IF;
-    FOR w IN SELECT * FROM pgqueue.will k WHERE pgqueue.has_ended(k.session_id, session) FOR UPDATE SKIP LOCKED LOOP
+    FOR w IN SELECT * FROM pgqueue.will k WHERE pgqueue._has_ended(k.session_id, session) FOR UPDATE SKIP LOCKED LOOP
         IF w.retain THEN
             PERFORM FROM pgqueue.exchange e WHERE e.name = w.exchange FOR UPDATE SKIP LOCKED;
             IF FOUND THEN
-                PERFORM pgqueue.retain(w.exchange, w.key, w.data);
+                PERFORM pgqueue._retain(w.exchange, w.key, w.data);
             ELSIF EXISTS (SELECT FROM pgqueue.exchange e WHERE e.name = w.exchange) THEN
                 CONTINUE;                         -- somebody is binding or retaining right now: later
             END IF;
         END IF;
-        PERFORM pgqueue.deliver(ARRAY (SELECT pgqueue.routes(w.exchange, w.key)), w.key, w.data);
+        PERFORM pgqueue._deliver(ARRAY (SELECT pgqueue._routes(w.exchange, w.key)), w.key, w.data);
         DELETE FROM pgqueue.will k WHERE k.session_id = w.session_id;
     END LOOP;
 
     FOR r IN
         SELECT q.id FROM pgqueue.queue q
-         WHERE q.session_id IS NOT NULL AND pgqueue.has_ended(q.session_id, session)
+         WHERE q.session_id IS NOT NULL AND pgqueue._has_ended(q.session_id, session)
             OR q.auto_delete
            AND EXISTS (SELECT FROM pgqueue.taker k WHERE k.queue_id = q.id)
            AND NOT EXISTS (SELECT FROM pgqueue.taker k
-                            WHERE k.queue_id = q.id AND NOT pgqueue.has_ended(k.session_id, session))
+                            WHERE k.queue_id = q.id AND NOT pgqueue._has_ended(k.session_id, session))
            FOR UPDATE OF q SKIP LOCKED
     LOOP
-        PERFORM pgqueue.remove_queue(r.id, batches => 10);
+        PERFORM pgqueue._remove_queue(r.id, batches => 10);
     END LOOP;
     DELETE FROM pgqueue.taker k
-     WHERE pgqueue.has_ended(k.session_id, session)
+     WHERE pgqueue._has_ended(k.session_id, session)
        AND (NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = k.queue_id)
             OR EXISTS (SELECT FROM pgqueue.taker o
-                        WHERE o.queue_id = k.queue_id AND NOT pgqueue.has_ended(o.session_id, session)));
+                        WHERE o.queue_id = k.queue_id AND NOT pgqueue._has_ended(o.session_id, session)));
 
     FOR r IN
         SELECT e.name, ARRAY (SELECT DISTINCT b.queue_id FROM pgqueue.binding b WHERE b.exchange = e.name) AS queues
           FROM pgqueue.exchange e
-         WHERE e.session_id IS NOT NULL AND pgqueue.has_ended(e.session_id, session)
+         WHERE e.session_id IS NOT NULL AND pgqueue._has_ended(e.session_id, session)
            FOR UPDATE OF e SKIP LOCKED
     LOOP
         IF cardinality(r.queues) = cardinality(ARRAY (
@@ -88,13 +88,14 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Part of clean_up.
 -- Now and then: what was left behind by sessions and by queues that are gone, and what is beyond a maxlen.
-CREATE OR REPLACE FUNCTION pgqueue.clean_routes() RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._clean_routes() RETURNS void
 LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     next int;
 BEGIN
-    PERFORM pgqueue.free_routes(NULL, true);
+    PERFORM pgqueue._free_routes(NULL, true);
     -- A put whose transaction was open while its queue was deleted. From one queue's tasks to the next by the index.
     LOOP
         SELECT least((SELECT t.queue_id FROM pgqueue.task t
@@ -109,9 +110,8 @@ BEGIN
                        WHERE t.state = 'F' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1)) INTO next;
         EXIT WHEN next IS NULL;
         IF NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = next) THEN
-            PERFORM pgqueue.remove_tasks(next, batches => 10);
+            PERFORM pgqueue._remove_tasks(next, batches => 10);
         END IF;
     END LOOP;
-    PERFORM pgqueue.trim_queue(q.id, q.maxlen) FROM pgqueue.queue q WHERE q.maxlen IS NOT NULL;
+    PERFORM pgqueue._trim_queue(q.id, q.maxlen) FROM pgqueue.queue q WHERE q.maxlen IS NOT NULL;
 END $$;
-COMMENT ON FUNCTION pgqueue.clean_routes IS 'Part of clean_up.';

@@ -3,7 +3,8 @@
 -- Read from the views, with the caller's rights: who may read those gets an answer. The limits are not to be configured:
 -- whoever wants others compares the values. docs/guides/monitoring.md says why they are what they are.
 
-CREATE OR REPLACE FUNCTION pgqueue.check_health()
+-- The view pgqueue.health.
+CREATE OR REPLACE FUNCTION pgqueue._check_health()
 RETURNS TABLE (name text, status text, value double precision, unit text, detail text)
 LANGUAGE plpgsql SET jit = off AS $$
 BEGIN
@@ -72,9 +73,8 @@ BEGIN
                coalesce(c.value, 0), c.unit, CASE WHEN c.value > 0 THEN coalesce(left(c.detail, 200), '') ELSE '' END
           FROM checks c;
 END $$;
-COMMENT ON FUNCTION pgqueue.check_health IS 'The view pgqueue.health.';
 
-CREATE OR REPLACE VIEW pgqueue.health AS SELECT * FROM pgqueue.check_health();
+CREATE OR REPLACE VIEW pgqueue.health AS SELECT * FROM pgqueue._check_health();
 COMMENT ON VIEW pgqueue.health IS 'Is all well? One row a check; status: ok, warn or bad.';
 
 -- Few rows, for people: of what may be thousands the ones that say most.
@@ -103,11 +103,11 @@ BEGIN
                   WHERE q.exclusive;
     RETURN QUERY SELECT 'nobody waits', q.ready,
                         format('ready, the oldest for %s, and no taker waits: all are busy, or none is there', q.oldest_ready_age)
-                  WHERE q.ready > 0 AND NOT pgqueue.is_awaited(q.id);
+                  WHERE q.ready > 0 AND NOT pgqueue._is_awaited(q.id);
     RETURN QUERY SELECT 'locked', q.ready,
                         format('ready, the oldest for %s, although a taker waits: a transaction that is open may have them',
                                q.oldest_ready_age)
-                  WHERE q.oldest_ready_age > '1 s' AND q.paused_until IS NULL AND pgqueue.is_awaited(q.id);
+                  WHERE q.oldest_ready_age > '1 s' AND q.paused_until IS NULL AND pgqueue._is_awaited(q.id);
     RETURN QUERY SELECT 'taken', count(*),
                         format('by %s (%s), the longest for %s; %s', k.holder, coalesce(s.state, 'no session'), max(k.age),
                                CASE WHEN bool_and(k.deadline IS NOT NULL) THEN 'the last until ' || max(k.deadline)

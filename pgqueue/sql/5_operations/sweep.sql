@@ -10,50 +10,50 @@
 -- vacuum needs), or a blanket release at start-up (it takes work away from the living).
 
 -- What else lives as long as a session.
-CREATE OR REPLACE FUNCTION pgqueue.session_ended(session int, died boolean) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._session_ended(session int, died boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pgqueue.free_locks(session);
-    PERFORM pgqueue.free_nodes(session);
-    PERFORM pgqueue.free_routes(session, died);
-    PERFORM pgqueue.free_observers(session);
+    PERFORM pgqueue._free_locks(session);
+    PERFORM pgqueue._free_nodes(session);
+    PERFORM pgqueue._free_routes(session, died);
+    PERFORM pgqueue._free_observers(session);
 END $$;
 
 -- Takes of a session go, to an heir if there is one (session.sql), else their tasks are ready. With a reason it was a
 -- death and counts as an attempt. A take that some transaction is settling at this moment is left to it, and the
 -- session's row stays for the next sweep to look again: waiting here would be for as long as that transaction likes,
 -- and in another order than its own. Returns how many were given back; NULL: its heir cannot be given any now.
-CREATE OR REPLACE FUNCTION pgqueue.free_session(session int, reason text) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._free_session(session int, reason text) RETURNS int
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    heir  CONSTANT int := pgqueue.heir(session);
-    ids   bigint[] := '{}';
+    heir  CONSTANT int := pgqueue._heir(session);
+    ids   bigint[] := '{}'::bigint[];
     q     record;
 BEGIN
     IF heir > 0 THEN
         UPDATE pgqueue.take SET session_id = heir
          WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
-                                   WHERE k.session_id = free_session.session FOR UPDATE SKIP LOCKED));
+                                   WHERE k.session_id = _free_session.session FOR UPDATE SKIP LOCKED));
     ELSIF heir = 0 THEN
         FOR q IN
             WITH gone AS (
                 DELETE FROM pgqueue.take
                  WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
-                                           WHERE k.session_id = free_session.session FOR UPDATE SKIP LOCKED))
+                                           WHERE k.session_id = _free_session.session FOR UPDATE SKIP LOCKED))
                 RETURNING take.task_id, take.queue_id)
             SELECT gone.queue_id AS id, array_agg(gone.task_id) AS ids FROM gone GROUP BY gone.queue_id
         LOOP
             ids := ids || q.ids;
             INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q.id, -cardinality(q.ids));
-            PERFORM pgqueue.note(q.id, 'release', q.ids), pgqueue.signal(q.id);
+            PERFORM pgqueue._note(q.id, 'release', q.ids), pgqueue._signal(q.id);
         END LOOP;
     ELSE
         RETURN NULL;
     END IF;
     IF reason IS NOT NULL THEN
-        PERFORM pgqueue.count_attempt(ids, reason);
+        PERFORM pgqueue._count_attempt(ids, reason);
     END IF;
-    PERFORM pgqueue.session_ended(session, reason IS NOT NULL);
+    PERFORM pgqueue._session_ended(session, reason IS NOT NULL);
     DELETE FROM pgqueue.session s
      WHERE s.id = session
        AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.session_id = s.id)
@@ -74,10 +74,10 @@ BEGIN
     SELECT * INTO own FROM pgqueue.session s WHERE s.id = me FOR UPDATE;
     -- An older snapshot does not tell who is there to inherit: a sweep has to see to that.
     IF own.identity IS NOT NULL AND (own.grace > '0' OR current_setting('transaction_isolation') <> 'read committed') THEN
-        PERFORM pgqueue.session_ended(me, false);
+        PERFORM pgqueue._session_ended(me, false);
         UPDATE pgqueue.session s SET missing_since = clock_timestamp(), backend_pid = 0 WHERE s.id = me;
     ELSE
-        freed := coalesce(pgqueue.free_session(me, NULL), 0);
+        freed := coalesce(pgqueue._free_session(me, NULL), 0);
     END IF;
     IF me = pgqueue.own_session() THEN
         PERFORM pg_advisory_unlock(class, me), set_config('pgqueue.session', '', false);
@@ -94,10 +94,10 @@ DECLARE
     n int;
 BEGIN
     IF pg_try_advisory_xact_lock(promoting, 0) THEN
-        SELECT sum(pgqueue.promote(q.id)) INTO n FROM pgqueue.queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
-        PERFORM pgqueue.check_all_lanes();
-        PERFORM pgqueue.look_for_oldest(pgqueue.fold_deltas());
-        PERFORM pgqueue.take_sample();
+        SELECT sum(pgqueue._promote(q.id)) INTO n FROM pgqueue._queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
+        PERFORM pgqueue._check_all_lanes();
+        PERFORM pgqueue._look_for_oldest(pgqueue._fold_deltas());
+        PERFORM pgqueue._take_sample();
     END IF;
     RETURN coalesce(n, 0);
 END $$;
@@ -112,7 +112,7 @@ BEGIN
         SELECT q.name,
                CASE WHEN q.paused_until > clock_timestamp()
                     THEN extract(epoch FROM q.paused_until - clock_timestamp())::double precision
-                    WHEN q.lanes AND pgqueue.lanes_due(q.id)
+                    WHEN q.lanes AND pgqueue._lanes_due(q.id)
                       OR (SELECT t.id FROM pgqueue.task t
                            WHERE t.queue_id = q.id AND t.state = 'R' AND t.lane IS NULL
                              AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
@@ -136,7 +136,7 @@ COMMENT ON FUNCTION pgqueue.next_due IS
     'In how many seconds a queue may have something to take. 0: now, it is locked by a transaction that may yet roll back. NULL: not until somebody puts. With the ids that a taker knows: no row for a queue that is not that one any more.';
 
 -- How many tasks were given back; NULL: not now. A claim is under way, or somebody is joining its identity.
-CREATE OR REPLACE FUNCTION pgqueue.end_session(s pgqueue.session) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._end_session(s pgqueue.session) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     claiming CONSTANT int := 1885827332;
@@ -148,7 +148,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    RETURN pgqueue.free_session(s.id, CASE s.backend_pid WHEN 0 THEN 'its taker left: ' ELSE 'its taker died: ' END || s.label);
+    RETURN pgqueue._free_session(s.id, CASE s.backend_pid WHEN 0 THEN 'its taker left: ' ELSE 'its taker died: ' END || s.label);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.sweep(OUT freed int, OUT again double precision)
@@ -156,7 +156,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     class         CONSTANT int         := 1885827331;
     sweeping      CONSTANT int         := 1885827333;
-    restart_grace CONSTANT interval    := '10 s';
+    restart_grace CONSTANT interval    := interval '10 s';
     moment        CONSTANT timestamptz := clock_timestamp();
     s          pgqueue.session;
     grace_left interval;
@@ -177,10 +177,10 @@ BEGIN
         IF grace_left > '0' THEN
             UPDATE pgqueue.session SET missing_since = moment WHERE id = s.id AND missing_since IS NULL;
         ELSE
-            given_back := pgqueue.end_session(s);
+            given_back := pgqueue._end_session(s);
             freed := freed + coalesce(given_back, 0);
             CONTINUE WHEN given_back IS NOT NULL;
-            grace_left := '10 ms';
+            grace_left := interval '10 ms';
         END IF;
         again := least(again, extract(epoch FROM grace_left));
     END LOOP;
@@ -193,13 +193,13 @@ DECLARE
     cleaning CONSTANT int := 1885827335;
 BEGIN
     IF pg_try_advisory_xact_lock(cleaning, 0) THEN
-        PERFORM pgqueue.clean_payloads();
-        PERFORM pgqueue.clean_statuses();
-        PERFORM pgqueue.clean_nodes();
-        PERFORM pgqueue.clean_routes();
-        PERFORM pgqueue.clean_counts();
-        PERFORM pgqueue.clean_observers();
-        PERFORM pgqueue.clean_done();
+        PERFORM pgqueue._clean_payloads();
+        PERFORM pgqueue._clean_statuses();
+        PERFORM pgqueue._clean_nodes();
+        PERFORM pgqueue._clean_routes();
+        PERFORM pgqueue._clean_counts();
+        PERFORM pgqueue._clean_observers();
+        PERFORM pgqueue._clean_done();
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.clean_up IS 'Remove what has had its time: every listener calls it now and then.';

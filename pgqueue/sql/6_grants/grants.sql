@@ -14,8 +14,8 @@ BEGIN
         'pgqueue.rates, pgqueue.takes, pgqueue.listeners, pgqueue.tables, pgqueue.snapshots, pgqueue.health TO %s', role);
     -- Those to be asked, and those that the views ask with the reader's rights.
     EXECUTE format('GRANT EXECUTE ON FUNCTION pgqueue.find_tasks, pgqueue.first_task, pgqueue.why(text), pgqueue.why(bigint), '
-        'pgqueue.queue_stats, pgqueue.check_health, pgqueue.last_tick, pgqueue.rate, pgqueue.label_host, pgqueue.label_pid, '
-        'pgqueue.advisory_locks, pgqueue.session_alive, pgqueue.own_session, pgqueue.is_awaited, pgqueue.bucket TO %s', role);
+        'pgqueue.queue_stats, pgqueue._check_health, pgqueue.last_tick, pgqueue._rate, pgqueue._label_host, pgqueue._label_pid, '
+        'pgqueue._advisory_locks, pgqueue._session_alive, pgqueue.own_session, pgqueue._is_awaited, pgqueue._bucket TO %s', role);
 END $$;
 COMMENT ON FUNCTION pgqueue.grant_monitor IS 'Let a role look at everything, and do nothing. To be called by the owner of the schema.';
 
@@ -42,7 +42,7 @@ COMMENT ON FUNCTION pgqueue.grant IS 'Let a role use a queue, and from then on o
 CREATE OR REPLACE FUNCTION pgqueue.revoke(queue text, role regrole DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    q CONSTANT int := (pgqueue.known_queue(queue)).id;
+    q CONSTANT int := (pgqueue._known_queue(queue)).id;
 BEGIN
     DELETE FROM pgqueue.queue_grant g WHERE g.queue_id = q AND (revoke.role IS NULL OR g.role = revoke.role);
     IF role IS NULL THEN
@@ -62,7 +62,7 @@ BEGIN
     FOR known IN
         SELECT a.grantee::regrole AS role, bool_or(p.proname = 'grant_to') AS uses
           FROM pg_catalog.pg_proc p, pg_catalog.aclexplode(p.proacl) a
-         WHERE p.pronamespace = 'pgqueue'::regnamespace AND p.proname IN ('grant_to', 'check_health')
+         WHERE p.pronamespace = 'pgqueue'::regnamespace AND p.proname IN ('grant_to', '_check_health')
            AND a.grantee NOT IN (0, p.proowner)
          GROUP BY a.grantee
     LOOP

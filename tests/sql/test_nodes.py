@@ -27,7 +27,7 @@ def paths(conn: psycopg.Connection) -> list[str]:
 
 
 def channel(conn: psycopg.Connection, path: str) -> str:
-    return str(value(conn, "SELECT pgqueue.node_channel(%s)", path))
+    return str(value(conn, "SELECT pgqueue._node_channel(%s)", path))
 
 
 def dies(conn: psycopg.Connection, db: psycopg.Connection) -> None:
@@ -296,7 +296,7 @@ def test_what_changes_nothing_is_silent(db: psycopg.Connection, connect: Connect
         listener.execute(f'LISTEN "{channel(db, path)}"')
     for call in ("create_node('/a')", "set_node('/a', '1', 7)", "delete_node('/a', 7)", "create_node('/none/b')"):
         db.execute(f"SELECT pgqueue.{call}")
-    db.execute("SELECT pgqueue.clean_nodes()")
+    db.execute("SELECT pgqueue._clean_nodes()")
     assert notifications(listener, db) == []
 
 
@@ -404,7 +404,7 @@ def test_nothing_waits_for_a_lock_on_a_node_of_the_dead(db: psycopg.Connection, 
     assert paths(db) == ["/locked"]
     locker.commit()
     db.execute(SWEEP)
-    db.execute("SELECT pgqueue.clean_nodes(); SELECT pgqueue.clean_nodes()")
+    db.execute("SELECT pgqueue._clean_nodes(); SELECT pgqueue._clean_nodes()")
     assert paths(db) == []
     assert notifications(listener, db) == [channel(db, "/locked")] * 2  # changed, deleted
 
@@ -432,7 +432,7 @@ def test_what_a_crash_left_is_cleaned(db: psycopg.Connection, connect: Connect) 
     db.execute("TRUNCATE pgqueue.session")
     assert row(db, "SELECT holder LIKE 'session %%' FROM pgqueue.nodes WHERE path = '/a'") == (True,)
     listener.execute(f'LISTEN "{channel(db, "/a")}"')
-    db.execute("SELECT pgqueue.clean_nodes()")
+    db.execute("SELECT pgqueue._clean_nodes()")
     assert paths(db) == ["/b"]
     assert notifications(listener, db) == [channel(db, "/a")]
 
@@ -443,11 +443,11 @@ def test_cleaning_leaves_to_the_sweep_who_may_come_back(db: psycopg.Connection, 
     session = value(conn, "SELECT pgqueue.open_session(grace => '1 min')")
     create(conn, "/a", ephemeral=True)
     die(conn, db)
-    db.execute("SELECT pgqueue.clean_nodes()")
+    db.execute("SELECT pgqueue._clean_nodes()")
     assert paths(db) == ["/a"]
     again = connect()
     assert value(again, "SELECT pgqueue.open_session(%s)", session) == session
-    db.execute("SELECT pgqueue.clean_nodes()")
+    db.execute("SELECT pgqueue._clean_nodes()")
     assert paths(db) == ["/a"]
 
 
@@ -457,7 +457,7 @@ def test_cleaning_never_takes_from_the_living(db: psycopg.Connection, connect: C
     create(conn, "/a", ephemeral=True)
     create(db, "/b", ephemeral=True)
     db.execute("TRUNCATE pgqueue.session")
-    db.execute("SELECT pgqueue.clean_nodes()")
+    db.execute("SELECT pgqueue._clean_nodes()")
     assert paths(db) == ["/a", "/b"]
 
 
@@ -468,10 +468,10 @@ def test_cleaning_waits_for_nobody(db: psycopg.Connection, connect: Connect) -> 
     db.execute("TRUNCATE pgqueue.session")
     locker = connect(autocommit=False)
     locker.execute("SELECT pgqueue.set_node('/a', '1')")
-    db.execute("SET lock_timeout = '1s'; SELECT pgqueue.clean_nodes()")
+    db.execute("SET lock_timeout = '1s'; SELECT pgqueue._clean_nodes()")
     assert paths(db) == ["/a"]
     locker.rollback()
-    db.execute("SELECT pgqueue.clean_nodes()")
+    db.execute("SELECT pgqueue._clean_nodes()")
     assert paths(db) == []
 
 
@@ -550,7 +550,7 @@ def test_a_stranger_to_the_tables_can_use_nodes(db: psycopg.Connection, connect:
         assert column(user, "SELECT pgqueue.children('/')") == ["a"]
         assert row(user, "SELECT problem FROM pgqueue.delete_node('/a')") == (None,)
         assert row(user, "SELECT problem FROM pgqueue.join_group('g')") == (None,)
-        for statement in ("SELECT FROM pgqueue.node", "SELECT pgqueue.free_nodes(1)", "SELECT pgqueue.clean_nodes()"):
+        for statement in ("SELECT FROM pgqueue.node", "SELECT pgqueue._free_nodes(1)", "SELECT pgqueue._clean_nodes()"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 user.execute(statement)
         user.close()

@@ -39,7 +39,7 @@ def heard(ear: psycopg.Connection, db: psycopg.Connection) -> int:
 
 
 def test_the_channel_is_named_by_the_queues_id(db: psycopg.Connection, q: int) -> None:
-    assert value(db, "SELECT pgqueue.channel(%s)", q) == f"pgqueue:{q}"
+    assert value(db, "SELECT pgqueue._channel(%s)", q) == f"pgqueue:{q}"
 
 
 def test_a_put_without_a_waiter_is_silent(db: psycopg.Connection, ear: psycopg.Connection) -> None:
@@ -239,7 +239,7 @@ def test_queues_whose_buckets_collide_cost_a_needless_notify_and_no_more(
 ) -> None:
     db.execute(f"ALTER TABLE pgqueue.queue ALTER COLUMN id RESTART WITH {q + 1024}")
     assert value(db, "SELECT pgqueue.queue_id('far')") == q + 1024
-    assert value(db, "SELECT pgqueue.bucket(%s) = pgqueue.bucket(%s)", q, q + 1024) is True
+    assert value(db, "SELECT pgqueue._bucket(%s) = pgqueue._bucket(%s)", q, q + 1024) is True
     put(db, "far")
     assert heard(armed, db) == 0  # another channel
     put(db, "q")

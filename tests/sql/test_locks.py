@@ -251,8 +251,8 @@ def test_grant_to_is_enough(user: psycopg.Connection, connect: Connect) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "SELECT pgqueue.free_locks(1)",
-        "SELECT pgqueue.call_next('a')",
+        "SELECT pgqueue._free_locks(1)",
+        "SELECT pgqueue._call_next('a')",
         "SELECT * FROM pgqueue.lock_holder",
         "DELETE FROM pgqueue.lock_ticket",
         "SELECT setval('pgqueue.fence', 1)",

@@ -12,7 +12,7 @@ from stepping import die, waiting
 
 Connect = Callable[..., psycopg.Connection]
 PUBLISH = "SELECT pgqueue.publish(%s, %s, to_jsonb(%s::text))"
-MATCH = "SELECT pgqueue.matches(%s, %s, %s, m.hint, m.pattern) FROM pgqueue.compile_mask(%s, %s) m"
+MATCH = "SELECT pgqueue._matches(%s, %s, %s, m.hint, m.pattern) FROM pgqueue._compile_mask(%s, %s) m"
 DATA = "SELECT t.data #>> '{}' FROM pgqueue.tasks t WHERE queue = %s ORDER BY id"
 
 
@@ -320,7 +320,7 @@ def test_a_put_that_was_open_goes_with_its_queue(db: psycopg.Connection, connect
     assert value(db, "SELECT pgqueue.delete_queue('q')") == 1  # not waited for, neither of them
     producer.commit(), taker.commit()
     assert rows(db, "SELECT FROM pgqueue.tasks") == []
-    db.execute("SELECT pgqueue.clean_routes()")
+    db.execute("SELECT pgqueue._clean_routes()")
     assert rows(db, "SELECT FROM pgqueue.task") == []
     assert value(taker, "SELECT problem FROM pgqueue.ack(%s, %s)", id, token) == "not found"
 
@@ -437,7 +437,7 @@ def test_the_sweep_waits_for_nobody(db: psycopg.Connection, connect: Connect) ->
     assert rows(db, left) == [(1, 2, 2)]
     assert rows(db, "SELECT FROM pgqueue.session WHERE id > 0") == []
     busy.commit()
-    db.execute("SELECT pgqueue.clean_routes()")
+    db.execute("SELECT pgqueue._clean_routes()")
     assert rows(db, left) == [(0, 1, 1)]
     assert column(db, DATA, "q") == ["1"]
 
@@ -462,6 +462,6 @@ def test_after_a_crash_of_the_server(db: psycopg.Connection, connect: Connect) -
     declare(owner, "mine", durable=False), declare(owner, "kept")
     put(db, "e")
     db.execute("TRUNCATE pgqueue.session, pgqueue.take, pgqueue.will, pgqueue.taker")
-    db.execute("SELECT pgqueue.clean_routes()")
+    db.execute("SELECT pgqueue._clean_routes()")
     assert rows(db, "SELECT FROM pgqueue.queue") == rows(db, "SELECT FROM pgqueue.task") == []
     assert column(db, "SELECT name FROM pgqueue.exchanges") == ["kept"]

@@ -387,7 +387,7 @@ def test_cleaning_removes_what_expired_and_nothing_else(db: psycopg.Connection) 
     over(db, "result")
     db.execute("SELECT pgqueue.set_status('new', '1', '1 h'), pgqueue.set_status('ever', '1')")
     db.execute("SELECT pgqueue.finish(id) FROM pgqueue.tasks")
-    db.execute("SELECT pgqueue.clean_statuses()")
+    db.execute("SELECT pgqueue._clean_statuses()")
     assert column(db, "SELECT key FROM pgqueue.status ORDER BY key") == ["ever", "new"]
     assert column(db, "SELECT task_id FROM pgqueue.result") == [_kept]
 
@@ -398,10 +398,10 @@ def test_cleaning_removes_the_progress_of_takes_that_ended(db: psycopg.Connectio
         db.execute("SELECT pgqueue.progress(%s, %s, value => '1')", [id, token])
     db.execute("SELECT pgqueue.ack(%s, %s), pgqueue.release(%s, %s)", [ended, token, again, token])
     assert take(db, "q")[0] == again
-    db.execute("SELECT pgqueue.clean_statuses()")
+    db.execute("SELECT pgqueue._clean_statuses()")
     assert value(db, "SELECT count(*) FROM pgqueue.progress") == 3  # too young: see there
     db.execute("UPDATE pgqueue.progress SET updated_at = updated_at - interval '2 min'")
-    db.execute("SELECT pgqueue.clean_statuses()")
+    db.execute("SELECT pgqueue._clean_statuses()")
     assert column(db, "SELECT task_id FROM pgqueue.progress") == [held]
     assert status(db, held)[2] == 1
 
@@ -449,7 +449,11 @@ def test_who_is_granted_may_use_all_of_it(db: psycopg.Connection, connect: Conne
         for table in ("status", "result", "progress"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 user.execute(f"SELECT FROM pgqueue.{table}")
-        for helper in ("keep_result(1, 1, 1, '1 h', '1', NULL)", "drop_expired_results(1, now())", "clean_statuses()"):
+        for helper in (
+            "_keep_result(1, 1, 1, '1 h', '1', NULL)",
+            "_drop_expired_results(1, now())",
+            "_clean_statuses()",
+        ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 user.execute(f"SELECT pgqueue.{helper}")
     finally:
