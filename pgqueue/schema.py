@@ -31,7 +31,7 @@ LAYERS = {
     "3_tasks": ("dead", "due", "lane", "special", "put", "take", "settle", "ack", "pop", "pick", "queue"),
     "4_families": ("channels", "statuses", "locks", "nodes", "routes", "wills", "claims", "messages", "changes"),
     "5_operations": ("monitor", "health", "sweep"),
-    "6_grants": ("grants",),
+    "6_grants": ("settings", "grants"),
 }
 TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])
 CODE = tuple(f"{layer}/{name}.sql" for layer, names in LAYERS.items() if layer != "1_tables" for name in names)

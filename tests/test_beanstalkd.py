@@ -26,7 +26,7 @@ Shell = Any
 
 def armed(db: psycopg.Connection) -> bool:
     """Somebody waits in front of a queue."""
-    held = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885827329 AND granted)"
+    held = "SELECT EXISTS (SELECT FROM pg_locks WHERE classid = pgqueue._waiter_lock() AND granted)"
     return bool(value(db, held))
 
 

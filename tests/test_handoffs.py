@@ -232,5 +232,5 @@ def test_producers_are_silent_again_soon_after_the_last_taker(
 
 def armed(conn: psycopg.Connection) -> bool:
     """Somebody holds a WAITER lock."""
-    query = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885827329 AND granted)"
+    query = "SELECT EXISTS (SELECT FROM pg_locks WHERE classid = pgqueue._waiter_lock() AND granted)"
     return bool(value(conn, query))

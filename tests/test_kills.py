@@ -83,7 +83,7 @@ def swept(db: psycopg.Connection) -> bool:
 
 def waiting(db: psycopg.Connection) -> bool:
     """Somebody sleeps: holds a WAITER lock."""
-    query = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885827329 AND granted)"
+    query = "SELECT EXISTS (SELECT FROM pg_locks WHERE classid = pgqueue._waiter_lock() AND granted)"
     return bool(value(db, query))
 
 

@@ -162,7 +162,7 @@ async def test_a_renamed_queue_is_used_under_its_new_name(client: Any, queue: An
 
 def armed(db: psycopg.Connection) -> bool:
     """Somebody waits in front of a queue."""
-    held = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885827329 AND granted)"
+    held = "SELECT EXISTS (SELECT FROM pg_locks WHERE classid = pgqueue._waiter_lock() AND granted)"
     return bool(value(db, held))
 
 

@@ -525,7 +525,8 @@ async def test_a_session_that_was_given_up_takes_its_nodes_along(shell, db):
     db.execute("DELETE FROM pgqueue.session WHERE id = %s", [session])
     value(
         db,
-        "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_locks WHERE classid = 1885827331 AND objid = %s::int",
+        "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_locks"
+        " WHERE classid = pgqueue._session_lock() AND objid = %s::int",
         session,
     )
     await soon(lambda: listener_of(client).session not in (None, session), within=10)

@@ -17,7 +17,6 @@ Connect = Callable[[], psycopg.Connection]
 
 ACK_MANY = "SELECT problem FROM pgqueue.ack_many(ARRAY [%s::bigint], ARRAY [%s::bigint])"
 TAKE_FOR = "SELECT id FROM pgqueue.take('q', session => %s)"
-SESSION_CLASS = 1885827331
 
 
 @pytest.fixture
@@ -161,7 +160,7 @@ def test_no_claim_believes_in_a_swept_session_that_somebody_resumes(
     die(holder, db)
     db.execute("SELECT pgqueue.sweep()")
     other.execute("BEGIN")
-    other.execute("SELECT pg_advisory_xact_lock(%s, %s)", [SESSION_CLASS, session])
+    other.execute("SELECT pg_advisory_xact_lock(pgqueue._session_lock(), %s)", [session])
     reopen = "SELECT pgqueue.open_session(resume => %s, label => 'test')"
     with (
         waiting(connect(), db, reopen, session) as resumed,
@@ -215,8 +214,8 @@ def test_takes_that_roll_back_leave_no_locks_behind(db: psycopg.Connection, othe
     for _ in range(3):
         with other.transaction(force_rollback=True):
             take(other, "q")
-    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s"
-    assert value(db, locks, SESSION_CLASS) == 1
+    locks = "SELECT count(*) FROM pg_locks WHERE classid = pgqueue._session_lock()"
+    assert value(db, locks) == 1
     assert take(other, "q")
 
 

@@ -141,7 +141,7 @@ async def test_a_wrong_password_is_not_repeated(shell, own, port):
 def test_ctrl_c_in_a_blocked_take_and_the_next_take_is_served(dsn, db, blocking, start):
     program = start("interrupted", dsn, "q", "again")
     assert program.hear() == {"began": True}
-    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885827329"
+    held = "SELECT count(*) FROM pg_locks WHERE classid = pgqueue._waiter_lock()"
     eventually(lambda: value(db, held), within=10)  # it sleeps: a WAITER lock is held
     os.kill(program.pid, signal.SIGINT)
     assert program.hear() == {"interrupted": True}

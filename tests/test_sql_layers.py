@@ -114,3 +114,15 @@ def test_the_client_calls_no_helper() -> None:
         for name in re.findall(r"\bpgqueue\.(_[a-z]\w*)\(", path.read_text("utf-8"))
     }
     assert calls == set()
+
+
+def test_advisory_locks_are_declared_in_one_file() -> None:
+    """Elsewhere a lock's class is the call of the function that declares it."""
+    declared = [int(n) for n in re.findall(r"^LANGUAGE sql .* RETURN (\d+);", schema.read("2_base/advisory.sql"), re.M)]
+    assert declared == list(range(declared[0], declared[0] + len(declared)))
+    for statement in STATEMENTS:
+        keys = re.findall(r"\bpg_\w*advisory_\w+\(\s*([^,()]+)", statement.text)
+        classes = [key for key in keys if key != "hashtextextended"]  # a lock by name has one key
+        assert [key for key in classes if not re.fullmatch(r"pgqueue\._\w+_lock", key)] == [], statement.name
+        if statement.file != "2_base/advisory.sql":
+            assert [number for number in declared if str(number) in statement.text] == [], statement.name

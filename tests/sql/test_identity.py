@@ -343,7 +343,7 @@ def test_two_that_close_at_once_do_not_wait_for_each_other(db: psycopg.Connectio
         conn.autocommit = False
     one.execute("SET lock_timeout = '5 s'")
     two.execute("SET lock_timeout = '5 s'")
-    one.execute("SELECT pg_advisory_xact_lock(1885827332, %s)", [one.session])  # as far as a close goes first
+    one.execute("SELECT pg_advisory_xact_lock(pgqueue._claiming_lock(), %s)", [one.session])  # as a close begins
     assert value(two, CLOSE) == 0  # its heir is busy: it leaves its takes to a sweep
     two.commit()
     assert value(one, CLOSE) == 0

@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION pgqueue._change_channel(queue_id int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:change:' || queue_id;
 
 CREATE OR REPLACE FUNCTION pgqueue._tell_change(queue_id int, verb text, ids bigint[]) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     portion CONSTANT int := 350;                   -- ids of 19 digits: a payload has at most 7999 bytes
 BEGIN
@@ -40,7 +40,7 @@ END $$;
 
 -- Count a verb's call for these tasks of a queue, and tell its observers.
 CREATE OR REPLACE FUNCTION pgqueue._note(queue_id int, verb text, ids bigint[]) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(ids) > 0 THEN
         INSERT INTO pgqueue.delta (queue_id, verb, calls) VALUES (_note.queue_id, _note.verb, cardinality(ids));
@@ -53,7 +53,7 @@ END $$;
 
 -- A queue that has fewer tasks than before has room for more. One task of one queue is by far the most frequent case.
 CREATE OR REPLACE FUNCTION pgqueue._count_places(queues int[], states "char"[], n bigint[]) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     more  int;
     fewer int[];
@@ -112,8 +112,7 @@ END $$;
 -- (freed). Who has freed a lane may lock its head, for nobody can enter it before his commit anyway. Who has put something
 -- into a lane touches only what he has written himself, or a put in a long transaction would close the lane.
 CREATE OR REPLACE FUNCTION pgqueue._tell_lanes(queues int[], lanes text[], freed boolean[]) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q record;
 BEGIN
@@ -132,7 +131,7 @@ END $$;
 
 -- Tasks that were added. A statement later, so that lanes are looked at as they are by then.
 CREATE OR REPLACE FUNCTION pgqueue._count_new(queues int[], states "char"[], lanes text[]) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     behind record;                                -- lanes with a task that was put behind others
 BEGIN
@@ -148,8 +147,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._delete_tasks(ids bigint[]) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     gone record;
 BEGIN
@@ -169,14 +167,14 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._count_takes(queues int[], one int) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO pgqueue.delta (queue_id, taken) SELECT q, one * count(*) FROM unnest(queues) q GROUP BY q;
 END $$;
 
 -- By EXCEPT and not by a join: a plan that was made for one row would be kept for a million.
 CREATE OR REPLACE FUNCTION pgqueue._count_updates() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     places record;                                -- how many more tasks each queue has in each state
     lanes  record;                                -- with a free place, or with a task that was put behind others
@@ -207,7 +205,7 @@ END $$;
 
 -- What was in the table nobody knows any more: the next fold counts anew.
 CREATE OR REPLACE FUNCTION pgqueue._ask_recount() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO pgqueue.recount DEFAULT VALUES;
     RETURN NULL;

@@ -10,7 +10,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.queue_id(name text) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     found_id int;
 BEGIN

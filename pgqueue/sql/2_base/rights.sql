@@ -41,7 +41,7 @@ END $$;
 -- First in a claim on a queue with options: it may be another session's, go with its last taker, or be paused.
 -- False: it is paused.
 CREATE OR REPLACE FUNCTION pgqueue._enter_queue(queue_id int, session int) RETURNS boolean
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN

@@ -47,25 +47,23 @@ CREATE OR REPLACE FUNCTION pgqueue.open_session(
     label  text     DEFAULT NULL,
     identity uuid   DEFAULT NULL             -- of the session to resume, for a new one if that was given up
 ) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
-    class    CONSTANT int := 1885827331;
-    claiming CONSTANT int := 1885827332;
     id    int := resume;
     tries int := 0;
 BEGIN
     IF id IS NOT NULL THEN
         -- A sweep may be deciding about us: wait for its verdict. Until ours, no claim may see the lock and believe in
         -- a session that was swept.
-        PERFORM pg_advisory_xact_lock(claiming, id);
-        PERFORM pg_advisory_lock(class, id);
+        PERFORM pg_advisory_xact_lock(pgqueue._claiming_lock(), id);
+        PERFORM pg_advisory_lock(pgqueue._session_lock(), id);
         UPDATE pgqueue.session s
            SET missing_since = NULL, epoch = pg_postmaster_start_time(), backend_pid = pg_backend_pid()
          WHERE s.id = open_session.resume;
         IF FOUND THEN
             DELETE FROM pgqueue.lock_holder h WHERE h.session_id = resume;  -- the server freed them with the connection
         ELSE
-            PERFORM pg_advisory_unlock(class, id);
+            PERFORM pg_advisory_unlock(pgqueue._session_lock(), id);
             id := NULL;
         END IF;
     END IF;
@@ -74,14 +72,14 @@ BEGIN
         -- leaves the lock, which the next one then finds again instead of leaving one more.
         id := CASE WHEN label IS NULL AND tries = 0 THEN -pg_backend_pid() ELSE 1 + floor(random() * 2147483646)::int END;
         tries := tries + 1;
-        IF pg_try_advisory_lock(class, id) THEN
+        IF pg_try_advisory_lock(pgqueue._session_lock(), id) THEN
             INSERT INTO pgqueue.session (id, grace, epoch, identity, backend_pid, label)
             VALUES (id, open_session.grace, pg_postmaster_start_time(), open_session.identity, pg_backend_pid(),
                     coalesce(open_session.label,
                              format('%s, backend %s', current_setting('application_name'), pg_backend_pid())))
             ON CONFLICT DO NOTHING;
             CONTINUE WHEN FOUND;
-            PERFORM pg_advisory_unlock(class, id);
+            PERFORM pg_advisory_unlock(pgqueue._session_lock(), id);
         END IF;
         id := NULL;
     END LOOP;
@@ -99,8 +97,6 @@ COMMENT ON FUNCTION pgqueue.own_session IS 'The session that was opened on this 
 CREATE OR REPLACE FUNCTION pgqueue._enter_claim(session int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    class    CONSTANT int := 1885827331;
-    claiming CONSTANT int := 1885827332;
     own      int := pgqueue.own_session();
     me       int := coalesce(session, own);
 BEGIN
@@ -108,9 +104,9 @@ BEGIN
         me := pgqueue.open_session();
         own := me;
     END IF;
-    IF pg_advisory_xact_lock_shared(claiming, me) IS NULL THEN END IF;
+    IF pg_advisory_xact_lock_shared(pgqueue._claiming_lock(), me) IS NULL THEN END IF;
     -- A connection's own lock does not refuse it, so the probe is for other connections' sessions only.
-    IF me IS DISTINCT FROM own AND pg_try_advisory_xact_lock_shared(class, me) THEN
+    IF me IS DISTINCT FROM own AND pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), me) THEN
         RAISE EXCEPTION 'session % is not alive: nothing can be taken for it', me
             USING ERRCODE = 'PQ004', HINT = 'Open a session with pgqueue.open_session() on a connection that stays open.';
     END IF;
@@ -129,7 +125,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.identify(identity uuid DEFAULT NULL, session int DEFAULT NULL) RETURNS uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     me    CONSTANT int := pgqueue._live_session(session);
     mine  uuid;
@@ -163,12 +159,10 @@ END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._session_alive(session int) RETURNS boolean
 LANGUAGE plpgsql AS $$
-DECLARE
-    class CONSTANT int := 1885827331;
 BEGIN
     -- Its own lock is invisible to a session. The probe takes and frees it in one expression.
     RETURN session IS NOT DISTINCT FROM pgqueue.own_session()
-        OR CASE WHEN pg_try_advisory_lock_shared(class, session) THEN NOT pg_advisory_unlock_shared(class, session)
+        OR CASE WHEN pg_try_advisory_lock_shared(pgqueue._session_lock(), session) THEN NOT pg_advisory_unlock_shared(pgqueue._session_lock(), session)
                 ELSE true END;
 END $$;
 
@@ -177,7 +171,6 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._heir(session int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    claiming CONSTANT int := 1885827332;
     other int;
 BEGIN
     FOR other IN
@@ -185,7 +178,7 @@ BEGIN
          WHERE s.id = _heir.session
          ORDER BY pgqueue._session_alive(o.id) DESC
     LOOP
-        IF pg_try_advisory_xact_lock_shared(claiming, other)
+        IF pg_try_advisory_xact_lock_shared(pgqueue._claiming_lock(), other)
            AND EXISTS (SELECT FROM pgqueue.session o WHERE o.id = other) THEN
             RETURN other;
         END IF;
@@ -195,7 +188,7 @@ END $$;
 
 -- Takes are not indexed by their session, and this walks over those of all that have a deadline: whoever asks, pays.
 CREATE OR REPLACE FUNCTION pgqueue.session_deadline(session int) RETURNS double precision
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT extract(epoch FROM min(k.deadline) - clock_timestamp())::double precision
               FROM pgqueue.take k

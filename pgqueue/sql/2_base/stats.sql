@@ -24,7 +24,7 @@
 
 -- The newest fold; one that sees everything, and an id that is NULL, if nothing was counted.
 CREATE OR REPLACE FUNCTION pgqueue._last_fold() RETURNS pgqueue.fold
-LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     last pgqueue.fold;
 BEGIN
@@ -46,8 +46,7 @@ END $$;
 
 -- Counters and deltas of these queues; all of them: NULL. The version is the counter's.
 CREATE OR REPLACE FUNCTION pgqueue._known(queues int[]) RETURNS SETOF pgqueue.counter
-LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     last pgqueue.fold := pgqueue._last_fold();
     late xid8[];
@@ -81,8 +80,7 @@ END $$;
 
 -- The same counts from the tasks themselves, by the indexes of their states. No version, and no calls.
 CREATE OR REPLACE FUNCTION pgqueue._count_anew(queues int[]) RETURNS SETOF pgqueue.counter
-LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
         WITH held AS (
@@ -102,7 +100,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._is_counted() RETURNS boolean
-LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (pgqueue._last_fold()).id IS NOT NULL AND NOT EXISTS (SELECT FROM pgqueue.recount);
 END $$;
@@ -130,7 +128,7 @@ END $$;
 -- Counters that differ from what is there are put right by a delta. One statement, so one snapshot: what others commit
 -- meanwhile is in neither of the two counts.
 CREATE OR REPLACE FUNCTION pgqueue._correct_counts() RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     WITH asked AS (
         DELETE FROM pgqueue.recount),
@@ -159,14 +157,12 @@ END $$;
 -- Move deltas into the counters, if there are many or they are old; every tick calls it.
 -- Only at READ COMMITTED, where the statement that folds sees what the fold before it did. The queues that changed.
 CREATE OR REPLACE FUNCTION pgqueue._fold_deltas(at_once boolean DEFAULT false) RETURNS int[]
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
-    folding CONSTANT int := 1885827338;
     last    pgqueue.fold;
     changed int[];
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(folding, 0) THEN
+    IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(pgqueue._folding_lock(), 0) THEN
         RETURN NULL;
     END IF;
     IF NOT pgqueue._is_counted() THEN
@@ -215,8 +211,7 @@ END $$;
 -- The first in line of each priority, from one to the next by the index; of a hundred of them at most, since somebody may
 -- use the clock for a priority. In the index stand also tasks in flight and, while a snapshot is held, all that were acked.
 CREATE OR REPLACE FUNCTION pgqueue._find_oldest(queue_id int) RETURNS timestamptz
-LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
@@ -263,8 +258,7 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.queue_stats(name text DEFAULT NULL)
 RETURNS TABLE (queue text, total bigint, ready bigint, delayed bigint, taken bigint, buried bigint, blocked bigint,
                done bigint, kept bigint, oldest_ready_age interval, calls jsonb)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     verbs  CONSTANT jsonb := '{"put": 0, "take": 0, "ack": 0, "release": 0, "bury": 0, "kick": 0, "delete": 0, "touch": 0,
                                "delay": 0, "ttr": 0, "ttl": 0}'::jsonb;

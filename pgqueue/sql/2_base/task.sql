@@ -1,8 +1,7 @@
 -- Tasks: the view of them, which of them are taken, and their removal in batches.
 
 CREATE OR REPLACE FUNCTION pgqueue._remove_batch(queue_id int, ids bigint[]) RETURNS int
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     takes int;
 BEGIN
@@ -22,9 +21,7 @@ END $$;
 -- blocked goes first, or each batch of heads would make those behind them ready. Again, until nothing is left that was
 -- put or changed meanwhile.
 CREATE OR REPLACE FUNCTION pgqueue._remove_tasks(queue_id int, batches int DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     batch   CONSTANT int := 1000;
     removed int := 0;
@@ -76,8 +73,7 @@ LANGUAGE sql VOLATILE RETURN hashtextextended(gen_random_uuid()::text, 0);
 -- Of tasks whose rows the caller has just locked, those that nobody has taken. Only a newer snapshot can tell, so at
 -- REPEATABLE READ nobody dies here: the next listener's tick is at READ COMMITTED.
 CREATE OR REPLACE FUNCTION pgqueue._untaken(ids bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RETURN '{}'::bigint[];

@@ -38,15 +38,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:' || queue_id;
 CREATE OR REPLACE FUNCTION pgqueue._signal(queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    waiter CONSTANT int := 1885827329;
-    silent CONSTANT int := 1885827330;
     k      CONSTANT int := queue_id & 1023;
 BEGIN
     -- Each probe takes and frees the lock in one expression, with no chance to be interrupted in between.
     IF current_setting('pgqueue.armed', true) = 'yes'
-       OR (CASE WHEN pg_try_advisory_lock(waiter, k) THEN NOT pg_advisory_unlock(waiter, k) ELSE true END)
-       OR NOT pg_try_advisory_xact_lock_shared(silent, k)
-       OR (CASE WHEN pg_try_advisory_lock(waiter, k) THEN NOT pg_advisory_unlock(waiter, k) ELSE true END)
+       OR (CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k) THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END)
+       OR NOT pg_try_advisory_xact_lock_shared(pgqueue._silent_lock(), k)
+       OR (CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k) THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END)
     THEN
         PERFORM pg_notify(pgqueue._channel(queue_id), '');
     END IF;
@@ -54,14 +52,11 @@ END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.arm(queue_ids int[]) RETURNS TABLE (queue_id int, drained boolean)
 LANGUAGE plpgsql AS $$
-DECLARE
-    waiter CONSTANT int := 1885827329;
-    silent CONSTANT int := 1885827330;
 BEGIN
     PERFORM set_config('pgqueue.armed', 'yes', false);
     FOREACH queue_id IN ARRAY queue_ids LOOP
-        IF pg_advisory_lock_shared(waiter, pgqueue._bucket(queue_id)) IS NULL THEN END IF;
-        drained := pg_try_advisory_xact_lock(silent, pgqueue._bucket(queue_id));
+        IF pg_advisory_lock_shared(pgqueue._waiter_lock(), pgqueue._bucket(queue_id)) IS NULL THEN END IF;
+        drained := pg_try_advisory_xact_lock(pgqueue._silent_lock(), pgqueue._bucket(queue_id));
         RETURN NEXT;
     END LOOP;
 END $$;
@@ -70,11 +65,9 @@ COMMENT ON FUNCTION pgqueue.arm IS
 
 CREATE OR REPLACE FUNCTION pgqueue.drain(queue_ids int[]) RETURNS TABLE (queue_id int, drained boolean)
 LANGUAGE plpgsql AS $$
-DECLARE
-    silent CONSTANT int := 1885827330;
 BEGIN
     FOREACH queue_id IN ARRAY queue_ids LOOP
-        drained := pg_try_advisory_xact_lock(silent, pgqueue._bucket(queue_id));
+        drained := pg_try_advisory_xact_lock(pgqueue._silent_lock(), pgqueue._bucket(queue_id));
         RETURN NEXT;
     END LOOP;
 END $$;
@@ -83,11 +76,10 @@ COMMENT ON FUNCTION pgqueue.drain IS 'T3 once more, for queues that are armed bu
 CREATE OR REPLACE FUNCTION pgqueue.disarm(queue_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    waiter CONSTANT int := 1885827329;
     queue_id int;
 BEGIN
     FOREACH queue_id IN ARRAY queue_ids LOOP
-        IF pg_advisory_unlock_shared(waiter, pgqueue._bucket(queue_id)) THEN END IF;
+        IF pg_advisory_unlock_shared(pgqueue._waiter_lock(), pgqueue._bucket(queue_id)) THEN END IF;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.disarm IS 'Nobody of this process sleeps on these queues any more: producers may be silent again.';
@@ -97,8 +89,7 @@ COMMENT ON FUNCTION pgqueue.disarm IS 'Nobody of this process sleeps on these qu
 CREATE OR REPLACE FUNCTION pgqueue._is_awaited(queue_id int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-    waiter CONSTANT int := 1885827329;
     k      CONSTANT int := pgqueue._bucket(queue_id);
 BEGIN
-    RETURN CASE WHEN pg_try_advisory_lock(waiter, k) THEN NOT pg_advisory_unlock(waiter, k) ELSE true END;
+    RETURN CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k) THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END;
 END $$;

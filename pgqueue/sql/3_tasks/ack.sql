@@ -7,8 +7,7 @@
 -- What becomes of tasks that are done and whose takes are gone, in a queue with options: they are kept, or go. Lanes
 -- that wait for them and puts that wait for room are seen to by who counts them (count.sql).
 CREATE OR REPLACE FUNCTION pgqueue._end_tasks(ids bigint[]) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q record;
 BEGIN
@@ -63,8 +62,7 @@ CREATE OR REPLACE FUNCTION pgqueue.ack(
     OUT holder  text,
     OUT ids     bigint[]
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN
@@ -100,8 +98,7 @@ CREATE OR REPLACE FUNCTION pgqueue.ack_many(
     tokens  bigint[] DEFAULT NULL,
     session int      DEFAULT NULL
 ) RETURNS TABLE (id bigint, state text, problem text, holder text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     dropped bigint[];
     low     int;
@@ -127,8 +124,7 @@ COMMENT ON FUNCTION pgqueue.ack_many IS 'Ack tasks in one go; returns those that
 
 -- Part of clean_up: what was kept for long enough, or belongs to a queue that keeps nothing any more.
 CREATE OR REPLACE FUNCTION pgqueue._clean_done() RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q record;
 BEGIN

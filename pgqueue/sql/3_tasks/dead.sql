@@ -27,7 +27,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN CASE WHEN type = 'topic' AND key <> 
 
 -- The queues that a key leads to, each once; none if there is no such exchange.
 CREATE OR REPLACE FUNCTION pgqueue._routes(exchange text, key text) RETURNS SETOF int
-LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     subject text;
 BEGIN
@@ -51,8 +51,7 @@ RETURN (CASE WHEN delay > '0' THEN 'D' ELSE 'R' END::"char", CASE WHEN delay > '
 
 -- Into the first of the queues, and copies into the others, as these want their tasks delayed and expiring.
 CREATE OR REPLACE FUNCTION pgqueue._move(id bigint, queue_ids int[], key text, story jsonb, moment timestamptz) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     new record;
 BEGIN
@@ -108,8 +107,7 @@ END $$;
 
 -- Do with tasks that died as their queues say; returns those that left them.
 CREATE OR REPLACE FUNCTION pgqueue._die(ids bigint[], reason text) RETURNS bigint[]
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     failed CONSTANT boolean     := reason IN ('rejected', 'delivery_limit');
     moment CONSTANT timestamptz := clock_timestamp();
@@ -151,8 +149,7 @@ END $$;
 
 -- Delayed and taken tasks are not in the way.
 CREATE OR REPLACE FUNCTION pgqueue._trim_queue(queue_id int, maxlen int) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     surplus bigint;
 BEGIN
@@ -168,7 +165,7 @@ END $$;
 
 -- After tasks were added to queues.
 CREATE OR REPLACE FUNCTION pgqueue._arrived(queue_ids int[]) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q record;
 BEGIN

@@ -9,8 +9,7 @@
 -- Tasks that come back by no will of their holder. Never waits: a row that is locked goes uncounted. Those for which it
 -- was the last time that the queue's max_takes allows do not come back.
 CREATE OR REPLACE FUNCTION pgqueue._count_attempt(ids bigint[], reason text, timeouts int DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     last bigint[];
 BEGIN
@@ -29,8 +28,7 @@ END $$;
 -- Make ready what is due in a queue, and remove what has expired, up to 1000 of each kind; returns how many became
 -- ready.
 CREATE OR REPLACE FUNCTION pgqueue._promote(queue_id int) RETURNS int
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     ids bigint[];

@@ -37,7 +37,7 @@
 -- that are L are found where events cross, and where only a READ COMMITTED look could tell.
 
 CREATE OR REPLACE FUNCTION pgqueue.allow_lanes(queue text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pgqueue.queue_id(queue);
     UPDATE pgqueue.queue q SET lanes = true WHERE q.name = allow_lanes.queue AND NOT q.lanes;
@@ -96,9 +96,7 @@ END $$;
 
 -- Part of every tick: a claim looks at a few checks, at all of them only if it finds nothing else.
 CREATE OR REPLACE FUNCTION pgqueue._check_all_lanes() RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     next int := 0;
     lane text;
@@ -126,7 +124,6 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._find_heads(queue_id int, n int, after_priority int, after_id bigint) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    entering      CONSTANT int         := 1885827337;
     from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
     from_id       CONSTANT bigint      := coalesce(after_id, -1);
     moment        CONSTANT timestamptz := clock_timestamp();
@@ -160,7 +157,7 @@ BEGIN
                      ORDER BY t.priority, t.id
                     OFFSET 0                       -- or the planner tries the lock of each lane before all else
                        FOR UPDATE OF t SKIP LOCKED) c
-             WHERE c.lane IS NULL OR pg_try_advisory_xact_lock(entering, pgqueue._lane_bucket(_find_heads.queue_id, c.lane))
+             WHERE c.lane IS NULL OR pg_try_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._lane_bucket(_find_heads.queue_id, c.lane))
              LIMIT n);
         EXIT WHEN ids <> '{}' OR lane IS NULL;
         lane := pgqueue._check_lanes(queue_id, lane, 1000);
@@ -191,9 +188,7 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._claim_lanes(
     queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     found bigint[];

@@ -14,9 +14,7 @@ CREATE OR REPLACE FUNCTION pgqueue.find_tasks(
     skip      int     DEFAULT 0,              -- walks over them
     backwards boolean DEFAULT false
 ) RETURNS SETOF pgqueue.tasks
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     q        CONSTANT int    := (SELECT named.id FROM pgqueue.queue named WHERE named.name = find_tasks.queue);
     down     CONSTANT text   := CASE WHEN backwards THEN ' DESC' ELSE '' END;
@@ -50,8 +48,7 @@ COMMENT ON FUNCTION pgqueue.find_tasks IS
     'n tasks of a queue in one state, behind the first `skip`, fast with millions: ready and buried by (priority, id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done by done_at; or backwards.';
 
 CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1, delayed boolean DEFAULT false) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q   int;
     ids bigint[];
@@ -82,8 +79,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.kick IS 'Make up to n buried tasks ready, lowest (priority, id) first; returns how many. With delayed, those that are delayed if none is buried, the next that is due first: as beanstalkd''s kick.';
 
 CREATE OR REPLACE FUNCTION pgqueue.first_task(queue text, state text) RETURNS bigint
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     q CONSTANT int := (SELECT named.id FROM pgqueue.queue named WHERE named.name = first_task.queue);
 BEGIN
@@ -103,8 +99,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.first_task IS 'The task of a queue that is next to be taken (ready), to become ready (delayed) or to be kicked (buried); NULL if there is none. As beanstalkd''s peek-ready, peek-delayed, peek-buried.';
 
 CREATE OR REPLACE FUNCTION pgqueue.urgent_priority(queue text) RETURNS int
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     q      pgqueue.queue;
     lowest int;
@@ -130,10 +125,8 @@ CREATE OR REPLACE FUNCTION pgqueue.take_id(
     OUT problem text,                         -- as with ack; or busy: it cannot be taken just now
     OUT holder  text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
-    entering CONSTANT int         := 1885827337;
     me       CONSTANT int         := pgqueue._enter_claim(session);
     moment   CONSTANT timestamptz := clock_timestamp();
     q        record;
@@ -151,7 +144,7 @@ BEGIN
      WHERE k.id = take_id.id AND k.queue_id = q.id         -- it may have gone elsewhere, as a dead letter
        AND k.state <> 'F' AND (k.state = 'D' OR k.expires_at IS NULL OR k.expires_at > moment)
        FOR UPDATE SKIP LOCKED;
-    IF FOUND AND (t.lane IS NULL OR pg_try_advisory_xact_lock(entering, pgqueue._lane_bucket(t.queue_id, t.lane))) THEN   -- lane.sql
+    IF FOUND AND (t.lane IS NULL OR pg_try_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._lane_bucket(t.queue_id, t.lane))) THEN   -- lane.sql
         deadline := least(moment + t.ttr, t.expires_at);
         INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id, lane)
         SELECT t.id, coalesce(new_token, pgqueue._new_token()), moment, coalesce(take_id.deadline, 'infinity'), t.queue_id, me, t.lane
@@ -181,8 +174,7 @@ COMMENT ON FUNCTION pgqueue.take_id IS 'Take the task of this id, be it ready, d
 
 -- The caller has the task's row.
 CREATE OR REPLACE FUNCTION pgqueue._remove_task(id bigint, queue_id int) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pgqueue._check_right(queue_id), pgqueue._note(queue_id, 'delete', ARRAY [id]);   -- before: who is told may still look
     PERFORM pgqueue._delete_tasks(ARRAY [id]);
@@ -197,8 +189,7 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_strict(
     OUT problem text,
     OUT holder  text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN
@@ -221,8 +212,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.delete_strict IS 'Remove a task unless somebody else has taken it. As beanstalkd''s delete.';
 
 CREATE OR REPLACE FUNCTION pgqueue.kick_task(id bigint, OUT state text, OUT problem text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN
@@ -248,8 +238,7 @@ CREATE OR REPLACE FUNCTION pgqueue.requeue(
     OUT problem text,
     OUT holder  text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     of_queue CONSTANT int := (pgqueue._drop_take(id, token, session)).queue_id;
 BEGIN
@@ -266,8 +255,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.requeue IS 'Give a task back behind all others of its priority, under a new id, which is returned.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete(id bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN

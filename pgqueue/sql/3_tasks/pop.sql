@@ -5,9 +5,7 @@
 -- Only at READ COMMITTED: an older snapshot does not see the takes of others, and the task would be handled twice.
 CREATE OR REPLACE FUNCTION pgqueue.pop(queue text, n int DEFAULT 1, session int DEFAULT NULL)
 RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     q   record;

@@ -6,7 +6,7 @@
 -- The queue's row with the caller's options laid over it; makes the queue if need be.
 CREATE OR REPLACE FUNCTION pgqueue._defaults(queue text, priority int, delay interval, ttr interval, ttl interval)
 RETURNS pgqueue.queue
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
@@ -42,7 +42,7 @@ CREATE OR REPLACE FUNCTION pgqueue.put(
     OUT existed boolean,
     OUT kept    jsonb                        -- the data of the task that stayed, if this one was ignored
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q     record;                              -- of the queue, what a put needs
     whole pgqueue.queue;
@@ -93,7 +93,7 @@ CREATE OR REPLACE FUNCTION pgqueue.put_many(
     if_exists text     DEFAULT 'ignore',
     sender    uuid     DEFAULT NULL
 ) RETURNS bigint[]
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q     pgqueue.queue;
     later timestamptz;

@@ -58,7 +58,7 @@ CREATE OR REPLACE FUNCTION pgqueue.create_queue(
     temporary       boolean  DEFAULT false,    -- ends with the session, as an exclusive one, but anybody may take
     if_not_exists   boolean  DEFAULT false     -- the one that is there will do, with the options that it has
 ) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
@@ -108,7 +108,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.create_queue IS 'Make a queue with options; PQ003 if it exists. A put or a waiting take makes one with the defaults.';
 
 CREATE OR REPLACE FUNCTION pgqueue.alter_queue(name text, options jsonb) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     -- Not the name, see rename_queue; and not what tasks that are there were put by, or whose it is.
     alterable CONSTANT text[] := '{priority,delay,ttr,ttl,maxlen,max_takes,dead_letter,dead_letter_key,auto_delete,'
@@ -136,7 +136,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.alter_queue IS 'Change options of a queue: those that are named; null is the default. {"ttl": "1 h", "maxlen": null}. Tasks that are there keep what they were put with.';
 
 CREATE OR REPLACE FUNCTION pgqueue.rename_queue(name text, new_name text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue := pgqueue._known_queue(name, lock => true);
 BEGIN
@@ -171,7 +171,7 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_queue(
     if_empty  boolean DEFAULT false,
     if_unused boolean DEFAULT false
 ) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q       int := (pgqueue._known_queue(name, lock => true)).id;
     total   bigint;
@@ -191,7 +191,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.delete_queue IS 'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: it is not empty, or not unused: a task of it is taken, or somebody waits for one.';
 
 CREATE OR REPLACE FUNCTION pgqueue.pause_queue(queue text, duration interval) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q CONSTANT int := pgqueue.queue_id(queue);
 BEGIN
@@ -207,7 +207,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.pause_queue IS 'Nothing is taken for so long; 0 ends a pause. Puts go on, and so do those who hold tasks.';
 
 CREATE OR REPLACE FUNCTION pgqueue.drain_queue(queue text, enabled boolean DEFAULT true) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q CONSTANT int := pgqueue.queue_id(queue);
 BEGIN
@@ -220,7 +220,7 @@ COMMENT ON FUNCTION pgqueue.drain_queue IS 'Nothing is put into the queue any mo
 -- Every queue, and those that are made until it is switched off. One that a transaction which is open now has made, and
 -- nobody sees yet, escapes: to keep it would take a lock from everyone who makes a queue.
 CREATE OR REPLACE FUNCTION pgqueue.drain_queues(enabled boolean DEFAULT true) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q int;
 BEGIN
@@ -238,14 +238,14 @@ END $$;
 COMMENT ON FUNCTION pgqueue.drain_queues IS 'drain_queue for every queue, and for those that are made from now on. As beanstalkd''s drain mode.';
 
 CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(queue text) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN pgqueue._remove_tasks((pgqueue._known_queue(queue)).id);
 END $$;
 COMMENT ON FUNCTION pgqueue.truncate_queue IS 'Remove all tasks of a queue, in whatever state, also those that are taken; returns how many. One that somebody is taking or settling at this very moment is left to them.';
 
 CREATE OR REPLACE FUNCTION pgqueue.release_all(queue text) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q   CONSTANT int := (pgqueue._known_queue(queue)).id;
     ids bigint[];

@@ -13,12 +13,11 @@
 -- A claim whose answer never arrived (cancelled, connection lost) may have been committed, or may yet be.
 -- By its token alone: if the session was given up meanwhile, its heir has the take.
 CREATE OR REPLACE FUNCTION pgqueue.undo_take(session int, token bigint) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
-    claiming CONSTANT int := 1885827332;
     queues   int[];
 BEGIN
-    IF pg_advisory_xact_lock(claiming, session) IS NULL THEN END IF;   -- wait for claims under way, ours among them
+    IF pg_advisory_xact_lock(pgqueue._claiming_lock(), session) IS NULL THEN END IF;   -- wait for claims under way, ours among them
     WITH gone AS (
         DELETE FROM pgqueue.take k WHERE k.token = undo_take.token RETURNING k.queue_id)
     SELECT array_agg(queue_id) INTO queues FROM gone;
@@ -63,8 +62,7 @@ CREATE OR REPLACE FUNCTION pgqueue.release(
     OUT problem text,
     OUT holder  text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     queue_id int;
@@ -155,8 +153,7 @@ CREATE OR REPLACE FUNCTION pgqueue.release_many(
     tokens  bigint[] DEFAULT NULL,
     session int      DEFAULT NULL
 ) RETURNS TABLE (id bigint, state text, problem text, holder text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     dropped bigint[];
     q       record;
@@ -208,8 +205,7 @@ CREATE OR REPLACE FUNCTION pgqueue.bury(
     OUT problem text,
     OUT holder  text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     queue_id int;
 BEGIN
@@ -250,8 +246,7 @@ CREATE OR REPLACE FUNCTION pgqueue.touch(
     OUT problem text,
     OUT holder  text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     queue_id int;
 BEGIN

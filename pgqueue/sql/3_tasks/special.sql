@@ -68,8 +68,7 @@ CREATE OR REPLACE FUNCTION pgqueue._meet_key(
     q pgqueue.queue, data jsonb, lane text, key text, if_exists text, sender uuid,
     OUT id bigint, OUT state text, OUT kept jsonb
 )
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     later timestamptz;
     t     record;
@@ -110,8 +109,7 @@ CREATE OR REPLACE FUNCTION pgqueue._put_special(
     q pgqueue.queue, data jsonb, lane text, key text, if_exists text, sender uuid,
     OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
 )
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     later timestamptz;
     place "char" := 'R';
@@ -179,7 +177,7 @@ END $$;
 
 -- Without keys: one INSERT. Of a lane only the first task can be the next, for all have one priority.
 CREATE OR REPLACE FUNCTION pgqueue._put_together(q pgqueue.queue, data jsonb, lanes text[], sender uuid) RETURNS bigint[]
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     later  timestamptz;
     ids    bigint[];

@@ -31,8 +31,7 @@ CREATE OR REPLACE FUNCTION pgqueue.take(
     after_priority int    DEFAULT NULL,
     after_id       bigint DEFAULT NULL
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     me            CONSTANT int         := pgqueue._enter_claim(session);
     from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
@@ -101,9 +100,7 @@ COMMENT ON FUNCTION pgqueue.take IS 'Take the next task of a queue: one row, or 
 CREATE OR REPLACE FUNCTION pgqueue._claim(
     queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint, special boolean
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
     from_id       CONSTANT bigint      := coalesce(after_id, -1);
@@ -156,8 +153,7 @@ CREATE OR REPLACE FUNCTION pgqueue.take_many(
     after_priority int[]    DEFAULT NULL,   -- one position a queue, NULL for the head
     after_id       bigint[] DEFAULT NULL
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, queue text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     me      CONSTANT int    := pgqueue._enter_claim(session);
     chosen  CONSTANT bigint := coalesce(new_token, pgqueue._new_token());

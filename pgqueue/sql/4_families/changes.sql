@@ -15,7 +15,7 @@
 -- the others after that, in a new snapshot: else one who leaves would not see one who just came, and turn both off.
 
 CREATE OR REPLACE FUNCTION pgqueue.observe(queue_id int, session int DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     me    CONSTANT int := pgqueue._live_session(session);
     named record;
@@ -45,7 +45,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.unobserve(queue_id int, session int DEFAULT NULL) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     deleted boolean;
 BEGIN

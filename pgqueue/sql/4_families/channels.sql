@@ -8,7 +8,7 @@
 -- that happens to begin with the mark goes that way too. Listeners fetch it as soon as they hear of it.
 
 CREATE OR REPLACE FUNCTION pgqueue.post(channel text, payload text DEFAULT '') RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     mark   CONSTANT text := E'\x01pgqueue:';
     new_id bigint;
@@ -28,7 +28,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.post IS 'Send a payload to all who wait on a channel, when the transaction commits.';
 
 CREATE OR REPLACE FUNCTION pgqueue.stored_payload(id bigint) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT p.payload FROM pgqueue.payload p WHERE p.id = stored_payload.id);
 END $$;

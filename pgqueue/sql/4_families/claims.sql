@@ -39,8 +39,7 @@ END $$;
 -- What a claim holds, whatever it held at first. By key: `take` must not be scanned (take.sql).
 CREATE OR REPLACE FUNCTION pgqueue._claimed_messages(claim bigint)
 RETURNS TABLE (id bigint, priority int, attempts int, deadline timestamptz, data jsonb)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
         SELECT t.id, t.priority, t.attempts, k.deadline, t.data
@@ -51,7 +50,7 @@ END $$;
 
 -- Of these tasks, those whose takes have the token and are not being settled; nobody settles them now.
 CREATE OR REPLACE FUNCTION pgqueue._lock_claimed(ids bigint[], claim bigint) RETURNS bigint[]
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY (SELECT k.task_id FROM pgqueue.take k
                    WHERE k.task_id = ANY (ids) AND k.token = claim FOR UPDATE SKIP LOCKED);
@@ -61,8 +60,7 @@ END $$;
 -- or for ever, are not touched. Whether a deadline has just passed is no matter: the token is there, so nobody else
 -- had it meanwhile, and from now on it has not passed. Returns the messages that it still holds.
 CREATE OR REPLACE FUNCTION pgqueue._hold_messages(claim bigint) RETURNS bigint[]
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     c   pgqueue.claim;
     ids bigint[];
@@ -77,7 +75,7 @@ END $$;
 
 -- A few that are over, for each that is made: so they cannot pile up.
 CREATE OR REPLACE FUNCTION pgqueue._drop_old_claims() RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM pgqueue.claim
      WHERE token = ANY (ARRAY (SELECT c.token FROM pgqueue.claim c
@@ -92,8 +90,7 @@ CREATE OR REPLACE FUNCTION pgqueue.claim_messages(
     grace   interval DEFAULT '60 s',
     session int      DEFAULT NULL            -- only for a queue that is exclusive, or goes with its takers
 ) RETURNS TABLE (claim bigint, id bigint, priority int, attempts int, deadline timestamptz, data jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     new_id CONSTANT bigint := pgqueue._new_token() & 9223372036854775807;   -- people read it: not below 0
     q      record;
@@ -129,7 +126,7 @@ COMMENT ON FUNCTION pgqueue.claim_messages IS
     'Claim up to n messages for as long as ttl, the first by (priority, id); no rows, and no claim, if there are none.';
 
 CREATE OR REPLACE FUNCTION pgqueue._live_claim(queue text, claim bigint) RETURNS SETOF pgqueue.claim
-LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
         SELECT c.* FROM pgqueue.claim c
@@ -140,8 +137,7 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.get_claim(queue text, claim bigint)
 RETURNS TABLE (ttl interval, grace interval, age interval,
                id bigint, priority int, attempts int, deadline timestamptz, data jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
         SELECT c.ttl, c.grace, clock_timestamp() - c.renewed_at, m.id, m.priority, m.attempts, m.deadline, m.data
@@ -154,8 +150,7 @@ COMMENT ON FUNCTION pgqueue.get_claim IS
 CREATE OR REPLACE FUNCTION pgqueue.renew_claim(
     queue text, claim bigint, ttl interval DEFAULT '60 s', grace interval DEFAULT '60 s'
 ) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     q int;
@@ -174,8 +169,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.renew_claim IS 'A new life for a claim, from now, and for what it holds; false if there is no such claim, or it is over.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_claim(queue text, claim bigint) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q   int;
     ids bigint[];
@@ -195,7 +189,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.delete_claim IS 'Give back what a claim still holds, and end it; returns how many messages. One that is not there is ended already.';
 
 CREATE OR REPLACE FUNCTION pgqueue._is_message(queue text, id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM pgqueue.task t, pgqueue.queue q
                     WHERE t.id = _is_message.id AND t.state <> 'F' AND q.id = t.queue_id AND q.name = _is_message.queue);

@@ -62,7 +62,7 @@ CREATE OR REPLACE FUNCTION pgqueue.ask_lock(
     OUT ahead   int,
     OUT channel text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     me      int := coalesce(pgqueue.own_session(), pgqueue.open_session());
     ticket  bigint;
@@ -116,7 +116,7 @@ COMMENT ON FUNCTION pgqueue.ask_lock IS
     'Take the lock if it is our turn; else take a ticket (wait), or give it back. ahead: how many stand in front. channel: where the token is called. For clients; see try_lock.';
 
 CREATE OR REPLACE FUNCTION pgqueue.drop_lock(token bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     h    pgqueue.lock_holder;
     held boolean := false;
@@ -138,7 +138,7 @@ COMMENT ON FUNCTION pgqueue.drop_lock IS
     'Undo what was asked under a token: release its lock, or leave the line. True if it held the lock until now.';
 
 CREATE OR REPLACE FUNCTION pgqueue.try_lock(name text, shared boolean DEFAULT false) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT a.fence FROM pgqueue.ask_lock(name, shared, floor(random() * 2 ^ 53)::bigint, false) a);
 END $$;
@@ -155,7 +155,7 @@ $$;
 
 -- Locks outlive a rollback, and their rows do not: what is left without a row goes with the last one of the name.
 CREATE OR REPLACE FUNCTION pgqueue.unlock(name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     me   CONSTANT int := pgqueue.own_session();
     mine bigint;

@@ -34,8 +34,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_message(queue text, id bigint, claim bigint DEFAULT NULL, OUT problem text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT pgqueue._is_message(queue, id) THEN
         RETURN;                                    -- as good as deleted
@@ -54,8 +53,7 @@ COMMENT ON FUNCTION pgqueue.delete_message IS
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_messages(queue text, ids bigint[])
 RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     FOR id, priority, attempts, data IN
         SELECT t.id, t.priority, t.attempts, t.data FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.id
@@ -76,9 +74,7 @@ CREATE OR REPLACE FUNCTION pgqueue.list_messages(
     include_claimed boolean DEFAULT false,
     include_delayed boolean DEFAULT false
 ) RETURNS TABLE (marker text, id bigint, state text, priority int, attempts int, created_at timestamptz, sent_by uuid, data jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     q      int;
@@ -118,8 +114,7 @@ CREATE OR REPLACE FUNCTION pgqueue.message_stats(
     OUT free bigint, OUT claimed bigint, OUT total bigint,
     OUT oldest timestamptz, OUT newest timestamptz       -- when they were put; only of a queue that is listed
 )
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     q      CONSTANT int         := (SELECT named.id FROM pgqueue.queue named WHERE named.name = message_stats.queue);

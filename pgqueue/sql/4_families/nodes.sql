@@ -87,7 +87,7 @@ CREATE OR REPLACE FUNCTION pgqueue.create_node(
     OUT   created_at timestamptz,
     OUT   id         bigint
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     above  text;
     parent pgqueue.node;
@@ -143,7 +143,7 @@ CREATE OR REPLACE FUNCTION pgqueue.set_node(
     OUT   updated_at timestamptz,
     OUT   id         bigint
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     node pgqueue.node;
 BEGIN
@@ -176,7 +176,7 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_node(
     id          bigint DEFAULT NULL,
     OUT problem text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     node pgqueue.node;
 BEGIN
@@ -201,7 +201,7 @@ COMMENT ON FUNCTION pgqueue.delete_node IS
     'Remove a node, if it is still at that version, and the one of that id. A problem is one of not found, version, not empty.';
 
 CREATE OR REPLACE FUNCTION pgqueue.children(path text) RETURNS SETOF text
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     PERFORM pgqueue._check_path(path);
     RETURN QUERY SELECT regexp_replace(n.path, '^.*/', '') FROM pgqueue.node n
@@ -223,7 +223,7 @@ CREATE OR REPLACE FUNCTION pgqueue.join_group(
     OUT created_at timestamptz,
     OUT id         bigint
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF name IS NULL OR strpos(name, '/') > 0 OR strpos(member, '/') > 0 THEN
         RAISE EXCEPTION 'a name in a path has no slash: %', concat_ws(', ', name, member) USING ERRCODE = 'PQ001';
@@ -256,15 +256,13 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._clean_nodes() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    class    CONSTANT int := 1885827331;
-    claiming CONSTANT int := 1885827332;
     lost int;
 BEGIN
     FOR lost IN SELECT DISTINCT n.session_id FROM pgqueue.node n
                  WHERE n.session_id IS DISTINCT FROM pgqueue.own_session()
                    AND NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = n.session_id)
                    AND n.session_id IS NOT NULL LOOP
-        IF pg_try_advisory_xact_lock_shared(class, lost) AND pg_try_advisory_xact_lock(claiming, lost) THEN
+        IF pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), lost) AND pg_try_advisory_xact_lock(pgqueue._claiming_lock(), lost) THEN
             PERFORM pgqueue._free_nodes(lost);
         END IF;
     END LOOP;

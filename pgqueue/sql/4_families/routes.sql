@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION pgqueue.declare_exchange(
     durable boolean DEFAULT true,
     session int     DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     owner CONSTANT int := CASE WHEN NOT durable THEN pgqueue._live_session(session) END;
     e     pgqueue.exchange;
@@ -54,7 +54,7 @@ COMMENT ON FUNCTION pgqueue.declare_exchange IS
     'Make an exchange, unless it is there; PQ030 if it is there as another type. One that is not durable ends with the session.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_exchange(name text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM pgqueue.exchange e WHERE e.name = delete_exchange.name FOR UPDATE;
     IF NOT FOUND THEN
@@ -134,7 +134,7 @@ CREATE OR REPLACE FUNCTION pgqueue._deliver(
     ttr       interval DEFAULT NULL,
     ttl       interval DEFAULT NULL
 ) RETURNS int
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     made record;
@@ -156,7 +156,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.bind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     kind text;
     mask record;
@@ -193,7 +193,7 @@ COMMENT ON FUNCTION pgqueue.bind IS
     'Let a queue have what is published to an exchange under a matching key; false if it was bound so already. The queue gets the retained messages that match.';
 
 CREATE OR REPLACE FUNCTION pgqueue.unbind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     q int;
 BEGIN
@@ -240,7 +240,7 @@ CREATE OR REPLACE FUNCTION pgqueue.publish(
     ttl      interval DEFAULT NULL,
     retain   boolean  DEFAULT false
 ) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     ids int[];
 BEGIN

@@ -33,7 +33,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.set_status(key text, value jsonb, ttl interval DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
@@ -54,8 +54,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.set_status IS 'Set the status of a key, for as long as ttl or for good, and tell who waits for it at commit.';
 
 CREATE OR REPLACE FUNCTION pgqueue.get_status(key text) RETURNS jsonb
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT s.value FROM pgqueue.status s
              WHERE s.key = get_status.key AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp()));
@@ -63,7 +62,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.get_status IS 'The status of a key; NULL if it has none, or none any more.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_status(key text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     expired boolean;
 BEGIN
@@ -104,8 +103,7 @@ CREATE OR REPLACE FUNCTION pgqueue.finish(
     OUT problem text,
     OUT holder  text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     task record;
 BEGIN
@@ -122,8 +120,7 @@ COMMENT ON FUNCTION pgqueue.finish IS 'Ack a task and keep its result for a whil
 -- Only what expired after `since`: while a snapshot is held anywhere, removed index entries stay, and who starts at the
 -- oldest walks over all of them.
 CREATE OR REPLACE FUNCTION pgqueue._drop_expired_results(n int, since timestamptz) RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
@@ -140,8 +137,7 @@ CREATE OR REPLACE FUNCTION pgqueue.finish_many(
     results jsonb    DEFAULT NULL,           -- an array of as many
     keep    interval DEFAULT '1 h'
 ) RETURNS TABLE (id bigint, state text, problem text, holder text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     refused  bigint[] := '{}'::bigint[];
     queues   int[];
@@ -186,8 +182,7 @@ CREATE OR REPLACE FUNCTION pgqueue.fail(
     OUT problem text,
     OUT holder  text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     why  CONSTANT text := coalesce(error, 'it was given up');
     task record;
@@ -216,8 +211,7 @@ CREATE OR REPLACE FUNCTION pgqueue.progress(
     OUT problem text,
     OUT holder  text
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     -- The lock waits for who is ending this take, and keeps a late holder from writing over the progress of the next.
     INSERT INTO pgqueue.progress AS p (task_id, token, updated_at, value)
@@ -242,8 +236,7 @@ CREATE OR REPLACE FUNCTION pgqueue.task_status(id bigint)
 RETURNS TABLE (
     state text, queue text, attempts int, error text, holder text, progress jsonb, result jsonb, updated_at timestamptz
 )
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
         SELECT CASE WHEN NOT e.ended THEN coalesce(t.state, 'unknown') WHEN r.error IS NULL THEN 'done' ELSE 'failed' END,
@@ -274,8 +267,7 @@ SELECT r.task_id AS id, q.name AS queue, CASE WHEN r.error IS NULL THEN 'done' E
 COMMENT ON VIEW pgqueue.results IS 'What tasks came to, where that is kept.';
 
 CREATE OR REPLACE FUNCTION pgqueue._clean_statuses() RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     portion CONSTANT int         := 5000;
     moment  CONSTANT timestamptz := clock_timestamp();

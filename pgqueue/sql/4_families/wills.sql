@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION pgqueue.set_will(
     retain   boolean DEFAULT false,
     session  int     DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     me CONSTANT int := pgqueue._live_session(session);
 BEGIN
@@ -26,7 +26,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.set_will IS 'What to publish when the session dies; never when it is closed. A second one replaces the first.';
 
 CREATE OR REPLACE FUNCTION pgqueue.clear_will(session int DEFAULT NULL) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM pgqueue.will w WHERE w.session_id = coalesce(session, pgqueue.own_session());
     RETURN FOUND;
@@ -91,7 +91,7 @@ END $$;
 -- Part of clean_up.
 -- Now and then: what was left behind by sessions and by queues that are gone, and what is beyond a maxlen.
 CREATE OR REPLACE FUNCTION pgqueue._clean_routes() RETURNS void
-LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     next int;
 BEGIN

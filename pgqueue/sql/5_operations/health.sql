@@ -6,7 +6,7 @@
 -- The view pgqueue.health.
 CREATE OR REPLACE FUNCTION pgqueue._check_health()
 RETURNS TABLE (name text, status text, value double precision, unit text, detail text)
-LANGUAGE plpgsql SET jit = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF pg_is_in_recovery() THEN                   -- nothing else can be read there: most tables are UNLOGGED
         RETURN QUERY VALUES ('standby', 'bad', 1::double precision, 'servers', 'the queues are on the primary');
@@ -79,7 +79,7 @@ COMMENT ON VIEW pgqueue.health IS 'Is all well? One row a check; status: ok, war
 
 -- Few rows, for people: of what may be thousands the ones that say most.
 CREATE OR REPLACE FUNCTION pgqueue.why(queue text) RETURNS TABLE (reason text, tasks bigint, detail text)
-LANGUAGE plpgsql SET jit = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     few CONSTANT int := 5;
     q   record;
@@ -128,7 +128,7 @@ COMMENT ON FUNCTION pgqueue.why(text) IS
     'Why tasks of a queue are not done: one row a reason; of holders, busy lanes and errors of buried tasks the five that matter most (errors: among the last hundred).';
 
 CREATE OR REPLACE FUNCTION pgqueue.why(id bigint) RETURNS TABLE (reason text, tasks bigint, detail text)
-LANGUAGE plpgsql SET jit = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     t record;
 BEGIN

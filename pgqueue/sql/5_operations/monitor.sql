@@ -12,8 +12,7 @@
 -- Counters know no time, so each tick sees to it that a sample is at most ten seconds old. Fewer samples than that would
 -- make the minute of a rate inexact; more would cost.
 CREATE OR REPLACE FUNCTION pgqueue._take_sample() RETURNS void
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
@@ -28,7 +27,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.last_tick() RETURNS timestamptz
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT s.sampled_at FROM pgqueue.sample s ORDER BY s.sampled_at DESC LIMIT 1);
 END $$;

@@ -24,7 +24,7 @@ END $$;
 -- session's row stays for the next sweep to look again: waiting here would be for as long as that transaction likes,
 -- and in another order than its own. Returns how many were given back; NULL: its heir cannot be given any now.
 CREATE OR REPLACE FUNCTION pgqueue._free_session(session int, reason text) RETURNS int
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     heir  CONSTANT int := pgqueue._heir(session);
     ids   bigint[] := '{}'::bigint[];
@@ -62,15 +62,13 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.close_session(session int DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     me       CONSTANT int := coalesce(session, pgqueue.own_session());
-    class    CONSTANT int := 1885827331;
-    claiming CONSTANT int := 1885827332;
     own      pgqueue.session;
     freed    int := 0;
 BEGIN
-    IF pg_advisory_xact_lock(claiming, me) IS NULL THEN END IF;    -- claims under way end first
+    IF pg_advisory_xact_lock(pgqueue._claiming_lock(), me) IS NULL THEN END IF;    -- claims under way end first
     SELECT * INTO own FROM pgqueue.session s WHERE s.id = me FOR UPDATE;
     -- An older snapshot does not tell who is there to inherit: a sweep has to see to that.
     IF own.identity IS NOT NULL AND (own.grace > '0' OR current_setting('transaction_isolation') <> 'read committed') THEN
@@ -80,20 +78,18 @@ BEGIN
         freed := coalesce(pgqueue._free_session(me, NULL), 0);
     END IF;
     IF me = pgqueue.own_session() THEN
-        PERFORM pg_advisory_unlock(class, me), set_config('pgqueue.session', '', false);
+        PERFORM pg_advisory_unlock(pgqueue._session_lock(), me), set_config('pgqueue.session', '', false);
     END IF;
     RETURN freed;
 END $$;
 COMMENT ON FUNCTION pgqueue.close_session IS 'Give back all that the session took, and end it; returns how many tasks. One with an identity leaves its takes to the others, or for its grace to who joins.';
 
 CREATE OR REPLACE FUNCTION pgqueue.promote_all() RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
-    promoting CONSTANT int := 1885827334;
     n int;
 BEGIN
-    IF pg_try_advisory_xact_lock(promoting, 0) THEN
+    IF pg_try_advisory_xact_lock(pgqueue._promoting_lock(), 0) THEN
         SELECT sum(pgqueue._promote(q.id)) INTO n FROM pgqueue._queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
         PERFORM pgqueue._check_all_lanes();
         PERFORM pgqueue._look_for_oldest(pgqueue._fold_deltas());
@@ -105,8 +101,7 @@ COMMENT ON FUNCTION pgqueue.promote_all IS 'promote for every queue and fold wha
 
 CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[], ids int[] DEFAULT NULL)
 RETURNS TABLE (queue text, seconds double precision)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
         SELECT q.name,
@@ -138,10 +133,8 @@ COMMENT ON FUNCTION pgqueue.next_due IS
 -- How many tasks were given back; NULL: not now. A claim is under way, or somebody is joining its identity.
 CREATE OR REPLACE FUNCTION pgqueue._end_session(s pgqueue.session) RETURNS int
 LANGUAGE plpgsql AS $$
-DECLARE
-    claiming CONSTANT int := 1885827332;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(claiming, s.id) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue._claiming_lock(), s.id) THEN
         RETURN NULL;
     END IF;
     PERFORM FROM pgqueue.session k WHERE k.id = s.id FOR UPDATE SKIP LOCKED;
@@ -152,10 +145,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.sweep(OUT freed int, OUT again double precision)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
-    class         CONSTANT int         := 1885827331;
-    sweeping      CONSTANT int         := 1885827333;
     restart_grace CONSTANT interval    := interval '10 s';
     moment        CONSTANT timestamptz := clock_timestamp();
     s          pgqueue.session;
@@ -166,11 +157,11 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'sweep must run at READ COMMITTED: it looks again after it has waited' USING ERRCODE = 'PQ002';
     END IF;
-    IF NOT pg_try_advisory_xact_lock(sweeping, 0) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue._sweeping_lock(), 0) THEN
         RETURN;
     END IF;
     FOR s IN SELECT * FROM pgqueue.session WHERE id IS DISTINCT FROM pgqueue.own_session() LOOP
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock_shared(class, s.id);      -- alive
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), s.id);      -- alive
         -- From the server's start at the earliest: a restart may have taken longer than the grace.
         grace_left := greatest(coalesce(s.missing_since, moment), pg_postmaster_start_time()) - moment
                 + CASE WHEN s.epoch = pg_postmaster_start_time() THEN s.grace ELSE greatest(s.grace, restart_grace) END;
@@ -188,11 +179,9 @@ END $$;
 COMMENT ON FUNCTION pgqueue.sweep IS 'Give back the takes of dead sessions. Returns how many tasks, and in how many seconds another call is worth while.';
 
 CREATE OR REPLACE FUNCTION pgqueue.clean_up() RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    cleaning CONSTANT int := 1885827335;
+LANGUAGE plpgsql AS $$
 BEGIN
-    IF pg_try_advisory_xact_lock(cleaning, 0) THEN
+    IF pg_try_advisory_xact_lock(pgqueue._cleaning_lock(), 0) THEN
         PERFORM pgqueue._clean_payloads();
         PERFORM pgqueue._clean_statuses();
         PERFORM pgqueue._clean_nodes();

@@ -15,7 +15,8 @@ BEGIN
     -- Those to be asked, and those that the views ask with the reader's rights.
     EXECUTE format('GRANT EXECUTE ON FUNCTION pgqueue.find_tasks, pgqueue.first_task, pgqueue.why(text), pgqueue.why(bigint), '
         'pgqueue.queue_stats, pgqueue._check_health, pgqueue.last_tick, pgqueue._rate, pgqueue._label_host, pgqueue._label_pid, '
-        'pgqueue._advisory_locks, pgqueue._session_alive, pgqueue.own_session, pgqueue._is_awaited, pgqueue._bucket TO %s', role);
+        'pgqueue._advisory_locks, pgqueue._session_alive, pgqueue.own_session, pgqueue._is_awaited, pgqueue._bucket, '
+        'pgqueue._waiter_lock, pgqueue._session_lock TO %s', role);
 END $$;
 COMMENT ON FUNCTION pgqueue.grant_monitor IS 'Let a role look at everything, and do nothing. To be called by the owner of the schema.';
 
