@@ -45,10 +45,10 @@ async def order(request: Request) -> Response:
 async def fetch(request: Request) -> Response:
     """The sum; or 204 for "ask again"."""
     try:
-        return JSONResponse({"sum": await client.result(request.path_params["id"], LONG_POLL)})
+        return JSONResponse({"sum": await client.results.get(request.path_params["id"], LONG_POLL)})
     except TimeoutError:
         return Response(status_code=204)
-    except pgqueue.ResultUnknown:
+    except pgqueue.errors.ResultUnknown:
         return Response(status_code=404)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from alembic import context
 
-from pgqueue import schema
+from pgqueue import sql as schema
 from pgqueue.errors import SchemaError
 from pgqueue.migrate import LOCK, LOCK_TIMEOUT, VERSION_TABLE, run
 

@@ -8,74 +8,50 @@ with pgqueue.Client() as client:
     task = mail.take(timeout=3)
     ...
     task.ack()
+
+The errors that are caught rarely are in pgqueue.errors, the types of what calls return in pgqueue.types.
 """
 
-from .aclient import AsyncClient
-from .aqueues import AsyncQueue, AsyncTask
-from .calls.changes import Change
-from .calls.claims import MessageLimits, MessageStats
-from .calls.management import QueueInfo
-from .calls.nodes import Member, Node, NodeEvent
-from .calls.picking import TaskStats
-from .calls.routes import Death
-from .calls.statuses import TaskStatus
-from .channels import AsyncSubscription, Subscription
-from .claims import AsyncClaim, Claim, MessagePage
-from .client import Client
+from . import errors, types
+from ._async.channels import AsyncSubscription
+from ._async.client import AsyncClient
+from ._async.elections import AsyncElection
+from ._async.locks import AsyncLock
+from ._async.messages import AsyncClaim
+from ._async.queue import AsyncQueue
+from ._async.shards import AsyncShards
+from ._async.task import AsyncTask
+from ._async.watchlist import AsyncWatchList
+from ._records.puts import Put
+from ._sync.channels import Subscription
+from ._sync.client import Client
+from ._sync.elections import Election
+from ._sync.locks import Lock
+from ._sync.messages import Claim
+from ._sync.queue import Queue
+from ._sync.shards import Shards
+from ._sync.task import Task
+from ._sync.watchlist import WatchList
+from ._values.ranges import split_range
 from .errors import (
     BadData,
-    BadVersion,
-    ClaimDoesNotExist,
     ClosedError,
     ConnectionLost,
-    DataTooBig,
-    DeadlineSoon,
-    EphemeralParent,
     Error,
-    ExchangeExists,
     KeyExists,
-    KeyTaken,
     LockLost,
     LockTimeout,
-    MessageIsClaimed,
-    MessageNotClaimed,
-    MessageNotClaimedBy,
-    NodeError,
-    NodeExists,
-    NoExchange,
-    NoIdentity,
-    NoNode,
     NoQueue,
-    NotEmpty,
-    NotIgnored,
-    NotRunning,
     PutRefused,
-    QueueDraining,
-    QueueExclusive,
-    QueueExists,
     QueueFull,
-    QueueInUse,
-    QueueNotListed,
-    ResultUnknown,
     SchemaError,
     ServerError,
     TakeLost,
-    TaskBusy,
-    TaskError,
     TaskFailed,
-    TaskIdRequired,
     TaskNotFound,
     TaskNotTaken,
     TaskTakenByOther,
-    Unroutable,
 )
-from .locks import AsyncElection, AsyncLock, Election, Lock
-from .nodes import AsyncMembership, AsyncMembersWatch, AsyncWatch, Membership, MembersWatch, Watch
-from .puts import Put
-from .queues import Queue, Task
-from .ranges import split_range
-from .shards import AsyncShardedQueue, AsyncShards, ShardedQueue, Shards
-from .watchlist import AsyncWatchList, WatchList
 from .worker import Worker
 
 __all__ = [
@@ -83,87 +59,42 @@ __all__ = [
     "AsyncClient",
     "AsyncElection",
     "AsyncLock",
-    "AsyncMembersWatch",
-    "AsyncMembership",
     "AsyncQueue",
-    "AsyncShardedQueue",
     "AsyncShards",
     "AsyncSubscription",
     "AsyncTask",
-    "AsyncWatch",
     "AsyncWatchList",
     "BadData",
-    "BadVersion",
-    "Change",
     "Claim",
-    "ClaimDoesNotExist",
     "Client",
     "ClosedError",
     "ConnectionLost",
-    "DataTooBig",
-    "DeadlineSoon",
-    "Death",
     "Election",
-    "EphemeralParent",
     "Error",
-    "ExchangeExists",
     "KeyExists",
-    "KeyTaken",
     "Lock",
     "LockLost",
     "LockTimeout",
-    "Member",
-    "MembersWatch",
-    "Membership",
-    "MessageIsClaimed",
-    "MessageLimits",
-    "MessageNotClaimed",
-    "MessageNotClaimedBy",
-    "MessagePage",
-    "MessageStats",
-    "NoExchange",
-    "NoIdentity",
-    "NoNode",
     "NoQueue",
-    "Node",
-    "NodeError",
-    "NodeEvent",
-    "NodeExists",
-    "NotEmpty",
-    "NotIgnored",
-    "NotRunning",
     "Put",
     "PutRefused",
     "Queue",
-    "QueueDraining",
-    "QueueExclusive",
-    "QueueExists",
     "QueueFull",
-    "QueueInUse",
-    "QueueInfo",
-    "QueueNotListed",
-    "ResultUnknown",
     "SchemaError",
     "ServerError",
-    "ShardedQueue",
     "Shards",
     "Subscription",
     "TakeLost",
     "Task",
-    "TaskBusy",
-    "TaskError",
     "TaskFailed",
-    "TaskIdRequired",
     "TaskNotFound",
     "TaskNotTaken",
-    "TaskStats",
-    "TaskStatus",
     "TaskTakenByOther",
-    "Unroutable",
-    "Watch",
     "WatchList",
     "Worker",
+    "errors",
     "split_range",
+    "types",
 ]
 
 __version__ = "0.1.0"

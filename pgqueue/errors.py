@@ -135,13 +135,13 @@ class QueueNotListed(Error):
 
 
 class ClaimDoesNotExist(Error):
-    """There is no such claim of messages: its time is over, it was deleted, or it never was.
+    """There is no such claim of messages: it is over, it was deleted, or it never existed.
 
     Attributes:
         claim_id: the id that was given.
     """
 
-    def __init__(self, message: str, claim_id: int) -> None:
+    def __init__(self, message: str, claim_id: int | str) -> None:
         super().__init__(message)
         self.claim_id = claim_id
 

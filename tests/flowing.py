@@ -7,11 +7,12 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from pgqueue import flows
-from pgqueue.calls import Call, Taken
-from pgqueue.cursor import ClaimCursor
-from pgqueue.flows import Flow, Run, Wait
-from pgqueue.hub import Hub, Waiter
+from pgqueue._calls.call import Call
+from pgqueue._calls.take import Taken
+from pgqueue._engine import flows
+from pgqueue._engine.cursor import ClaimCursor
+from pgqueue._engine.flows import Flow, Run, Wait
+from pgqueue._engine.hub import Hub, Waiter
 
 IDS = {"q": 1, "r": 2}
 

@@ -19,22 +19,11 @@ import pytest
 import pgqueue
 
 MIRRORS: dict[type, type] = {
-    pgqueue.Client: pgqueue.AsyncClient,
-    pgqueue.Queue: pgqueue.AsyncQueue,
-    pgqueue.Task: pgqueue.AsyncTask,
-    pgqueue.Subscription: pgqueue.AsyncSubscription,
-    pgqueue.Lock: pgqueue.AsyncLock,
-    pgqueue.Election: pgqueue.AsyncElection,
-    pgqueue.Watch: pgqueue.AsyncWatch,
-    pgqueue.Membership: pgqueue.AsyncMembership,
-    pgqueue.MembersWatch: pgqueue.AsyncMembersWatch,
-    pgqueue.Claim: pgqueue.AsyncClaim,
-    pgqueue.Shards: pgqueue.AsyncShards,
-    pgqueue.ShardedQueue: pgqueue.AsyncShardedQueue,
-    pgqueue.WatchList: pgqueue.AsyncWatchList,
-    psycopg.Connection: psycopg.AsyncConnection,
-    psycopg.Cursor: psycopg.AsyncCursor,
-}
+    kind: awaiting
+    for module in (pgqueue, pgqueue.types)
+    for name, kind in vars(module).items()
+    if (awaiting := vars(module).get(f"Async{name}")) is not None
+} | {psycopg.Connection: psycopg.AsyncConnection, psycopg.Cursor: psycopg.AsyncCursor}
 
 
 class Awaitable:

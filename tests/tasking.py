@@ -36,7 +36,7 @@ def configured(*queues: str, **options: Any) -> Any:
 @contextmanager
 def working(using: str = "default", **options: Any) -> Iterator[Worker]:
     """A worker for a database's backends. At the end it has finished what it began."""
-    from pgqueue.contrib.django.backend import register  # which needs Django's settings
+    from pgqueue.contrib.django.backend import register
 
     client = clients.client(using)
     register(client, using)

@@ -21,8 +21,8 @@ from outages import away
 from servers import Server
 
 import pgqueue
-from pgqueue.calls import Call
-from pgqueue.calls import health as calls
+from pgqueue._calls import health as calls
+from pgqueue._calls.call import Call
 from pgqueue.monitors import alerts, reading, webhook
 from pgqueue.monitors.alerts import Alert, Monitor
 

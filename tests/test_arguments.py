@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from pgqueue import TaskIdRequired, arguments
-from pgqueue.core import Settings
+from pgqueue._engine.core import Settings
+from pgqueue._values import arguments
+from pgqueue.errors import TaskIdRequired
 
 NAN, INF = math.nan, math.inf
 
@@ -114,9 +115,9 @@ def test_no_names(value: Any) -> None:
 )
 def test_settings_are_checked_when_they_are_made(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
-        Settings(**{name: value})
+        Settings.of(**{name: value})
 
 
 def test_settings_at_the_edge() -> None:
-    settings = Settings(poll=None, session_grace=0, idle_timeout=0, pool_size=1, max_data_size=1)
+    settings = Settings.of(poll=None, session_grace=0, idle_timeout=0, pool_size=1, max_data_size=1)
     assert (settings.poll, settings.session_grace) == (None, 0)

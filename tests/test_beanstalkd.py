@@ -11,13 +11,8 @@ from eventually import Stopwatch, soon, soon_enough
 from statements import value
 
 import pgqueue
-from pgqueue import (
-    DeadlineSoon,
-    TaskBusy,
-    TaskNotFound,
-    TaskNotTaken,
-    TaskTakenByOther,
-)
+from pgqueue import TaskNotFound, TaskNotTaken, TaskTakenByOther
+from pgqueue.errors import DeadlineSoon, TaskBusy
 
 pytestmark = pytest.mark.once
 
@@ -66,7 +61,7 @@ async def test_take_id_of_what_cannot_be_had(shell: Shell, queue: Any) -> None:
     await taken.ack()
     assert (await queue.take_id(second)).data == 2
     for bad in (None, "x", 1.5, True):
-        with pytest.raises(pgqueue.TaskIdRequired):
+        with pytest.raises(pgqueue.errors.TaskIdRequired):
             await queue.take_id(bad)
 
 

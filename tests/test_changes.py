@@ -16,7 +16,7 @@ from eventually import eventually, soon
 from statements import rows, value
 
 import pgqueue
-from pgqueue import Change
+from pgqueue.types import Change
 
 pytestmark = pytest.mark.once
 
@@ -188,7 +188,7 @@ async def test_what_is_no_callback_is_refused(queue, db, callback):
 
 async def test_taking_away_none_asks_nothing(client, queue, db):
     assert await queue.on_task_change(None) is None
-    assert client._core.running_listener is None
+    assert client.shell.core.running_listener is None
 
 
 def test_a_callback_runs_in_the_listeners_thread(blocking):
@@ -213,7 +213,7 @@ def test_a_loop_that_is_closed_is_no_matter(blocking):
 
     async def register() -> None:
         await client.aio.queue("q").on_task_change(heard)
-        await client.aio._connections.close()
+        await client.aio.shell.connections.close()
 
     asyncio.run(register())
     task = client.queue("q").put("x")
@@ -274,9 +274,9 @@ def test_coming_and_going_in_many_threads_leaves_it_as_the_last_one_did(blocking
         thread.start()
     for thread in threads:
         thread.join()
-    present = client._core.observers.get("q")
+    present = client.shell.core.observers.get("q")
     assert value(db, OBSERVED, "q") is (present is not None)
-    (line,) = client._core.listener().switchboard._lines.values()
+    (line,) = client.shell.core.listener().switchboard._lines.values()
     assert len(line.ears) == (present is not None)
 
 
@@ -285,7 +285,7 @@ def test_who_leaves_does_not_turn_off_what_another_just_turned_on(blocking, db, 
     client, heard = blocking(), Heard()
     queue = client.queue("q")
     queue.on_task_change(print)
-    board = client._core.listener().switchboard
+    board = client.shell.core.listener().switchboard
     leave = board.leave
 
     def another_comes(ear: Any) -> None:

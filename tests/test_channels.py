@@ -20,7 +20,7 @@ from eventually import Stopwatch, eventually, soon, soon_enough
 from statements import rows, value
 
 import pgqueue
-from pgqueue import listener
+from pgqueue._engine import listener
 
 pytestmark = pytest.mark.once
 
@@ -32,7 +32,7 @@ NAMES = ["Case", 'a"b; drop', "ü" * 31, "x" * 63, " ", "pgqueue"]
 
 def ears(client: Any, channel: str) -> int:
     """How many waiters of the client are active on a channel."""
-    line = client._core.listener().switchboard._lines.get(channel)
+    line = client.shell.core.listener().switchboard._lines.get(channel)
     return len(line.ears) if line and line.listening else 0
 
 
@@ -77,12 +77,12 @@ async def test_a_wait_ignores_posts_from_before_it_began(client, db):
 
 async def test_an_idle_channel_is_not_listened_to_for_ever(shell, db):
     client = shell.client(idle_timeout=0.5)
-    core = client._core
+    core = client.shell.core
     channels: list[set[str]] = []
 
     async def listened() -> set[str]:
         """What the listener's connection listens to, asked on it."""
-        from pgqueue.calls import Call
+        from pgqueue._calls.call import Call
 
         asked = core.listener().ask(Call("SELECT pg_listening_channels()", (), lambda rows: rows), threading.Event())
         await soon(asked.done.is_set, within=10)
@@ -142,7 +142,7 @@ async def test_payloads_of_any_size(client, size):
 
 async def test_nothing_is_there_before_the_first_wait(client, db):
     await client.post("foo", "bar")
-    assert client._core.running_listener is None
+    assert client.shell.core.running_listener is None
     assert value(db, LISTENERS) == 0
     assert not [thread for thread in threading.enumerate() if thread.name == "pgqueue-listener"]
     with pytest.raises(TimeoutError):
@@ -395,9 +395,9 @@ def test_subscribers_miss_nothing_while_channels_come_and_go(dsn, blocking: Call
 
 def test_the_listener_refuses_what_it_is_asked_after_its_end(blocking):
     client = blocking()
-    running = client._core.listener()
+    running = client.shell.core.listener()
     client.close()
-    from pgqueue.calls.listening import promote_all
+    from pgqueue._calls.session import promote_all
 
     asked = running.ask(promote_all(), threading.Event())
     assert asked.done.is_set()
@@ -406,10 +406,10 @@ def test_the_listener_refuses_what_it_is_asked_after_its_end(blocking):
 
 
 def test_what_the_listener_is_asked_fails_with_its_connection(blocking, db):
-    from pgqueue.calls import Call
+    from pgqueue._calls.call import Call
 
     client = blocking()
-    running = client._core.listener()
+    running = client.shell.core.listener()
     eventually(lambda: running.session, within=10)
     bad = running.ask(Call("SELECT 1 / 0", (), lambda rows: rows), threading.Event())
     assert bad.done.wait(10)

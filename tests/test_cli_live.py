@@ -20,10 +20,10 @@ from commands import Commands, environment, invoke, started
 from eventually import eventually
 
 from pgqueue import cli
-from pgqueue.calls import Call
+from pgqueue._calls.call import Call
+from pgqueue._engine.flows import Wait
+from pgqueue._sync.shell import Shell
 from pgqueue.cli import completion, live, stats
-from pgqueue.flows import Wait
-from pgqueue.shell import Shell
 
 pytestmark = pytest.mark.once
 
@@ -221,7 +221,7 @@ def test_ctrl_c_in_the_middle_of_lines(dsn, blocking):
     with process:
         process.stdin.write(b"1\n" * 20_000)  # so that some of them are sent
         process.stdin.flush()
-        eventually(lambda: queue._client._run(WRITING), within=30)
+        eventually(lambda: queue._shell.run(WRITING), within=30)
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=30)
     assert (process.returncode, out, said) == (130, b"", b"")

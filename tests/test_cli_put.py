@@ -13,6 +13,7 @@ import pytest
 from commands import Commands, failed, invoke
 
 import pgqueue
+from pgqueue._values import data
 
 pytestmark = pytest.mark.once
 
@@ -156,7 +157,7 @@ def test_a_batch_of_one_is_committed_as_it_comes(dsn, db):
 
 def test_many_lines_are_not_all_in_memory(dsn, monkeypatch):
     """What a statement sends is let go as soon as it is answered, and that is not left to the end."""
-    from pgqueue import connections
+    from pgqueue._engine import connections
 
     sent = []
     count = 0
@@ -166,7 +167,7 @@ def test_many_lines_are_not_all_in_memory(dsn, monkeypatch):
             nonlocal count
             count -= 1
 
-    encode = pgqueue.data.encode_many
+    encode = data.encode_many
 
     def counted(items, max_size, first=0):
         nonlocal count
@@ -174,7 +175,7 @@ def test_many_lines_are_not_all_in_memory(dsn, monkeypatch):
         sent.append(count)
         return Text(encode(items, max_size, first))
 
-    monkeypatch.setattr(pgqueue.data, "encode_many", counted)
+    monkeypatch.setattr(data, "encode_many", counted)
     with pgqueue.Client(dsn) as client:
         assert len(client.queue("q").put_many(range(40_000))) == 40_000
     assert len(sent) == 40

@@ -14,7 +14,7 @@ import pytest
 from commands import Commands, failed, invoke, started
 from eventually import eventually
 
-import pgqueue
+from pgqueue._calls.call import Call
 
 pytestmark = pytest.mark.once
 
@@ -41,7 +41,7 @@ def test_id_claim_and_data_are_a_line(command, queue):
     (line,) = command.lines("take", "q")
     id, claim, data = line.split(maxsplit=2)
     assert (id, json.loads(data)) == ("1", {"to": "Ada Lovelace"})
-    assert queue.get_claim(claim).messages[0].id == 1
+    assert queue.messages.get(claim).messages[0].id == 1
     assert state(command, 1) == "taken"
     assert command.finds_nothing("take", "q", "--timeout", "0")
     assert command.lines("ack", "1", "--claim", claim) == ["1 done"]
@@ -75,7 +75,7 @@ def waiting_takers_put(client, data):
             self._thread.start()
 
         def _put(self):
-            eventually(lambda: client._run(WAITERS), within=20)
+            eventually(lambda: client.shell.run(WAITERS), within=20)
             client.queue("q").put(data)
 
         def __exit__(self, *exception):
@@ -84,7 +84,7 @@ def waiting_takers_put(client, data):
     return Putting()
 
 
-WAITERS = pgqueue.calls.Call(
+WAITERS = Call(
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock' AND database ="
     " (SELECT oid FROM pg_database WHERE datname = current_database())",
     (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgqueue.cursor import EACH, MIN_REST, REST, SLOW, ClaimCursor
+from pgqueue._engine.cursor import EACH, MIN_REST, REST, SLOW, ClaimCursor
 
 FAST, LONG = SLOW / 3, SLOW * 4
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pgqueue import BadData, data
+from pgqueue import BadData
+from pgqueue._values import data
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ async def test_a_cancelled_campaign_releases_it(awaiting: Any, db: psycopg.Conne
     client = awaiting()
     election = client.elect("boss")
     await election.wait(10)
-    election._task.cancel()
+    election._background._task.cancel()
     await nothing_left(db)
     assert not election.leader
     await election.close()

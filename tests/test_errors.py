@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from statements import rows, value
 
 import pgqueue
-from pgqueue import schema
+from pgqueue import sql as schema
 
 pytestmark = pytest.mark.once
 

@@ -179,7 +179,7 @@ def made(dsn="", with_db=True, **settings):
     app = Flask("shop")
     app.config.update(settings)
     PgQueue(app, SQLAlchemy() if with_db else None)
-    return app.extensions["pgqueue"].client._core.settings
+    return app.extensions["pgqueue"].client.shell.core.settings
 
 
 def test_the_settings_are_the_options_of_the_client():
@@ -268,7 +268,7 @@ def test_a_handler_acks_in_its_transaction_and_keeps_results(shop, app, db):
         client.queue("mail").put("x")
         task = client.queue("sum").put([1, 2])
         with shop.working(app):
-            assert client.result(task, timeout=10) == 3
+            assert client.results.get(task, timeout=10) == 3
             eventually(lambda: column(db, "SELECT queue FROM pgqueue.tasks") == ["next"], within=10)
 
 

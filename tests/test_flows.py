@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from flowing import IDS, Clock, Listener, Take, name, task, token
 
-from pgqueue import flows
+from pgqueue._engine import flows
+from pgqueue._engine.flows import Wait
 from pgqueue.errors import ConnectionLost, ServerError, SessionDead
-from pgqueue.flows import Wait
 
 
 @pytest.fixture

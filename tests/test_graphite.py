@@ -20,7 +20,7 @@ from eventually import Stopwatch, eventually, in_time
 from servers import Server
 
 import pgqueue
-from pgqueue.calls import counting
+from pgqueue._calls import stats as counting
 from pgqueue.monitors import links
 from pgqueue.monitors.graphite import USUAL, GraphiteReporter, component, lines
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pgqueue.hub import DRAIN_PAUSE, LINGER, Hub, Plan, Waiter
+from pgqueue._engine.hub import DRAIN_PAUSE, LINGER, Hub, Plan, Waiter
 
 IDLE = 15.0
 

@@ -49,12 +49,12 @@ async def test_another_client_has_another_until_it_joins(shell, client):
 async def test_invalid_identities_are_refused(client, identity):
     with pytest.raises(ValueError, match="identity must be a UUID, not"):
         await client.identify(identity)
-    assert client._core.running_listener is None
+    assert client.shell.core.running_listener is None
 
 
 async def test_an_identity_that_nobody_has_is_an_error(client):
     nobodys = str(uuid.uuid4())
-    with pytest.raises(pgqueue.NoIdentity, match=f"there is no identity {nobodys}"):
+    with pytest.raises(pgqueue.errors.NoIdentity, match=f"there is no identity {nobodys}"):
         await client.identify(nobodys)
 
 
@@ -70,7 +70,7 @@ def test_both_shells_of_a_client_are_one(blocking):
 
     async def other() -> str:
         found: str = await client.aio.identify()
-        await client.aio._connections.close()
+        await client.aio.shell.connections.close()
         return found
 
     assert asyncio.run(other()) == mine
@@ -115,7 +115,7 @@ async def test_after_the_grace_its_tasks_are_released(shell, db):
     taken = await other.queue("q").take(timeout=10)
     assert (taken.id, taken.attempts) == (task.id, 1)
     assert closed() >= 0.4
-    with pytest.raises(pgqueue.NoIdentity):
+    with pytest.raises(pgqueue.errors.NoIdentity):
         await other.identify(identity)
 
 

@@ -18,8 +18,8 @@ from servers import Server
 from statements import column, value
 
 import pgqueue
-from pgqueue.calls.locks import Answer
-from pgqueue.locks import holding
+from pgqueue._calls.locks import Answer
+from pgqueue._engine import locks as holding
 
 # --- the connection breaks
 
@@ -238,7 +238,7 @@ def test_a_forked_child_has_none_of_it(blocking: Callable[..., pgqueue.Client], 
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
         lock.check()
-        assert value(db, "SELECT holder FROM pgqueue.locks WHERE name = 'a'") == client._core.label
+        assert value(db, "SELECT holder FROM pgqueue.locks WHERE name = 'a'") == client.shell.core.label
     eventually(lambda: left(db)[:2] == (0, 0), within=10)
 
 

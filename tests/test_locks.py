@@ -16,7 +16,7 @@ from locks import in_line, left
 from statements import value
 
 import pgqueue
-from pgqueue.locks import holding
+from pgqueue._engine import locks as holding
 
 # --- held and released
 
@@ -30,7 +30,7 @@ async def test_held_for_the_block(shell: Any, db: psycopg.Connection) -> None:
         assert lock.fence > 0
         assert await lock.check() is None
         assert await other.try_lock("a") is None
-        assert value(db, "SELECT holder FROM pgqueue.locks") == one._core.label
+        assert value(db, "SELECT holder FROM pgqueue.locks") == one.shell.core.label
     assert not lock.held
     assert left(db) == (0, 0, 0)
     async with other.lock("a", timeout=0) as again:

@@ -13,7 +13,8 @@ from psycopg.conninfo import make_conninfo
 from statements import value
 
 import pgqueue
-from pgqueue import NoQueue, NotRunning, QueueDraining, QueueExists, QueueInUse, ServerError
+from pgqueue import NoQueue, ServerError
+from pgqueue.errors import NotRunning, QueueDraining, QueueExists, QueueInUse
 
 pytestmark = pytest.mark.once
 

@@ -17,7 +17,8 @@ import sqlalchemy
 from psycopg.rows import dict_row
 from servers import Server
 
-from pgqueue import migrate, schema
+from pgqueue import migrate
+from pgqueue import sql as schema
 from pgqueue.errors import SchemaError
 
 CHECKOUT = Path(__file__).resolve().parents[1]

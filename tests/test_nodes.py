@@ -15,8 +15,8 @@ from processes import Program, programs
 from statements import column, rows, value
 
 import pgqueue
-from pgqueue import NodeEvent
-from pgqueue.calls.nodes import Seen
+from pgqueue._calls.nodes import Seen
+from pgqueue.types import NodeEvent
 
 pytestmark = pytest.mark.once
 
@@ -46,7 +46,7 @@ def start() -> Iterator[Callable[..., Program]]:
 
 
 def listener_of(client: Any) -> Any:
-    return client._core.running_listener
+    return client.shell.core.running_listener
 
 
 def terminate(db: psycopg.Connection, session: int) -> None:
@@ -59,63 +59,63 @@ def terminate(db: psycopg.Connection, session: int) -> None:
 
 
 async def test_the_life_of_a_node(client):
-    node = await client.create_node("/app", {"x": 1})
+    node = await client.nodes.create("/app", {"x": 1})
     assert (node.path, node.name, node.data, node.version) == ("/app", "app", {"x": 1}, 0)
     assert (node.ephemeral, node.holder) == (False, None)
-    assert await client.get_node("/app") == node
-    assert await client.node_exists("/app")
-    changed = await client.set_node("/app", [2])
+    assert await client.nodes.get("/app") == node
+    assert await client.nodes.exists("/app")
+    changed = await client.nodes.set("/app", [2])
     assert (changed.data, changed.version, changed.id) == ([2], 1, node.id)
     assert changed.created_at == node.created_at < changed.updated_at
-    assert await client.get_node("/app") == changed
-    await client.delete_node("/app")
-    assert not await client.node_exists("/app")
-    again = await client.create_node("/app")
+    assert await client.nodes.get("/app") == changed
+    await client.nodes.delete("/app")
+    assert not await client.nodes.exists("/app")
+    again = await client.nodes.create("/app")
     assert again.id != node.id
     assert again.data is None
 
 
 async def test_what_cannot_be_done_says_so(client):
-    await client.create_node("/a", 1)
-    with pytest.raises(pgqueue.NodeExists, match="/a already") as raised:
-        await client.create_node("/a", 2)
+    await client.nodes.create("/a", 1)
+    with pytest.raises(pgqueue.errors.NodeExists, match="/a already") as raised:
+        await client.nodes.create("/a", 2)
     assert raised.value.path == "/a"
-    with pytest.raises(pgqueue.NoNode, match="there is no node /b"):
-        await client.create_node("/b/c")
-    for call in (client.get_node, client.delete_node, client.children):
-        with pytest.raises(pgqueue.NoNode, match="no node /b"):
+    with pytest.raises(pgqueue.errors.NoNode, match="there is no node /b"):
+        await client.nodes.create("/b/c")
+    for call in (client.nodes.get, client.nodes.delete, client.children):
+        with pytest.raises(pgqueue.errors.NoNode, match="no node /b"):
             await call("/b")
-    with pytest.raises(pgqueue.NoNode):
-        await client.set_node("/b", 1)
-    with pytest.raises(pgqueue.BadVersion, match="at version 0, not 3"):
-        await client.set_node("/a", 2, 3)
-    with pytest.raises(pgqueue.BadVersion, match="at version 0, not 3"):
-        await client.delete_node("/a", version=3)
-    await client.create_node("/a/b", ephemeral=True)
-    with pytest.raises(pgqueue.NotEmpty, match="has children"):
-        await client.delete_node("/a")
-    with pytest.raises(pgqueue.EphemeralParent, match="/a/b is ephemeral"):
-        await client.create_node("/a/b/c")
-    assert (await client.get_node("/a")).data == 1
-    assert await client.children("/a") == ["b"]
+    with pytest.raises(pgqueue.errors.NoNode):
+        await client.nodes.set("/b", 1)
+    with pytest.raises(pgqueue.errors.BadVersion, match="at version 0, not 3"):
+        await client.nodes.set("/a", 2, 3)
+    with pytest.raises(pgqueue.errors.BadVersion, match="at version 0, not 3"):
+        await client.nodes.delete("/a", version=3)
+    await client.nodes.create("/a/b", ephemeral=True)
+    with pytest.raises(pgqueue.errors.NotEmpty, match="has children"):
+        await client.nodes.delete("/a")
+    with pytest.raises(pgqueue.errors.EphemeralParent, match="/a/b is ephemeral"):
+        await client.nodes.create("/a/b/c")
+    assert (await client.nodes.get("/a")).data == 1
+    assert await client.nodes.children("/a") == ["b"]
 
 
 async def test_versions_make_a_counter_that_loses_nothing(shell):
     clients = [shell.client() for _ in range(4)]
-    await clients[0].create_node("/n", 0)
+    await clients[0].nodes.create("/n", 0)
 
     async def add(client):
         for _ in range(10):
             while True:
-                node = await client.get_node("/n")
+                node = await client.nodes.get("/n")
                 try:
-                    await client.set_node("/n", node.data + 1, node.version)
-                except pgqueue.BadVersion:
+                    await client.nodes.set("/n", node.data + 1, node.version)
+                except pgqueue.errors.BadVersion:
                     continue
                 break
 
     await asyncio.gather(*map(add, clients))
-    node = await clients[0].get_node("/n")
+    node = await clients[0].nodes.get("/n")
     assert (node.data, node.version) == (40, 40)
 
 
@@ -123,19 +123,19 @@ async def test_two_create_one_path_and_one_wins(shell):
     clients = [shell.client() for _ in range(8)]
     for n in range(10):
         made = await asyncio.gather(
-            *(client.create_node(f"/{n}", number) for number, client in enumerate(clients)), return_exceptions=True
+            *(client.nodes.create(f"/{n}", number) for number, client in enumerate(clients)), return_exceptions=True
         )
         (winner,) = [node for node in made if not isinstance(node, Exception)]
-        assert sum(isinstance(node, pgqueue.NodeExists) for node in made) == 7
-        assert await clients[0].get_node(f"/{n}") == winner
+        assert sum(isinstance(node, pgqueue.errors.NodeExists) for node in made) == 7
+        assert await clients[0].nodes.get(f"/{n}") == winner
 
 
 async def test_sequential_numbers_are_unique_under_eight_creators(shell):
     clients = [shell.client() for _ in range(8)]
-    await clients[0].create_node("/line")
+    await clients[0].nodes.create("/line")
 
     async def create(client, number):
-        made = [await client.create_node("/line/n-", sequential=True, ephemeral=number % 2 == 0) for _ in range(10)]
+        made = [await client.nodes.create("/line/n-", sequential=True, ephemeral=number % 2 == 0) for _ in range(10)]
         assert [node.name for node in made] == sorted(node.name for node in made)
 
     await asyncio.gather(*(create(client, number) for number, client in enumerate(clients)))
@@ -144,27 +144,27 @@ async def test_sequential_numbers_are_unique_under_eight_creators(shell):
 
 async def test_a_callers_transaction(shell, client):
     conn = await shell.connection()
-    await client.create_node("/a", conn=conn)
-    ephemeral = await client.create_node("/a/e", ephemeral=True, conn=conn)
-    await client.set_node("/a", 1, conn=conn)
-    assert (await client.get_node("/a", conn=conn)).data == 1
-    assert await client.children("/a", conn=conn) == ["e"]
-    assert not await client.node_exists("/a")
-    with pytest.raises(pgqueue.NodeExists):  # and the transaction goes on
-        await client.create_node("/a", conn=conn)
+    await client.nodes.create("/a", conn=conn)
+    ephemeral = await client.nodes.create("/a/e", ephemeral=True, conn=conn)
+    await client.nodes.set("/a", 1, conn=conn)
+    assert (await client.nodes.get("/a", conn=conn)).data == 1
+    assert await client.nodes.children("/a", conn=conn) == ["e"]
+    assert not await client.nodes.exists("/a")
+    with pytest.raises(pgqueue.errors.NodeExists):  # and the transaction goes on
+        await client.nodes.create("/a", conn=conn)
     await conn.commit()
-    assert await client.get_node("/a/e") == ephemeral
-    await client.delete_node("/a/e", conn=conn)
+    assert await client.nodes.get("/a/e") == ephemeral
+    await client.nodes.delete("/a/e", conn=conn)
     await conn.rollback()
-    assert await client.node_exists("/a/e")
+    assert await client.nodes.exists("/a/e")
 
 
 @pytest.mark.parametrize("path", BAD_PATHS)
 async def test_a_path_that_cannot_be(client, db, path):
-    for call in (client.create_node, client.get_node, client.node_exists, client.delete_node, client.children):
+    for call in (client.nodes.create, client.nodes.get, client.nodes.exists, client.nodes.delete, client.children):
         with pytest.raises(ValueError, match="path"):
             await call(path)
-    for call in (client.set_node(path, 1), client.watch(path)):
+    for call in (client.nodes.set(path, 1), client.nodes.watch(path)):
         with pytest.raises(ValueError, match="path"):
             await call
     assert value(db, ANY) == 0
@@ -173,31 +173,31 @@ async def test_a_path_that_cannot_be(client, db, path):
 async def test_other_arguments_that_cannot_be(client, db):
     for data in (float("nan"), "\0", object(), {1: {2, 3}}, "x" * (1 << 21)):
         with pytest.raises(pgqueue.BadData):
-            await client.create_node("/a", data)
+            await client.nodes.create("/a", data)
         with pytest.raises(pgqueue.BadData):
-            await client.set_node("/", data)
+            await client.nodes.set("/", data)
     for version in (-1, True, "0", 1.0, 2**31):
         with pytest.raises(ValueError, match="version"):
-            await client.set_node("/", 1, version)
+            await client.nodes.set("/", 1, version)
         with pytest.raises(ValueError, match="version"):
-            await client.delete_node("/a", version)
+            await client.nodes.delete("/a", version)
     for flag in (None, 1, "yes"):
         with pytest.raises(ValueError, match="ephemeral"):
-            await client.create_node("/a", ephemeral=flag)
+            await client.nodes.create("/a", ephemeral=flag)
         with pytest.raises(ValueError, match="sequential"):
-            await client.create_node("/a", sequential=flag)
+            await client.nodes.create("/a", sequential=flag)
         with pytest.raises(ValueError, match="children"):
-            await client.watch("/a", children=flag)
+            await client.nodes.watch("/a", children=flag)
     with pytest.raises(ValueError, match="root"):
-        await client.delete_node("/")
+        await client.nodes.delete("/")
     assert rows(db, "SELECT path, version FROM pgqueue.nodes") == [("/", 0)]
 
 
 async def test_no_listener_is_needed_for_lasting_nodes(client):
-    await client.create_node("/a")
-    await client.set_node("/a", 1)
-    assert await client.children("/") == ["a"]
-    await client.delete_node("/a")
+    await client.nodes.create("/a")
+    await client.nodes.set("/a", 1)
+    assert await client.nodes.children("/") == ["a"]
+    await client.nodes.delete("/a")
     assert listener_of(client) is None
 
 
@@ -205,57 +205,57 @@ async def test_no_listener_is_needed_for_lasting_nodes(client):
 
 
 async def test_a_watch_of_each_kind(client):
-    watch = await client.watch("/a")
+    watch = await client.nodes.watch("/a")
     assert (watch.path, watch.node, watch.children) == ("/a", None, None)
-    made = await client.create_node("/a", 1)
+    made = await client.nodes.create("/a", 1)
     assert await watch.wait(10) == NodeEvent("created", "/a")
-    watch = await client.watch("/a")
+    watch = await client.nodes.watch("/a")
     assert watch.node == made
-    await client.set_node("/a", 2)
+    await client.nodes.set("/a", 2)
     assert await watch.wait(10) == NodeEvent("changed", "/a")
-    below = await client.watch("/a", children=True)
+    below = await client.nodes.watch("/a", children=True)
     assert below.children == []
-    await client.create_node("/a/b")
+    await client.nodes.create("/a/b")
     assert await below.wait(10) == NodeEvent("children", "/a")
-    below = await client.watch("/a", children=True)
+    below = await client.nodes.watch("/a", children=True)
     assert below.children == ["b"]
-    watch = await client.watch("/a/b")
-    await client.delete_node("/a/b")
+    watch = await client.nodes.watch("/a/b")
+    await client.nodes.delete("/a/b")
     assert (await below.wait(10)).kind == "children"
     assert (await watch.wait(10)).kind == "deleted"
 
 
 async def test_a_watch_of_children_hears_of_the_node_too(client):
-    watch = await client.watch("/a", children=True)
+    watch = await client.nodes.watch("/a", children=True)
     assert (watch.node, watch.children) == (None, [])
-    await client.create_node("/a")
+    await client.nodes.create("/a")
     assert (await watch.wait(10)).kind == "created"
-    watch = await client.watch("/a", children=True)
-    await client.set_node("/a", 1)  # is no matter of its children
-    await client.delete_node("/a")
+    watch = await client.nodes.watch("/a", children=True)
+    await client.nodes.set("/a", 1)  # is no matter of its children
+    await client.nodes.delete("/a")
     assert (await watch.wait(10)).kind == "deleted"
 
 
 async def test_a_watch_tells_of_the_first_event_and_once(client):
-    watch = await client.watch("/a")
-    await client.create_node("/a")
-    await client.set_node("/a", 1)
-    await client.delete_node("/a")
+    watch = await client.nodes.watch("/a")
+    await client.nodes.create("/a")
+    await client.nodes.set("/a", 1)
+    await client.nodes.delete("/a")
     assert (await watch.wait(10)).kind == "created"  # though there is nothing now, as there was nothing before
     with pytest.raises(pgqueue.ClosedError, match="over"):
         await watch.wait(0)
 
 
 async def test_deleted_and_created_again_is_an_event(client):
-    await client.create_node("/a")
-    watch = await client.watch("/a")
-    await client.delete_node("/a")
-    await client.create_node("/a")
+    await client.nodes.create("/a")
+    watch = await client.nodes.watch("/a")
+    await client.nodes.delete("/a")
+    await client.nodes.create("/a")
     assert (await watch.wait(10)).kind == "deleted"
 
 
 async def test_a_watch_whose_time_is_over_goes_on(client):
-    watch = await client.watch("/a")
+    watch = await client.nodes.watch("/a")
     clock = Stopwatch()
     with pytest.raises(TimeoutError, match=r"/a within 0\.2 s"):
         await watch.wait(0.2)
@@ -264,19 +264,19 @@ async def test_a_watch_whose_time_is_over_goes_on(client):
         await watch.wait(0)
     with pytest.raises(ValueError, match="timeout"):
         await watch.wait("1")
-    await client.create_node("/a")
+    await client.nodes.create("/a")
     assert (await watch.wait(10)).kind == "created"
 
 
 async def test_what_is_rolled_back_is_no_event(shell, client):
     conn = await shell.connection()
-    watch = await client.watch("/a")
-    await client.create_node("/a", conn=conn)
+    watch = await client.nodes.watch("/a")
+    await client.nodes.create("/a", conn=conn)
     await conn.rollback()
-    await client.create_node("/b")
+    await client.nodes.create("/b")
     with pytest.raises(TimeoutError):
         await watch.wait(0.2)
-    await client.create_node("/a", conn=conn)
+    await client.nodes.create("/a", conn=conn)
     await conn.commit()
     assert (await watch.wait(10)).kind == "created"
 
@@ -284,16 +284,16 @@ async def test_what_is_rolled_back_is_no_event(shell, client):
 async def test_a_transaction_that_began_before_the_watch_is_news(shell, client):
     """Its number is lower than that of the watch's snapshot; its commit came later."""
     conn = await shell.connection()
-    await client.create_node("/a", conn=conn)
-    await client.create_node("/b")
-    watch = await client.watch("/a")
+    await client.nodes.create("/a", conn=conn)
+    await client.nodes.create("/b")
+    watch = await client.nodes.watch("/a")
     assert watch.node is None
     await conn.commit()
     assert (await watch.wait(10)).kind == "created"
 
 
 async def test_closing_ends_a_wait(client):
-    watch = await client.watch("/a")
+    watch = await client.nodes.watch("/a")
     waiting = asyncio.ensure_future(watch.wait())
     await soon(lambda: watch._observer._ear.signal is not None)
     await watch.close()
@@ -305,18 +305,18 @@ async def test_closing_ends_a_wait(client):
 
 
 async def test_closing_the_client_ends_a_wait(client):
-    watch = await client.watch("/a")
+    watch = await client.nodes.watch("/a")
     waiting = asyncio.ensure_future(watch.wait())
     await soon(lambda: watch._observer._ear.signal is not None)
     await client.close()
     with pytest.raises(pgqueue.ClosedError):
         await waiting
     with pytest.raises(pgqueue.ClosedError):
-        await client.watch("/a")
+        await client.nodes.watch("/a")
 
 
 async def test_a_watch_in_a_with_block_leaves_no_listener_behind(client):
-    async with await client.watch("/a") as watch:
+    async with await client.nodes.watch("/a") as watch:
         assert watch.node is None
     board = listener_of(client).switchboard
     assert [line.ears for line in board._lines.values()] == [[]]
@@ -324,9 +324,9 @@ async def test_a_watch_in_a_with_block_leaves_no_listener_behind(client):
 
 async def test_a_watch_that_fired_leaves_no_ear_behind(client):
     for n in range(3):
-        watch = await client.watch("/a")
-        await client.set_node("/", n)
-        await (client.create_node("/a") if n % 2 == 0 else client.delete_node("/a"))
+        watch = await client.nodes.watch("/a")
+        await client.nodes.set("/", n)
+        await (client.nodes.create("/a") if n % 2 == 0 else client.nodes.delete("/a"))
         await watch.wait(10)
     board = listener_of(client).switchboard
     assert [line.ears for line in board._lines.values()] == [[]]
@@ -335,7 +335,7 @@ async def test_a_watch_that_fired_leaves_no_ear_behind(client):
 def test_a_close_in_the_middle_of_a_look_leaves_no_ear_behind(blocking):
     """After a gap it looks from a new ear, and the close comes before that is entered."""
     client = blocking()
-    watch = client.watch("/a")
+    watch = client.nodes.watch("/a")
     observer = watch._observer
     check = observer._check
 
@@ -359,8 +359,8 @@ async def test_twenty_watchers_are_each_told_once(shell, client):
     others = [shell.client() for _ in range(2)]
     watches = [await (client, *others)[n % 3].watch("/a") for n in range(20)]
     waiting = [asyncio.ensure_future(watch.wait(10)) for watch in watches]
-    await client.create_node("/a")
-    await client.delete_node("/a")
+    await client.nodes.create("/a")
+    await client.nodes.delete("/a")
     assert [event.kind for event in await asyncio.gather(*waiting)] == ["created"] * 20
     for watch in watches:
         with pytest.raises(pgqueue.ClosedError):
@@ -370,31 +370,31 @@ async def test_twenty_watchers_are_each_told_once(shell, client):
 async def test_no_event_is_lost_in_300_races(shell):
     """The change is under way while the watch is made: either the node shows it, or the event tells of it."""
     client, other = shell.client(), shell.client()
-    await client.create_node("/n", -1)
+    await client.nodes.create("/n", -1)
     for n in range(300):
-        changing = asyncio.ensure_future(other.set_node("/n", n))
-        watch = await client.watch("/n")
+        changing = asyncio.ensure_future(other.nodes.set("/n", n))
+        watch = await client.nodes.watch("/n")
         if watch.node.data == n:
             await watch.close()
         else:
             assert await watch.wait(10) == NodeEvent("changed", "/n"), n
         await changing
-        assert (await client.get_node("/n")).data == n
+        assert (await client.nodes.get("/n")).data == n
 
 
 async def test_a_follower_sees_the_last_state_of_a_fast_writer(shell):
     """Nothing but events can bring it to the last number."""
     reader, writer = shell.client(), shell.client()
-    await writer.create_node("/n", 0)
+    await writer.nodes.create("/n", 0)
 
     async def write():
         for n in range(1, 301):
-            await writer.set_node("/n", n)
+            await writer.nodes.set("/n", n)
 
     writing = asyncio.ensure_future(write())
     seen = 0
     while seen < 300:
-        watch = await reader.watch("/n")
+        watch = await reader.nodes.watch("/n")
         assert watch.node.data >= seen
         seen = watch.node.data
         if seen < 300:
@@ -405,15 +405,15 @@ async def test_a_follower_sees_the_last_state_of_a_fast_writer(shell):
 
 async def test_children_that_come_and_go_while_they_are_watched(shell):
     reader, writer = shell.client(), shell.client()
-    await writer.create_node("/p")
+    await writer.nodes.create("/p")
     for n in range(100):
-        watch = await reader.watch("/p", children=True)
-        changing = asyncio.ensure_future(writer.create_node(f"/p/{n}"))
+        watch = await reader.nodes.watch("/p", children=True)
+        changing = asyncio.ensure_future(writer.nodes.create(f"/p/{n}"))
         assert (await watch.wait(10)).kind == "children"
         await changing
-        watch = await reader.watch("/p", children=True)
+        watch = await reader.nodes.watch("/p", children=True)
         assert watch.children == [str(n)]
-        await writer.delete_node(f"/p/{n}")
+        await writer.nodes.delete(f"/p/{n}")
         assert (await watch.wait(10)).kind == "children"
 
 
@@ -423,26 +423,26 @@ async def test_children_that_come_and_go_while_they_are_watched(shell):
 async def test_a_watch_outlives_its_connection(shell, db):
     """Changes before the loss, during it, and after it."""
     client, other = shell.client(session_grace=30), shell.client()
-    await client.create_node("/a")
+    await client.nodes.create("/a")
     for n in range(10):
-        watch = await client.watch("/a")
+        watch = await client.nodes.watch("/a")
         waiting = asyncio.ensure_future(watch.wait(20))
         session = await soon(lambda: listener_of(client).session, within=10)
         terminate(db, session)
-        await other.set_node("/a", n)
+        await other.nodes.set("/a", n)
         assert (await waiting).kind == "changed"
 
 
 async def test_what_did_not_change_meanwhile_is_no_event(shell, db):
     client, other = shell.client(session_grace=30), shell.client()
-    await client.create_node("/a")
-    watch = await client.watch("/a")
+    await client.nodes.create("/a")
+    watch = await client.nodes.watch("/a")
     session = await soon(lambda: listener_of(client).session, within=10)
     terminate(db, session)
     await soon(lambda: watch._observer._ear.payloads, within=10)  # the gap
     with pytest.raises(TimeoutError):
         await watch.wait(0.3)
-    await other.delete_node("/a")
+    await other.nodes.delete("/a")
     assert (await watch.wait(10)).kind == "deleted"
 
 
@@ -481,10 +481,10 @@ def test_the_snapshot_tells_old_from_new(db):
 
 async def test_an_ephemeral_node_goes_with_its_client(shell, client, db):
     owner = shell.client()
-    node = await owner.create_node("/a", ephemeral=True)
+    node = await owner.nodes.create("/a", ephemeral=True)
     assert node.ephemeral
-    assert node.holder == owner._core.label
-    watch = await client.watch("/a")
+    assert node.holder == owner.shell.core.label
+    watch = await client.nodes.watch("/a")
     assert watch.node == node
     await owner.close()
     assert value(db, ANY) == 0
@@ -493,8 +493,8 @@ async def test_an_ephemeral_node_goes_with_its_client(shell, client, db):
 
 async def test_an_ephemeral_node_survives_a_lost_connection(shell, db):
     client, watcher = shell.client(session_grace=30), shell.client()
-    await client.create_node("/a", ephemeral=True)
-    watch = await watcher.watch("/a")
+    await client.nodes.create("/a", ephemeral=True)
+    watch = await watcher.nodes.watch("/a")
     session = listener_of(client).session
     for _ in range(5):
         terminate(db, session)
@@ -503,24 +503,24 @@ async def test_an_ephemeral_node_survives_a_lost_connection(shell, db):
     )
     with pytest.raises(TimeoutError):
         await watch.wait(0.5)
-    assert (await watcher.get_node("/a")).id == watch.node.id
+    assert (await watcher.nodes.get("/a")).id == watch.node.id
 
 
 async def test_an_ephemeral_node_can_be_created_whenever_the_connection_breaks(shell, db):
     client = shell.client(session_grace=30)
-    await client.create_node("/a", ephemeral=True)
+    await client.nodes.create("/a", ephemeral=True)
     session = listener_of(client).session
     for n in range(20):
         terminate(db, session)
-        assert (await client.create_node(f"/{n}", ephemeral=True)).holder == client._core.label
+        assert (await client.nodes.create(f"/{n}", ephemeral=True)).holder == client.shell.core.label
     assert value(db, "SELECT count(*) FROM pgqueue.nodes WHERE ephemeral") == 21
 
 
 async def test_a_session_that_was_given_up_takes_its_nodes_along(shell, db):
     """As after a crash of the server, or a long absence. The client goes on with a new session."""
     client, other = shell.client(), shell.client()
-    await client.create_node("/a", ephemeral=True)
-    watch = await other.watch("/a")
+    await client.nodes.create("/a", ephemeral=True)
+    watch = await other.nodes.watch("/a")
     session = listener_of(client).session
     db.execute("DELETE FROM pgqueue.session WHERE id = %s", [session])
     value(
@@ -532,29 +532,29 @@ async def test_a_session_that_was_given_up_takes_its_nodes_along(shell, db):
     await soon(lambda: listener_of(client).session not in (None, session), within=10)
     db.execute("SELECT pgqueue._clean_nodes()")
     assert (await watch.wait(10)).kind == "deleted"
-    with pytest.raises(pgqueue.NoNode):
-        await client.set_node("/a", 1)
-    await client.create_node("/a", ephemeral=True)
+    with pytest.raises(pgqueue.errors.NoNode):
+        await client.nodes.set("/a", 1)
+    await client.nodes.create("/a", ephemeral=True)
 
 
 async def test_without_a_server_an_ephemeral_node_is_given_up(shell, dsn, monkeypatch):
     client = shell.client(connect_timeout=0.3)
-    await client.create_node("/a", ephemeral=True)
+    await client.nodes.create("/a", ephemeral=True)
     monkeypatch.setattr(listener_of(client), "session", None)
     with pytest.raises(pgqueue.ServerError, match="without a session"):
-        await client.create_node("/b", ephemeral=True)
+        await client.nodes.create("/b", ephemeral=True)
 
 
 async def test_a_watcher_is_told_once_of_a_kill(shell, db, dsn, start):
     """Within the grace and half a second."""
     client = shell.client()
-    watch = await client.watch("/warm-up")
-    await client.create_node("/warm-up")
+    watch = await client.nodes.watch("/warm-up")
+    await client.nodes.create("/warm-up")
     await watch.wait(10)
     for _ in range(3):
         victim = start("node_owner", dsn, GRACE)
         assert victim.ask("create /a") == {"created": "/a"}
-        watch = await client.watch("/a")
+        watch = await client.nodes.watch("/a")
         assert watch.node.ephemeral
         waiting = asyncio.ensure_future(watch.wait(20))
         clock = Stopwatch()
@@ -565,7 +565,7 @@ async def test_a_watcher_is_told_once_of_a_kill(shell, db, dsn, start):
         print(f"kill -9 to the event: {took:.2f} s")
         with pytest.raises(pgqueue.ClosedError):
             await watch.wait(0)
-        watch = await client.watch("/a")
+        watch = await client.nodes.watch("/a")
         assert watch.node is None
         with pytest.raises(TimeoutError):
             await watch.wait(0.5)  # nothing more comes
@@ -578,7 +578,7 @@ def test_a_stop_that_is_shorter_than_the_grace_keeps_the_node(dsn, db, start, bl
     owner = start("node_owner", dsn, 30)
     owner.ask("create /a")
     session = owner.ask("session")["session"]
-    with client.watch("/a") as watch:
+    with client.nodes.watch("/a") as watch:
         owner.stop()
         terminate(db, session)
         eventually(
@@ -589,14 +589,14 @@ def test_a_stop_that_is_shorter_than_the_grace_keeps_the_node(dsn, db, start, bl
         eventually(lambda: owner.ask("session") == {"session": session})  # it reads the answer a little later
         with pytest.raises(TimeoutError):
             watch.wait(0.5)
-    assert client.get_node("/a").id == watch.node.id
+    assert client.nodes.get("/a").id == watch.node.id
 
 
 def test_a_stop_with_its_connection_keeps_the_node_however_long(dsn, start, blocking):
     client = blocking()
     owner = start("node_owner", dsn, 0.1)
     owner.ask("create /a")
-    with client.watch("/a") as watch:
+    with client.nodes.watch("/a") as watch:
         owner.stop()
         with pytest.raises(TimeoutError):
             watch.wait(1.5)
@@ -610,8 +610,8 @@ def test_owners_killed_at_any_moment_leave_nothing(dsn, db, start, blocking):
     """In the middle of creating too."""
     client = blocking(session_grace=0.1)
     chance = random.Random(7)
-    client.create_node("/e")
-    with client.watch("/"):  # a listener that sweeps
+    client.nodes.create("/e")
+    with client.nodes.watch("/"):  # a listener that sweeps
         for _ in range(8):
             owner = start("node_owner", dsn, 0.1)
             owner.ask("session")
@@ -620,7 +620,7 @@ def test_owners_killed_at_any_moment_leave_nothing(dsn, db, start, blocking):
             for _ in range(chance.randrange(20)):
                 owner.hear()
             owner.kill()
-        eventually(lambda: client.children("/e") == [], within=10)
+        eventually(lambda: client.nodes.children("/e") == [], within=10)
     assert column(db, "SELECT session_id FROM pgqueue.node WHERE session_id IS NOT NULL") == []
 
 
@@ -628,8 +628,8 @@ def test_many_threads_share_a_client(blocking):
     client = blocking()
 
     def work(n: int) -> str:
-        with client.watch(f"/{n}") as watch:
-            client.create_node(f"/{n}", ephemeral=True)
+        with client.nodes.watch(f"/{n}") as watch:
+            client.nodes.create(f"/{n}", ephemeral=True)
             return watch.wait(10).path
 
     with ThreadPoolExecutor(16) as threads:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pgqueue import migrate, schema
+from pgqueue import migrate
+from pgqueue import sql as schema
 
 CHECKOUT = Path(__file__).parents[1]
 SOURCES = ("pgqueue", "migrations", "pyproject.toml", "README.md", "LICENSE", ".gitignore")

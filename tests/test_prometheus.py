@@ -285,7 +285,7 @@ def test_the_command_prints_once(dsn, busy):
 
 
 def test_the_command_prints_that_the_database_is_away(nowhere):
-    done = invoke("--dsn", nowhere._core.settings.dsn, "metrics", "--once")
+    done = invoke("--dsn", nowhere.shell.core.settings.dsn, "metrics", "--once")
     assert done.returncode == 1
     assert figures(done.stdout) == {("pgqueue_up",): 0}
 
@@ -301,13 +301,13 @@ def test_the_command_prints_that_the_database_is_away(nowhere):
     ids=str,
 )
 def test_a_wrong_command_line_is_one_line(nowhere, arguments, code, said):
-    assert said in failed(invoke("--dsn", nowhere._core.settings.dsn, "metrics", *arguments), code)
+    assert said in failed(invoke("--dsn", nowhere.shell.core.settings.dsn, "metrics", *arguments), code)
 
 
 def test_a_port_that_is_in_use_is_one_line(nowhere):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        line = failed(invoke("--dsn", nowhere._core.settings.dsn, "metrics", "--port", str(port)), 1)
+        line = failed(invoke("--dsn", nowhere.shell.core.settings.dsn, "metrics", "--port", str(port)), 1)
     assert line == f"cannot listen at 127.0.0.1:{port}: Address already in use"
 
 
@@ -322,7 +322,7 @@ def test_without_prometheus_client_it_is_said_what_to_install(monkeypatch, nowhe
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "pgqueue.monitors.prometheus")
-    line = failed(invoke("--dsn", nowhere._core.settings.dsn, "metrics"), 1)
+    line = failed(invoke("--dsn", nowhere.shell.core.settings.dsn, "metrics"), 1)
     assert line == "metrics need prometheus-client: run `pip install '.[metrics]'` in a checkout of pgqueue"
 
 

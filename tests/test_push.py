@@ -70,7 +70,7 @@ async def test_a_task_named_by_its_id_hands_on(queue, task, db):
 
 async def test_waiters_are_woken(client, queue, task):
     taking = asyncio.ensure_future(client.queue("leaf").take(10))
-    core = client._core
+    core = client.shell.core
     await soon(lambda: (at := core.running_listener.hub._channels.get(core.queue_ids.get("leaf"))) and at.drained)
     await task.ack(put=[Put("leaf", 1)])
     assert (await taking).data == 1
@@ -96,8 +96,8 @@ async def test_one_put_that_fails_keeps_the_parent_and_no_children(client, queue
     for wrong, error in (
         (Put("full", 1), pgqueue.QueueFull),
         (Put("leaf", 1, key="k", if_exists="error"), pgqueue.KeyExists),
-        (Put("small", "more than five"), pgqueue.DataTooBig),
-        (Put("ending", 1), pgqueue.QueueDraining),
+        (Put("small", "more than five"), pgqueue.errors.DataTooBig),
+        (Put("ending", 1), pgqueue.errors.QueueDraining),
         (Put("leaf", float("nan")), pgqueue.BadData),
     ):
         with pytest.raises(error):
@@ -297,8 +297,8 @@ def test_a_thousand_are_taken_in_one_statement(blocking, monkeypatch):
     client = blocking()
     ids = client.queue("q").put_many(range(1500))
     sent = []
-    run = client._connections.run
-    monkeypatch.setattr(client._connections, "run", lambda call, **how: sent.append(call.sql) or run(call, **how))
+    run = client.shell.connections.run
+    monkeypatch.setattr(client.shell.connections, "run", lambda call, **how: sent.append(call.sql) or run(call, **how))
     assert [task.id for task in client.queue("q").take_many(1000)] == ids[:1000]
     assert len(sent) == 1
 

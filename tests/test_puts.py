@@ -48,7 +48,7 @@ async def test_replace(queue):
 async def test_replace_of_a_taken_task(queue):
     first = await queue.put(1, key="k")
     await queue.take(0)
-    with pytest.raises(pgqueue.KeyTaken, match=f"task {first.id}"):
+    with pytest.raises(pgqueue.errors.KeyTaken, match=f"task {first.id}"):
         await queue.put(2, key="k", if_exists="replace")
     assert (await queue.peek(first)).data == 1
 
@@ -171,7 +171,7 @@ async def test_a_put_waits_for_room(limited):
     async def room_to_put() -> float:
         task = await limited.take(0)
         waiting = asyncio.ensure_future(limited.put(4, timeout=30))
-        await soon(lambda: limited._client._core.running_listener.hub._channels)
+        await soon(lambda: limited._shell.core.running_listener.hub._channels)
         assert not waiting.done()
         watch = Stopwatch()
         await task.ack()
@@ -216,7 +216,7 @@ async def test_nothing_is_waited_for_in_a_callers_transaction(limited, transacti
 async def test_a_client_that_closes_ends_the_wait(limited, client):
     await limited.put_many([1, 2, 3])
     waiting = asyncio.ensure_future(limited.put(4, timeout=30))
-    await soon(lambda: client._core.running_listener and client._core.running_listener.hub._channels)
+    await soon(lambda: client.shell.core.running_listener and client.shell.core.running_listener.hub._channels)
     await client.close()
     (answer,) = await asyncio.gather(waiting, return_exceptions=True)
     assert answer is None or isinstance(answer, pgqueue.ClosedError)
@@ -225,7 +225,7 @@ async def test_a_client_that_closes_ends_the_wait(limited, client):
 async def test_a_queue_with_a_largest_size(queue, db):
     db.execute("SELECT pgqueue.create_queue('q')")
     db.execute("UPDATE pgqueue.queue SET max_size = 10")
-    with pytest.raises(pgqueue.DataTooBig, match="10"):
+    with pytest.raises(pgqueue.errors.DataTooBig, match="10"):
         await queue.put("x" * 9)
     await queue.put("x" * 8)
 
@@ -233,6 +233,6 @@ async def test_a_queue_with_a_largest_size(queue, db):
 async def test_a_queue_that_is_draining(queue, db):
     await queue.put(1)
     db.execute("UPDATE pgqueue.queue SET draining = true")
-    with pytest.raises(pgqueue.QueueDraining, match="q"):
+    with pytest.raises(pgqueue.errors.QueueDraining, match="q"):
         await queue.put(2)
     assert (await queue.take(0)).data == 1

@@ -23,7 +23,8 @@ from processes import programs
 from statements import row, rows, value
 
 import pgqueue
-from pgqueue import Worker, direct
+from pgqueue import Worker
+from pgqueue._engine import direct
 
 pytestmark = pytest.mark.once
 
@@ -61,7 +62,7 @@ async def test_takers_that_wait_are_served_after_it(shell, client, queue):
     import asyncio
 
     waiting = [asyncio.ensure_future(queue.take(30)) for _ in range(5)]
-    channels = client._core.listener().hub._channels
+    channels = client.shell.core.listener().hub._channels
     await soon(lambda: sum(len(channel.waiters) for channel in channels.values()) == 5, within=10)
     await client.reload()
     put = [(await shell.client().queue("q").put(n)).id for n in range(5)]
@@ -89,7 +90,7 @@ async def test_subscriptions_locks_and_callbacks_live_on(client, queue, db):
 async def test_without_a_thread_there_is_nothing_to_do(client):
     await client.queue("q").put("x")
     await client.reload()
-    assert client._core.running_listener is None
+    assert client.shell.core.running_listener is None
 
 
 async def test_a_closed_client_cannot_be_reloaded(client):
@@ -110,9 +111,9 @@ def test_a_callback_cannot_reload_the_thread_that_it_runs_in(blocking, caplog):
 def test_a_callback_may_close_the_client_while_another_thread_reloads_it(blocking):
     client = blocking()
     queue, in_callback = client.queue("q"), threading.Event()
-    old = client._core.listener()
+    old = client.shell.core.listener()
 
-    def close(change: pgqueue.Change) -> None:
+    def close(change: pgqueue.types.Change) -> None:
         in_callback.set()
         eventually(lambda: old._handing_over, within=10)
         client.close()
@@ -136,8 +137,8 @@ def test_a_reload_while_the_server_is_away(blocking, queue_of, monkeypatch):
         raise psycopg.OperationalError("refused for the test")
 
     monkeypatch.setattr(direct, "connect", refused)
-    client._core.listener()._conn.close()  # type: ignore[union-attr]
-    client._core.listener().poke()
+    client.shell.core.listener()._conn.close()  # type: ignore[union-attr]
+    client.shell.core.listener().poke()
     assert tries.acquire(timeout=10)
     assert tries.acquire(timeout=10)
     client.reload()
@@ -153,7 +154,7 @@ def queue_of() -> Callable[[pgqueue.Client], pgqueue.Queue]:
     """A queue of a client whose listener is connected."""
 
     def make(client: pgqueue.Client) -> pgqueue.Queue:
-        listener = client._core.listener()
+        listener = client.shell.core.listener()
         eventually(lambda: listener.session, within=10)
         return client.queue("q")
 
@@ -177,7 +178,7 @@ def test_a_close_in_the_middle_of_a_reload_waits_for_the_new_thread(dsn, db, mon
     """Else it returns while the session is still there."""
     client = pgqueue.Client(dsn)
     client.queue("q").take(0)
-    listener = client._core.listener()
+    listener = client.shell.core.listener()
     start, closing = listener._start, list[Any]()
 
     def start_late() -> None:
@@ -230,7 +231,7 @@ def test_twenty_reloads_under_load_lose_nothing(dsn: str, db: psycopg.Connection
                 acked.append(task.id)
         return acked
 
-    def count(change: pgqueue.Change) -> None:
+    def count(change: pgqueue.types.Change) -> None:
         if change.op == "put":
             calls[change.task_id] += 1
 
@@ -244,13 +245,13 @@ def test_twenty_reloads_under_load_lose_nothing(dsn: str, db: psycopg.Connection
         taking = [threads.submit(taker) for _ in range(4)]
         eventually(lambda: len(put) > 20 and listeners(), within=10)
         session, before = rows(db, f"{SESSIONS} WHERE backend_pid <> 0"), of_ours()["pgqueue-listener"]
-        mine = client._core.listener().session
+        mine = client.shell.core.listener().session
         for _ in range(20):
             mark = len(put)
             client.reload()
             eventually(lambda mark=mark: len(put) > mark + 5, within=10)  # type: ignore[misc]
         assert of_ours()["pgqueue-listener"] == before == 1
-        assert client._core.listener().session == mine
+        assert client.shell.core.listener().session == mine
         assert rows(db, f"{SESSIONS} WHERE backend_pid <> 0") == session
         over.set()
         for future in producing:
@@ -405,12 +406,12 @@ def test_another_client_takes_the_place_of_the_old_one_which_is_closed(dsn, db):
         eventually(lambda: of_ours()["pgqueue-relief"] == 1, within=10)
         queue.put(2)
         eventually(lambda: seen == [("new", 2)], within=10)
-        assert not old._core.closed  # its task is not done
+        assert not old.shell.core.closed  # its task is not done
         held.go_on.set()
-        eventually(lambda: old._core.closed and len(listeners()) == 1, within=10)
+        eventually(lambda: old.shell.core.closed and len(listeners()) == 1, within=10)
         eventually(lambda: queue.stats()["total"] == 0, within=10)  # the new one acks in its own time
         assert value(db, "SELECT count(*) FROM pgqueue.sessions") == 1
-    running.worker.client._core.close()
+    running.worker.client.shell.core.close()
 
 
 @pytest.mark.slow
@@ -430,7 +431,7 @@ def test_twenty_reloads_of_a_worker_under_load_lose_nothing(blocking: Blocking, 
     with Running(Worker(client, concurrency=4)) as running:
         queue.put(0)
         eventually(lambda: done[0] == 1, within=10)
-        before, session = of_ours(), client._core.listener().session
+        before, session = of_ours(), client.shell.core.listener().session
         for generation in range(1, 21):
             queue.put_many(range(total + 1, total + 101))
             total += 100
@@ -439,7 +440,7 @@ def test_twenty_reloads_of_a_worker_under_load_lose_nothing(blocking: Blocking, 
             eventually(lambda total=total: len(done) > total - 50, within=30)  # type: ignore[misc]
         eventually(lambda: len(done) == total + 1, within=60)
         eventually(lambda: of_ours() == before, within=10)
-        assert client._core.listener().session == session
+        assert client.shell.core.listener().session == session
         eventually(lambda: queue.stats()["total"] == 0, within=10)
     assert set(done) == set(range(total + 1))
     assert max(done.values()) == 1

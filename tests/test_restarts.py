@@ -158,7 +158,7 @@ def test_what_becomes_of_takes(server: Restartable, mode: str) -> None:
 
 def test_a_waiting_take_outlives_the_restart(server: Restartable, mode: str) -> None:
     with pgqueue.Client(server.dsn, poll=None) as client, ThreadPoolExecutor(1) as thread:
-        listener = client._core.listener()
+        listener = client.shell.core.listener()
         taken = thread.submit(client.queue("q").take, 30)
         eventually(lambda: listener.session)
         server.restart(mode)

@@ -19,8 +19,11 @@ from statements import rows, value
 from test_statuses import LISTENERS, waiting
 
 import pgqueue
-from pgqueue import Worker, calls, statuses
-from pgqueue.calls import Refused, Taken
+from pgqueue import Worker
+from pgqueue._calls import call as calls
+from pgqueue._calls.call import Refused
+from pgqueue._calls.take import Taken
+from pgqueue._engine import looks
 from pgqueue.worker import settler as settler_module
 from pgqueue.worker.policy import Policy
 from pgqueue.worker.settler import COUNT, Settler
@@ -31,7 +34,7 @@ pytestmark = pytest.mark.once
 @pytest.fixture
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but an announcement can end a wait."""
-    monkeypatch.setattr(statuses, "POLL", float("inf"))
+    monkeypatch.setattr(looks, "POLL", float("inf"))
 
 
 # --- status
@@ -42,17 +45,17 @@ async def test_the_states_of_a_task(client, queue):
     task = await queue.put("x")
     assert (await task.status()).state == "ready"
     taken = await queue.take(0)
-    status = await client.task_status(task.id)
+    status = await client.results.outcome(task.id)
     assert (status.id, status.state, status.queue, status.attempts, status.error) == (task.id, "taken", "q", 0, None)
-    assert status.holder == client._core.label
+    assert status.holder == client.shell.core.label
     assert before < status.updated_at < datetime.now(UTC) + timedelta(seconds=1)
     assert not status.ended
     await taken.release(60, error="boom")
-    status = await client.task_status(str(task.id))
+    status = await client.results.outcome(str(task.id))
     assert (status.state, status.attempts, status.error, status.holder) == ("delayed", 1, "boom", None)
     await task.delete()
     status = await task.status()
-    assert status == pgqueue.TaskStatus(id=task.id, state="unknown")
+    assert status == pgqueue.types.Outcome(id=task.id, state="unknown")
     assert status.ended
 
 
@@ -60,7 +63,7 @@ async def test_of_a_plain_ack_nothing_is_known(client, queue):
     await queue.put("x")
     task = await (await queue.take(0)).ack()
     assert (await task.status()).state == "unknown"
-    with pytest.raises(pgqueue.ResultUnknown, match=f"task {task.id} is gone, or never was") as caught:
+    with pytest.raises(pgqueue.errors.ResultUnknown, match=f"task {task.id} is gone, or never was") as caught:
         await task.result()
     assert caught.value.task_id == task.id
 
@@ -74,20 +77,20 @@ async def test_finish_keeps_the_result(client, queue, result):
     task = await queue.take(0)
     done = await task.finish(result)
     assert (done.state, done.token) == ("done", None)
-    status = await client.task_status(put)
+    status = await client.results.outcome(put)
     assert (status.state, status.result, status.ended) == ("done", result, True)
     assert await put.result() == result
-    assert await client.result(str(put.id), 0) == result
+    assert await client.results.get(str(put.id), 0) == result
 
 
 async def test_finish_and_fail_by_id(client, queue):
     done, failed = [await queue.put(n) for n in range(2)]
     await queue.take_many(2)
     await queue.finish(done.id, {"a": 1}, keep=60)
-    assert await client.result(done.id) == {"a": 1}
+    assert await client.results.get(done.id) == {"a": 1}
     await queue.fail(failed, "why", keep=60)
     with pytest.raises(pgqueue.TaskFailed):
-        await client.result(failed)
+        await client.results.get(failed)
 
 
 async def test_fail_is_told_to_who_asks(client, queue):
@@ -105,7 +108,7 @@ async def test_a_result_is_had_though_its_task_is_kept_too(client):
     queue = await client.create_queue("history", keep_done=3600)
     id = (await queue.put("x")).id
     await (await queue.take(0)).finish(7, keep=60)
-    assert await client.result(id, 0) == 7
+    assert await client.results.get(id, 0) == 7
 
 
 async def test_a_result_is_kept_for_its_time(client, queue):
@@ -116,7 +119,7 @@ async def test_a_result_is_kept_for_its_time(client, queue):
         return (await put.status()).state == "unknown"
 
     await soon(expired, within=10)
-    with pytest.raises(pgqueue.ResultUnknown):
+    with pytest.raises(pgqueue.errors.ResultUnknown):
         await put.result()
 
 
@@ -171,11 +174,11 @@ async def test_a_result_that_cannot_be_leaves_the_task(queue, db):
 
 @pytest.mark.parametrize("id", [None, 0, -1, True, 1.5, "x", "", 2**63, b"1"])
 async def test_an_id_that_cannot_be(client, queue, id):
-    for call in (client.task_status, client.result, queue.finish, queue.fail):
-        with pytest.raises(pgqueue.TaskIdRequired):
+    for call in (client.results.outcome, client.result, queue.finish, queue.fail):
+        with pytest.raises(pgqueue.errors.TaskIdRequired):
             await call(id)
-    with pytest.raises(pgqueue.TaskIdRequired):
-        client.follow(id)
+    with pytest.raises(pgqueue.errors.TaskIdRequired):
+        client.results.follow(id)
 
 
 @pytest.mark.parametrize("timeout", [float("nan"), "1", True])
@@ -184,7 +187,7 @@ async def test_a_timeout_that_cannot_be(client, queue, timeout):
     with pytest.raises(ValueError, match="timeout"):
         await task.result(timeout)
     with pytest.raises(ValueError, match="timeout"):
-        client.follow(task.id, timeout)
+        client.results.follow(task.id, timeout)
 
 
 # --- waiting for a result
@@ -240,9 +243,9 @@ async def test_an_end_without_a_result_is_noticed(client, queue, end):
     await waiting(client)
     await getattr(task, end)()
     watch = Stopwatch()
-    with pytest.raises(pgqueue.ResultUnknown):
+    with pytest.raises(pgqueue.errors.ResultUnknown):
         await result
-    assert watch() < statuses.POLL + 10
+    assert watch() < looks.POLL + 10
 
 
 @pytest.mark.usefixtures("no_poll")
@@ -288,13 +291,13 @@ async def test_a_hundred_wait_over_one_connection(blocking, db):
 # --- progress and follow
 
 
-async def following(shell, client, id, timeout=None) -> AsyncIterator[pgqueue.TaskStatus]:
+async def following(shell, client, id, timeout=None) -> AsyncIterator[pgqueue.types.Outcome]:
     """follow() of either shell, in coroutines."""
     if shell.name == "async":
-        async for status in client.follow(id, timeout):
+        async for status in client.results.follow(id, timeout):
             yield status
         return
-    statuses, over = client.follow(id, timeout), object()
+    statuses, over = client.results.follow(id, timeout), object()
     while (status := await asyncio.to_thread(next, statuses, over)) is not over:
         yield status
 
@@ -307,7 +310,7 @@ async def test_follow_yields_each_change_until_the_end(shell, client, queue):
     assert (await anext(steps)).state == "taken"
     for percent in (40, {"percent": 80}):
         await task.progress(percent)
-        assert (await client.task_status(put)).progress == percent
+        assert (await client.results.outcome(put)).progress == percent
         status = await anext(steps)
         assert (status.state, status.progress) == ("taken", percent)
     await task.finish("result")
@@ -354,7 +357,7 @@ async def test_who_stops_following_leaves_nothing_behind(shell, client, queue):
     await anext(steps)
     await task.progress(1)
     await anext(steps)
-    assert all(not line.ears for line in client._core.listener().switchboard._lines.values())
+    assert all(not line.ears for line in client.shell.core.listener().switchboard._lines.values())
     if shell.name == "async":
         await steps.aclose()
 
@@ -579,7 +582,7 @@ def test_a_handler_that_settles_its_task_decides(client_of_work, work, verb):
     elif verb == "release":
         assert put.result(30) == "returned"
     else:
-        with pytest.raises(pgqueue.TaskFailed if verb == "fail" else pgqueue.ResultUnknown):
+        with pytest.raises(pgqueue.TaskFailed if verb == "fail" else pgqueue.errors.ResultUnknown):
             put.result(30)
 
 
@@ -644,16 +647,16 @@ def test_killed_workers_give_one_result_for_each_task(client_of_work, dsn, db):
 
 
 class Office:
-    """Stands for the client: notes the batches that are sent, and refuses results with `poison` in them."""
+    """Stands for the shell of a client: notes the batches that are sent, and refuses results with `poison` in them."""
 
     def __init__(self) -> None:
-        self._core = SimpleNamespace(label="me")
+        self.core = SimpleNamespace(label="me")
         self.sent: list[tuple[str, Any]] = []
 
-    def _fence(self, token: int | None) -> calls.Fence:
+    def fence(self, token: int | None = None) -> calls.Fence:
         return calls.Fence(token, 1, "me")
 
-    def _run(self, call: calls.Call[Any], relaxed: bool = False) -> list[Refused]:
+    def run(self, call: calls.Call[Any], relaxed: bool = False) -> list[Refused]:
         verb = call.sql.partition("pgqueue.")[2].partition("(")[0]
         if verb == "finish_many" and "poison" in call.args[3]:
             raise psycopg.errors.StatementTooComplex("stack depth limit exceeded")

@@ -28,11 +28,11 @@ async def drained(queue: Any) -> list[Any]:
 
 
 async def test_a_topic_mask_selects_messages(client: Any) -> None:
-    await client.declare_exchange("events", "topic")
+    await client.exchanges.declare("events", "topic")
     for mask in ("#", "*", "lazy.#", "a.#.z"):
         await client.create_queue(mask)
-        assert await client.bind(mask, "events", mask) is True
-    reached = {key: await client.publish("events", key, key) for key in ("", "lazy", "a.z", "a.b")}
+        assert await client.exchanges.bind(mask, "events", mask) is True
+    reached = {key: await client.exchanges.publish("events", key, key) for key in ("", "lazy", "a.z", "a.b")}
     assert reached == {"": 1, "lazy": 3, "a.z": 2, "a.b": 1}
     assert await drained(client.queue("#")) == ["", "lazy", "a.z", "a.b"]
     assert await drained(client.queue("*")) == ["lazy"]
@@ -41,49 +41,51 @@ async def test_a_topic_mask_selects_messages(client: Any) -> None:
 
 
 async def test_two_matching_bindings_are_one_copy(client: Any) -> None:
-    await client.declare_exchange("events", "topic")
+    await client.exchanges.declare("events", "topic")
     await client.create_queue("q")
-    await client.bind("q", "events", "a.*"), await client.bind("q", "events", "#")
-    assert await client.publish("events", "a.b", 1) == 1
+    await client.exchanges.bind("q", "events", "a.*"), await client.exchanges.bind("q", "events", "#")
+    assert await client.exchanges.publish("events", "a.b", 1) == 1
     assert await drained(client.queue("q")) == [1]
 
 
 async def test_an_unroutable_message_is_dropped_or_refused_if_mandatory(
     shell: Any, client: Any, db: psycopg.Connection
 ) -> None:
-    await client.declare_exchange("x")
-    assert await client.publish("x", "k", 1) == 0
+    await client.exchanges.declare("x")
+    assert await client.exchanges.publish("x", "k", 1) == 0
     conn = await shell.connection()
     await client.queue("q").put("kept", conn=conn)
-    with pytest.raises(pgqueue.Unroutable, match="no queue is bound to exchange 'x' with a key that matches 'k'"):
-        await client.publish("x", "k", 1, mandatory=True, conn=conn)
+    with pytest.raises(
+        pgqueue.errors.Unroutable, match="no queue is bound to exchange 'x' with a key that matches 'k'"
+    ):
+        await client.exchanges.publish("x", "k", 1, mandatory=True, conn=conn)
     await conn.commit()  # it was not aborted
     assert await drained(client.queue("q")) == ["kept"]
-    with pytest.raises(pgqueue.Unroutable):
-        await client.publish("", "none", 1, mandatory=True)
-    assert await client.publish("", "q", 1, mandatory=True) == 1
+    with pytest.raises(pgqueue.errors.Unroutable):
+        await client.exchanges.publish("", "none", 1, mandatory=True)
+    assert await client.exchanges.publish("", "q", 1, mandatory=True) == 1
 
 
 async def test_a_waiting_taker_is_woken_by_a_publish(client: Any) -> None:
-    await client.declare_exchange("x", "fanout")
+    await client.exchanges.declare("x", "fanout")
     queues = [await client.create_queue(name) for name in ("a", "b")]
     for queue in queues:
-        await client.bind(queue.name, "x")
+        await client.exchanges.bind(queue.name, "x")
     taking = [asyncio.ensure_future(queue.take(10)) for queue in queues]
-    hub = client._core.listener().hub
+    hub = client.shell.core.listener().hub
     await soon(lambda: sum(len(channel.waiters) for channel in hub._channels.values()) == 2, within=10)
-    assert await client.publish("x", "", "news", priority=3, ttr=60) == 2
+    assert await client.exchanges.publish("x", "", "news", priority=3, ttr=60) == 2
     assert [(task.data, task.priority) for task in await asyncio.gather(*taking)] == [("news", 3)] * 2
 
 
 async def test_publishing_in_a_transaction(shell: Any, client: Any) -> None:
-    await client.declare_exchange("x", "fanout")
+    await client.exchanges.declare("x", "fanout")
     queue = await client.create_queue("q")
-    await client.bind("q", "x")
+    await client.exchanges.bind("q", "x")
     conn = await shell.connection()
-    assert await client.publish("x", "", "rolled back", conn=conn) == 1
+    assert await client.exchanges.publish("x", "", "rolled back", conn=conn) == 1
     await conn.rollback()
-    await client.publish("x", "", "committed", conn=conn)
+    await client.exchanges.publish("x", "", "committed", conn=conn)
     assert await drained(queue) == []
     await conn.commit()
     assert await drained(queue) == ["committed"]
@@ -91,19 +93,25 @@ async def test_publishing_in_a_transaction(shell: Any, client: Any) -> None:
 
 async def test_declarations(client: Any) -> None:
     for _ in range(2):
-        await client.declare_exchange("x", "topic")
-    with pytest.raises(pgqueue.ExchangeExists, match=r'"x" exists: it is topic and durable, not fanout and durable'):
-        await client.declare_exchange("x", "fanout")
+        await client.exchanges.declare("x", "topic")
+    with pytest.raises(
+        pgqueue.errors.ExchangeExists, match=r'"x" exists: it is topic and durable, not fanout and durable'
+    ):
+        await client.exchanges.declare("x", "fanout")
     with pytest.raises(pgqueue.NoQueue, match='no queue "q": create it'):
-        await client.bind("q", "x")
-    with pytest.raises(pgqueue.NoExchange, match='no exchange "y"'):
-        await client.bind("q", "y")
+        await client.exchanges.bind("q", "x")
+    with pytest.raises(pgqueue.errors.NoExchange, match='no exchange "y"'):
+        await client.exchanges.bind("q", "y")
     await client.create_queue("q")
-    assert [await client.bind("q", "x", "#"), await client.bind("q", "x", "#")] == [True, False]
-    assert [await client.unbind("q", "x", "#"), await client.unbind("q", "x", "#")] == [True, False]
-    await client.delete_exchange("x")
-    for call in (client.delete_exchange("x"), client.publish("x", "", 1), client.set_will("x", "", 1)):
-        with pytest.raises(pgqueue.NoExchange):
+    assert [await client.exchanges.bind("q", "x", "#"), await client.exchanges.bind("q", "x", "#")] == [True, False]
+    assert [await client.exchanges.unbind("q", "x", "#"), await client.exchanges.unbind("q", "x", "#")] == [True, False]
+    await client.exchanges.delete("x")
+    for call in (
+        client.exchanges.delete("x"),
+        client.exchanges.publish("x", "", 1),
+        client.exchanges.set_will("x", "", 1),
+    ):
+        with pytest.raises(pgqueue.errors.NoExchange):
             await call
 
 
@@ -111,9 +119,9 @@ async def test_delete_queue(client: Any) -> None:
     queue = await client.create_queue("q")
     await queue.put_many([1, 2])
     task = await queue.take(5)
-    with pytest.raises(pgqueue.QueueInUse, match="2 tasks, of which 1 are taken"):
+    with pytest.raises(pgqueue.errors.QueueInUse, match="2 tasks, of which 1 are taken"):
         await client.delete_queue("q", if_unused=True)
-    with pytest.raises(pgqueue.QueueInUse):
+    with pytest.raises(pgqueue.errors.QueueInUse):
         await client.delete_queue("q", if_empty=True)
     assert await client.delete_queue("q") == 2
     with pytest.raises(pgqueue.TaskNotFound):
@@ -125,16 +133,16 @@ async def test_delete_queue(client: Any) -> None:
 
 
 async def test_retained_messages(client: Any) -> None:
-    await client.declare_exchange("m", "mqtt")
+    await client.exchanges.declare("m", "mqtt")
     for n in (1, 2):
-        await client.publish("m", "home/lamp", n, retain=True)
-    await client.publish("m", "home/door", "gone", retain=True)
-    await client.publish("m", "home/door", None, retain=True)
-    await client.publish("m", "home/lamp", "only now")
+        await client.exchanges.publish("m", "home/lamp", n, retain=True)
+    await client.exchanges.publish("m", "home/door", "gone", retain=True)
+    await client.exchanges.publish("m", "home/door", None, retain=True)
+    await client.exchanges.publish("m", "home/lamp", "only now")
     late = await client.create_queue("late")
-    await client.bind("late", "m", "home/+")
+    await client.exchanges.bind("late", "m", "home/+")
     assert await drained(late) == [2]
-    await client.bind("late", "m", "#")
+    await client.exchanges.bind("late", "m", "#")
     assert await drained(late) == []
 
 
@@ -190,7 +198,7 @@ async def test_an_exclusive_queue_is_for_one_client(shell: Any, client: Any, db:
     other = shell.client()
     await other.queue("mine").put_many([1, 2])
     for call in (other.queue("mine").take(0), other.take_many(["mine", "q"], 2, 0), other.queue("mine").pop()):
-        with pytest.raises(pgqueue.QueueExclusive, match='"mine" is exclusive'):
+        with pytest.raises(pgqueue.errors.QueueExclusive, match='"mine" is exclusive'):
             await call
     assert (await mine.take(5)).data == 1
     assert await drained(mine) == [2]
@@ -200,14 +208,14 @@ async def test_an_exclusive_queue_is_for_one_client(shell: Any, client: Any, db:
 
 async def test_a_client_that_closes_leaves_nothing_and_no_will(shell: Any, db: psycopg.Connection) -> None:
     leaving, staying = shell.client(), shell.client()
-    await staying.declare_exchange("x", "fanout")
+    await staying.exchanges.declare("x", "fanout")
     await staying.create_queue("q")
     await staying.bind("q", "x")
-    await leaving.declare_exchange("mine", durable=False)
+    await leaving.exchanges.declare("mine", durable=False)
     await (await leaving.create_queue("auto", auto_delete=True)).take(0)
-    await leaving.set_will("x", "", "never")
-    with pytest.raises(pgqueue.ExchangeExists, match="of another session"):
-        await staying.declare_exchange("mine", durable=False)
+    await leaving.exchanges.set_will("x", "", "never")
+    with pytest.raises(pgqueue.errors.ExchangeExists, match="of another session"):
+        await staying.exchanges.declare("mine", durable=False)
     await leaving.close()
     assert column(db, "SELECT name FROM pgqueue.exchanges") == ["x"]
     assert column(db, "SELECT name FROM pgqueue.queue") == ["q"]
@@ -215,9 +223,9 @@ async def test_a_client_that_closes_leaves_nothing_and_no_will(shell: Any, db: p
 
 
 async def test_a_will_can_be_taken_back(client: Any, db: psycopg.Connection) -> None:
-    await client.declare_exchange("x")
-    await client.set_will("x", "k", 1)
-    assert [await client.clear_will(), await client.clear_will()] == [True, False]
+    await client.exchanges.declare("x")
+    await client.exchanges.set_will("x", "k", 1)
+    assert [await client.exchanges.clear_will(), await client.exchanges.clear_will()] == [True, False]
     assert rows(db, "SELECT FROM pgqueue.will") == []
 
 
@@ -225,9 +233,9 @@ def test_what_a_killed_process_declared_goes_and_its_will_is_done(
     program: Callable[..., Program], blocking: Callable[..., pgqueue.Client], dsn: str, db: psycopg.Connection
 ) -> None:
     client = blocking()
-    client.declare_exchange("wills", "mqtt")
+    client.exchanges.declare("wills", "mqtt")
     client.create_queue("watcher")
-    client.bind("watcher", "wills", "status")
+    client.exchanges.bind("watcher", "wills", "status")
     process = program("declarer", dsn)
     assert process.hear() == {"ready": True}
     assert len(column(db, "SELECT name FROM pgqueue.queue")) == 3
@@ -239,7 +247,7 @@ def test_what_a_killed_process_declared_goes_and_its_will_is_done(
     assert column(db, "SELECT name FROM pgqueue.exchanges") == ["wills"]
     assert column(db, "SELECT data FROM pgqueue.tasks") == ["died"]
     client.create_queue("late")
-    client.bind("late", "wills", "#")
+    client.exchanges.bind("late", "wills", "#")
     retained = client.queue("late").take(0)
     assert retained is not None
     assert retained.data == "died"
@@ -247,13 +255,13 @@ def test_what_a_killed_process_declared_goes_and_its_will_is_done(
 
 def test_a_lost_connection_is_no_death(blocking: Callable[..., pgqueue.Client], db: psycopg.Connection) -> None:
     client, witness = blocking(session_grace=30), blocking()
-    client.declare_exchange("x", "fanout")
+    client.exchanges.declare("x", "fanout")
     client.create_queue("mine", exclusive=True).put(1)
-    client.declare_exchange("my own", durable=False)
-    client.set_will("x", "", "died")
+    client.exchanges.declare("my own", durable=False)
+    client.exchanges.set_will("x", "", "died")
     witness.create_queue("q")
     witness.bind("q", "x")
-    listener = client._core.listener()
+    listener = client.shell.core.listener()
     session = listener.session
     backend = "SELECT backend_pid FROM pgqueue.session WHERE id = %s"
     pid = value(db, backend, session)
@@ -263,7 +271,7 @@ def test_a_lost_connection_is_no_death(blocking: Callable[..., pgqueue.Client], 
     eventually(lambda: listener.session == session, 10)
     task = client.queue("mine").take(10)
     assert task is not None
-    assert client.clear_will() is True
+    assert client.exchanges.clear_will() is True
     assert "my own" in column(db, "SELECT name FROM pgqueue.exchanges")
     assert witness.queue("q").take(0) is None
 
@@ -275,7 +283,7 @@ async def test_takers_that_wait_find_the_queue_that_was_made_anew(
     queue = client.queue("q")
     await queue.take(0.01)
     taking = [asyncio.ensure_future(queue.take(None)) for _ in range(3)]
-    hub = client._core.listener().hub
+    hub = client.shell.core.listener().hub
     await soon(lambda: sum(len(channel.waiters) for channel in hub._channels.values()) == 3, within=10)
     other = shell.client()
     await other.delete_queue("q")
@@ -284,6 +292,6 @@ async def test_takers_that_wait_find_the_queue_that_was_made_anew(
     await other.delete_queue("q")
     await other.create_queue("q")
     late = asyncio.ensure_future(queue.take(None))
-    await soon(lambda: value(db, "SELECT id FROM pgqueue.queue") in client._core.queue_ids.values(), within=10)
+    await soon(lambda: value(db, "SELECT id FROM pgqueue.queue") in client.shell.core.queue_ids.values(), within=10)
     await other.queue("q").put(4)
     assert (await asyncio.wait_for(late, 10)).data == 4

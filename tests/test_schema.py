@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pgqueue import schema
+from pgqueue import sql as schema
 
 
 def test_every_sql_file_is_listed_once() -> None:

@@ -21,7 +21,9 @@ from servers import Server, _system_binaries
 from statements import rows, state, value
 
 import pgqueue
-from pgqueue import data, listener, migrate
+from pgqueue import migrate
+from pgqueue._engine import listener
+from pgqueue._values import data
 from pgqueue.embedded import EmbeddedServer, reaper
 
 STATES = "SELECT state FROM pgqueue.tasks ORDER BY id"
@@ -35,7 +37,7 @@ def start() -> Iterator[Callable[..., Program]]:
 
 async def swept_twice(client) -> None:
     """Two sweeps of this client's listener have begun and ended since."""
-    ticks = client._core.listener()
+    ticks = client.shell.core.listener()
     await asyncio.sleep(2 * listener.TICK)
     assert ticks.session is not None
 

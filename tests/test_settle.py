@@ -45,14 +45,14 @@ async def test_ack_of_another_clients_task_names_both(client, queue, db):
         holder = value(db, "SELECT holder FROM pgqueue.tasks WHERE id = %s", id)
         assert caught.value.holder == holder
         assert holder in str(caught.value)
-        assert client._core.label in str(caught.value)
+        assert client.shell.core.label in str(caught.value)
     assert everything(db, id) == before
 
 
 @pytest.mark.parametrize("id", [None, "x", 1.5, True, "", "-1", 0, -1, 2**63, "\uff11"])
 async def test_invalid_task_ids_are_refused(queue, id):
     for verb in (queue.ack, queue.release, queue.bury, queue.touch, queue.peek, queue.delete):
-        with pytest.raises(pgqueue.TaskIdRequired):
+        with pytest.raises(pgqueue.errors.TaskIdRequired):
             await verb(id)
 
 
@@ -140,7 +140,7 @@ async def test_create_queue_gives_defaults(client, queue):
     task = await made.take(0)
     assert task.priority == 7
     assert task.deadline is not None
-    with pytest.raises(pgqueue.QueueExists):
+    with pytest.raises(pgqueue.errors.QueueExists):
         await client.create_queue("slow")
 
 

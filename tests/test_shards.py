@@ -27,10 +27,11 @@ from statements import column, row, rows, value
 
 import pgqueue
 from pgqueue import migrate
+from pgqueue._engine.shards import awaiting as awaiting_race
+from pgqueue._engine.shards import blocking as blocking_race
+from pgqueue._engine.shards.flows import Race
+from pgqueue._engine.shards.servers import Server, Servers
 from pgqueue.embedded import EmbeddedServer, reaper
-from pgqueue.shards import races
-from pgqueue.shards.flows import Race
-from pgqueue.shards.servers import Server, Servers
 
 pytestmark = pytest.mark.once
 
@@ -93,7 +94,7 @@ def column_of(dbs, name):
 async def waits_everywhere(queue):
     """Until a take waits at each server."""
     for one in unwrapped(queue)._servers.all:
-        await soon(lambda one=one: (listener := one.client._core.running_listener) and _armed(listener.hub))
+        await soon(lambda one=one: (listener := one.client.shell.core.running_listener) and _armed(listener.hub))
 
 
 def _armed(hub):
@@ -179,7 +180,9 @@ async def test_a_take_waits_at_all_servers(queue, server):
     task = await taking
     assert task.data == "x"
     await task.ack()
-    await soon(lambda: not any(_armed(one.client._core.running_listener.hub) for one in unwrapped(queue)._servers.all))
+    await soon(
+        lambda: not any(_armed(one.client.shell.core.running_listener.hub) for one in unwrapped(queue)._servers.all)
+    )
 
 
 async def test_a_take_ends_in_time(queue):
@@ -256,7 +259,7 @@ def test_ctrl_c_leaves_all_ready(dsns, dbs):
 
     def interrupt():
         for client in clients:
-            eventually(lambda client=client: (at := client._core.running_listener) and _armed(at.hub), within=10)
+            eventually(lambda client=client: (at := client.shell.core.running_listener) and _armed(at.hub), within=10)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -264,7 +267,7 @@ def test_ctrl_c_leaves_all_ready(dsns, dbs):
     with pytest.raises(KeyboardInterrupt):
         queue.take(20)
     thread.join()
-    eventually(lambda: not any(_armed(client._core.running_listener.hub) for client in clients))
+    eventually(lambda: not any(_armed(client.shell.core.running_listener.hub) for client in clients))
     for db in dbs:
         db.execute("SELECT pgqueue.put('q', '1')")
     assert column_of(dbs, "ready") == [1, 1, 1]
@@ -278,7 +281,7 @@ async def test_a_client_that_closes_ends_the_wait(make, dsns):
     taking = asyncio.ensure_future(queue.take(20))
     await waits_everywhere(queue)
     for client in unwrapped(shards).clients:
-        await asyncio.to_thread(client._core.close)
+        await asyncio.to_thread(client.shell.core.close)
     assert await taking is None
     with pytest.raises(pgqueue.ClosedError):
         await queue.take(0)
@@ -294,40 +297,41 @@ async def test_a_bad_number(queue, n):
 def given_back(monkeypatch):
     """What a race gives back."""
     tasks = []
-    monkeypatch.setattr(races, "give_back", tasks.extend)
+    for module in (awaiting_race, blocking_race):
+        monkeypatch.setattr(module, "give_back", tasks.extend)
     return tasks
 
 
 def test_what_arrives_together_is_returned_as_far_as_it_is_wanted(monkeypatch, given_back):
-    def run_one(course, server, name, n, seconds):
+    def run_one(course, server, take, name, n, seconds):
         with course._lock:  # so the race cannot be closed in between
             for task in ("first", "second", "third"):
                 course.arrivals.put(([task], None))
 
-    monkeypatch.setattr(races, "_run_one", run_one)
-    assert races.run(Race([None], 2, None), "q") == (["first", "second"], [])
+    monkeypatch.setattr(blocking_race, "_run_one", run_one)
+    assert blocking_race.race(Race([None], 2, None), "q", None) == (["first", "second"], [])
     assert given_back == ["third"]
 
 
 async def test_the_same_of_coroutines(monkeypatch, given_back):
-    async def run_one(server, name, race):
+    async def run_one(server, name, race, take):
         return [server]
 
-    monkeypatch.setattr(races, "_run_one_async", run_one)
-    tasks, failures = await races.run_async(Race(["a", "b", "c"], 2, None), "q")
+    monkeypatch.setattr(awaiting_race, "_run_one", run_one)
+    tasks, failures = await awaiting_race.race(Race(["a", "b", "c"], 2, None), "q", None)
     assert (len(tasks), failures) == (2, [])
     assert sorted(tasks + given_back) == ["a", "b", "c"]
 
 
 async def test_a_take_that_had_ended_when_it_was_cancelled(monkeypatch, given_back):
-    async def run_one(server, name, race):
+    async def run_one(server, name, race, take):
         if server == "late":
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
         return [server]
 
-    monkeypatch.setattr(races, "_run_one_async", run_one)
-    assert await races.run_async(Race(["late", "first"], 1, None), "q") == (["first"], [])
+    monkeypatch.setattr(awaiting_race, "_run_one", run_one)
+    assert await awaiting_race.race(Race(["late", "first"], 1, None), "q", None) == (["first"], [])
     await soon(lambda: given_back == ["late"])
 
 
@@ -393,7 +397,9 @@ async def test_the_next_live_server_gets_what_is_put(make, dsns, dbs, down):
 async def test_the_others_are_taken_from_and_counted(make, dsns, down):
     queue = make([dsns[0], down]).queue("q")
     taking = asyncio.ensure_future(queue.take(20))
-    await soon(lambda: (found := unwrapped(queue)._servers.all[0].client._core.running_listener) and _armed(found.hub))
+    await soon(
+        lambda: (found := unwrapped(queue)._servers.all[0].client.shell.core.running_listener) and _armed(found.hub)
+    )
     await queue.put("x", shard_key=0)
     await (await taking).ack()
     assert await queue.take(0) is None
@@ -479,10 +485,10 @@ async def test_the_clients_that_were_given_stay_open(dsns, shell):
     shards = kind([unwrapped(given), dsns[1]], connect_timeout=1.5)
     async with shards if shell.name == "async" else Awaitable(shards, shell._threads) as inside:
         await inside.queue("q").put("x", shard_key=1)
-        assert inside.clients[1]._core.settings.connect_timeout == 1.5
+        assert inside.clients[1].shell.core.settings.connect_timeout == 1.5
     await given.queue("q").put("x")
     with pytest.raises(pgqueue.ClosedError):
-        shards.clients[1]._core.conninfo()
+        shards.clients[1].shell.core.conninfo()
 
 
 @pytest.mark.parametrize(
@@ -564,7 +570,7 @@ async def test_tasks_of_a_dead_server_wait_for_it(make, private, dsns, dbs):
     assert [one and one["total"] for one in await queue.stats_by_server()] == [None, 0]
 
     taking = asyncio.ensure_future(queue.take_many(2, 60))
-    await soon(lambda: _armed(unwrapped(queue)._servers.all[1].client._core.running_listener.hub))
+    await soon(lambda: _armed(unwrapped(queue)._servers.all[1].client.shell.core.running_listener.hub))
     await asyncio.to_thread(private.come_back)
     tasks = await taking
     tasks += await queue.take_many(2, 60) if len(tasks) == 1 else []

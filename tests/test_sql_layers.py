@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 import pgqueue
-from pgqueue import schema
+from pgqueue import sql as schema
 
 # References to what stands later, each with the reason.
 LATER = {

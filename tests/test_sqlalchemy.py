@@ -181,7 +181,7 @@ async def test_refusals_are_errors_of_ours(it, db):
         await done(queue.put("y", conn=it.conn))
     await done(queue.pop())
     savepoint = await it.savepoint()
-    with pytest.raises(pgqueue.DataTooBig, match="20"):
+    with pytest.raises(pgqueue.errors.DataTooBig, match="20"):
         await done(queue.put("y" * 100, conn=it.conn))
     await done(savepoint.rollback())
     await done(queue.put("y", conn=it.conn))
@@ -195,7 +195,7 @@ async def test_refusals_are_errors_of_ours(it, db):
 async def test_a_read_only_transaction_says_so(driver, dsn):
     async with caller(driver, "session", dsn) as it:
         await it.execute("SET TRANSACTION READ ONLY")
-        with pytest.raises(pgqueue.NotRunning, match="read-only"):
+        with pytest.raises(pgqueue.errors.NotRunning, match="read-only"):
             await done(it.client.queue("q").put("x", conn=it.conn))
 
 

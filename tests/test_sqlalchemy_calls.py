@@ -38,8 +38,8 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "Queue.touch": lambda s: s.queue.touch(s.task, 100, conn=s.conn),
     "Queue.requeue": lambda s: s.queue.requeue(s.task, conn=s.conn),
     "Queue.delete": lambda s: s.queue.delete(s.ready, strict=True, conn=s.conn),
-    "Queue.delete_message": lambda s: s.queue.delete_message(s.ready, conn=s.conn),
-    "Queue.delete_messages": lambda s: s.queue.delete_messages([s.ready], conn=s.conn),
+    "Queue.delete_message": lambda s: s.queue.messages.delete(s.ready, conn=s.conn),
+    "Queue.delete_messages": lambda s: s.queue.messages.delete_many([s.ready], conn=s.conn),
     "Queue.finish": lambda s: s.queue.finish(s.task, {"result": 1}, conn=s.conn),
     "Queue.fail": lambda s: s.queue.fail(s.task, "no", conn=s.conn),
     "Queue.kick_task": lambda s: s.queue.kick_task(s.buried, conn=s.conn),
@@ -51,12 +51,12 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "Task.forward": lambda s: s.task.forward("q", conn=s.conn),
     "Task.release": lambda s: s.task.release(every=3600, conn=s.conn),
     "Task.requeue": lambda s: s.task.requeue(conn=s.conn),
-    "Client.publish": lambda s: s.client.publish("", "q", {"n": 1}, mandatory=True, conn=s.conn),
-    "Client.set_status": lambda s: s.client.set_status("there", [1.5], ttl=60, conn=s.conn),
-    "Client.delete_status": lambda s: s.client.delete_status("here", conn=s.conn),
-    "Client.create_node": lambda s: s.client.create_node("/beside", {"n": 1}, ephemeral=True, conn=s.conn),
-    "Client.set_node": lambda s: s.client.set_node("/here", "changed", conn=s.conn),
-    "Client.delete_node": lambda s: s.client.delete_node("/here", conn=s.conn),
+    "Client.publish": lambda s: s.client.exchanges.publish("", "q", {"n": 1}, mandatory=True, conn=s.conn),
+    "Client.set_status": lambda s: s.client.statuses.set("there", [1.5], ttl=60, conn=s.conn),
+    "Client.delete_status": lambda s: s.client.statuses.delete("here", conn=s.conn),
+    "Client.create_node": lambda s: s.client.nodes.create("/beside", {"n": 1}, ephemeral=True, conn=s.conn),
+    "Client.set_node": lambda s: s.client.nodes.set("/here", "changed", conn=s.conn),
+    "Client.delete_node": lambda s: s.client.nodes.delete("/here", conn=s.conn),
 }
 ELSEWHERE = {"Client.post", "Client.children", "Client.get_node", "Client.node_exists"}  # in the tests below
 
@@ -74,9 +74,9 @@ async def scene(it: Caller, db: Any) -> SimpleNamespace:
     ids = await done(queue.put_many(range(4), ttr=3600))
     task, other = await done(queue.take_many(2))
     await done(queue.bury(ids[2]))
-    await done(it.client.set_status("here", 1))
-    if not await done(it.client.node_exists("/here")):  # deleted, by a change before
-        await done(it.client.create_node("/here", "data"))
+    await done(it.client.statuses.set("here", 1))
+    if not await done(it.client.nodes.exists("/here")):  # deleted, by a change before
+        await done(it.client.nodes.create("/here", "data"))
     return SimpleNamespace(
         client=it.client, conn=it.conn, queue=queue, task=task, other=other, buried=ids[2], ready=ids[3]
     )
@@ -106,13 +106,13 @@ async def test_every_change(it, db):
 async def test_reads_see_the_transaction(it, db):
     told = await scene(it, db)
     client, conn = it.client, told.conn
-    await done(client.set_node("/here", "mine", conn=conn))
-    assert (await done(client.get_node("/here", conn=conn))).data == "mine"
-    await done(client.create_node("/here/below", conn=conn))
-    assert await done(client.children("/here", conn=conn)) == ["below"]
-    assert await done(client.node_exists("/here/below", conn=conn)) is True
+    await done(client.nodes.set("/here", "mine", conn=conn))
+    assert (await done(client.nodes.get("/here", conn=conn))).data == "mine"
+    await done(client.nodes.create("/here/below", conn=conn))
+    assert await done(client.nodes.children("/here", conn=conn)) == ["below"]
+    assert await done(client.nodes.exists("/here/below", conn=conn)) is True
     await it.rollback()
-    assert await done(client.node_exists("/here/below", conn=conn)) is False
+    assert await done(client.nodes.exists("/here/below", conn=conn)) is False
 
 
 async def test_a_post_is_sent_at_the_commit(it):

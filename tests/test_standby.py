@@ -14,8 +14,9 @@ from eventually import eventually
 from servers import Server, _system_binaries
 
 import pgqueue
-from pgqueue import NotRunning, ServerError, migrate
+from pgqueue import ServerError, migrate
 from pgqueue.embedded import EmbeddedServer, reaper
+from pgqueue.errors import NotRunning
 
 pytestmark = pytest.mark.slow
 

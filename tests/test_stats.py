@@ -9,7 +9,7 @@ import pytest
 from eventually import soon
 from statements import value
 
-from pgqueue.calls import counting
+from pgqueue._calls import stats as counting
 
 NOTHING: dict[str, Any] = {
     **dict.fromkeys(("total", "ready", "delayed", "taken", "buried", "blocked", "done", "kept"), 0),

@@ -34,7 +34,7 @@ def terminate(db: psycopg.Connection, pid: int) -> None:
 
 def listener_of(client: pgqueue.Client, db: psycopg.Connection) -> int:
     """The backend of a client's listener, once it has a session."""
-    listener = client._core.listener()
+    listener = client.shell.core.listener()
     return backend(db, eventually(lambda: listener.session))
 
 
@@ -53,7 +53,7 @@ def test_a_stopped_taker_past_its_ttr_cannot_ack(blocking: Blocking, holder: Pro
     holder.resume()
     answer = holder.ask("ack")
     assert answer["error"] == "TaskTakenByOther"
-    assert f"is taken by {queue._client._core.label}, not by this take of" in answer["message"]
+    assert f"is taken by {queue._shell.core.label}, not by this take of" in answer["message"]
     assert again.ack().state == "done"
 
 
@@ -133,7 +133,7 @@ def test_a_session_is_resumed_and_keeps_its_takes(db: psycopg.Connection, blocki
     queue.put("x")
     task = queue.take(0)
     assert task is not None
-    listener = client._core.listener()
+    listener = client.shell.core.listener()
     session, pid = listener.session, listener_of(client, db)
     blocking().queue("q").take(0)  # somebody else who sweeps
     terminate(db, pid)

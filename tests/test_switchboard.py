@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pgqueue.switchboard import OVERFLOW, RECONNECT, TOO_LATE, Ear, Switchboard
+from pgqueue._engine.switchboard import OVERFLOW, RECONNECT, TOO_LATE, Ear, Switchboard
 
 IDLE = 15.0
 

@@ -12,7 +12,7 @@ from statements import notifications, rows, value
 from waiters import waiting
 
 import pgqueue
-from pgqueue import cursor
+from pgqueue._engine import cursor
 
 LISTENERS = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgqueue listener' AND datname = current_database()"
@@ -69,7 +69,7 @@ async def test_a_rolled_back_put_is_never_seen(shell, client, queue, db):
 
 async def test_twenty_waiters_are_served_by_one_notification(shell, client, queue):
     taking = [asyncio.ensure_future(queue.take(10)) for _ in range(20)]
-    hub = client._core.listener().hub
+    hub = client.shell.core.listener().hub
     await soon(lambda: sum(len(channel.waiters) for channel in hub._channels.values()) == 20, within=5)
     conn = await shell.connection()
     for n in range(20):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pgqueue.calls import counting
-from pgqueue.calls.health import Check
+from pgqueue._calls import stats as counting
+from pgqueue._calls.health import Check
 from pgqueue.monitors.thresholds import Alert, Thresholds, Watcher
 
 HOUR = 3600.0

@@ -17,7 +17,7 @@ from eventually import Stopwatch, eventually, soon
 from statements import put, rows, state, value
 
 import pgqueue
-from pgqueue import listener
+from pgqueue._engine import listener
 
 Blocking = Callable[..., pgqueue.Client]
 Awaiting = Callable[..., pgqueue.AsyncClient]
@@ -25,7 +25,7 @@ Awaiting = Callable[..., pgqueue.AsyncClient]
 
 def waiters(client: pgqueue.Client | pgqueue.AsyncClient, *queues: str) -> int:
     """How many takers are asleep on these queues."""
-    core = client._core
+    core = client.shell.core
     hub = core.listener().hub
     channels = [hub._channels.get(core.queue_ids.get(queue, 0)) for queue in queues]
     return sum(len(channel.waiters) for channel in channels if channel and channel.drained)
@@ -124,7 +124,7 @@ async def test_a_take_that_is_undone_wakes_another_of_its_process(
     assert await queue.take(0) is None
     patient = asyncio.create_task(queue.take(10))
     await soon(lambda: waiters(client, "q") == 1)
-    core = client._core
+    core = client.shell.core
     session, heard = core.listener().session, []
     monkeypatch.setattr(core.listener().hub, "signal", lambda queues: heard.append(queues))  # nobody hears of the put
     id = put(db, "q")
@@ -158,11 +158,11 @@ def test_a_queue_at_rest_does_not_make_its_neighbour_spin(blocking: Blocking, mo
     """Of two queues waited for, one is claimed from the cursor: the pause is until its head is due again."""
     client = blocking()
     assert client.take(["q", "r"], 0) is None
-    cursor = client._core.cursors["q"]
+    cursor = client.shell.core.cursors["q"]
     cursor._last, cursor._head_at = (0, 1), time.monotonic() + 0.5
     runs = []
-    run = client._connections.run
-    monkeypatch.setattr(client._connections, "run", lambda call, **how: (runs.append(call), run(call, **how))[1])
+    run = client.shell.connections.run
+    monkeypatch.setattr(client.shell.connections, "run", lambda call, **how: (runs.append(call), run(call, **how))[1])
     assert client.take(["q", "r"], 0.4) is None
     assert len(runs) < 12
 
@@ -176,7 +176,7 @@ async def test_a_take_cancelled_in_its_sleep_has_nothing_to_undo(awaiting: Await
     taking = asyncio.create_task(client.queue("q").take())
     await soon(lambda: waiters(client, "q") == 1)
     undone: list[object] = []
-    client._core.listener().later = undone.append  # type: ignore[method-assign]
+    client.shell.core.listener().later = undone.append  # type: ignore[method-assign]
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await taking
@@ -191,7 +191,7 @@ async def test_a_take_cancelled_in_its_claim_is_undone(
     queue = client.queue("q")
     assert await queue.take(0) is None
     id = put(db, "q")
-    run = client._connections.run
+    run = client.shell.connections.run
 
     async def late(call: object, **how: object) -> object:
         answer = await run(call, **how)
@@ -199,7 +199,7 @@ async def test_a_take_cancelled_in_its_claim_is_undone(
             raise asyncio.CancelledError
         return answer
 
-    monkeypatch.setattr(client._connections, "run", late)
+    monkeypatch.setattr(client.shell.connections, "run", late)
     with pytest.raises(asyncio.CancelledError):
         await queue.take(5)
     monkeypatch.undo()

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from shells import Awaitable
 
-from pgqueue import AsyncWatchList, NotIgnored, WatchList
+from pgqueue import AsyncWatchList, WatchList
+from pgqueue.errors import NotIgnored
 
 Shell = Any
 

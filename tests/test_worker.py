@@ -569,7 +569,7 @@ def test_a_worker_whose_server_is_away_can_be_stopped(pg_server, dsn, monkeypatc
         running = Running(Worker(client, {"q": gate.sync, "idle": print, "aio": gate.aio}))
         eventually(lambda: gate.begun == [1])
         with away(pg_server, client):
-            eventually(lambda: client._core.listener().session is None, within=5)
+            eventually(lambda: client.shell.core.listener().session is None, within=5)
             running.stop()
             gate.open()
             assert running.ended(10)
@@ -579,7 +579,7 @@ def test_a_worker_whose_server_is_away_can_be_stopped(pg_server, dsn, monkeypatc
 @contextlib.contextmanager
 def away(pg_server: Any, client: pgqueue.Client) -> Iterator[None]:
     """As if there were no server: nobody gets into the database, and who was in it is out."""
-    name = psycopg.conninfo.conninfo_to_dict(client._core.conninfo())["dbname"]
+    name = psycopg.conninfo.conninfo_to_dict(client.shell.core.conninfo())["dbname"]
     allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
     with pg_server.connect() as admin:
         admin.execute(allow.format(sql.Identifier(name), sql.SQL("false")))

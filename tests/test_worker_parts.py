@@ -16,8 +16,9 @@ from eventually import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgqueue import calls
-from pgqueue.calls import Refused, Taken
+from pgqueue._calls import call as calls
+from pgqueue._calls.call import Refused
+from pgqueue._calls.take import Taken
 from pgqueue.errors import ClosedError, ConnectionLost, ServerError
 from pgqueue.worker import crew as crew_module
 from pgqueue.worker import settler as settler_module
@@ -518,17 +519,17 @@ def test_a_policy_that_cannot_be_is_refused(wrong):
 
 
 class Office:
-    """Stands for the client: notes what is sent, and does what the test puts into `then` first."""
+    """Stands for the shell of a client: notes what is sent, and does what the test puts into `then` first."""
 
     def __init__(self) -> None:
-        self._core = SimpleNamespace(label="me")
+        self.core = SimpleNamespace(label="me")
         self.sent: list[tuple[str, Any]] = []
         self.then: list[Callable[[], Any]] = []
 
-    def _fence(self, token: int | None) -> calls.Fence:
+    def fence(self, token: int | None = None) -> calls.Fence:
         return calls.Fence(token, 1, "me")
 
-    def _run(self, call: calls.Call[Any], relaxed: bool = False) -> list[Refused]:
+    def run(self, call: calls.Call[Any], relaxed: bool = False) -> list[Refused]:
         verb = call.sql.partition("pgqueue.")[2].partition("(")[0]
         self.sent.append((verb, call.args[0]))
         result = self.then.pop(0)() if self.then else None

@@ -7,7 +7,7 @@ from eventually import soon
 
 async def waiting(client, *queues):
     """Until a taker is asleep on each of these queues."""
-    core = client._core
+    core = client.shell.core
 
     def asleep():
         listener = core.running_listener

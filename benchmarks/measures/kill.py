@@ -6,7 +6,7 @@ import random
 import time
 
 import pgqueue
-from pgqueue.core import Settings
+from pgqueue._engine.core import Settings
 
 from .. import conventional, takers
 from ..bench import QUEUE, Bench
@@ -19,7 +19,7 @@ TASKS = 10
 def measure(bench: Bench) -> Findings:
     kills = bench.size(12, 3)
     rows = []
-    for grace, target, name in ((Settings().session_grace, 1.0, "defaults"), (0.0, 0.4, "session_grace=0")):
+    for grace, target, name in ((Settings.of().session_grace, 1.0, "defaults"), (0.0, 0.4, "session_grace=0")):
         times = _kill(bench, kills, grace)
         measured = f"{max(times):.2f} s at most, {sorted(times)[len(times) // 2]:.2f} s median"
         rows.append(

@@ -8,8 +8,9 @@ import click
 import psycopg
 from click.shell_completion import get_completion_class
 
-from .. import dsn, embedded
-from ..calls.management import queues
+from .. import embedded
+from .._calls.queue import queues
+from .._engine import dsn
 from .plainly import plainly
 
 PATIENCE = 2  # seconds: who presses the tab key does not wait longer

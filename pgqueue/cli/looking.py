@@ -9,12 +9,12 @@ from typing import get_args
 
 import click
 
-from .. import Client, QueueInfo
-from ..calls.health import health as checks
-from ..calls.listing import State
-from ..calls.listing import tasks as listed
-from ..calls.picking import FIRST
-from ..task import TaskRecord, from_found
+from .. import Client
+from .._calls.health import health as checks
+from .._calls.pick import FIRST, State
+from .._calls.pick import tasks as listed
+from .._calls.queue import QueueInfo
+from .._records.task import TaskRecord, from_found
 from .plainly import FAILED, nothing, plainly
 from .printing import as_dict, cell, compact, cut, echo_json, echo_task, table
 from .values import QUEUE, json_lines
@@ -35,7 +35,7 @@ def list_tasks(dsn: str | None, queue: str, state: State | None, limit: int, ski
     """List tasks of QUEUE, without taking them: in the order of their state, or, for all, one state after the other."""
     with Client(dsn) as client:
         client.queue(queue).info()  # whether there is such a queue
-        tasks = [from_found(TaskRecord, row) for row in client._run(listed(queue, state, limit, skip))]
+        tasks = [from_found(TaskRecord, row) for row in client.shell.run(listed(queue, state, limit, skip))]
     if as_json:
         for task in tasks:
             echo_json(as_dict(task))
@@ -85,7 +85,7 @@ def queues(dsn: str | None, prefix: str, as_json: bool) -> None:
 def health(dsn: str | None, as_json: bool) -> None:
     """Show what is wrong in the database as a whole; exit code 1 if something is bad."""
     with Client(dsn) as client:
-        found = client._run(checks())
+        found = client.shell.run(checks())
     if as_json:
         for check in found:
             echo_json(check._asdict() | {"value": check.value if isfinite(check.value) else None})

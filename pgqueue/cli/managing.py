@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from .. import Client, Queue
-from ..calls.management import QueueOptions
-from ..calls.putting import named_options
+from .._calls.options import named_options
+from .._calls.queue import QueueOptions
 from .asking import confirm
 from .plainly import plainly
 from .values import COUNT, POSITIVE_SECONDS, QUEUE, read_json, yes

@@ -7,7 +7,7 @@ import sys
 import click
 
 from .. import Client
-from .. import dsn as dsns
+from .._engine import dsn as dsns
 from .plainly import FAILED, Fault, plainly
 from .stopping import until_signal
 from .values import POSITIVE_SECONDS, QUEUE

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from .. import dsn
+from .._engine import dsn
 from .plainly import plainly
 
 

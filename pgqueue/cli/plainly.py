@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 import click
 import psycopg
 
-from .. import BadData, ClaimDoesNotExist, Error, QueueFull
-from ..errors import TaskError
+from ..errors import BadData, ClaimDoesNotExist, Error, QueueFull, TaskError
 from .printing import flush
 
 FAILED = 1

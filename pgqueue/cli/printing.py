@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ..task import TaskRecord
+from .._records.task import TaskRecord
 
 CELL = 60  # characters of data or of an error in a table: `peek` and --json show all of it
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, get_args
 import click
 
 from .. import BadData, Client, Queue
-from ..arguments import IfExists
+from .._values.arguments import IfExists
 from .lines import Lines
 from .plainly import Fault, nothing, plainly
 from .printing import compact, echo_json

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from .. import Client
-from ..calls.counting import VERBS, Stats, every_stats
+from .._calls.stats import VERBS, Stats
 from .live import show
 from .plainly import plainly
 from .printing import echo_json, table
@@ -63,7 +63,7 @@ class Look:
 def _look(client: Client, queues: Sequence[str], before: Look | None = None) -> Look:
     """Raises NoQueue for one that there is not."""
     if not queues:
-        every: dict[str, Stats] = client._run(every_stats())
+        every: dict[str, Stats] = client.stats()
         return Look(every, time.monotonic(), before)
     for name in queues:
         client.queue(name).info()

@@ -11,8 +11,9 @@ import sys
 
 import click
 
-from .. import Client, MessageLimits, Queue
-from ..arguments import MAX_INT, MAX_SECONDS
+from .. import Client, Queue
+from .._calls.messages import MessageLimits
+from .._values.arguments import MAX_INT, MAX_SECONDS
 from ..worker.policy import Policy
 from .plainly import FAILED, nothing, plainly
 from .printing import as_dict, compact, echo, flush
@@ -74,8 +75,8 @@ def take(
 
 
 def _claim(queue: Queue, count: int, timeout: float | None, ttr: float, as_json: bool) -> None:
-    queue.message_limits = LIMITS
-    claim = queue.claim(count, ttr, 0, timeout=timeout)
+    queue.messages.limits = LIMITS
+    claim = queue.messages.claim(count, ttr, 0, timeout=timeout)
     if claim is None:
         nothing()
     for task in claim.messages:

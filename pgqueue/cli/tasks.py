@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from .. import ClaimDoesNotExist, Client, Task
-from ..errors import TaskError
+from .. import Client, Queue, Task
+from .._records.task import bind, home_of
+from ..errors import ClaimDoesNotExist, TaskError
 from .asking import confirm
 from .plainly import GONE, Fault, plainly
 from .printing import echo, echo_task
@@ -81,9 +82,9 @@ def touch(dsn: str | None, ids: Sequence[int], claim: int, ttr: float, as_json: 
 
     def one(task: Task) -> str:
         found = task.peek()
-        queue = found._queue._client.queue(found.queue)
-        queue.message_limits = LIMITS
-        held = queue.get_claim(claim)
+        messages = Queue(home_of(found), found.queue).messages
+        messages.limits = LIMITS
+        held = messages.get(claim)
         if task.id not in {message.id for message in held.messages}:
             raise TaskError(f"task {task.id} is not held by claim {claim}: it is {found.state}", task.id)
         held.renew(ttr, 0)
@@ -154,4 +155,4 @@ def _each(dsn: str | None, ids: Sequence[int], claim: int | None, as_json: bool,
 
 def _task(client: Client, id: int, claim: int | None) -> Task:
     """The task by its id, which says all: what is not asked for is left empty. A claim's id is its tasks' token."""
-    return Task(id=id, queue="", state="", data=None, token=claim, _queue=client.queue("any"))
+    return bind(Task(id=id, queue="", state="", data=None, token=claim), client.shell)

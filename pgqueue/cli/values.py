@@ -9,8 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from .. import arguments
-from ..calls.claims import claim_id
+from .._calls.messages import claim_id
+from .._values import arguments
 
 
 class Checked(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions of click

@@ -8,8 +8,7 @@ import sys
 
 import click
 
-from .. import Client, Worker
-from ..base import ClientBase
+from .. import AsyncClient, Client, Worker
 from ..worker.handlers import describe
 from .plainly import plainly
 
@@ -44,7 +43,7 @@ def worker(dsn: str | None, app: str, concurrency: int, max_attempts: int, retry
         working.client.close()
 
 
-def _load(app: str) -> ClientBase:
+def _load(app: str) -> AsyncClient | Client:
     """The client that MODULE:CLIENT names, as found from the current directory."""
     path, _, name = app.partition(":")
     if (here := os.getcwd()) not in sys.path:
@@ -56,13 +55,13 @@ def _load(app: str) -> ClientBase:
         raise click.BadParameter(f"{path} cannot be loaded: {why}", param_hint="MODULE:CLIENT") from error
     name = name or "client"
     found = getattr(module, name, None)
-    if not isinstance(found, ClientBase):
+    if not isinstance(found, AsyncClient | Client):
         what = f"a {type(found).__name__}, not a Client" if hasattr(module, name) else "not there"
         raise click.BadParameter(f"{name} of {path} is {what}", param_hint="MODULE:CLIENT")
     return found
 
 
-def _load_anew(app: str) -> ClientBase:
+def _load_anew(app: str) -> AsyncClient | Client:
     """The same from the files as they are now. In new modules, since what is under way goes on in the old ones."""
     path = app.partition(":")[0]
     old = {name: module for name, module in sys.modules.items() if name == path or name.startswith(path + ".")}

@@ -33,7 +33,7 @@ def lifespan(client: AsyncClient | Client, inner: Lifespan | None = None) -> Lif
         blocking, own = (client, client.aio) if isinstance(client, Client) else (nullcontext(), client)
         with blocking:
             async with own:
-                await asyncio.to_thread(own._core.conninfo)  # connects, and checks what is there
+                await asyncio.to_thread(own.shell.core.conninfo)  # connects, and checks what is there
                 async with inner(app) if inner else nullcontext() as state:
                     yield state
 

@@ -18,8 +18,8 @@ from sqlalchemy import URL, Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, scoped_session
 
-from ..calls import Call
-from ..dsn import resolve
+from .._calls.call import Call
+from .._engine.dsn import resolve
 from ..errors import known
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from .. import Client, Error
-from ..dsn import resolve
+from .._engine.dsn import resolve
 from .files import digest, readable_files
 from .progress import Progress
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from ..calls import health as calls
-from ..client import Client
+from .._calls import health as calls
+from .._sync.client import Client
 from .reading import Reader, checked, chosen, positive, stats_of
 from .rounds import Rounds
 from .thresholds import Alert, Thresholds, Watcher
@@ -72,7 +72,7 @@ class Monitor:
         self._watcher = Watcher(
             Thresholds(factors=factors, age=age, half_life=half_life, minimum_average=minimum_average)
         )
-        self._reader = Reader(lambda: (stats_of(client, names), client._run(calls.health()) if health else []))
+        self._reader = Reader(lambda: (stats_of(client, names), client.shell.run(calls.health()) if health else []))
         interval = positive("interval", interval)
         election = None if elect is None else client.elect(elect)
         self._rounds = Rounds("pgqueue-alerts", self._look, interval, election)

@@ -13,9 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Literal, Self, get_args
 
-from ..calls import counting
-from ..calls.counting import Stats
-from ..client import Client
+from .._calls import stats as counting
+from .._calls.stats import Stats
+from .._sync.client import Client
 from .links import PORT, Transport, link
 from .reading import Outage, Reader, checked, chosen, positive, stats_of
 from .rounds import Rounds

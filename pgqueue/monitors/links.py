@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from .. import arguments, forks
+from .._engine import forks
+from .._values import arguments
 from ..errors import ServerError
 
 log = logging.getLogger("pgqueue")

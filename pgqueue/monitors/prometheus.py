@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
-from ..calls import counting
-from ..calls.counting import Stats
-from ..calls.health import Check, health
-from ..client import Client
+from .._calls import stats as counting
+from .._calls.health import Check, health
+from .._calls.stats import Stats
+from .._sync.client import Client
 from ..errors import ClosedError
 from .reading import TIMEOUT, Reader, checked, chosen, positive, stats_of
 
@@ -53,7 +53,7 @@ class PgqueueCollector(Collector):
         checked(client)
 
         def read() -> _Found:
-            return _Found(stats_of(client, names), client._run(counting.sessions()), client._run(health()))
+            return _Found(stats_of(client, names), client.shell.run(counting.sessions()), client.shell.run(health()))
 
         self._reader = Reader(read, positive("timeout", timeout))
 

@@ -14,10 +14,11 @@ from typing import Generic, TypeVar
 
 import psycopg
 
-from .. import arguments, forks
-from ..calls import counting
-from ..calls.counting import Stats
-from ..client import Client
+from .._calls import stats as counting
+from .._calls.stats import Stats
+from .._engine import forks
+from .._sync.client import Client
+from .._values import arguments
 from ..errors import ClosedError, Error
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class Reader(Generic[T]):
 
 def stats_of(client: Client, queues: Sequence[str] | None) -> dict[str, Stats]:
     """Of these queues, those that are not there included; None is every queue that there is."""
-    found = client._run(counting.every_stats())
+    found = client.shell.run(counting.every_stats())
     return found if queues is None else {name: found.get(name) or counting.summed([]) for name in queues}
 
 

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from .. import forks
+from .._engine import forks
+from .._sync.elections import Election
 from ..errors import ClosedError
-from ..locks import Election
 
 log = logging.getLogger("pgqueue")
 

@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from .. import arguments
-from ..calls.counting import Stats
-from ..calls.health import Check
+from .._calls.health import Check
+from .._calls.stats import Stats
+from .._values import arguments
 
 CAP = 2.0
 REARM = 0.8

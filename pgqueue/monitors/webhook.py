@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from .. import data
+from .._values import data
 
 log = logging.getLogger("pgqueue")
 

@@ -24,14 +24,16 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from .. import arguments
-from ..base import ClientBase
-from ..client import Client
+from .._async.client import AsyncClient
+from .._sync.client import Client
+from .._values import arguments
 from .handlers import Handler
 from .policy import Policy
 from .shift import Shift
 
 __all__ = ["Worker"]
+
+AnyClient = Client | AsyncClient
 
 log = logging.getLogger("pgqueue")
 
@@ -65,14 +67,14 @@ class Worker:
 
     def __init__(
         self,
-        client: ClientBase,
+        client: AnyClient,
         handlers: Mapping[str, Handler] | None = None,
         *,
         concurrency: int = 8,
         max_attempts: int = 20,
         retry_delay: float = 1.0,
         max_retry_delay: float = 3600.0,
-        load: Callable[[], ClientBase] | None = None,
+        load: Callable[[], AnyClient] | None = None,
     ) -> None:
         self.client = client
         self._given = handlers
@@ -131,7 +133,7 @@ class Worker:
             for thread in self._relieving.values():
                 thread.join()
 
-    def _handlers(self, client: ClientBase) -> Mapping[str, Handler]:
+    def _handlers(self, client: AnyClient) -> Mapping[str, Handler]:
         handlers = client.handlers if self._given is None else self._given
         if not handlers:
             raise ValueError("a worker needs a handler: register one with @client.handler(queue)")
@@ -139,8 +141,8 @@ class Worker:
             arguments.queue_name(queue)
         return handlers
 
-    def _shift(self, client: ClientBase) -> Shift:
-        client._core.listener()
+    def _shift(self, client: AnyClient) -> Shift:
+        client.shell.core.listener()
         keep = client.keep_results if self._given is None else {}
         return Shift(client, dict(self._handlers(client)), dict(keep), self._concurrency, self._policy, self.stop)
 
@@ -160,13 +162,13 @@ class Worker:
         log.info("reloaded: working on %s", ", ".join(self._handlers(client)))
         return new
 
-    def _relieve(self, shift: Shift, client: ClientBase) -> None:
+    def _relieve(self, shift: Shift, client: AnyClient) -> None:
         shift.end()
-        if client._core is not self.client._core:
+        if client.shell.core is not self.client.shell.core:
             if isinstance(client, Client):
                 client.close()
             else:
-                client._core.close()  # what is open on an event loop went with the shift's
+                client.shell.core.close()  # what is open on an event loop went with the shift's
 
     @contextmanager
     def _caught_signals(self) -> Iterator[None]:

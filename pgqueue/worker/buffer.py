@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ..calls import Taken
+from .._calls.take import Taken
 
 AHEAD = 0.1  # seconds of work to hold
 LARGEST = 2000  # tasks to hold at most

@@ -8,15 +8,15 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .. import flows
-from ..calls import Taken
+from .._calls.take import Taken
+from .._engine import flows
 from ..errors import ClosedError, Error
 from .buffer import STALE
 from .runners import Coroutines, Threads
 from .settler import Settler
 
 if TYPE_CHECKING:
-    from ..client import Client
+    from .._sync.client import Client
 
 log = logging.getLogger("pgqueue")
 
@@ -89,10 +89,10 @@ class Crew:
     def _take(self, n: int) -> list[Taken]:
         # Tasks that lie in the buffer must not get old while this waits for more.
         timeout = STALE if self._buffer.tasks else None
-        core = self._client._core
-        return self._client._drive(
-            flows.take(core, core.listener(), self._signal, self._queues, n, timeout, self._closing.is_set)
-        )
+        shell = self._client.shell
+        listener = shell.listener()
+        flow = flows.take(shell.core, listener, self._signal, self._queues, n, timeout, self._closing.is_set)
+        return shell.drive(flow)
 
     def _signal(self) -> threading.Event:
         """An event that stop() sets too, whichever comes first: the event or the stop."""

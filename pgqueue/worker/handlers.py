@@ -16,14 +16,15 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .. import data
-from ..aclient import AsyncClient
-from ..aqueues import AsyncQueue, AsyncTask
-from ..calls import Taken
-from ..client import Client
+from .._async.client import AsyncClient
+from .._async.task import AsyncTask
+from .._calls.take import Taken
+from .._engine.shell import ShellBase
+from .._records.task import from_taken
+from .._sync.client import Client
+from .._sync.task import Task
+from .._values import data
 from ..errors import BadData
-from ..queues import Queue, Task
-from ..task import from_taken
 
 Handler = Callable[..., Any]
 Bound = Callable[[Taken], bool]
@@ -31,10 +32,10 @@ AsyncBound = Callable[[Taken], Awaitable[bool]]
 Finish = Callable[[Taken, str], None]  # with the result, as JSON
 
 
-def bind(client: Client, queue: str, function: Handler, finish: Finish | None = None) -> Bound:
+def bind(client: Client, function: Handler, finish: Finish | None = None) -> Bound:
     """With `finish` its results are kept."""
     if finish:
-        return _keeping(client, queue, function, finish)
+        return _keeping(client, function, finish)
     decode = data.decode
 
     def without_task(row: Taken) -> bool:
@@ -43,15 +44,15 @@ def bind(client: Client, queue: str, function: Handler, finish: Finish | None = 
         return False
 
     def with_task(row: Taken) -> bool:
-        home = _Home(client, queue)
-        task = from_taken(Task, row, _queue=home)
+        home = _Noting(client.shell)
+        task = from_taken(Task, row, home)
         _insist_on_done(function(task.data, task=task))
         return home.settled
 
     return with_task if _wants_task(function) else without_task
 
 
-def _keeping(client: Client, queue: str, function: Handler, finish: Finish) -> Bound:
+def _keeping(client: Client, function: Handler, finish: Finish) -> Bound:
     decode = data.decode
 
     def without_task(row: Taken) -> bool:
@@ -59,8 +60,8 @@ def _keeping(client: Client, queue: str, function: Handler, finish: Finish) -> B
         return True
 
     def with_task(row: Taken) -> bool:
-        home = _Home(client, queue)
-        task = from_taken(Task, row, _queue=home)
+        home = _Noting(client.shell)
+        task = from_taken(Task, row, home)
         result = function(task.data, task=task)
         if not home.settled:
             finish(row, _encoded(client, result))
@@ -69,9 +70,9 @@ def _keeping(client: Client, queue: str, function: Handler, finish: Finish) -> B
     return with_task if _wants_task(function) else without_task
 
 
-def bind_async(client: AsyncClient, queue: str, function: Handler, finish: Finish | None = None) -> AsyncBound:
+def bind_async(client: AsyncClient, function: Handler, finish: Finish | None = None) -> AsyncBound:
     if finish:
-        return _keeping_async(client, queue, function, finish)
+        return _keeping_async(client, function, finish)
     decode = data.decode
 
     async def without_task(row: Taken) -> bool:
@@ -79,15 +80,15 @@ def bind_async(client: AsyncClient, queue: str, function: Handler, finish: Finis
         return False
 
     async def with_task(row: Taken) -> bool:
-        home = _AsyncHome(client, queue)
-        task = from_taken(AsyncTask, row, _queue=home)
+        home = _Noting(client.shell)
+        task = from_taken(AsyncTask, row, home)
         await function(task.data, task=task)
         return home.settled
 
     return with_task if _wants_task(function) else without_task
 
 
-def _keeping_async(client: AsyncClient, queue: str, function: Handler, finish: Finish) -> AsyncBound:
+def _keeping_async(client: AsyncClient, function: Handler, finish: Finish) -> AsyncBound:
     decode = data.decode
 
     async def without_task(row: Taken) -> bool:
@@ -95,8 +96,8 @@ def _keeping_async(client: AsyncClient, queue: str, function: Handler, finish: F
         return True
 
     async def with_task(row: Taken) -> bool:
-        home = _AsyncHome(client, queue)
-        task = from_taken(AsyncTask, row, _queue=home)
+        home = _Noting(client.shell)
+        task = from_taken(AsyncTask, row, home)
         result = await function(task.data, task=task)
         if not home.settled:
             finish(row, _encoded(client, result))
@@ -120,49 +121,19 @@ def describe(error: BaseException) -> str:
     return (what + where).encode(errors="backslashreplace").decode()
 
 
-class _Home(Queue):
-    """The queue of one task, as its handler's Task knows it."""
+class _Noting:
+    """The shell of one task in its handler's hands: notes whether a verb has ended the take."""
 
-    settled = False
+    def __init__(self, shell: ShellBase) -> None:
+        self.settled = False
+        self._shell = shell
 
-    def _ack(self, *given: Any) -> str:
-        return _noted(self, super()._ack(*given), given)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shell, name)
 
-    def _release(self, *given: Any) -> str:
-        return _noted(self, super()._release(*given), given)
-
-    def _bury(self, *given: Any) -> str:
-        return _noted(self, super()._bury(*given), given)
-
-    def _finish(self, *given: Any) -> str:
-        return _noted(self, super()._finish(*given), given)
-
-    def _fail(self, *given: Any) -> str:
-        return _noted(self, super()._fail(*given), given)
-
-
-class _AsyncHome(AsyncQueue):
-    settled = False
-
-    async def _ack(self, *given: Any) -> str:
-        return _noted(self, await super()._ack(*given), given)
-
-    async def _release(self, *given: Any) -> str:
-        return _noted(self, await super()._release(*given), given)
-
-    async def _bury(self, *given: Any) -> str:
-        return _noted(self, await super()._bury(*given), given)
-
-    async def _finish(self, *given: Any) -> str:
-        return _noted(self, await super()._finish(*given), given)
-
-    async def _fail(self, *given: Any) -> str:
-        return _noted(self, await super()._fail(*given), given)
-
-
-def _noted(home: _Home | _AsyncHome, state: str, given: tuple[Any, ...]) -> str:
-    home.settled |= given[-1] is None  # the last is the connection
-    return state
+    def ended(self, state: str, conn: object) -> str:
+        self.settled |= conn is None
+        return state
 
 
 def _wants_task(function: Handler) -> bool:
@@ -171,7 +142,7 @@ def _wants_task(function: Handler) -> bool:
 
 def _encoded(client: Client | AsyncClient, result: object) -> str:
     try:
-        return client._encode(result)
+        return client.shell.encode(result)
     except BadData as error:
         _insist_on_done(result)
         raise BadData(error.path, f"the handler's result cannot be kept: {error.reason}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from .. import arguments
+from .._values import arguments
 
 
 @dataclass(frozen=True, slots=True)

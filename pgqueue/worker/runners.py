@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 
-from ..calls import Taken
+from .._calls.take import Taken
 from .buffer import Buffer
 
 Handle = Callable[[Taken], None]

@@ -22,14 +22,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 
-from .. import calls
-from ..calls import Fence, Refused, Taken, statuses
+from .._calls import ack as ack_calls
+from .._calls import results as statuses
+from .._calls import settle as settle_calls
+from .._calls.call import Fence, Refused
+from .._calls.take import Taken
 from ..errors import ClosedError, TakeLost, refusal
 from .handlers import describe
 from .policy import Policy
 
 if TYPE_CHECKING:
-    from ..client import Client
+    from .._sync.shell import Shell
 
 T = TypeVar("T")
 log = logging.getLogger("pgqueue")
@@ -48,13 +51,13 @@ class Settler:
     `keep` has the queues whose results are kept, and for how many seconds.
     """
 
-    def __init__(self, client: Client, policy: Policy, keep: Mapping[str, float] | None = None) -> None:
+    def __init__(self, shell: Shell, policy: Policy, keep: Mapping[str, float] | None = None) -> None:
         self.done: deque[tuple[int, int]] = deque()
         self.failed: deque[tuple[Taken, str]] = deque()
         self._finished: deque[tuple[Taken, str]] = deque()
         self._size = 0  # of the results in it, in characters
         self._lock = threading.Lock()  # for these two
-        self._client = client
+        self._shell = shell
         self._policy = policy
         self._keep = keep or {}
         self._some = threading.Event()
@@ -88,7 +91,7 @@ class Settler:
         """Release tasks that were not started. Blocks."""
         if tasks:
             named = [(task.id, task.token) for task in tasks]
-            self._until_sent(lambda: self._client._run(calls.release_many(named, self._fence()), relaxed=True))
+            self._until_sent(lambda: self._shell.run(settle_calls.release_many(named, self._fence()), relaxed=True))
 
     def stop(self) -> None:
         """The worker stops: from now on, give up what cannot be sent."""
@@ -118,7 +121,7 @@ class Settler:
 
     def _ack(self, batch: list[tuple[int, int]]) -> None:
         fence = self._fence()
-        self._told(self._until_sent(lambda: self._client._run(calls.ack_many(batch, fence))), fence)
+        self._told(self._until_sent(lambda: self._shell.run(ack_calls.ack_many(batch, fence))), fence)
 
     def _finish(self, batch: list[tuple[Taken, str]], keep: float) -> None:
         fence = self._fence()
@@ -127,7 +130,7 @@ class Settler:
 
         def send() -> list[Refused] | psycopg.Error:
             try:
-                return self._client._run(call)
+                return self._shell.run(call)
             except psycopg.Error as error:
                 if (error.sqlstate or "")[:2] in UNACCEPTABLE:
                     return error
@@ -161,7 +164,7 @@ class Settler:
 
     def _fail(self, task: Taken, error: str) -> None:
         attempts = task.attempts + 1
-        fence = Fence(task.token, None, self._client._core.label)
+        fence = Fence(task.token, None, self._shell.core.label)
         delay = None if self._policy.exhausted(attempts) else self._policy.delay(attempts)
         if delay is None:
             log.error("task %s of %s is buried after %s attempts: %s", task.id, task.queue, attempts, error)
@@ -170,16 +173,16 @@ class Settler:
         if (keep := self._keep.get(task.queue)) is not None:
             call = statuses.fail(task.id, fence, error, keep, delay)
         elif delay is None:
-            call = calls.bury(task.id, fence, error)
+            call = settle_calls.bury(task.id, fence, error)
         else:
-            call = calls.release(task.id, fence, calls.Return(delay, error=error))
+            call = settle_calls.release(task.id, fence, settle_calls.Return(delay, error=error))
         try:
-            self._until_sent(lambda: self._client._run(call, relaxed=delay is not None))
+            self._until_sent(lambda: self._shell.run(call, relaxed=delay is not None))
         except TakeLost as lost:
             log.warning("it failed in vain: %s", lost)
 
     def _fence(self) -> Fence:
-        return self._client._fence(None)
+        return self._shell.fence()
 
     def _until_sent(self, send: Callable[[], T]) -> T | None:
         """Send until it is known to have been carried out. None if it was given up."""

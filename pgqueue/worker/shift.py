@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from ..base import ClientBase
-from ..calls import Taken
-from ..client import Client
+from .._async.client import AsyncClient
+from .._calls.take import Taken
+from .._sync.client import Client
+from .._sync.shell import Shell
 from .crew import Crew
 from .handlers import AsyncBound, Bound, Handler, bind, bind_async, describe, is_async
 from .policy import Policy
@@ -21,16 +22,16 @@ class Shift:
 
     def __init__(
         self,
-        client: ClientBase,
+        client: Client | AsyncClient,
         handlers: Mapping[str, Handler],
         keep: Mapping[str, float],
         concurrency: int,
         policy: Policy,
         closed: Callable[[], None],
     ) -> None:
-        self._client = Client._over(client._core)  # with connections that are ours
+        self._client = Client.over(Shell(client.shell.core))  # with connections of its own
         self._policy = policy
-        self._settler = Settler(self._client, policy, keep)
+        self._settler = Settler(self._client.shell, policy, keep)
         self._crews: list[Crew] = []
         try:
             self._begin(handlers, keep, concurrency, closed)
@@ -44,14 +45,14 @@ class Shift:
     ) -> None:
         client, settler, aio = self._client, self._settler, self._client.aio
         finish = dict.fromkeys(keep, settler.finish).get
-        awaiting = {queue: bind_async(aio, queue, f, finish(queue)) for queue, f in handlers.items() if is_async(f)}
+        awaiting = {queue: bind_async(aio, f, finish(queue)) for queue, f in handlers.items() if is_async(f)}
         others = [(queue, f) for queue, f in handlers.items() if queue not in awaiting]
-        blocking = {queue: bind(client, queue, f, finish(queue)) for queue, f in others}
+        blocking = {queue: bind(client, f, finish(queue)) for queue, f in others}
         if blocking:
             threads = Threads(concurrency, self._handle(blocking))
             self._crews.append(Crew(client, list(blocking), threads, settler, closed))
         if awaiting:
-            coroutines = Coroutines(concurrency, self._handle_async(awaiting), aio._connections.close)
+            coroutines = Coroutines(concurrency, self._handle_async(awaiting), aio.shell.connections.close)
             self._crews.append(Crew(client, list(awaiting), coroutines, settler, closed))
 
     def hurry(self) -> None:
@@ -69,7 +70,7 @@ class Shift:
             for crew in self._crews:
                 step(crew)
         self._settler.close()
-        self._client._connections.close()
+        self._client.shell.connections.close()
 
     def _handle(self, bound: dict[str, Bound]) -> Callable[[Taken], None]:
         done, failed, tell = self._settler.done, self._settler.failed, self._settler.tell

@@ -12,7 +12,8 @@ from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 from django.test import override_settings
 
-from pgqueue import migrate, schema
+from pgqueue import migrate
+from pgqueue import sql as schema
 from pgqueue.contrib.django import queue
 from pgqueue.contrib.django.operations import Schema
 

@@ -128,7 +128,7 @@ def test_instrumentation_sees_one_statement(django_db):
 def test_an_error_breaks_the_block_it_is_in(django_db, db):
     client().create_queue("small", max_size=10)
     with transaction.atomic():
-        with pytest.raises(pgqueue.DataTooBig), transaction.atomic():
+        with pytest.raises(pgqueue.errors.DataTooBig), transaction.atomic():
             queue("small").put("x" * 100)
         queue("small").put("fits")
 
@@ -137,7 +137,7 @@ def test_an_error_breaks_the_block_it_is_in(django_db, db):
         queue("small").put("gone")
         queue("small").put("x" * 100)
 
-    with pytest.raises(pgqueue.DataTooBig):
+    with pytest.raises(pgqueue.errors.DataTooBig):
         fail()
     assert column(db, DATA) == ["fits"]
 
@@ -223,7 +223,7 @@ async def test_from_async_code(django_db, db):
         await sync_to_async(order)()
         await sync_to_async(connections.close_all)()
     assert await sync_to_async(column)(db, DATA) == ["in a transaction"]
-    async with pgqueue.AsyncClient(client()._core.settings.dsn) as awaiting:
+    async with pgqueue.AsyncClient(client().shell.core.settings.dsn) as awaiting:
         with pytest.raises(TypeError, match="sync_to_async"):
             await awaiting.queue("mail").put(1, conn=connection)
 

@@ -112,7 +112,7 @@ def test_attempts_whose_workers_died_are_counted(dsn):
         assert (result.status, result.attempts) == (Status.RUNNING, 1)
     with working():
         assert done(result).return_value == {"attempt": 2}
-    assert result.worker_ids == [LOST, clients.client()._core.label]
+    assert result.worker_ids == [LOST, clients.client().shell.core.label]
     assert result.errors == []
 
 
@@ -123,7 +123,7 @@ def test_a_task_whose_worker_is_killed_runs_again(dsn, tmp_path):
     with working():
         done(result)
     assert (result.return_value, result.attempts) == ("lived", 2)
-    assert result.worker_ids == [LOST, clients.client()._core.label]
+    assert result.worker_ids == [LOST, clients.client().shell.core.label]
 
 
 def test_a_failure_that_became_a_dead_letter(db):
@@ -183,7 +183,7 @@ def test_a_failure_is_told_as_long_as_the_task_is_buried():
         result = errands.fail.enqueue("x")
         with working():
             failed(result)
-        eventually(lambda: clients.client().get_status(story_key(int(result.id))) is None, within=10)
+        eventually(lambda: clients.client().statuses.get(story_key(int(result.id))) is None, within=10)
         result.refresh()
         assert result.status == Status.FAILED
         assert result.errors[0].traceback.startswith("ValueError: x")

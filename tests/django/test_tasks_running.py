@@ -49,7 +49,7 @@ def test_a_task_that_succeeds(task):
     assert (result.return_value, result.is_finished, result.errors) == (3, True, [])
     assert before <= result.enqueued_at <= result.started_at <= result.finished_at <= timezone.now()
     assert result.last_attempted_at == result.started_at
-    assert (result.worker_ids, result.attempts) == ([clients.client()._core.label], 1)
+    assert (result.worker_ids, result.attempts) == ([clients.client().shell.core.label], 1)
     assert framework.default_task_backend.get_result(result.id) == result
 
 
@@ -58,7 +58,7 @@ def test_a_task_that_runs():
     with working():
         assert errands.begun.wait(10)
         found = reaches(errands.wait.get_result(result.id), Status.RUNNING)
-        assert (found.attempts, found.worker_ids) == (1, [clients.client()._core.label])
+        assert (found.attempts, found.worker_ids) == (1, [clients.client().shell.core.label])
         assert found.enqueued_at <= found.started_at == found.last_attempted_at <= timezone.now()
         assert (found.finished_at, found.is_finished) == (None, False)
         with pytest.raises(ValueError, match="Task has not finished yet"):

@@ -156,7 +156,7 @@ def test_results_are_kept(django_db):
     for name in ("double", "double-async"):
         task = queue(name).put(21)
         run_tasks(name)
-        assert client().result(task, 5) == 42
+        assert client().results.get(task, 5) == 42
 
 
 def test_what_is_not_ready_is_not_run(django_db):

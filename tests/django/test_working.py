@@ -104,7 +104,7 @@ def test_work_and_its_results(django_db):
 
     tasks = [queue(name).put(21) for name in ("double", "double-async")]
     with at_work():
-        assert [client().result(task, 30) for task in tasks] == [42, 42]
+        assert [client().results.get(task, 30) for task in tasks] == [42, 42]
 
 
 def test_a_transaction_that_was_left_open_ends_with_its_task(database, db, caplog):

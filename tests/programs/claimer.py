@@ -11,7 +11,7 @@ import pgqueue
 
 def main(dsn: str, queue: str) -> None:
     with pgqueue.Client(dsn, poll=None, session_grace=0) as client:
-        claim = client.queue(queue).claim()
+        claim = client.queue(queue).messages.claim()
         print(json.dumps(claim and claim.id), flush=True)
         sys.stdin.read()
 

@@ -11,10 +11,10 @@ import pgqueue
 
 def main(dsn: str) -> None:
     with pgqueue.Client(dsn, poll=None, session_grace=0) as client:
-        client.declare_exchange("mine", durable=False)
+        client.exchanges.declare("mine", durable=False)
         client.create_queue("exclusive", exclusive=True).put(1)
         client.create_queue("shared", auto_delete=True).take(0)
-        client.set_will("wills", "status", "died", retain=True)
+        client.exchanges.set_will("wills", "status", "died", retain=True)
         print(json.dumps({"ready": True}), flush=True)
         sys.stdin.read()
 

@@ -12,7 +12,7 @@ import sys
 import warnings
 
 import pgqueue
-from pgqueue.calls import Call
+from pgqueue._calls.call import Call
 
 warnings.simplefilter("ignore", DeprecationWarning)  # of a fork where there are threads
 BACKEND = Call("SELECT pg_backend_pid()", (), lambda rows: rows[0][0])
@@ -28,9 +28,9 @@ def work(client: pgqueue.Client) -> None:
         client.post(mine, "post")
         heard = own.get(20)
     task.ack()
-    session = client._connections.run(Call(SESSION, (os.getpid(),), lambda rows: rows[0][0]))
+    session = client.shell.connections.run(Call(SESSION, (os.getpid(),), lambda rows: rows[0][0]))
     told: dict[str, object] = {"pid": os.getpid(), "took": task.data, "heard": heard}
-    told["backends"] = [client._connections.run(BACKEND), session]
+    told["backends"] = [client.shell.connections.run(BACKEND), session]
     print(json.dumps(told) + "\n", end="", flush=True)  # in one piece: the others print too
 
 

@@ -18,7 +18,7 @@ def obey(queue: pgqueue.Queue, tasks: list[pgqueue.Task], verb: str, argument: s
         tasks += queue.take_many(int(argument), timeout=10)
         return {"taken": [task.id for task in tasks]}
     if verb == "session":
-        listener = queue._client._core.running_listener
+        listener = queue._shell.core.running_listener
         return {"session": listener and listener.session}
     try:
         tasks.pop(0).ack()

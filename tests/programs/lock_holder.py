@@ -61,7 +61,7 @@ class Holder:
         say(leader=self._election is not None and self._election.leader)
 
     def backend(self, _: str) -> None:
-        conn = self._client._core.listener()._conn
+        conn = self._client.shell.core.listener()._conn
         say(backend=conn and conn.info.backend_pid)
 
     def _tell(self, verb: str, **well: object) -> None:

@@ -14,8 +14,7 @@ import sys
 import pgqueue
 
 
-def obey(queue: pgqueue.Queue, verb: str, argument: str) -> dict[str, object]:
-    client = queue._client
+def obey(client: pgqueue.Client, queue: pgqueue.Queue, verb: str, argument: str) -> dict[str, object]:
     if verb == "identify":
         return {"identity": client.identify(argument or None)}
     if verb == "take":
@@ -32,7 +31,7 @@ def main(dsn: str, name: str, grace: str) -> None:
         for line in sys.stdin:
             verb, _, argument = line.strip().partition(" ")
             try:
-                answer = obey(client.queue(name), verb, argument)
+                answer = obey(client, client.queue(name), verb, argument)
             except pgqueue.Error as error:
                 answer = {"error": type(error).__name__}
             print(json.dumps(answer), flush=True)

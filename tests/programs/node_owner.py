@@ -15,10 +15,10 @@ import pgqueue
 
 def obey(client: pgqueue.Client, verb: str, argument: str) -> dict[str, object]:
     if verb == "create":
-        return {"created": client.create_node(argument, ephemeral=True).path}
+        return {"created": client.nodes.create(argument, ephemeral=True).path}
     if verb == "join":
-        return {"joined": client.join(argument).name}
-    listener = client._core.running_listener
+        return {"joined": client.groups.join(argument).name}
+    listener = client.shell.core.running_listener
     return {"session": listener and listener.session}
 
 

@@ -11,7 +11,7 @@ import threading
 
 from flask import Flask
 
-from pgqueue.calls import Call
+from pgqueue._calls.call import Call
 from pgqueue.contrib.flask import PgQueue
 
 app = Flask(__name__)
@@ -38,7 +38,7 @@ def turn() -> list[int]:
     client.queue("jobs").take(30).ack()
     client.queue("done").put(os.getpid())
     client.post("came", str(os.getpid()))
-    return [os.getpid(), client._connections.run(BACKEND)]
+    return [os.getpid(), client.shell.connections.run(BACKEND)]
 
 
 @app.get("/hold")

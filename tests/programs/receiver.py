@@ -13,7 +13,7 @@ import threading
 import time
 
 import pgqueue
-from pgqueue import listener
+from pgqueue._engine import listener
 
 PATIENCE = 5.0
 

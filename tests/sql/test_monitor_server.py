@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from statements import column, put, row, rows, take, value
 
-from pgqueue import schema
+from pgqueue import sql as schema
 
 Connect = Any
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from statements import column, put, rows
 
-from pgqueue import schema
+from pgqueue import sql as schema
 
 FILE = "6_grants/settings.sql"
 OURS = "FROM pg_proc WHERE pronamespace = 'pgqueue'::regnamespace"

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,8 +25,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils import timezone
 
-from ... import Client, TaskIdRequired, arguments, borrowed
-from ...worker.policy import Policy
+from ... import Client
+from ..._engine import borrowed
+from ..._values import arguments
+from ...errors import TaskIdRequired
 from . import clients, results
 from .framework import (
     BaseTaskBackend,
@@ -38,48 +39,12 @@ from .framework import (
     task_backends,
     task_enqueued,
 )
+from .options import Options
 from .running import Runner
 from .tidy import tidied, untidied
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The OPTIONS of a backend, checked. Times in seconds.
-
-    Attributes:
-        database: the alias of the database whose queues are used.
-        keep_results: how long a result can be had after the task's end.
-        max_attempts: after so many failed attempts a task has failed. 1: it is not tried again.
-        retry_delay: a failed task is tried again after a random delay of up to retry_delay * 2 ** (attempts - 1).
-        max_retry_delay: the longest such delay.
-        policy: these three.
-    """
-
-    database: str = "default"
-    keep_results: float = 86400.0
-    max_attempts: int = 1
-    retry_delay: float = 1.0
-    max_retry_delay: float = 3600.0
-    policy: Policy = field(init=False)
-
-    def __post_init__(self) -> None:
-        if arguments.seconds("keep_results", self.keep_results, positive=True) is None:
-            raise ValueError("keep_results must be a number of seconds, not None")
-        policy = Policy(self.max_attempts, self.retry_delay, self.max_retry_delay)
-        object.__setattr__(self, "policy", policy)
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Options:
-        """Raises ValueError."""
-        if not isinstance(given, dict):
-            raise ValueError(f"they must be a dict, not {given!r}")
-        names = [option.name for option in fields(cls) if option.init]
-        if unknown := [name for name in given if name not in names]:
-            raise ValueError(f"there is no option {unknown[0]!r}: there are {', '.join(names)}")
-        return cls(**given)
 
 
 class PgqueueBackend(BaseTaskBackend):
@@ -199,7 +164,7 @@ def register(client: Client, using: str = "default") -> None:
             there = client.handlers.get(queue)
             if there is not None and not _runs(there, backend):
                 raise ImproperlyConfigured(f"the queue {queue!r} of TASKS[{backend.alias!r}] has a handler already")
-            client.handler(queue, keep_result=backend.settings.keep_results)(tidied(Runner(backend)))
+            client.handler(queue, keep_result=backend.settings.keep_results)(tidied(Runner(backend, backend.settings)))
 
 
 def backends_of(database: str) -> list[PgqueueBackend]:

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router
 from django.db.migrations.executor import MigrationExecutor
 
-from ... import schema
+from ... import sql as schema
 from . import clients
 
 APP = "pgqueue"

@@ -17,11 +17,12 @@ from django.db.backends.base.base import NO_DB_ALIAS, BaseDatabaseWrapper
 from psycopg import ProgrammingError
 from psycopg.conninfo import make_conninfo
 
-from ... import Client, Error, Queue, forks
-from ...calls import Call
-from ...calls.putting import Placed, PutManyOptions, PutOptions
-from ...core import Settings
-from ...dsn import plain
+from ... import Client, Error, Queue
+from ..._calls.call import Call
+from ..._engine import forks
+from ..._engine.core import Settings
+from ..._engine.dsn import plain
+from ..._sync.shell import Shell
 
 T = TypeVar("T")
 
@@ -61,7 +62,12 @@ def queue(name: str, using: str = "default") -> Queue:
         ValueError: the name cannot be.
         ImproperlyConfigured: as client().
     """
-    return _clients.get(using)[1].queue(name)
+    return joined(using).queue(name)
+
+
+def joined(using: str = "default") -> Client:
+    """The client whose calls run on Django's own connection to a database; see queue()."""
+    return _clients.get(using)[1]
 
 
 def wrapper(using: str) -> BaseDatabaseWrapper:
@@ -111,50 +117,41 @@ def fault(options: dict[str, Any]) -> str | None:
     if not isinstance(listen_dsn, str | None):
         return f"listen_dsn must be a string, not {listen_dsn!r}"
     try:
-        Settings(**options)
+        Settings.of(**options)
         plain(listen_dsn or "")
     except (Error, ValueError) as error:
         return str(error)
     return None
 
 
-class Joined(Client):
-    """A client whose calls run on Django's connection, which is looked up at each call: it is another in each thread.
+class JoinedShell(Shell):
+    """Runs calls on Django's connection, which is looked up at each call: each thread has another one.
 
-    It shares the connections of the client that it is made over.
+    It shares the connections of the client that it is made over, for calls that wait.
     """
 
-    _using: str
-
-    @classmethod
-    def over(cls, client: Client, using: str) -> Joined:
-        self = cls._over(client._core)
+    def __init__(self, client: Client, using: str) -> None:
+        super().__init__(client.shell.core)
+        self.connections = client.shell.connections
         self._using = using
-        self._connections = client._connections
-        return self
 
-    def _run(self, call: Call[T], conn: Any = None, *, relaxed: bool = False) -> T:
-        return super()._run(call, conn or connections[self._using], relaxed=relaxed)
-
-    def _put(self, queue: str, call: Call[Placed], options: PutOptions, conn: Any, timeout: float | None) -> Placed:
+    def joined(self, *, waiting: bool = False) -> Any:
         joined = connections[self._using]
-        if timeout is None or not joined.get_autocommit():  # where a timeout is refused
-            conn = conn or joined
-        return super()._put(queue, call, options, conn, timeout)
+        return None if waiting and joined.get_autocommit() else joined
 
-    def _put_many(self, queue: str, items: Any, options: PutManyOptions, conn: Any) -> list[int]:
-        return super()._put_many(queue, items, options, conn or connections[self._using])
+    def run(self, call: Call[T], conn: Any = None, *, relaxed: bool = False) -> T:
+        return super().run(call, conn or connections[self._using], relaxed=relaxed)
 
 
 class _Clients:
     """Both clients of each database, and what they were made of."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[Origin, Client, Joined]] = {}
+        self._made: dict[str, tuple[Origin, Client, Client]] = {}
         self._lock = threading.Lock()
         forks.register(self)
 
-    def get(self, using: str) -> tuple[Client, Joined]:
+    def get(self, using: str) -> tuple[Client, Client]:
         origin = (_parameters(using), options(using))
         with self._lock:
             known = self._made.get(using)
@@ -175,11 +172,11 @@ class _Clients:
     def after_fork(self) -> None:
         self._lock = threading.Lock()
 
-    def _make(self, using: str, options: dict[str, Any]) -> tuple[Client, Joined]:
+    def _make(self, using: str, options: dict[str, Any]) -> tuple[Client, Client]:
         if wrong := fault(options):
             raise ImproperlyConfigured(f"pgqueue: PGQUEUE[{using!r}]: {wrong}")
         made = Client(conninfo(using), **options)
-        return made, Joined.over(made, using)
+        return made, Client.over(JoinedShell(made, using))
 
 
 _clients = _Clients()

@@ -16,7 +16,7 @@ from django.utils.connection import ConnectionProxy
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.json import JsonbLoader
 
-from ...calls import Call, Rows
+from ..._calls.call import Call, Rows
 from ...errors import translate
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
 
 from ... import ServerError
-from ...dsn import resolve
+from ..._engine.dsn import resolve
 
 SETTINGS = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 

@@ -11,7 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.module_loading import autodiscover_modules
 
-from ... import Client, arguments
+from ... import Client
+from ..._values import arguments
 from .tidy import tidied
 
 F = TypeVar("F", bound=Callable[..., Any])

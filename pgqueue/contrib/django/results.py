@@ -20,8 +20,8 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from ... import data
-from ...calls import Call
+from ..._calls.call import Call
+from ..._values import data
 from .framework import BaseTaskBackend, Task, TaskError, TaskResult, TaskResultStatus
 
 READY, RUNNING = TaskResultStatus.READY, TaskResultStatus.RUNNING

@@ -11,17 +11,17 @@ settled here. A success goes the worker's way, in batches. Only KeyboardInterrup
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.utils import timezone
 
 from ... import BadData, Task
+from ..._records.task import home_of
+from ..._sync.statuses import Statuses
 from ...worker.handlers import describe
 from . import results
-from .framework import TaskContext, TaskResult, normalize_json, task_finished, task_started
-
-if TYPE_CHECKING:
-    from .backend import PgqueueBackend
+from .framework import BaseTaskBackend, TaskContext, TaskResult, normalize_json, task_finished, task_started
+from .options import Options
 
 log = logging.getLogger("pgqueue")
 
@@ -29,8 +29,9 @@ log = logging.getLogger("pgqueue")
 class Runner:
     """The handler of a queue of `backend`. What it returns is kept as the task's result."""
 
-    def __init__(self, backend: PgqueueBackend) -> None:
+    def __init__(self, backend: BaseTaskBackend, options: Options) -> None:
         self.backend = backend
+        self.options = options
 
     def __call__(self, data: Any, task: Task) -> dict[str, Any] | None:
         if not results.is_order(data):
@@ -49,22 +50,22 @@ class Runner:
         return kept
 
     def _begun(self, data: dict[str, Any], task: Task) -> TaskResult[..., Any]:
-        client = task._queue._client
-        past = client.get_status(results.story_key(task.id)) if task.attempts else None
+        shell = home_of(task)
+        past = Statuses(shell).get(results.story_key(task.id)) if task.attempts else None
         result = results.rebuilt(self.backend, task.id, task.queue, data, past or {}, results.RUNNING)
-        results.begin(result, task.attempts, client._core.label)
+        results.begin(result, task.attempts, shell.core.label)
         return result
 
     def _kept(self, data: dict[str, Any], task: Task, result: TaskResult[..., Any], value: Any) -> dict[str, Any]:
         """The result of a task that succeeded. Raises BadData if it cannot be kept: that is the task's failure."""
         now = timezone.now()
         kept = {"order": data, "story": results.story(result) | {"finished_at": now.isoformat()}, "return_value": value}
-        task._queue._client._encode(kept)
+        home_of(task).encode(kept)
         results.change(result, status=results.SUCCESSFUL, finished_at=now, _return_value=value)
         return kept
 
     def _failed(self, task: Task, result: TaskResult[..., Any], error: BaseException) -> None:
-        options, attempts = self.backend.settings, task.attempts + 1
+        options, attempts = self.options, task.attempts + 1
         result.errors.append(results.error_of(error))
         if options.policy.exhausted(attempts):
             results.change(result, status=results.FAILED, finished_at=timezone.now())
@@ -81,14 +82,14 @@ class Runner:
     def _tell(self, task: Task, result: TaskResult[..., Any], keep: float) -> None:
         """Before the task is settled, so that whoever sees it failed sees why."""
         try:
-            task._queue._client.set_status(results.story_key(task.id), results.story(result), ttl=keep)
+            Statuses(home_of(task)).set(results.story_key(task.id), results.story(result), ttl=keep)
         except BadData as error:
             log.warning("the errors of task %s of %s cannot be kept: %s", task.id, task.queue, error)
 
     def _refuse(self, data: object, task: Task) -> None:
         reason = f'its data is not an order of django.tasks, as {{"task": "app.tasks.send"}}, but {str(data)[:200]}'
         log.error("task %s of %s is buried: %s", task.id, task.queue, reason)
-        task.fail(reason, keep=self.backend.settings.keep_results)
+        task.fail(reason, keep=self.options.keep_results)
 
 
 def _call(result: TaskResult[..., Any]) -> Any:

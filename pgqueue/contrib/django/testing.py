@@ -14,9 +14,15 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
 from django.test import TransactionTestCase
 
-from ... import AsyncClient, TakeLost, Task, TaskNotFound, borrowed
-from ...calls import Call, Fence, Found, Taken, statuses
-from ...task import from_found, from_taken
+from ... import AsyncClient, TakeLost, Task, TaskNotFound
+from ..._async.shell import AsyncShell
+from ..._calls import results as statuses
+from ..._calls.call import Call, Fence
+from ..._calls.pick import Found
+from ..._calls.take import Taken
+from ..._engine import borrowed
+from ..._engine.core import Core
+from ..._records.task import from_found, from_taken
 from ...worker.handlers import bind, bind_async, describe, is_async
 from . import clients
 from .handlers import equip
@@ -49,8 +55,8 @@ def run_tasks(queue: str | None = None, using: str = "default", *, limit: int = 
         raise ValueError(f"no handler is registered for {'any queue' if queue is None else repr(queue)}")
     queues = known if queue is None else [queue]
     ran: list[Task] = []
-    while row := run.joined._run(_take(queues)):
-        task = from_taken(Task, row, _queue=run.joined.queue(row.queue))
+    while row := run.joined.shell.run(_take(queues)):
+        task = from_taken(Task, row, run.joined.shell)
         if len(ran) == limit:
             task.release()
             raise RuntimeError(f"{limit} tasks were run and there are more: does a handler put what it handles?")
@@ -66,8 +72,8 @@ def queued(queue: str, using: str = "default") -> list[Task]:
         queue: its name; there need not be one.
         using: the alias of the database in DATABASES.
     """
-    home = clients.queue(queue, using)
-    return [from_found(Task, row, _queue=home) for row in home._client._run(_find(queue))]
+    shell = clients.joined(using).shell
+    return [from_found(Task, row, shell) for row in shell.run(_find(queue))]
 
 
 def clear(using: str = "default") -> None:
@@ -91,22 +97,22 @@ class _Run:
 
     def __init__(self, using: str) -> None:
         self.client = equip(clients.client(using), using)
-        self.joined = clients.queue("any", using)._client
-        self.awaiting = _Awaiting._over(self.client._core)
-        self.awaiting.using = using
+        self.joined = clients.joined(using)
+        self.awaiting = AsyncClient.over(_AwaitingShell(self.client.shell.core, using))
+        self._using = using
 
     def __call__(self, row: Taken, task: Task) -> None:
         results: list[str] = []
         try:
             settled = self._bound(row.queue, results)(row)
         except BaseException as error:
-            if not connections[self.awaiting.using].needs_rollback:
+            if not connections[self._using].needs_rollback:
                 with suppress(TakeLost):  # the handler settled it before it failed
                     task.release(error=describe(error))
             raise
         if results:
             keep = self.client.keep_results[row.queue]
-            self.joined._run(statuses.finish(row.id, Fence(row.token, None), results[0], keep))
+            self.joined.shell.run(statuses.finish(row.id, Fence(row.token, None), results[0], keep))
         elif not settled:
             with suppress(TaskNotFound):  # the handler acked it in a transaction of its own
                 task.ack()
@@ -119,17 +125,19 @@ class _Run:
 
         function, keeps = untidied(self.client.handlers[queue]), queue in self.client.keep_results
         if is_async(function):
-            return async_to_sync(bind_async(self.awaiting, queue, function, finish if keeps else None))
-        return bind(self.joined, queue, function, finish if keeps else None)
+            return async_to_sync(bind_async(self.awaiting, function, finish if keeps else None))
+        return bind(self.joined, function, finish if keeps else None)
 
 
-class _Awaiting(AsyncClient):
+class _AwaitingShell(AsyncShell):
     """For an async handler's task: its verbs go to the thread of the test, which has Django's connection."""
 
-    using: str
+    def __init__(self, core: Core, using: str) -> None:
+        super().__init__(core)
+        self._using = using
 
-    async def _run(self, call: Call[Any], conn: Any = None, *, relaxed: bool = False) -> Any:
-        return await sync_to_async(lambda: borrowed.run(connections[self.using], call))()
+    async def run(self, call: Call[Any], conn: Any = None, *, relaxed: bool = False) -> Any:
+        return await sync_to_async(lambda: borrowed.run(connections[self._using], call))()
 
 
 def _take(queues: list[str]) -> Call[Taken | None]:

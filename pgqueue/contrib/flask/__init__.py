@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from flask import Flask, current_app
 
-from ... import Client, Worker, arguments
+from ... import Client, Worker
+from ..._values import arguments
 from .commands import commands
 from .contexts import in_context
 from .queues import FlaskQueue

@@ -32,7 +32,7 @@ class Commands(AppGroup):
 @click.pass_context
 def commands(context: click.Context) -> None:
     """The task queues of this application."""
-    context.obj = current_app.extensions["pgqueue"].client._core.settings.dsn
+    context.obj = current_app.extensions["pgqueue"].client.shell.settings.dsn
 
 
 @plainly

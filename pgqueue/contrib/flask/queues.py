@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from ... import Client, Queue, arguments
-
-if TYPE_CHECKING:
-    from . import PgQueue
+from ... import Client, Queue
+from ..._sync.messages import Messages
+from ..._sync.shell import Shell
+from ..._values import arguments
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,6 +24,14 @@ def _joining(put: F) -> F:
     return cast(F, joined)
 
 
+class Extension(Protocol):
+    """What a FlaskQueue needs of its PgQueue."""
+
+    @property
+    def client(self) -> Client: ...
+    def session(self) -> Any: ...
+
+
 class FlaskQueue(Queue):
     """A Queue from PgQueue.queue(). put, put_many, put_unique and urgent join db.session's transaction, if there is a
     db; all else is as in any Queue.
@@ -34,10 +42,14 @@ class FlaskQueue(Queue):
     put_unique = _joining(Queue.put_unique)
     urgent = _joining(Queue.urgent)
 
-    def __init__(self, extension: PgQueue, name: str) -> None:
+    def __init__(self, extension: Extension, name: str) -> None:
         self.name = arguments.queue_name(name)
         self._extension = extension
 
     @property
-    def _client(self) -> Client:  # type: ignore[override]  # one for each application
-        return self._extension.client
+    def _shell(self) -> Shell:  # type: ignore[override]  # one for each application
+        return self._extension.client.shell
+
+    @property
+    def messages(self) -> Messages:  # type: ignore[override]  # likewise
+        return Messages(self._shell, self)

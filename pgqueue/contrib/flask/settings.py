@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from ... import Client, Error, dsn
-from ...core import Settings
+from ... import Client, Error
+from ..._engine import dsn
+from ..._engine.core import Settings
 
 #: The settings, and the options of a client that they are.
 OPTIONS = {f"PGQUEUE_{name.upper()}": name for name in inspect.signature(Client).parameters}
@@ -39,7 +40,7 @@ def client_options(config: Mapping[str, Any], *, with_db: bool) -> dict[str, Any
         if options.get(name):
             _check_dsn(f"PGQUEUE_{name.upper()}", options[name])
     try:
-        Settings(**options)
+        Settings.of(**options)
     except ValueError as error:
         raise SettingError(f"a setting PGQUEUE_... is wrong: {error}") from None
     return options

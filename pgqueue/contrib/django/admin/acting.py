@@ -20,10 +20,10 @@ from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
-from pgqueue import borrowed
-from pgqueue.calls import Call
+from pgqueue._engine import borrowed
 from pgqueue.errors import Error, TaskError, TaskTakenByOther
 
+from ...._calls.call import Call
 from .base import Page
 from .paging import MOST
 

@@ -14,9 +14,10 @@ from django.db import connections
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from pgqueue import borrowed
-from pgqueue.calls import Call, counting
+from pgqueue._engine import borrowed
 
+from ...._calls import stats as counting
+from ...._calls.call import Call
 from ..models import Queue
 from .paging import MOST
 

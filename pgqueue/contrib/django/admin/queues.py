@@ -11,8 +11,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
-from pgqueue.calls import management, picking
-
+from ...._calls import pick as picking
+from ...._calls import queue as management
 from ..models import Queue
 from . import reasons, showing
 from .acting import ActingPage, Run

@@ -7,9 +7,9 @@ from typing import Any
 from django.db import connections
 from django.utils.safestring import SafeString
 
-from pgqueue import borrowed
-from pgqueue.calls import Call
+from pgqueue._engine import borrowed
 
+from ...._calls.call import Call
 from ..models import Queue, Task
 from . import showing
 

@@ -12,10 +12,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
-from pgqueue import calls
-from pgqueue.calls import Fence, picking
 from pgqueue.errors import TaskError, TaskNotTaken
 
+from ...._calls import pick as picking
+from ...._calls import settle as calls
+from ...._calls.call import Fence
 from ..models import Result, Task
 from . import reasons, showing
 from .acting import ActingPage, Run

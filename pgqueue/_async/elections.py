@@ -1,0 +1,112 @@
+"""Elections: campaigns for a lock in the background. See _engine/elections.py for their states."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Self
+
+from .._engine.awaiting import Background, Condition, Signal, settle
+from .._engine.elections import PAUSE, Callback, Campaign
+from .._engine.locks import Request, Stopped
+from .._values import arguments
+from .._values.arguments import Seconds
+from ..errors import ClosedError, LockLost
+from .shell import AsyncShell
+
+
+class AsyncElection(Campaign):
+    """A campaign for being the one leader under a name, from Client.elect(). A `with` block closes it at its end.
+
+    Attributes:
+        name: its name.
+    """
+
+    def __init__(self, shell: AsyncShell, name: str, gained: Callback | None, lost: Callback | None) -> None:
+        super().__init__(name, gained, lost)
+        self._shell = shell
+        self._changed = Condition()
+        self._background = Background(self._campaign, f"pgqueue-election-{name}")
+
+    async def wait(self, timeout: Seconds | None = None) -> None:
+        """Wait until this client is the leader.
+
+        Args:
+            timeout: seconds to wait, or a timedelta; None waits without limit, 0 does not wait.
+
+        Raises:
+            TimeoutError: it was not, in time.
+            ClosedError: the election or the client is closed.
+        """
+        seconds = arguments.timeout(timeout)
+        await self._changed.wait_for(lambda: self.leader or self._closed, seconds)
+        if not self.leader:
+            raise self._not_yet(seconds)
+
+    async def resign(self) -> None:
+        """Give up the leadership, and go to the end of the line. Does nothing if this client is not the leader.
+
+        Returns when the lock is released, hence after lost(); in a callback at once, before that.
+        """
+        request = self._request
+        if request is not None and self.leader:
+            request.stop()
+            if not self._background.is_current():
+                await self._changed.wait_for(lambda: self._request is not request)
+
+    async def close(self) -> None:
+        """Resign, and end the campaign. May be called twice."""
+        with self._changed:
+            self._closed = True
+            if self._request is not None:
+                self._request.stop()
+            self._changed.notify_all()
+        if not self._background.is_current():
+            await self._background.join()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def _campaign(self) -> None:
+        try:
+            while not self._closed:
+                try:
+                    await self._serve(Request(await self._shell.listener(), Signal, self.name))
+                except (Stopped, ClosedError):
+                    break
+                except Exception:
+                    self._erred()
+                    await self._changed.wait_for(lambda: self._closed, PAUSE)
+        finally:
+            self._closed = True
+            self._set(None)
+
+    async def _serve(self, request: Request) -> None:
+        """Wait to be elected, and lead for one term."""
+        self._set(request)
+        try:
+            await self._shell.drive(request.acquire(None, 0))
+            self._set(request)
+            await self._call(self._gained)
+            await self._shell.drive(request.until_over())
+            await self._call(self._lost)
+            with contextlib.suppress(LockLost):
+                await self._shell.drive(request.release())
+        finally:
+            request.withdraw()
+
+    def _set(self, request: Request | None) -> None:
+        with self._changed:
+            self._request = request
+            if request is not None and self._closed:
+                request.stop()
+            self._changed.notify_all()
+
+    async def _call(self, callback: Callback | None) -> None:
+        try:
+            if callback is not None:
+                await settle(callback(self))
+        except Exception:
+            self._failed(callback)

@@ -1,0 +1,131 @@
+"""Groups of processes: a recipe on ephemeral nodes."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Self
+
+from .._calls import groups as calls
+from .._calls import nodes as nodes_calls
+from .._calls.groups import Member
+from .._calls.nodes import Node
+from .._engine.awaiting import Signal
+from .._engine.groups import Roll, called, is_over
+from .._engine.waits import TimeLeft
+from .._values import arguments
+from .._values.arguments import Seconds
+from ..errors import ClosedError, NoNode
+from .shell import AsyncShell
+
+
+class AsyncMembership:
+    """This client's place in a group, from client.groups.join(). It ends by leave(), with the client or its process.
+
+    Attributes:
+        group, name: the group's, and the member's.
+        path: the path of the node that stands for it.
+    """
+
+    def __init__(self, shell: AsyncShell, group: str, node: Node) -> None:
+        self.group, self.name, self.path = group, node.name, node.path
+        self._shell = shell
+        self._listener = shell.core.running_listener
+        self._leave = nodes_calls.delete(node.path, None, node.id)
+
+    async def leave(self) -> None:
+        """Leave the group. Does nothing if that has happened, nor to a member that joined under the name since."""
+        if not is_over(self._listener):
+            with contextlib.suppress(NoNode, ClosedError):
+                await self._shell.run(self._leave)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.leave()
+
+
+class AsyncMembersWatch:
+    """The members of a group, from client.groups.watch(): the list as it is, and again after each change.
+
+    Iterate over it, or ask get() for the next list. Changes that follow fast may come as one; the last state always
+    comes. The iteration ends when close() is called or the client is closed.
+
+    Attributes:
+        group: its name.
+    """
+
+    def __init__(self, shell: AsyncShell, group: str, roll: Roll) -> None:
+        self.group = group
+        self._shell = shell
+        self._roll = roll
+
+    async def get(self, timeout: Seconds | None = None) -> list[Member]:
+        """The members, at once for the first time, then after the next change, in the order in which they joined.
+
+        Args:
+            timeout: seconds to wait for a change, or a timedelta; None waits without limit, 0 does not wait.
+
+        Raises:
+            TimeoutError: nothing changed in time.
+            ClosedError: the watch or the client is closed.
+        """
+        seconds = arguments.timeout(timeout)
+        return called(self.group, await self._shell.drive(self._roll.call(TimeLeft(seconds))), seconds)
+
+    async def close(self) -> None:
+        """End the watch; a blocked iteration ends. May be called twice."""
+        self._roll.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Member]:
+        try:
+            return await self.get()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+
+class AsyncGroups:
+    """Groups of processes, as `client.groups`: the members that are alive, with what each joined with."""
+
+    def __init__(self, shell: AsyncShell) -> None:
+        self._shell = shell
+
+    async def join(self, group: str, data: Any = None, name: str | None = None) -> AsyncMembership:
+        """Become a member of a group: an ephemeral node below `/groups/<group>`, as ZooKeeper's recipe has it.
+
+        Args:
+            group: its name, one part of a path. It is made as needed.
+            data: any JSON, for the other members to read.
+            name: the member's name; default `member-` and a number.
+
+        Raises:
+            NodeExists: there is a member of this name.
+            ValueError: a name, or the data, is not valid.
+            ConnectionLost: whether it has joined is unknown; if so, it leaves when this client closes.
+        """
+        make = calls.join(group, data, self._shell.encode(data), name)
+        return AsyncMembership(self._shell, group, await self._shell.for_session(make, None))
+
+    async def members(self, group: str) -> list[Member]:
+        """The members of a group, in the order in which they joined. An empty list for a group without members."""
+        return (await self._shell.run(calls.members(group))).value
+
+    async def watch(self, group: str) -> AsyncMembersWatch:
+        """The members of a group, and again after each change. Use it in a `with`, or close() it.
+
+        Raises:
+            ValueError: the group's name is not valid.
+            ServerError: the server cannot be reached.
+        """
+        roll = Roll(await self._shell.listener(), Signal, group)
+        await self._shell.drive(roll.begin(self._shell.settings.connect_timeout))
+        return AsyncMembersWatch(self._shell, group, roll)

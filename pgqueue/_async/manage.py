@@ -1,0 +1,127 @@
+"""Managing a queue as a whole: its options, its statistics, and the callback for its changes."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from .._calls import queue as calls
+from .._calls import stats as stats_calls
+from .._calls.queue import AlterArguments, QueueInfo
+from .._calls.stats import Stats
+from .._engine import changes
+from .._engine.awaiting import Signal, relay
+from .._engine.changes import OnChange
+from .._values.arguments import Seconds
+from .shell import AsyncShell
+
+
+class AsyncManaging:
+    """The verbs of a queue as a whole."""
+
+    name: str
+    _shell: AsyncShell
+
+    async def info(self) -> QueueInfo:
+        """The queue with all its options. Raises NoQueue if it does not exist, not even by a put."""
+        return await self._shell.run(calls.queue(self.name))
+
+    async def stats(self) -> Stats:
+        """How many tasks are in which state, and how often each verb was called. The backlog does not slow it down.
+
+        Returns:
+            A dict. Tasks by state: total (all unfinished ones), ready, delayed, taken, buried, blocked; and kept, the
+            done ones that the queue keeps. done: how many were acked or deleted, or expired, in all.
+            oldest_ready_age: for how many seconds the oldest ready task has been ready, None if nothing is ready.
+            calls: a dict of how many tasks each verb was called for: put, take, ack, release, bury, kick, delete,
+            touch; and delay, ttr and ttl, which count the tasks whose time was over. As Tarantool's queue counts: an
+            ack is no delete, and a task that expires counts as ttl and as delete. done and calls begin anew after a
+            crash of the server. All zero for a queue that does not exist.
+        """
+        return await self._shell.run(stats_calls.stats(self.name))
+
+    async def alter(self, **options: Unpack[AlterArguments]) -> None:
+        """Change options of the queue, and leave the others. Tasks that are there keep what they were put with.
+
+        Args:
+            options: those of Client.create_queue, except type, exclusive, temporary and listed. None is the default.
+
+        Raises:
+            NoQueue: it does not exist.
+            NoExchange: there is no such exchange for dead letters.
+            ValueError: an option is not valid, cannot be altered, or the queue's type lacks it.
+        """
+        await self._shell.run(calls.alter_queue(self.name, options))
+
+    async def rename(self, name: str) -> None:
+        """Give the queue, and this handle, another name. Its tasks, their takes, and its bindings stay.
+
+        A put under the old name makes a new queue of that name.
+
+        Raises:
+            NoQueue: it does not exist.
+            QueueExists: there is one of this name.
+            ValueError: the name is not valid.
+        """
+        await self._shell.run(calls.rename_queue(self.name, name))
+        self.name = name
+
+    async def pause(self, seconds: Seconds) -> None:
+        """Let nothing be taken for so many seconds, or a timedelta; 0 ends a pause. As beanstalkd's pause-tube.
+
+        Puts go on, and tasks that are taken can be settled. Waiting takes are served when the pause is over. Only
+        take_id takes from a paused queue.
+
+        Raises:
+            ValueError: the time is negative, NaN or not a duration.
+        """
+        await self._shell.run(calls.pause_queue(self.name, seconds))
+
+    async def drain(self, on: bool = True) -> None:
+        """Let nothing be put into the queue any more, until `drain(False)`: a put raises QueueDraining."""
+        await self._shell.run(calls.drain_queue(self.name, on))
+
+    async def truncate(self) -> int:
+        """Remove all tasks of the queue, in whatever state, also taken ones. Returns how many.
+
+        A task that another transaction is taking or settling at this moment is left alone. As Tarantool's truncate and
+        Zaqar's purge.
+
+        Raises:
+            NoQueue: it does not exist.
+        """
+        return await self._shell.run(calls.truncate_queue(self.name))
+
+    async def release_all(self) -> int:
+        """Give back all taken tasks of the queue, also those of other clients. Returns how many. Raises NoQueue."""
+        return await self._shell.run(calls.release_all(self.name))
+
+    async def on_task_change(self, callback: OnChange | None) -> OnChange | None:
+        """Call a function with every Change of this queue's tasks from now on, in any client. As Tarantool's.
+
+        A change is announced once its transaction has committed, in the order of the commits. Changes that are made
+        while the connection is lost are missed, with a warning in the log; so are those of a queue that was deleted and
+        made anew. Each change of an observed queue is a NOTIFY; a queue without observers pays nothing.
+
+        Args:
+            callback: a plain function. It is called in the client's listener thread, for asyncio in this event loop,
+                and must return soon, since it holds up everything else there. An exception in it is logged. None: no
+                more calls.
+
+        Returns:
+            The callback that this client had for the queue before, or None.
+
+        Raises:
+            ValueError: it is not a function, or an `async` one.
+            ConnectionLost: nothing was changed; ask again.
+            ClosedError: the client is closed.
+        """
+        changes.checked(callback)
+        core = self._shell.core
+        if callback is not None:
+            listener = await self._shell.listener()
+            flow = changes.observe(core, listener, Signal, self.name, callback, relay(changes.run))
+        elif self.name in core.observers:
+            flow = changes.unobserve(core, await self._shell.listener(), Signal, self.name)
+        else:
+            return None
+        return await self._shell.drive(flow)

@@ -1,0 +1,223 @@
+"""Claims and listings of messages, as Zaqar has them. A message is a task."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from .._calls import messages as calls
+from .._calls.messages import CLAIM_GRACE, CLAIM_TTL, Held, MessageLimits, MessageStats
+from .._calls.pop import pop as pop_call
+from .._engine import flows
+from .._engine.awaiting import Conn, Signal
+from .._records.messages import ClaimLike, ClaimRecord, MessagePage, claim_named, listed
+from .._records.task import TaskLike, bind, from_popped, from_taken, named
+from .._values import arguments
+from .._values.arguments import Seconds
+from ..errors import ClaimDoesNotExist
+from .shell import AsyncShell
+from .task import AsyncTask
+
+
+class Handle(Protocol):
+    """A queue by name; rename() may change the name."""
+
+    name: str
+
+
+class AsyncMessages:
+    """The messages of a queue, as `queue.messages`.
+
+    Attributes:
+        limits: what may be asked for; Zaqar's limits, unless others are set.
+    """
+
+    limits = MessageLimits()
+
+    def __init__(self, shell: AsyncShell, handle: Handle) -> None:
+        self._shell = shell
+        self._handle = handle
+
+    @property
+    def _queue(self) -> str:
+        return self._handle.name
+
+    async def claim(
+        self,
+        limit: int = 10,
+        ttl: Seconds = CLAIM_TTL,
+        grace: Seconds = CLAIM_GRACE,
+        *,
+        timeout: Seconds | None = 0,
+    ) -> AsyncClaim | None:
+        """Claim messages: several tasks under one id, for a time. As Zaqar's.
+
+        A claim belongs to no client: it outlives this process, and any process that knows its id may go on with it.
+        A message that it still holds when its time is over is free again at that moment, and counts an attempt.
+
+        Args:
+            limit: how many messages at most, the first by (priority, id).
+            ttl: seconds, or a timedelta, for which the claim lasts; replaces the messages' own ttr.
+            grace: seconds, or a timedelta. A message that would expire before the claim and this are over lives longer.
+            timeout: seconds to wait for the first message, or a timedelta; None waits without limit, 0, the default,
+                does not wait.
+
+        Returns:
+            The claim, or None if there was nothing to claim.
+
+        Raises:
+            ValueError: an argument is not within `limits`.
+            ConnectionLost: whether something was claimed is unknown; if so, it is free again after the ttl.
+        """
+        shell, n = self._shell, self.limits.count("limit", limit)
+        life, extra, seconds = *self._life(ttl, grace), arguments.timeout(timeout)
+        call = calls.claim_messages(self._queue, n, life, extra, shell.fence().session)
+        if seconds == 0:
+            rows = await shell.run(call, relaxed=True)
+        else:
+            listener = await shell.listener()
+            rows = await shell.drive(flows.claim(shell.core, listener, Signal, self._queue, call, n, seconds))
+        return self._claim(rows[0].token, Held(life, extra, 0.0, rows)) if rows else None
+
+    async def get(self, claim: ClaimLike) -> AsyncClaim:
+        """A claim as it is now, with the messages that it still holds.
+
+        Raises:
+            ClaimDoesNotExist: it is over, it was deleted, or it never existed.
+        """
+        id = claim_named(claim, self._queue)
+        return self._claim(id, await self._shell.run(calls.get_claim(self._queue, id)))
+
+    async def renew(self, claim: ClaimLike, ttl: Seconds | None = None, grace: Seconds | None = None) -> None:
+        """Give a claim, and the messages that it still holds, a new life from now on. As Claim.renew.
+
+        Args:
+            claim: a claim, or its id.
+            ttl, grace: as for claim; None keeps what the claim has.
+
+        Raises:
+            ClaimDoesNotExist: as for get.
+            ValueError: an argument is not within `limits`.
+        """
+        id = claim_named(claim, self._queue)
+        if ttl is None or grace is None:
+            held = await self._shell.run(calls.get_claim(self._queue, id))
+            ttl, grace = held.ttl if ttl is None else ttl, held.grace if grace is None else grace
+        await self._shell.run(calls.renew_claim(self._queue, id, *self._life(ttl, grace)), relaxed=True)
+
+    async def release(self, claim: ClaimLike) -> None:
+        """Give back what a claim still holds, and end it. A claim that does not exist is ended already."""
+        with contextlib.suppress(ClaimDoesNotExist):
+            await self._shell.run(calls.delete_claim(self._queue, claim_named(claim, self._queue)), relaxed=True)
+
+    async def delete(self, message: TaskLike, claim: ClaimLike | None = None, *, conn: Conn | None = None) -> None:
+        """Delete a message. One that does not exist is deleted already.
+
+        Args:
+            message: the message, or its id. Only the id counts, not the message's token.
+            claim: the claim that holds it, or that claim's id. Without one, the message is deleted if it is free.
+            conn: a connection of the caller's, to delete in its transaction; without a claim at READ COMMITTED.
+
+        Raises:
+            MessageIsClaimed: it is claimed, or taken, and no claim was named.
+            MessageNotClaimed: a claim was named, and the message is not claimed.
+            MessageNotClaimedBy: another claim than this one holds it.
+            ClaimDoesNotExist: likewise, and there is no such claim any more.
+            TaskIdRequired, ValueError: that is not an id.
+        """
+        id = named(message)[0]
+        of = None if claim is None else claim_named(claim, self._queue)
+        await self._shell.run(calls.delete_message(self._queue, id, of), conn)
+
+    async def delete_many(
+        self, ids: Iterable[TaskLike] | None = None, *, pop: int | None = None, conn: Conn | None = None
+    ) -> list[AsyncTask]:
+        """Delete messages by their ids, claimed or not; or claim and delete the next ones.
+
+        Args:
+            ids: messages, or their ids; one that does not exist is passed over.
+            pop: instead of ids, how many. Those that are claimed stay.
+            conn: a connection of the caller's, to delete in its transaction.
+
+        Returns:
+            The messages that were deleted.
+
+        Raises:
+            ValueError: both or neither are given, or more than `limits` allows to pop.
+            TaskIdRequired: an id is not valid.
+        """
+        if (ids is None) == (pop is None):
+            raise ValueError("delete_many needs either ids or a number to pop")
+        if pop is not None:
+            call = pop_call(self._queue, self.limits.count("pop", pop), self._shell.fence().session)
+        else:
+            call = calls.delete_messages(self._queue, [named(task)[0] for task in ids or ()])
+        rows = await self._shell.run(call, conn)
+        return [from_popped(AsyncTask, row, self._queue, self._shell) for row in rows]
+
+    async def list(
+        self,
+        marker: str | None = None,
+        limit: int = 10,
+        *,
+        sender: UUID | str | None = None,
+        echo: bool = False,
+        include_claimed: bool = False,
+        include_delayed: bool = False,
+    ) -> MessagePage[AsyncTask]:
+        """List messages, oldest first, from a marker on, without taking them.
+
+        No message is passed over because it was committed late. Therefore a message does not show before all
+        transactions that began to write earlier have ended, on the whole server. A message that is hidden when a page
+        is made, because it is claimed or delayed, is not behind that page's marker any more.
+
+        Args:
+            marker: of the page before; None begins with the oldest message.
+            limit: how many at most.
+            sender: the UUID that this client puts with, to leave out its own messages.
+            echo: do not leave them out.
+            include_claimed: list also messages that a claim or a take holds.
+            include_delayed: list also delayed messages.
+
+        Raises:
+            QueueNotListed: the queue was not made with listed=True.
+            ValueError: an argument is not valid, or not within `limits`.
+        """
+        n = self.limits.count("limit", limit)
+        call = calls.list_messages(self._queue, marker, n, sender, echo, include_claimed, include_delayed)
+        rows = await self._shell.run(call)
+        messages = [listed(AsyncTask, row, self._queue, self._shell) for row in rows]
+        return MessagePage(messages, rows[-1].marker if rows else marker)
+
+    async def stats(self) -> MessageStats:
+        """How many messages are free, claimed, and there in all; and the age of those that are listed."""
+        return await self._shell.run(calls.message_stats(self._queue))
+
+    def _life(self, ttl: Seconds, grace: Seconds) -> tuple[float, float]:
+        return self.limits.life("ttl", ttl), self.limits.life("grace", grace)
+
+    def _claim(self, id: int, held: Held) -> AsyncClaim:
+        messages = self._shell.made(held.rows, lambda row: from_taken(AsyncTask, row, self._shell))
+        claim = AsyncClaim(id=id, queue=self._queue, ttl=held.ttl, grace=held.grace, age=held.age, messages=messages)
+        return bind(claim, self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncClaim(ClaimRecord[AsyncTask]):
+    """Messages that were claimed together, from queue.messages.claim() or get()."""
+
+    async def get(self) -> AsyncClaim:
+        """The claim as it is now; see queue.messages.get."""
+        found: AsyncClaim = await self._home.get(self)
+        return found
+
+    async def renew(self, ttl: Seconds | None = None, grace: Seconds | None = None) -> None:
+        """A new life from now on; see queue.messages.renew. None keeps what the claim has."""
+        await self._home.renew(self, ttl, grace)
+
+    async def release(self) -> None:
+        """Give back what the claim still holds, and end it; see queue.messages.release."""
+        await self._home.release(self)

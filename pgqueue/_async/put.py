@@ -1,0 +1,163 @@
+"""Putting tasks into a queue."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Literal, Unpack, overload
+
+from .._calls import pick as pick_calls
+from .._calls import put as calls
+from .._calls.put import Placed, PutArguments, PutManyArguments, PutManyOptions, PutOptions
+from .._engine import room
+from .._engine.awaiting import Conn, Signal
+from .._records.task import from_placed
+from .._values import data as json_data
+from .._values.arguments import Seconds
+from .shell import AsyncShell
+from .task import AsyncTask
+
+
+class AsyncPutting:
+    """The verbs of a queue that put."""
+
+    name: str
+    _shell: AsyncShell
+
+    @overload
+    async def put(
+        self, data: Any, *, timeout: Literal[0] = 0, conn: Conn | None = None, **options: Unpack[PutArguments]
+    ) -> AsyncTask: ...
+    @overload
+    async def put(
+        self, data: Any, *, timeout: Seconds | None, conn: None = None, **options: Unpack[PutArguments]
+    ) -> AsyncTask | None: ...
+    async def put(
+        self,
+        data: Any,
+        *,
+        timeout: Seconds | None = 0,
+        conn: Conn | None = None,
+        **options: Unpack[PutArguments],
+    ) -> AsyncTask | None:
+        """Add a task.
+
+        Args:
+            data: anything that JSON can hold.
+            priority: lower is taken first; default the queue's, else 0.
+            delay: seconds, or a timedelta, until it can be taken; default the queue's, else 0.
+            ttr: time to run, in seconds or as a timedelta: a take that lasts longer is given back. Default the queue's,
+                else no limit.
+            ttl: time to live, in seconds or as a timedelta, from when it is ready: it expires if it is not taken by
+                then. Default the queue's, else no limit.
+            lane: tasks of one lane are handled strictly one after another, by (priority, id); 1 to 255 bytes. As the
+                utube of Tarantool's queue. Default: in no lane.
+            key: at most one unfinished task of the queue has it; 1 to 255 bytes. Default: none.
+            if_exists: what to do when there is a task with that key: `ignore` this one (the default), raise an `error`,
+                or `replace` that one's data and options.
+            sender: the UUID of the sender, for listings that leave out their reader's own messages.
+            timeout: seconds to wait for room in a queue that has a capacity, or a timedelta; None waits without limit,
+                0, the default, does not wait.
+            conn: a connection of the caller's. The task then exists if and when the caller's transaction commits:
+                one statement is sent, and nothing is committed, rolled back or opened.
+
+        Returns:
+            The task: `ready`, `delayed`, or `blocked` when its lane is busy. With a key it is the one that is there
+            now, and `existed` says whether it was there before. None if the put waited and there was no room in time.
+
+        Raises:
+            BadData: JSON or jsonb cannot hold the data, or it is over max_data_size; names the place.
+            ValueError: another argument is out of range, or the queue's type lacks it.
+            QueueFull: there is no room, and the put was not to wait.
+            KeyExists: with if_exists="error".
+            KeyTaken: the task to replace is taken.
+            DataTooBig: the data is over the queue's max_size.
+            QueueDraining: the queue takes no more tasks.
+            ConnectionLost: whether the task was put is unknown.
+        """
+        conn = conn or self._shell.joined(waiting=timeout != 0)
+        put, seconds = PutOptions.of(options), room.check(timeout, in_transaction=conn is not None)
+        placed = await self._place(data, put, conn, seconds)
+        if placed.id is None and seconds != 0:
+            return None
+        return from_placed(AsyncTask, placed, self.name, data, put, self._shell)
+
+    async def put_many(
+        self, items: Iterable[Any], *, conn: Conn | None = None, **options: Unpack[PutManyArguments]
+    ) -> list[int]:
+        """Add many tasks, in one transaction: all of them or none.
+
+        Args:
+            items: the data of each task. May be a generator; without `conn` it is read while the server works.
+            lane: one lane for all, or a sequence with one for each item.
+            key: a sequence with a key for each item; None for an item without one.
+            priority, delay, ttr, ttl, if_exists, sender, conn: as for put, for every item.
+
+        Returns:
+            The ids, in the order of the items. With keys, of the tasks that are there now.
+
+        Raises:
+            BadData: as for put; the path begins with the item's index, as in `[17]$.name`.
+            QueueFull: there is no room for all of them.
+            ValueError, KeyExists, KeyTaken, DataTooBig, QueueDraining, ConnectionLost: as for put.
+        """
+        shell, put = self._shell, PutManyOptions.of(options)
+        conn = conn or shell.joined()
+        await shell.prepare_put(self.name, conn, in_lanes=put.in_lanes)
+        if conn is not None or put.whole:
+            return await shell.run(calls.put_many(self.name, shell.encode_many(items), put), conn)
+        many = (calls.put_many(self.name, text, put) for text in shell.encode_chunks(items))
+        return [id for ids in await shell.connections.run_all(many) for id in ids]
+
+    async def put_unique(
+        self, data: Any, *, conn: Conn | None = None, **options: Unpack[PutArguments]
+    ) -> AsyncTask | None:
+        """Put a task unless the queue has an unfinished one like it.
+
+        Args:
+            data: anything that JSON can hold.
+            conn, options: as for put; its key is what makes it unique, by default a digest of the data.
+
+        Returns:
+            The task, or None if there was one already.
+
+        Raises:
+            PutRefused, ConnectionLost: as put.
+        """
+        put = _unique(self._shell.encode(data), options)
+        placed = await self._place(data, put, conn)
+        return None if placed.existed else from_placed(AsyncTask, placed, self.name, data, put, self._shell)
+
+    async def urgent(self, data: Any, *, conn: Conn | None = None, **options: Unpack[PutArguments]) -> AsyncTask:
+        """Put a task that comes before all that are ready now, whatever their priority.
+
+        Args:
+            data: anything that JSON can hold.
+            conn, options: as for put, except the priority, which is 1 below the lowest.
+
+        Raises:
+            PutRefused, ConnectionLost: as put.
+            ValueError: also where the queue's type has no priority.
+        """
+        priority = await self._shell.run(pick_calls.urgent_priority(self.name), conn)
+        put = replace(PutOptions.of(options), priority=priority)
+        return from_placed(AsyncTask, await self._place(data, put, conn), self.name, data, put, self._shell)
+
+    async def _place(self, data: Any, put: PutOptions, conn: Conn | None, timeout: float | None = 0) -> Placed:
+        shell = self._shell
+        call = calls.put(self.name, shell.encode(data), put)
+        await shell.prepare_put(self.name, conn, in_lanes=put.in_lanes)
+        if timeout == 0:
+            return await shell.run(call, conn)
+        return await shell.drive(room.put(shell.core, await shell.listener(), Signal, self.name, call, timeout))
+
+
+def _unique(text: str, given: PutArguments) -> PutOptions:
+    """With a key that is equal for what jsonb calls equal, if none was given: whatever the order of the names."""
+    options = replace(PutOptions.of(given), if_exists="ignore")
+    if options.key is not None:
+        return options
+    digest = hashlib.sha256(json.dumps(json_data.decode(text), sort_keys=True).encode()).hexdigest()
+    return replace(options, key=digest)

@@ -1,0 +1,119 @@
+"""The verbs of a client for queues: making and deleting them, and taking from several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from .._calls import queue as calls
+from .._calls import stats as stats_calls
+from .._calls.queue import QueueArguments, QueueInfo, QueueOptions
+from .._calls.stats import Stats
+from .._values import arguments
+from .._values.arguments import Seconds
+from .queue import AsyncQueue
+from .shell import AsyncShell
+from .take import take
+from .task import AsyncTask
+
+
+class AsyncQueues:
+    """What a client offers for its queues."""
+
+    shell: AsyncShell
+
+    def queue(self, name: str) -> AsyncQueue:
+        """The queue of this name. Sends nothing to the database. Raises ValueError for a name that is not valid."""
+        return AsyncQueue(self.shell, name)
+
+    async def create_queue(
+        self, name: str, *, if_not_exists: bool = False, **options: Unpack[QueueArguments]
+    ) -> AsyncQueue:
+        """Make a queue with options; see the guides "Queues" and "Exchanges".
+
+        Args:
+            name: 1 to 200 characters.
+            if_not_exists: accept a queue that exists, with the options that it has.
+            type: as in Tarantool's queue: fifo, fifottl, utube, utubettl or limfifottl. Its puts cannot have what a
+                queue of this type lacks. None: they can have anything.
+            priority: default priority of its tasks.
+            delay: default delay, in seconds or as a timedelta.
+            ttr: default time to run, in seconds or as a timedelta.
+            ttl: default time to live, in seconds or as a timedelta.
+            capacity: how many tasks it holds in all, in any state; a put into a full one waits or is refused. 0 is
+                unlimited, as None.
+            maxlen: how many ready tasks it keeps; beyond it the oldest are dropped.
+            max_size: the largest data of a task, in bytes of JSON.
+            max_takes: a task that came back so often is dropped.
+            keep_done: for how many seconds, or which timedelta, acked tasks are kept; None: not at all.
+            dead_letter: the exchange that gets the tasks that are buried, expire, or are dropped by maxlen or
+                max_takes; "" is the default one.
+            dead_letter_key: the key under which it gets them; default the task's own. With "" the name of a queue,
+                which is made if need be.
+            exclusive: only this client may take from it, and it ends with this client.
+            temporary: it ends with this client.
+            auto_delete: it is deleted when the last client that took from it has ended.
+            listed: its tasks can be listed by queue.messages.list().
+            metadata: anything that JSON can hold, for the users of the queue.
+
+        Raises:
+            QueueExists: there is one of this name.
+            NoExchange: there is no such exchange for dead letters.
+            ValueError: the name or an option is not valid, there is no such option, or the type lacks it.
+        """
+        queue, checked = AsyncQueue(self.shell, name), QueueOptions.of(options)
+        call = calls.create_queue(name, checked, if_not_exists)
+        await (self.shell.on_session(call) if checked.of_session else self.shell.run(call))
+        return queue
+
+    async def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False) -> int:
+        """Remove a queue with its tasks, taken ones too, and its bindings. As AMQP's queue.delete.
+
+        Args:
+            name: the queue's name. A put makes a new one of the same name.
+            if_empty: refuse while it holds tasks, in any state.
+            if_unused: refuse while a task of it is taken, or a client waits for one. As Tarantool's drop.
+
+        Returns:
+            How many tasks were removed.
+
+        Raises:
+            NoQueue: it does not exist.
+            QueueInUse: the refusal that was asked for.
+        """
+        return await self.shell.run(calls.delete_queue(name, if_empty, if_unused))
+
+    async def queues(self, *, prefix: str = "", marker: str | None = None, limit: int | None = None) -> list[QueueInfo]:
+        """All queues with their options, by name.
+
+        Args:
+            prefix: only those whose names begin so.
+            marker: only those whose names come after this one: the last of the page before, as in Zaqar.
+            limit: how many at most; None for all.
+        """
+        return await self.shell.run(calls.queues(prefix, marker, limit))
+
+    async def stats(self) -> dict[str, Stats]:
+        """The statistics of every queue, by its name; see Queue.stats."""
+        return await self.shell.run(stats_calls.every_stats())
+
+    async def drain(self, on: bool = True) -> None:
+        """Let nothing be put any more, into any queue: a put raises QueueDraining. As beanstalkd's drain mode.
+
+        Tasks are taken as before. Queues that are made in the meantime are draining too. `drain(False)` ends it for all
+        queues, also for those that were drained one by one.
+        """
+        await self.shell.run(calls.drain_queues(on))
+
+    async def take(
+        self, queues: Sequence[str], timeout: Seconds | None = None, *, deadline_soon: bool = False
+    ) -> AsyncTask | None:
+        """Take the next task of several queues: the lowest (priority, id) of all. As beanstalkd's reserve.
+
+        Otherwise as Queue.take; task.queue names the queue it is from.
+        """
+        return next(iter(await take(self.shell, arguments.queue_names(queues), 1, timeout, deadline_soon)), None)
+
+    async def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
+        """Take up to `n` tasks of several queues; the queue whose next task is the lowest serves first."""
+        return await take(self.shell, arguments.queue_names(queues), n, timeout)

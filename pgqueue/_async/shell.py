@@ -1,0 +1,77 @@
+"""The awaiting shell: how calls run and flows are driven. See _engine/shell.py for what the shells share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from .._calls.call import Call
+from .._calls.put import allow_lanes, queue_ids
+from .._engine import session, waits
+from .._engine.awaiting import Conn, Connections, Signal, drive, in_thread, run_on
+from .._engine.core import Core
+from .._engine.flows import Flow, Run, Step
+from .._engine.listener import Listener
+from .._engine.shell import ShellBase
+from .._engine.waits import TimeLeft
+from ..errors import SessionDead
+
+T = TypeVar("T")
+
+
+class AsyncShell(ShellBase):
+    """What the classes of this package need of their client."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self.connections = Connections(core)
+
+    async def listener(self) -> Listener:
+        """The client's listener; the first call starts it, which may also start a server."""
+        listener = self.core.running_listener
+        if listener is None:
+            listener = await in_thread(self.core.listener)
+        return listener
+
+    async def run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False) -> T:
+        """Run a call on a connection of the caller's, or on one of ours; relaxed: its commit need not be durable."""
+        if conn is not None:
+            return await run_on(conn, call)
+        return await self.connections.run(call, relaxed=relaxed)
+
+    async def drive(self, flow: Flow[T]) -> T:
+        """Perform a flow."""
+        return await drive(flow, self._perform)
+
+    async def on_session(self, call: Call[T]) -> T:
+        """Run a call on the listener's connection: what it declares lasts as long as the session."""
+        return await self.drive(waits.ask(await self.listener(), Signal, call))
+
+    async def for_session(self, make: Callable[[int], Call[T]], conn: Conn | None) -> T:
+        """Run a call that names the session, again under a new one if the server says that the session is dead."""
+        listener, left = await self.listener(), TimeLeft(self.settings.connect_timeout)
+        while True:
+            own = await self.drive(session.session(listener, Signal, left))
+            try:
+                return await self.run(make(own), conn)
+            except SessionDead as error:
+                await self.drive(session.refused(error, Signal, left, conn is not None))
+
+    async def prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False) -> None:
+        """Make the queue and its lanes, which in the caller's transaction would keep other clients waiting."""
+        if conn is not None and queue not in self.core.queue_ids:
+            ids = await self.connections.run(queue_ids([queue]))
+            self.core.queue_ids.update(ids)
+        if in_lanes and queue not in self.core.queues_with_lanes:
+            await self.connections.run(allow_lanes(queue))
+            self.core.queues_with_lanes.add(queue)
+
+    async def close(self) -> None:
+        """End the core and the connections."""
+        await in_thread(self.core.close)
+        await self.connections.close()
+
+    async def _perform(self, step: Step) -> object:
+        if isinstance(step, Run):
+            return await self.connections.run(step.call, relaxed=step.relaxed)
+        return await cast(Signal, step.signal).wait(step.seconds)

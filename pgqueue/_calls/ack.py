@@ -1,0 +1,30 @@
+"""Calls of 3_tasks/ack.sql."""
+
+from __future__ import annotations
+
+from .call import Call, Fence, Named, Refused, columns, refusals, settled
+
+
+def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
+    """`puts` is a JSON array of the tasks that this one hands on to."""
+    if puts is None:
+        return Call(
+            "SELECT state, problem, holder FROM pgqueue.ack(id => %s::int8, token => %s::int8, session => %s::int)",
+            (id, fence.token, fence.session),
+            settled(id, fence),
+        )
+    return Call(
+        "SELECT state, problem, holder FROM pgqueue.ack(id => %s::int8, token => %s::int8, session => %s::int,"
+        " puts => %s::jsonb)",
+        (id, fence.token, fence.session, puts),
+        settled(id, fence),
+    )
+
+
+def ack_many(tasks: Named, fence: Fence) -> Call[list[Refused]]:
+    return Call(
+        "SELECT id, state, problem, holder"
+        " FROM pgqueue.ack_many(ids => %s::int8[], tokens => %s::int8[], session => %s::int)",
+        (*columns(tasks), fence.session),
+        refusals,
+    )

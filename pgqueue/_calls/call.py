@@ -1,0 +1,81 @@
+"""What a call is: one round trip, and how its rows are read. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, LiteralString, NamedTuple, TypeVar
+
+from ..errors import refusal
+
+T = TypeVar("T")
+
+
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One round trip."""
+
+    sql: LiteralString
+    args: Sequence[Any]
+    read: Callable[[Rows], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What a settling call presents: the token of the take, or, by id alone, the session."""
+
+    token: int | None
+    session: int | None
+    me: str = "this client"
+
+
+class Refused(NamedTuple):
+    """A task that a call for many could not settle, and why."""
+
+    id: int
+    state: str | None
+    problem: str
+    holder: str | None
+
+
+Named = Sequence[tuple[int, int | None]]  # ids, each with its token if that is known
+
+
+def insist(refused: list[Refused], fence: Fence) -> None:
+    """Raise the TakeLost of the first, if any."""
+    for task in refused:
+        raise refusal(*task, fence.me)
+
+
+def error_text(value: str | None) -> str | None:
+    """An error message as PostgreSQL can store it: no NUL, no lone surrogates."""
+    return value and str(value).replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
+def scalar(rows: Rows) -> Any:
+    return rows[0][0]
+
+
+def nothing(rows: Rows) -> None:
+    return None
+
+
+def columns(tasks: Named) -> tuple[list[int], list[int | None]]:
+    return [id for id, _ in tasks], [token for _, token in tasks]
+
+
+def refusals(rows: Rows) -> list[Refused]:
+    return [Refused(*row) for row in rows]
+
+
+def settled(id: int, fence: Fence) -> Callable[[Rows], str]:
+    def read(rows: Rows) -> str:
+        state, problem, holder = rows[0]
+        if problem:
+            raise refusal(id, state, problem, holder, fence.me)
+        return str(state)
+
+    return read

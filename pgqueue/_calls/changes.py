@@ -1,0 +1,55 @@
+"""Calls of 4_families/changes.sql, and identify. All run on the listener's connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, cast
+from uuid import UUID
+
+from .call import Call, nothing
+
+Op = Literal["put", "take", "release", "bury", "kick", "touch", "delay", "ttr", "ttl", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of a task, as a callback of Queue.on_task_change() is told.
+
+    Attributes:
+        task_id: the task's id. The task may have changed again since, or be gone.
+        queue: the name of its queue.
+        op: put, take, release, bury, kick or touch; delete, also by an ack; delay (its delay is over and it is ready),
+            ttr (its time to run is over and it is ready) or ttl (its time to live is over and it ends).
+        at: when, by the server's clock; it was told when that transaction committed.
+    """
+
+    task_id: int
+    queue: str
+    op: Op
+    at: datetime
+
+
+def observe(queue_id: int) -> Call[str | None]:
+    """For the channel, or None if there is no such queue any more."""
+    return Call("SELECT pgqueue.observe(queue_id => %s::int)", (queue_id,), lambda rows: cast("str | None", rows[0][0]))
+
+
+def unobserve(queue_id: int) -> Call[None]:
+    return Call("SELECT pgqueue.unobserve(queue_id => %s::int)", (queue_id,), nothing)
+
+
+def identify(identity: UUID | None) -> Call[str]:
+    return Call("SELECT pgqueue.identify(identity => %s::uuid)::text", (identity,), lambda rows: str(rows[0][0]))
+
+
+def channel(queue_id: int) -> str:
+    """The channel on which pgqueue._tell_change notifies."""
+    return f"pgqueue:change:{queue_id}"
+
+
+def changes(queue: str, payload: str) -> list[Change]:
+    """What such a notification says."""
+    op, seconds, ids = payload.split(" ")
+    at = datetime.fromtimestamp(float(seconds), UTC)
+    return [Change(int(id), queue, cast(Op, op), at) for id in ids.split(",")]

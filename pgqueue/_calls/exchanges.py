@@ -1,0 +1,109 @@
+"""Calls of 4_families/exchanges.sql: exchanges, bindings, wills; and where a dead letter died."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from .._values import arguments
+from .call import Call, nothing, scalar
+from .options import Options
+
+TYPES = ("fanout", "direct", "topic", "mqtt")
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How often a task died in a queue, and for which reason: see Client.deaths().
+
+    Attributes:
+        queue: the queue's name.
+        reason: rejected (buried), delivery_limit (its max_takes), expired (its ttl) or maxlen.
+        count: how often.
+        time: when it did last.
+    """
+
+    queue: str
+    reason: str
+    count: int
+    time: datetime
+
+
+def declare_exchange(name: str, type: str, durable: bool) -> Call[None]:
+    if type not in TYPES:
+        raise ValueError(f"an exchange is {', '.join(TYPES[:-1])} or {TYPES[-1]}, not {type!r}")
+    return Call(
+        "SELECT pgqueue.declare_exchange(name => %s::text, type => %s::text, durable => %s::bool)",
+        (_named_exchange(name), type, arguments.flag("durable", durable)),
+        nothing,
+    )
+
+
+def delete_exchange(name: str) -> Call[None]:
+    return Call("SELECT pgqueue.delete_exchange(name => %s::text)", (_named_exchange(name),), nothing)
+
+
+def bind(queue: str, exchange: str, key: str) -> Call[bool]:
+    return Call(
+        "SELECT pgqueue.bind(queue => %s::text, exchange => %s::text, key => %s::text)",
+        (arguments.queue_name(queue), _named_exchange(exchange), arguments.key("key", key)),
+        scalar,
+    )
+
+
+def unbind(queue: str, exchange: str, key: str) -> Call[bool]:
+    return Call(
+        "SELECT pgqueue.unbind(queue => %s::text, exchange => %s::text, key => %s::text)",
+        (arguments.queue_name(queue), _named_exchange(exchange), arguments.key("key", key)),
+        scalar,
+    )
+
+
+def publish(exchange: str, key: str, text: str, options: Options, retain: bool) -> Call[int]:
+    return Call(
+        "SELECT pgqueue.publish(exchange => %s::text, key => %s::text, data => %s::jsonb, priority => %s::int,"
+        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
+        " ttl => make_interval(secs => %s::float8), retain => %s::bool)",
+        (
+            _exchange(exchange),
+            arguments.key("key", key),
+            text,
+            options.priority,
+            options.delay,
+            options.ttr,
+            options.ttl,
+            arguments.flag("retain", retain),
+        ),
+        scalar,
+    )
+
+
+def set_will(exchange: str, key: str, text: str, retain: bool) -> Call[None]:
+    return Call(
+        "SELECT pgqueue.set_will(exchange => %s::text, key => %s::text, data => %s::jsonb, retain => %s::bool)",
+        (_exchange(exchange), arguments.key("key", key), text, arguments.flag("retain", retain)),
+        nothing,
+    )
+
+
+def clear_will() -> Call[bool]:
+    return Call("SELECT pgqueue.clear_will()", (), scalar)
+
+
+def deaths(id: int) -> Call[list[Death]]:
+    return Call(
+        "SELECT died_in, reason, count, died_at FROM pgqueue.dead_letters WHERE id = %s::int8",
+        (id,),
+        lambda rows: [Death(*row) for row in rows],
+    )
+
+
+def _exchange(value: object) -> str:
+    """An exchange's name, also that of the default one."""
+    return arguments.key("exchange", value)
+
+
+def _named_exchange(value: object) -> str:
+    if value == "":
+        raise ValueError("the default exchange leads to each queue by its name: it is always there, without bindings")
+    return _exchange(value)

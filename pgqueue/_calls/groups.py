@@ -1,0 +1,60 @@
+"""Calls of groups, which are nodes below /groups: 4_families/nodes.sql."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .._values import data
+from .call import Call, Rows
+from .nodes import Node, Seen, _created, part, path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A member of a group.
+
+    Attributes:
+        name: its own within the group.
+        data: what it joined with.
+        holder: the client that joined: host, process id and program.
+    """
+
+    name: str
+    data: Any
+    holder: str | None
+
+
+def group_path(group: object) -> str:
+    return path("/groups/" + part(group, "a group's name"))
+
+
+def join(group: str, value: Any, text: str, name: str | None) -> Callable[[int | None], Call[Node]]:
+    path(f"{group_path(group)}/{'member-0000000000' if name is None else part(name, 'the name of a member')}")
+    return lambda session: Call(
+        "SELECT problem, path, version, holder, created_at, id FROM pgqueue.join_group(name => %s::text,"
+        " data => %s::jsonb, member => %s::text, session => %s::int)",
+        (group, text, name, session),
+        lambda rows: _created(rows, value, True),
+    )
+
+
+def members(group: str) -> Call[Seen[list[Member]]]:
+    """In the order in which they joined."""
+
+    def read(rows: Rows) -> Seen[list[Member]]:
+        ids = [id for _, id, *_ in rows if id is not None]
+        found = [
+            Member(name=at.rpartition("/")[2], data=data.decode(text), holder=holder)
+            for _, id, at, text, holder in rows
+            if id is not None
+        ]
+        return Seen(found, rows[0][0], 0, ids)
+
+    return Call(
+        "SELECT pg_current_snapshot()::text, n.id, n.path, n.data::text, n.holder"
+        " FROM (SELECT %s::text) asked(path) LEFT JOIN pgqueue.nodes n ON n.parent = asked.path ORDER BY n.id",
+        (group_path(group),),
+        read,
+    )

@@ -1,0 +1,203 @@
+"""Calls of 4_families/messages.sql: claims and listings, and the limits of what may be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from .._values import arguments
+from .._values.arguments import Seconds
+from ..errors import ClaimDoesNotExist, Error, MessageIsClaimed, MessageNotClaimed, MessageNotClaimedBy
+from .call import Call, Rows, nothing
+from .pop import Popped
+from .take import Taken
+
+CLAIM_TTL = 60.0  # seconds, as Zaqar's default
+
+
+CLAIM_GRACE = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageLimits:
+    """What may be asked of a queue's messages. The defaults are Zaqar's; set others on a Queue, or on the class.
+
+    Attributes:
+        messages: how many at most in a claim, a page, or a pop.
+        shortest: the least that a claim's ttl and grace may be, seconds.
+        longest: the most that they may be, seconds.
+    """
+
+    messages: int = 20
+    shortest: float = 60.0
+    longest: float = 43200.0
+
+    def count(self, name: str, value: int) -> int:
+        """A number of messages within the limit. Raises ValueError."""
+        arguments.integer(name, value, 1, self.messages)
+        return arguments.count(name, value)
+
+    def life(self, name: str, value: Seconds) -> float:
+        """Seconds of a ttl or a grace, within the limits. Raises ValueError."""
+        seconds = arguments.seconds(name, value)
+        if seconds is None or not self.shortest <= seconds <= self.longest:
+            raise ValueError(f"{name} must be {self.shortest:g} to {self.longest:g} seconds, not {value!r}")
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStats:
+    """How many messages a queue has; see Queue.message_stats().
+
+    Attributes:
+        free: those that nobody holds.
+        claimed: those that a claim or a take holds.
+        total: both.
+        oldest: when the oldest was put; None if there is none, or the queue is not listed.
+        newest: when the newest was put; likewise.
+    """
+
+    free: int
+    claimed: int
+    total: int
+    oldest: datetime | None
+    newest: datetime | None
+
+
+class Held(NamedTuple):
+    """A claim as it is: times in seconds, and a row for each message that it still holds."""
+
+    ttl: float
+    grace: float
+    age: float
+    rows: list[Taken]
+
+
+class Listed(NamedTuple):
+    """A message of a page, and the marker to go on from behind it."""
+
+    marker: str
+    id: int
+    state: str
+    priority: int
+    attempts: int
+    data: str
+
+
+def claim_id(value: object) -> int:
+    """A claim's id from an int or a string of digits. Raises ValueError for an id that no claim can have."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValueError(f"a claim is named by its id, an int or a string of digits, not {value!r}")
+    return value
+
+
+def claim_messages(queue: str, n: int, ttl: float, grace: float, session: int | None) -> Call[list[Taken]]:
+    """The claim's id is the token of its messages."""
+    return Call(
+        "SELECT id, claim, priority, attempts, deadline, data::text, %s::text"
+        " FROM pgqueue.claim_messages(queue => %s::text, n => %s::int, ttl => make_interval(secs => %s::float8),"
+        " grace => make_interval(secs => %s::float8), session => %s::int)",
+        (queue, queue, n, ttl, grace, session),
+        lambda rows: [Taken(*row) for row in rows],
+    )
+
+
+def get_claim(queue: str, claim: int) -> Call[Held]:
+    def read(rows: Rows) -> Held:
+        if not rows:
+            raise no_claim(queue, claim)
+        ttl, grace, age, *_ = rows[0]
+        return Held(ttl, grace, age, [Taken(*row[3:]) for row in rows if row[3] is not None])
+
+    return Call(
+        "SELECT extract(epoch FROM ttl)::float8, extract(epoch FROM grace)::float8, extract(epoch FROM age)::float8,"
+        " id, %s::int8, priority, attempts, deadline, data::text, %s::text"
+        " FROM pgqueue.get_claim(queue => %s::text, claim => %s::int8)",
+        (claim, queue, queue, claim),
+        read,
+    )
+
+
+def renew_claim(queue: str, claim: int, ttl: float, grace: float) -> Call[None]:
+    def read(rows: Rows) -> None:
+        if not rows[0][0]:
+            raise no_claim(queue, claim)
+
+    return Call(
+        "SELECT pgqueue.renew_claim(queue => %s::text, claim => %s::int8, ttl => make_interval(secs => %s::float8),"
+        " grace => make_interval(secs => %s::float8))",
+        (queue, claim, ttl, grace),
+        read,
+    )
+
+
+def delete_claim(queue: str, claim: int) -> Call[None]:
+    return Call("SELECT pgqueue.delete_claim(queue => %s::text, claim => %s::int8)", (queue, claim), nothing)
+
+
+def delete_message(queue: str, id: int, claim: int | None) -> Call[None]:
+    def read(rows: Rows) -> None:
+        if problem := rows[0][0]:
+            raise _refused(problem, queue, id, -1 if claim is None else claim)
+
+    return Call(
+        "SELECT pgqueue.delete_message(queue => %s::text, id => %s::int8, claim => %s::int8)", (queue, id, claim), read
+    )
+
+
+def delete_messages(queue: str, ids: Sequence[int]) -> Call[list[Popped]]:
+    return Call(
+        "SELECT id, priority, attempts, data::text FROM pgqueue.delete_messages(queue => %s::text, ids => %s::int8[])",
+        (queue, list(ids)),
+        lambda rows: [Popped(*row) for row in rows],
+    )
+
+
+def list_messages(
+    queue: str,
+    marker: str | None,
+    n: int,
+    sender: UUID | str | None,
+    echo: bool,
+    include_claimed: bool,
+    include_delayed: bool,
+) -> Call[list[Listed]]:
+    if marker is not None:
+        arguments.text(marker, "a marker")
+    return Call(
+        "SELECT marker, id, state, priority, attempts, data::text"
+        " FROM pgqueue.list_messages(queue => %s::text, after => %s::text, n => %s::int, sender => %s::uuid,"
+        " echo => %s::bool, include_claimed => %s::bool, include_delayed => %s::bool)",
+        (queue, marker, n, arguments.uuid("sender", sender), echo, include_claimed, include_delayed),
+        lambda rows: [Listed(*row) for row in rows],
+    )
+
+
+def message_stats(queue: str) -> Call[MessageStats]:
+    return Call(
+        "SELECT free, claimed, total, oldest, newest FROM pgqueue.message_stats(queue => %s::text)",
+        (queue,),
+        lambda rows: MessageStats(*rows[0]),
+    )
+
+
+def no_claim(queue: str, claim: int | str) -> ClaimDoesNotExist:
+    return ClaimDoesNotExist(
+        f"there is no claim {claim} of queue {queue!r}: it is over, was deleted, or never existed", claim
+    )
+
+
+def _refused(problem: str, queue: str, id: int, claim: int) -> Error:
+    """Why a message was not deleted."""
+    if problem == "claimed":
+        return MessageIsClaimed(f"message {id} of queue {queue!r} is claimed: name its claim to delete it", id)
+    if problem == "not claimed":
+        return MessageNotClaimed(f"message {id} of queue {queue!r} is not claimed, so not by claim {claim} either", id)
+    if problem == "claimed by another":
+        return MessageNotClaimedBy(f"message {id} of queue {queue!r} is not claimed by claim {claim}", id, claim)
+    return no_claim(queue, claim)

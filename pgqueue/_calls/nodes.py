@@ -1,0 +1,253 @@
+"""Calls of 4_families/nodes.sql."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from .._values import arguments, data
+from ..errors import BadVersion, EphemeralParent, NodeError, NodeExists, NoNode, NotEmpty
+from .call import Call, Rows
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node as it was when it was read.
+
+    Attributes:
+        path: as in `/app/config`.
+        data: any JSON.
+        version: how often the data was set; what set_node and delete_node can be made to depend on.
+        ephemeral: whether it goes with the session of the client that created it.
+        holder: of an ephemeral node, that client: host, process id and program.
+        created_at, updated_at: when it was created, and when its data was set last.
+        id: tells it from an earlier node of the same path.
+    """
+
+    path: str
+    data: Any
+    version: int
+    ephemeral: bool
+    holder: str | None
+    created_at: datetime
+    updated_at: datetime
+    id: int
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """What a watch was set off by.
+
+    Attributes:
+        kind: `created`, `changed` or `deleted`; `children` for a watch of children.
+        path: of the node that is watched.
+    """
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[T]):
+    """What a look at a node found. `snapshot`, `id` and `state` tell what is news to who saw it."""
+
+    value: T
+    snapshot: str
+    id: int | None
+    state: object
+
+    def covers(self, transaction: int) -> bool:
+        """Whether what that transaction did was seen: PostgreSQL's pg_visible_in_snapshot."""
+        low, high, running = self.snapshot.split(":")
+        return transaction < int(low) or (transaction < int(high) and str(transaction) not in running.split(","))
+
+    def news(self, heard: str, changes: str) -> str | None:
+        """What a notification tells to who watches the node and its `changes`, if anything."""
+        kind, _, transaction = heard.partition(" ")
+        wanted = kind in ("created", "deleted", changes)
+        return kind if wanted and transaction.isdecimal() and not self.covers(int(transaction)) else None
+
+    def difference(self, later: Seen[T], changes: str) -> str | None:
+        """The same, from a later look instead of a notification."""
+        if self.id != later.id:
+            return "created" if self.id is None else "deleted"
+        return changes if self.state != later.state else None
+
+
+def path(value: object) -> str:
+    """A node's path: `/`, or as `/a/b`. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"a path is a string, not {value!r}")
+    arguments.text(value, "a path")
+    if len(value) > 1024 or len(value.encode()) > 2048:
+        raise ValueError(f"not a path: it has {len(value)} characters, 1024 and 2048 bytes are the limit")
+    first, *parts = value.split("/")
+    if value != "/" and (first or not parts or any(part in ("", ".", "..") for part in parts)):
+        raise ValueError(f"not a path: {value!r}; one is / or as /a/b, and no part of it is empty, . or ..")
+    return value
+
+
+def part(value: object, what: str) -> str:
+    """One part of a path. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"{what} is a string, not {value!r}")
+    if "/" in value or value in ("", ".", ".."):
+        raise ValueError(f"{what} cannot be {value!r}: it is one part of a path")
+    return arguments.text(value, what)
+
+
+def flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def channel(path: str) -> str:
+    """The channel on which pgqueue._node_event notifies."""
+    return "pgqueue:node:" + hashlib.md5(path.encode(), usedforsecurity=False).hexdigest()
+
+
+def create(at: str, value: Any, text: str, ephemeral: bool, sequential: bool) -> Callable[[int | None], Call[Node]]:
+    """The call for a session. `text` is `value` as JSON."""
+    arguments_ = (path(at), text, flag("ephemeral", ephemeral), flag("sequential", sequential))
+    return lambda session: Call(
+        "SELECT problem, path, version, holder, created_at, id FROM pgqueue.create_node(path => %s::text,"
+        " data => %s::jsonb, ephemeral => %s::boolean, sequential => %s::boolean, session => %s::int)",
+        (*arguments_, session),
+        lambda rows: _created(rows, value, ephemeral),
+    )
+
+
+def get(at: str) -> Call[Node]:
+    def read(rows: Rows) -> Node:
+        if not rows:
+            raise _problem("not found", at)
+        return _node(rows[0])
+
+    return Call(
+        "SELECT path, data::text, version, ephemeral, holder, created_at, updated_at, id"
+        " FROM pgqueue.nodes WHERE path = %s::text",
+        (path(at),),
+        read,
+    )
+
+
+def exists(at: str) -> Call[bool]:
+    return Call(
+        "SELECT EXISTS (SELECT FROM pgqueue.nodes WHERE path = %s::text)", (path(at),), lambda rows: bool(rows[0][0])
+    )
+
+
+def set_data(at: str, value: Any, text: str, version: int | None) -> Call[Node]:
+    def read(rows: Rows) -> Node:
+        problem, found, *others = rows[0]
+        if problem:
+            raise _problem(problem, at, version, found)
+        return _node((at, None, found, *others), value)
+
+    return Call(
+        "SELECT problem, version, ephemeral, holder, created_at, updated_at, id"
+        " FROM pgqueue.set_node(path => %s::text, data => %s::jsonb, version => %s::int)",
+        (path(at), text, arguments.integer("version", version, 0)),
+        read,
+    )
+
+
+def delete(at: str, version: int | None, id: int | None = None) -> Call[None]:
+    """With an id, that very node and no later one of the same path."""
+
+    def read(rows: Rows) -> None:
+        problem, found = rows[0]
+        if problem:
+            raise _problem(problem, at, version, found)
+
+    if path(at) == "/":
+        raise ValueError("the root cannot be deleted")
+    return Call(
+        "SELECT problem, version FROM pgqueue.delete_node(path => %s::text, version => %s::int, id => %s::int8)",
+        (at, arguments.integer("version", version, 0), id),
+        read,
+    )
+
+
+def children(at: str) -> Call[list[str]]:
+    def read(rows: Rows) -> list[str]:
+        exists, names = rows[0]
+        if not exists:
+            raise _problem("not found", at)
+        return list(names)
+
+    return Call(
+        "SELECT EXISTS (SELECT FROM pgqueue.nodes WHERE path = %s::text),"
+        " ARRAY (SELECT pgqueue.children(path => %s::text))",
+        (path(at), at),
+        read,
+    )
+
+
+def look(at: str, children: bool) -> Call[Seen[tuple[Node | None, list[str] | None]]]:
+    """The node, and if asked for the names of its children."""
+
+    def read(rows: Rows) -> Seen[tuple[Node | None, list[str] | None]]:
+        snapshot, names, ids, *row = rows[0]
+        node = None if row[-1] is None else _node(row)
+        if node is None:
+            return Seen((None, names), snapshot, None, None)
+        return Seen((node, names), snapshot, node.id, ids if children else node.version)
+
+    return Call(
+        "SELECT pg_current_snapshot()::text,"
+        " CASE WHEN %s::boolean THEN ARRAY (SELECT pgqueue.children(path => asked.path)) END,"
+        " CASE WHEN %s::boolean THEN"
+        " ARRAY (SELECT c.id FROM pgqueue.nodes c WHERE c.parent = asked.path ORDER BY c.id) END,"
+        " n.path, n.data::text, n.version, n.ephemeral, n.holder, n.created_at, n.updated_at, n.id"
+        " FROM (SELECT %s::text) asked(path) LEFT JOIN pgqueue.nodes n ON n.path = asked.path",
+        (flag("children", children), children, path(at)),
+        read,
+    )
+
+
+def _node(row: Any, *value: Any) -> Node:
+    at, text, version, ephemeral, holder, created_at, updated_at, id = row
+    return Node(
+        path=at,
+        data=value[0] if value else data.decode(text),
+        version=version,
+        ephemeral=ephemeral,
+        holder=holder,
+        created_at=created_at,
+        updated_at=updated_at,
+        id=id,
+    )
+
+
+def _created(rows: Rows, value: Any, ephemeral: bool) -> Node:
+    problem, at, version, holder, created_at, id = rows[0]
+    if problem:
+        raise _problem(problem, at)
+    return _node((at, None, version, ephemeral, holder, created_at, created_at, id), value)
+
+
+def _problem(problem: str, at: str, asked: int | None = None, found: int | None = None) -> NodeError:
+    parent = at.rpartition("/")[0] or "/"
+    if problem == "exists":
+        return NodeExists(f"there is a node {at} already", at)
+    if problem == "no parent":
+        return NoNode(f"{at} cannot be created: there is no node {parent}", at)
+    if problem == "ephemeral parent":
+        return EphemeralParent(f"{at} cannot be created: {parent} is ephemeral, and such a node has no children", at)
+    if problem == "not found":
+        return NoNode(f"there is no node {at}", at)
+    if problem == "version":
+        return BadVersion(f"node {at} is at version {found}, not {asked}: it was changed meanwhile", at)
+    return NotEmpty(f"node {at} has children: delete them first", at)

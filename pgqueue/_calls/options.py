@@ -1,0 +1,42 @@
+"""The options that puts, publishes and queues share. Checked when made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from .._values import arguments
+from .._values.arguments import Seconds
+
+Kind = TypeVar("Kind", bound="Options")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a put may say about its tasks; None is the queue's default. A timedelta becomes a number of seconds."""
+
+    DURATIONS: ClassVar[tuple[tuple[str, bool], ...]] = (("delay", False), ("ttr", True), ("ttl", True))
+
+    priority: int | None = None
+    delay: Seconds | None = None
+    ttr: Seconds | None = None
+    ttl: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        arguments.integer("priority", self.priority)
+        set_seconds(self, self.DURATIONS)
+
+
+def set_seconds(options: object, durations: Iterable[tuple[str, bool]]) -> None:
+    """Check a frozen record's durations, and make each timedelta a number. True: it must be over 0."""
+    for name, positive in durations:
+        if (value := getattr(options, name)) is not None:
+            object.__setattr__(options, name, arguments.seconds(name, value, positive=positive))
+
+
+def named_options(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
+    """The options as given by name. Raises ValueError for an unknown one."""
+    if unknown := sorted(given.keys() - kind.__dataclass_fields__.keys()):
+        raise ValueError(f"{what} has no option {unknown[0]!r}: there are {', '.join(kind.__dataclass_fields__)}")
+    return kind(**given)

@@ -1,0 +1,193 @@
+"""Calls of 3_tasks/pick.sql: one task by its id, and the tasks of a queue by their state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple, get_args
+
+from .._values import arguments
+from ..errors import TaskError, refusal
+from .call import Call, Fence, Rows, scalar
+
+
+class Found(NamedTuple):
+    """A row of the view pgqueue.tasks."""
+
+    id: int
+    queue: str
+    state: str
+    priority: int
+    attempts: int
+    error: str | None
+    run_at: datetime | None
+    deadline: datetime | None
+    holder: str | None
+    lane: str | None
+    key: str | None
+    data: str
+
+
+def peek(id: int) -> Call[Found]:
+    def read(rows: Rows) -> Found:
+        if not rows:
+            raise refusal(id, None, "not found", None, "")
+        return Found(*rows[0])
+
+    return Call(
+        "SELECT id, queue, state, priority, attempts, error, run_at, deadline, holder, lane, key,"
+        " data::text FROM pgqueue.tasks WHERE id = %s::int8",
+        (id,),
+        read,
+    )
+
+
+State = Literal["taken", "ready", "delayed", "blocked", "buried", "done"]
+
+
+def tasks(queue: str, state: State | None, n: int, skip: int) -> Call[list[Found]]:
+    """In the order of the state; without one, those of each state in turn."""
+    states = list(get_args(State)) if state is None else [state]
+    return Call(
+        "SELECT t.id, t.queue, t.state, t.priority, t.attempts, t.error, t.run_at, t.deadline, t.holder, t.lane, t.key,"
+        " t.data::text FROM unnest(%s::text[]) WITH ORDINALITY asked(state, place)"
+        " CROSS JOIN LATERAL pgqueue.find_tasks(queue => %s::text, state => asked.state, n => %s::int)"
+        " WITH ORDINALITY t ORDER BY asked.place, t.ordinality LIMIT %s::int OFFSET %s::int",
+        (states, queue, n + skip, n, skip),
+        lambda rows: [Found(*row) for row in rows],
+    )
+
+
+FIRST = ("ready", "delayed", "buried")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStats:
+    """What happened to a task so far. As beanstalkd's stats-job.
+
+    Attributes:
+        id, queue, state, priority, ttr: as of the task; `ttr` in seconds, None for no limit.
+        age: seconds since it was put.
+        time_left: seconds until a take of it ends, or until it is no longer delayed; None where nothing is to end.
+        reserves: how often it was taken, as far as that shows: it is taken now, or came back by one of the next three.
+        releases: how often it was released.
+        timeouts: how often its time to run was over.
+        buries: how often it was buried.
+        kicks: how often it was kicked.
+        attempts: how often it failed: by a release or burial with an error, a timeout, or the death of its taker.
+    """
+
+    id: int
+    queue: str
+    state: str
+    priority: int
+    ttr: float | None
+    age: float
+    time_left: float | None
+    reserves: int
+    releases: int
+    timeouts: int
+    buries: int
+    kicks: int
+    attempts: int
+
+
+def requeue(id: int, fence: Fence) -> Call[tuple[int, str]]:
+    """The new id, and the state."""
+
+    def read(rows: Rows) -> tuple[int, str]:
+        new_id, state, problem, holder = rows[0]
+        if problem:
+            raise refusal(id, state, problem, holder, fence.me)
+        return new_id, state
+
+    return Call(
+        "SELECT new_id, state, problem, holder"
+        " FROM pgqueue.requeue(id => %s::int8, token => %s::int8, session => %s::int)",
+        (id, fence.token, fence.session),
+        read,
+    )
+
+
+def delete(id: int) -> Call[None]:
+    def read(rows: Rows) -> None:
+        if not rows[0][0]:
+            raise _gone(id)
+
+    return Call("SELECT pgqueue.delete(id => %s::int8)", (id,), read)
+
+
+def delete_strict(id: int, fence: Fence) -> Call[None]:
+    def read(rows: Rows) -> None:
+        state, problem, holder = rows[0]
+        if problem:
+            raise refusal(id, state, problem, holder, fence.me)
+
+    return Call(
+        "SELECT state, problem, holder"
+        " FROM pgqueue.delete_strict(id => %s::int8, token => %s::int8, session => %s::int)",
+        (id, fence.token, fence.session),
+        read,
+    )
+
+
+def delete_one(id: int, fence: Fence, strict: bool) -> Call[None]:
+    """Strict: not if another client has taken it."""
+    return delete_strict(id, fence) if strict else delete(id)
+
+
+def kick(queue: str, n: int, delayed: bool) -> Call[int]:
+    return Call(
+        "SELECT pgqueue.kick(queue => %s::text, n => %s::int, delayed => %s::bool)",
+        (queue, arguments.count("n", n), delayed),
+        scalar,
+    )
+
+
+def kick_task(id: int) -> Call[str | None]:
+    """The state that the task has now; None if it was neither buried nor delayed."""
+
+    def read(rows: Rows) -> str | None:
+        state, problem = rows[0]
+        if problem == "not found":
+            raise _gone(id)
+        return None if problem else state
+
+    return Call("SELECT state, problem FROM pgqueue.kick_task(id => %s::int8)", (id,), read)
+
+
+def peek_next(queue: str, state: str) -> Call[Found | None]:
+    if state not in FIRST:
+        raise ValueError(f"what is next is asked of {', '.join(FIRST[:-1])} or {FIRST[-1]} tasks, not of {state!r}")
+    return Call(
+        "SELECT id, queue, state, priority, attempts, error, run_at, deadline, holder, lane, key, data::text"
+        " FROM pgqueue.tasks WHERE id = (SELECT pgqueue.first_task(queue => %s::text, state => %s::text))",
+        (queue, state),
+        lambda rows: Found(*rows[0]) if rows else None,
+    )
+
+
+def urgent_priority(queue: str) -> Call[int]:
+    return Call("SELECT pgqueue.urgent_priority(queue => %s::text)", (queue,), scalar)
+
+
+def task_stats(id: int) -> Call[TaskStats]:
+    def read(rows: Rows) -> TaskStats:
+        if not rows:
+            raise _gone(id)
+        return TaskStats(**dict(zip(TaskStats.__dataclass_fields__, rows[0], strict=True)))
+
+    return Call(
+        "SELECT id, queue, state, priority, extract(epoch FROM ttr)::float8,"
+        " extract(epoch FROM clock_timestamp() - created_at)::float8,"
+        " CASE state WHEN 'taken' THEN extract(epoch FROM deadline - clock_timestamp())::float8"
+        " WHEN 'delayed' THEN extract(epoch FROM run_at - clock_timestamp())::float8 END,"
+        " (state = 'taken')::int + releases + timeouts + buries, releases, timeouts, buries, kicks, attempts"
+        " FROM pgqueue.tasks WHERE id = %s::int8",
+        (id,),
+        read,
+    )
+
+
+def _gone(id: int) -> TaskError:
+    return refusal(id, None, "not found", None, "")

@@ -1,0 +1,179 @@
+"""Calls of 3_tasks/put.sql."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypedDict
+from uuid import UUID
+
+from .._values import arguments
+from .._values.arguments import IfExists, Seconds
+from ..errors import QueueFull
+from .call import Call, Rows, nothing, scalar
+from .options import Options, named_options
+
+FULL = "full"
+
+
+class PutArguments(TypedDict, total=False):
+    """The keyword arguments of a put; Queue.put explains them."""
+
+    priority: int | None
+    delay: Seconds | None
+    ttr: Seconds | None
+    ttl: Seconds | None
+    lane: str | None
+    key: str | None
+    if_exists: IfExists
+    sender: UUID | str | None
+
+
+class PutManyArguments(TypedDict, total=False):
+    """The same for many tasks at once; Queue.put_many explains them."""
+
+    priority: int | None
+    delay: Seconds | None
+    ttr: Seconds | None
+    ttl: Seconds | None
+    lane: str | Sequence[str | None] | None
+    key: Sequence[str | None] | None
+    if_exists: IfExists
+    sender: UUID | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PutOptions(Options):
+    """What a put may say about its task. Checked when made."""
+
+    lane: str | None = None
+    key: str | None = None
+    if_exists: IfExists = "ignore"
+    sender: UUID | str | None = None
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        arguments.label("lane", self.lane)
+        arguments.label("key", self.key)
+        arguments.if_exists(self.if_exists)
+        arguments.uuid("sender", self.sender)
+
+    @classmethod
+    def of(cls, given: PutArguments) -> PutOptions:
+        return named_options(cls, given, "a put") if given else _PLAIN
+
+    @property
+    def in_lanes(self) -> bool:
+        return self.lane is not None
+
+
+_PLAIN = PutOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class PutManyOptions(Options):
+    """The same for many tasks: a lane for all or one each, and a key each. Checked when made."""
+
+    lane: str | Sequence[str | None] | None = None
+    key: Sequence[str | None] | None = None
+    if_exists: IfExists = "ignore"
+    sender: UUID | str | None = None
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        for name in self.lanes or ():
+            arguments.label("lane", name)
+        if isinstance(self.key, str):
+            raise ValueError(f"put_many needs a key for each task, not {self.key!r} for all")
+        for name in self.key or ():
+            arguments.label("key", name)
+        arguments.if_exists(self.if_exists)
+        arguments.uuid("sender", self.sender)
+
+    @classmethod
+    def of(cls, given: PutManyArguments) -> PutManyOptions:
+        return named_options(cls, given, "put_many")
+
+    @property
+    def lanes(self) -> list[str | None] | None:
+        if self.lane is None:
+            return None
+        return [self.lane] if isinstance(self.lane, str) else list(self.lane)
+
+    @property
+    def in_lanes(self) -> bool:
+        return any(name is not None for name in self.lanes or ())
+
+    @property
+    def whole(self) -> bool:
+        """Whether lanes or keys go with the tasks one by one, so that all of them travel together."""
+        return self.key is not None or (self.lane is not None and not isinstance(self.lane, str))
+
+
+class Placed(NamedTuple):
+    """The answer to a put. `id` is None and `state` is FULL if there was no room; `kept` is JSON text."""
+
+    id: int | None
+    state: str
+    existed: bool
+    kept: str | None
+
+
+def put(queue: str, text: str, options: PutOptions) -> Call[Placed]:
+    if options.lane is None and options.key is None and options.sender is None:  # nearly always, and shorter
+        return Call(
+            "SELECT id, state, existed, kept::text FROM pgqueue.put(queue => %s::text, data => %s::jsonb,"
+            " priority => %s::int, delay => make_interval(secs => %s::float8),"
+            " ttr => make_interval(secs => %s::float8), ttl => make_interval(secs => %s::float8))",
+            (queue, text, *_times(options)),
+            _placed,
+        )
+    return Call(
+        "SELECT id, state, existed, kept::text FROM pgqueue.put(queue => %s::text, data => %s::jsonb,"
+        " priority => %s::int, delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
+        " ttl => make_interval(secs => %s::float8), lane => %s::text, key => %s::text, if_exists => %s::text,"
+        " sender => %s::uuid)",
+        (queue, text, *_times(options), options.lane, options.key, options.if_exists, options.sender),
+        _placed,
+    )
+
+
+def put_many(queue: str, text: str, options: PutManyOptions) -> Call[list[int]]:
+    """`text` is a JSON array of what put takes one by one."""
+    key = None if options.key is None else list(options.key)
+    return Call(
+        "SELECT pgqueue.put_many(queue => %s::text, data => %s::jsonb, priority => %s::int,"
+        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
+        " ttl => make_interval(secs => %s::float8), lanes => %s::text[], keys => %s::text[], if_exists => %s::text,"
+        " sender => %s::uuid)",
+        (queue, text, *_times(options), options.lanes, key, options.if_exists, options.sender),
+        scalar,
+    )
+
+
+def insist(placed: Placed, queue: str) -> int:
+    """The task's id. Raises QueueFull."""
+    if placed.id is None:
+        raise QueueFull(f"queue {queue!r} is full: put again later, or with a timeout to wait for room")
+    return placed.id
+
+
+def queue_ids(names: Sequence[str]) -> Call[dict[str, int]]:
+    return Call(
+        "SELECT name, pgqueue.queue_id(name => name) FROM unnest(%s::text[]) asked(name)",
+        (list(names),),
+        lambda rows: dict(rows),
+    )
+
+
+def allow_lanes(queue: str) -> Call[None]:
+    return Call("SELECT pgqueue.allow_lanes(queue => %s::text)", (queue,), nothing)
+
+
+def _placed(rows: Rows) -> Placed:
+    id, state, existed, kept = rows[0]
+    return Placed(id, state, bool(existed), kept)
+
+
+def _times(options: Options) -> tuple[int | None, Seconds | None, Seconds | None, Seconds | None]:
+    return options.priority, options.delay, options.ttr, options.ttl

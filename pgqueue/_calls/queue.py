@@ -1,0 +1,256 @@
+"""Calls of 3_tasks/queue.sql: what a queue may be, and what is done to it as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Literal, LiteralString, TypedDict, get_args
+
+from .._values import arguments, data
+from .._values.arguments import Seconds
+from ..errors import NoQueue
+from .call import Call, Rows, nothing, scalar
+from .options import Options, named_options
+
+QueueType = Literal["fifo", "fifottl", "utube", "utubettl", "limfifottl"]
+
+
+FIXED = ("type", "exclusive", "temporary", "listed")  # from its creation on
+
+
+class AlterArguments(TypedDict, total=False):
+    """The options of a queue that may change; Client.create_queue explains them."""
+
+    priority: int | None
+    delay: Seconds | None
+    ttr: Seconds | None
+    ttl: Seconds | None
+    maxlen: int | None
+    max_takes: int | None
+    max_size: int | None
+    capacity: int | None
+    keep_done: Seconds | None
+    dead_letter: str | None
+    dead_letter_key: str | None
+    auto_delete: bool
+    metadata: Any
+
+
+class QueueArguments(AlterArguments, total=False):
+    """All options of a queue; Client.create_queue explains them."""
+
+    type: QueueType | None
+    exclusive: bool
+    temporary: bool
+    listed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions(Options):
+    """What a queue may be. Checked when made."""
+
+    DURATIONS: ClassVar[tuple[tuple[str, bool], ...]] = (*Options.DURATIONS, ("keep_done", True))
+
+    type: QueueType | None = None
+    maxlen: int | None = None
+    max_takes: int | None = None
+    max_size: int | None = None
+    capacity: int | None = None
+    keep_done: Seconds | None = None
+    dead_letter: str | None = None
+    dead_letter_key: str | None = None
+    exclusive: bool = False
+    temporary: bool = False
+    auto_delete: bool = False
+    listed: bool = False
+    metadata: Any = None
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        if self.type is not None and self.type not in get_args(QueueType):
+            raise ValueError(f"a queue's type is one of {', '.join(get_args(QueueType))}, not {self.type!r}")
+        for name in ("maxlen", "max_takes", "max_size"):
+            arguments.integer(name, getattr(self, name), 1)
+        arguments.integer("capacity", self.capacity, 0)
+        for name in ("dead_letter", "dead_letter_key"):
+            if getattr(self, name) is not None:
+                arguments.key(name, getattr(self, name))
+        for name in ("exclusive", "temporary", "auto_delete", "listed"):
+            arguments.flag(name, getattr(self, name))
+
+    @classmethod
+    def of(cls, given: QueueArguments) -> QueueOptions:
+        return named_options(cls, given, "a queue")
+
+    @property
+    def of_session(self) -> bool:
+        """Whether it ends with the session that makes it."""
+        return self.exclusive or self.temporary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
+    """A queue and its options, at the moment of the call. Times are in seconds.
+
+    Attributes:
+        name: its name.
+        type, priority, delay, ttr, ttl, maxlen, max_takes, max_size, capacity, keep_done, dead_letter, dead_letter_key,
+            exclusive, temporary, auto_delete, listed, metadata: as for Client.create_queue.
+        draining: nothing is put into it any more.
+        paused_until: until then nothing is taken; None if it is not paused.
+        granted_to: the only roles that may use it; None if everyone may.
+        created_at: when it was made.
+    """
+
+    name: str
+    type: QueueType | None
+    priority: int
+    delay: float
+    ttr: float | None
+    ttl: float | None
+    maxlen: int | None
+    max_takes: int | None
+    max_size: int | None
+    capacity: int | None
+    keep_done: float | None
+    dead_letter: str | None
+    dead_letter_key: str | None
+    exclusive: bool
+    temporary: bool
+    auto_delete: bool
+    listed: bool
+    draining: bool
+    paused_until: datetime | None
+    granted_to: list[str] | None
+    created_at: datetime
+    metadata: Any
+
+
+_INFO: LiteralString = (
+    "SELECT name, type, priority, extract(epoch FROM delay)::float8, extract(epoch FROM ttr)::float8,"
+    " extract(epoch FROM ttl)::float8, maxlen, max_takes, max_size, capacity, extract(epoch FROM keep_done)::float8,"
+    " dead_letter, dead_letter_key, exclusive, temporary, auto_delete, listed, draining, paused_until, granted_to,"
+    " created_at, metadata::text FROM pgqueue.queues"
+)
+
+
+def create_queue(name: str, options: QueueOptions, if_not_exists: bool) -> Call[int]:
+    return Call(
+        "SELECT pgqueue.create_queue(name => %s::text, type => %s::text, priority => %s::int,"
+        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
+        " ttl => make_interval(secs => %s::float8), maxlen => %s::int, max_takes => %s::int, max_size => %s::int,"
+        " capacity => %s::int, keep_done => make_interval(secs => %s::float8), dead_letter => %s::text,"
+        " dead_letter_key => %s::text, exclusive => %s::bool, temporary => %s::bool, auto_delete => %s::bool,"
+        " listed => %s::bool, metadata => %s::jsonb, if_not_exists => %s::bool)",
+        (
+            arguments.queue_name(name),
+            options.type,
+            options.priority,
+            options.delay,
+            options.ttr,
+            options.ttl,
+            options.maxlen,
+            options.max_takes,
+            options.max_size,
+            options.capacity,
+            options.keep_done,
+            options.dead_letter,
+            options.dead_letter_key,
+            options.exclusive,
+            options.temporary,
+            options.auto_delete,
+            options.listed,
+            None if options.metadata is None else data.encode(options.metadata),
+            arguments.flag("if_not_exists", if_not_exists),
+        ),
+        scalar,
+    )
+
+
+def alter_queue(name: str, given: Mapping[str, Any]) -> Call[None]:
+    """Only what is given is changed."""
+    if fixed := sorted(given.keys() & set(FIXED)):
+        raise ValueError(f"a queue's {fixed[0]} cannot be altered: make another queue")
+    options = named_options(QueueOptions, given, "a queue")
+    return Call(
+        "SELECT pgqueue.alter_queue(name => %s::text, options => %s::jsonb)",
+        (name, data.encode({option: getattr(options, option) for option in given})),
+        nothing,
+    )
+
+
+def rename_queue(name: str, new_name: str) -> Call[None]:
+    return Call(
+        "SELECT pgqueue.rename_queue(name => %s::text, new_name => %s::text)",
+        (name, arguments.queue_name(new_name)),
+        nothing,
+    )
+
+
+def delete_queue(name: str, if_empty: bool, if_unused: bool) -> Call[int]:
+    return Call(
+        "SELECT pgqueue.delete_queue(name => %s::text, if_empty => %s::bool, if_unused => %s::bool)",
+        (arguments.queue_name(name), arguments.flag("if_empty", if_empty), arguments.flag("if_unused", if_unused)),
+        scalar,
+    )
+
+
+def queues(prefix: str, marker: str | None, limit: int | None) -> Call[list[QueueInfo]]:
+    """Those whose names begin so and come after the marker."""
+    return Call(
+        _INFO + " WHERE starts_with(name, %s::text) AND (%s::text IS NULL OR name > %s::text)"
+        " ORDER BY name LIMIT %s::int",
+        (arguments.text(prefix, "a prefix"), marker, marker, arguments.integer("limit", limit, 1)),
+        lambda rows: [_info(row) for row in rows],
+    )
+
+
+def queue(name: str) -> Call[QueueInfo]:
+    def read(rows: Rows) -> QueueInfo:
+        if not rows:
+            raise NoQueue(f"there is no queue {name!r}")
+        return _info(rows[0])
+
+    return Call(_INFO + " WHERE name = %s::text", (name,), read)
+
+
+def pause_queue(name: str, seconds: Seconds) -> Call[None]:
+    return Call(
+        "SELECT pgqueue.pause_queue(queue => %s::text, duration => make_interval(secs => %s::float8))",
+        (name, arguments.required_seconds("seconds", seconds)),
+        nothing,
+    )
+
+
+def drain_queue(name: str, on: bool) -> Call[None]:
+    return Call(
+        "SELECT pgqueue.drain_queue(queue => %s::text, enabled => %s::bool)", (name, arguments.flag("on", on)), nothing
+    )
+
+
+def drain_queues(on: bool) -> Call[None]:
+    return Call("SELECT pgqueue.drain_queues(enabled => %s::bool)", (arguments.flag("on", on),), nothing)
+
+
+def truncate_queue(name: str) -> Call[int]:
+    return Call("SELECT pgqueue.truncate_queue(queue => %s::text)", (name,), scalar)
+
+
+def release_all(name: str) -> Call[int]:
+    return Call("SELECT pgqueue.release_all(queue => %s::text)", (name,), scalar)
+
+
+def state() -> Call[str]:
+    """A standby says of every transaction that it is read-only."""
+    return Call(
+        "SELECT CASE WHEN current_setting('transaction_read_only')::bool THEN 'read only' ELSE 'running' END",
+        (),
+        scalar,
+    )
+
+
+def _info(row: tuple[Any, ...]) -> QueueInfo:
+    *values, metadata = row
+    values.append(None if metadata is None else data.decode(metadata))
+    return QueueInfo(**dict(zip(QueueInfo.__dataclass_fields__, values, strict=True)))

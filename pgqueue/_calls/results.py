@@ -1,0 +1,120 @@
+"""Calls of 4_families/results.sql: what became of a task, its result and its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from .._values import arguments, data
+from .._values.arguments import Seconds
+from .call import Call, Fence, Named, Refused, Rows, columns, error_text, refusals, settled
+
+ENDED = frozenset(("done", "failed", "unknown"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What is known of a task at a moment, also after its end.
+
+    Attributes:
+        id: the task's.
+        state: as a task's while it lives: ready, delayed, taken, buried. After its end `done` or `failed`, if that was
+            kept, and otherwise `unknown`, as for a task that never was.
+        queue: the queue's name; None if the state is unknown.
+        attempts: how often it came back.
+        error: what the last failed attempt said; of a task that failed, the one that ended it.
+        holder: host, process id and program of whoever has it taken.
+        progress: what its holder has reported, if anything.
+        result: what it came to, if it is done.
+        updated_at: when it was put, taken, last reported progress, or ended: the latest of these that is known.
+    """
+
+    id: int
+    state: str
+    queue: str | None = None
+    attempts: int = 0
+    error: str | None = None
+    holder: str | None = None
+    progress: Any = None
+    result: Any = None
+    updated_at: datetime | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to it: it is done, failed or unknown."""
+        return self.state in ENDED
+
+
+def outcome(id: int) -> Call[Outcome]:
+    def read(rows: Rows) -> Outcome:
+        state, queue, attempts, error, holder, progress, result, updated_at = rows[0]
+        return Outcome(
+            id=id,
+            state=state,
+            queue=queue,
+            attempts=attempts or 0,
+            error=error,
+            holder=holder,
+            progress=data.decode_if_any(progress),
+            result=data.decode_if_any(result),
+            updated_at=updated_at,
+        )
+
+    return Call(
+        "SELECT state, queue, attempts, error, holder, progress::text, result::text, updated_at"
+        " FROM pgqueue.task_status(id => %s::int8)",
+        (id,),
+        read,
+    )
+
+
+def task_channel(id: int) -> str:
+    """The channel on which results and progress of a task are announced."""
+    return f"pgqueue:task:{id}"
+
+
+def finish(id: int, fence: Fence, text: str, keep: Seconds) -> Call[str]:
+    return Call(
+        "SELECT state, problem, holder FROM pgqueue.finish(id => %s::int8, token => %s::int8, session => %s::int,"
+        " result => %s::jsonb, keep => make_interval(secs => %s::float8))",
+        (id, fence.token, fence.session, text, _keep(keep)),
+        settled(id, fence),
+    )
+
+
+def finish_many(tasks: Named, texts: Sequence[str], fence: Fence, keep: Seconds) -> Call[list[Refused]]:
+    return Call(
+        "SELECT id, state, problem, holder"
+        " FROM pgqueue.finish_many(ids => %s::int8[], tokens => %s::int8[], session => %s::int,"
+        " results => %s::jsonb, keep => make_interval(secs => %s::float8))",
+        (*columns(tasks), fence.session, f"[{','.join(texts)}]", _keep(keep)),
+        refusals,
+    )
+
+
+def fail(id: int, fence: Fence, error: str | None, keep: Seconds, delay: float | None = None) -> Call[str]:
+    """With a delay it is tried again, and fails only if the queue allows no more attempts."""
+    return Call(
+        "SELECT state, problem, holder FROM pgqueue.fail(id => %s::int8, token => %s::int8, error => %s::text,"
+        " keep => make_interval(secs => %s::float8), delay => make_interval(secs => %s::float8))",
+        (id, fence.token, error_text(error), _keep(keep), delay),
+        settled(id, fence),
+    )
+
+
+def progress(id: int, fence: Fence, text: str) -> Call[str]:
+    return Call(
+        "SELECT state, problem, holder FROM pgqueue.progress(id => %s::int8, token => %s::int8, session => %s::int,"
+        " value => %s::jsonb)",
+        (id, fence.token, fence.session, text),
+        settled(id, fence),
+    )
+
+
+def _keep(value: Seconds) -> float:
+    seconds = arguments.seconds("keep", value, positive=True)
+    if seconds is None:
+        raise ValueError("keep must be a number of seconds, not None: without a result to keep, ack or bury")
+    return seconds

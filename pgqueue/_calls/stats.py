@@ -1,0 +1,70 @@
+"""Calls of 2_base/stats.sql: how many tasks, how many calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import LiteralString, TypedDict
+
+from .call import Call, Rows
+
+VERBS = ("put", "take", "ack", "release", "bury", "kick", "delete", "touch", "delay", "ttr", "ttl")
+
+
+class Stats(TypedDict):
+    """A row of the view pgqueue.stats; see Queue.stats()."""
+
+    total: int
+    ready: int
+    delayed: int
+    taken: int
+    buried: int
+    blocked: int
+    done: int
+    kept: int
+    oldest_ready_age: float | None
+    calls: dict[str, int]
+
+
+_AS_JSON: LiteralString = (
+    "SELECT (SELECT to_json(s)::text FROM (SELECT total, ready, delayed, taken, buried, blocked, done, kept,"
+    " extract(epoch FROM oldest_ready_age)::float8 AS oldest_ready_age, calls) s)"
+)
+
+
+def stats(queue: str) -> Call[Stats]:
+    def read(rows: Rows) -> Stats:
+        if not rows:
+            return summed([])
+        found: Stats = json.loads(rows[0][0])
+        return found
+
+    return Call(_AS_JSON + " FROM pgqueue.queue_stats(name => %s::text)", (queue,), read)
+
+
+def every_stats() -> Call[dict[str, Stats]]:
+    """Of every queue, by its name."""
+    return Call(_AS_JSON + ", queue FROM pgqueue.stats", (), lambda rows: {name: json.loads(s) for s, name in rows})
+
+
+def sessions() -> Call[int]:
+    """How many clients take."""
+    return Call("SELECT count(*) FROM pgqueue.sessions", (), lambda rows: int(rows[0][0]))
+
+
+def summed(found: Iterable[Stats]) -> Stats:
+    """Those of several queues as of one; of none: all zero."""
+    every = list(found)
+    ages = [one["oldest_ready_age"] for one in every if one["oldest_ready_age"] is not None]
+    return Stats(
+        total=sum(one["total"] for one in every),
+        ready=sum(one["ready"] for one in every),
+        delayed=sum(one["delayed"] for one in every),
+        taken=sum(one["taken"] for one in every),
+        buried=sum(one["buried"] for one in every),
+        blocked=sum(one["blocked"] for one in every),
+        done=sum(one["done"] for one in every),
+        kept=sum(one["kept"] for one in every),
+        oldest_ready_age=max(ages, default=None),
+        calls={verb: sum(one["calls"][verb] for one in every) for verb in VERBS},
+    )

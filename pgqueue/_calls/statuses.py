@@ -1,0 +1,43 @@
+"""Calls of 4_families/statuses.sql: status by key."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from .._values import arguments, data
+from .._values.arguments import Seconds
+from .call import Call, nothing
+
+
+def set_status(key: str, text: str, ttl: Seconds | None) -> Call[None]:
+    if text == "null":
+        raise ValueError("a status cannot be None, which get_status returns for a key without one: see delete_status")
+    return Call(
+        "SELECT pgqueue.set_status(key => %s::text, value => %s::jsonb, ttl => make_interval(secs => %s::float8))",
+        (_key(key), text, arguments.seconds("ttl", ttl, positive=True)),
+        nothing,
+    )
+
+
+def get_status(key: str) -> Call[Any]:
+    return Call(
+        "SELECT pgqueue.get_status(key => %s::text)::text", (_key(key),), lambda rows: data.decode_if_any(rows[0][0])
+    )
+
+
+def delete_status(key: str) -> Call[bool]:
+    return Call("SELECT pgqueue.delete_status(key => %s::text)", (_key(key),), lambda rows: bool(rows[0][0]))
+
+
+def status_channel(key: str) -> str:
+    """The channel on which set_status notifies."""
+    return f"pgqueue:status:{hashlib.md5(_key(key).encode(), usedforsecurity=False).hexdigest()}"
+
+
+def _key(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a status key is a string, not {value!r}")
+    if not 1 <= len(value) <= 200:
+        raise ValueError(f"a status key has 1 to 200 characters, this one has {len(value)}: take its md5, for example")
+    return arguments.text(value, "a status key")

@@ -1,0 +1,87 @@
+"""Calls of 3_tasks/take.sql, and what a waiting take asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from ..errors import TaskBusy, refusal
+from .call import Call, Rows, scalar
+
+
+class Taken(NamedTuple):
+    """A row of a claim. `data` is still JSON text: a batch is decoded by whoever needs it."""
+
+    id: int
+    token: int
+    priority: int
+    attempts: int
+    deadline: datetime | None
+    data: str
+    queue: str
+
+
+def take(queue: str, session: int, token: int, after: tuple[int, int] | None) -> Call[list[Taken]]:
+    priority, id = after or (None, None)
+    return Call(
+        "SELECT id, token, priority, attempts, deadline, data::text, %s::text"
+        " FROM pgqueue.take(queue => %s::text, session => %s::int, new_token => %s::int8,"
+        " after_priority => %s::int, after_id => %s::int8)",
+        (queue, queue, session, token, priority, id),
+        _taken,
+    )
+
+
+def take_many(
+    queues: Sequence[str], n: int, session: int, token: int, after: Sequence[tuple[int, int] | None]
+) -> Call[list[Taken]]:
+    return Call(
+        "SELECT id, token, priority, attempts, deadline, data::text, queue"
+        " FROM pgqueue.take_many(queues => %s::text[], n => %s::int, session => %s::int, new_token => %s::int8,"
+        " after_priority => %s::int[], after_id => %s::int8[])",
+        (
+            list(queues),
+            n,
+            session,
+            token,
+            [at[0] if at else None for at in after],
+            [at[1] if at else None for at in after],
+        ),
+        _taken,
+    )
+
+
+def next_due(queues: Sequence[str], ids: Sequence[int]) -> Call[dict[str, float | None]]:
+    """Without an entry for a queue whose id is none of these any more."""
+    return Call(
+        "SELECT queue, seconds FROM pgqueue.next_due(queues => %s::text[], ids => %s::int[])",
+        (list(queues), list(ids)),
+        lambda rows: dict(rows),
+    )
+
+
+def session_deadline(session: int) -> Call[float | None]:
+    return Call("SELECT pgqueue.session_deadline(session => %s::int)", (session,), scalar)
+
+
+def _taken(rows: Rows) -> list[Taken]:
+    make = Taken._make
+    return [make(row) for row in rows]
+
+
+def take_id(id: int, session: int, token: int, me: str) -> Call[list[Taken]]:
+    def read(rows: Rows) -> list[Taken]:
+        *row, state, problem, holder = rows[0]
+        if problem == "busy":
+            raise TaskBusy(f"task {id} is {state} and cannot be taken now: its lane is busy, or somebody is at it", id)
+        if problem:
+            raise refusal(id, state, problem, holder, me)
+        return [Taken(id, *row)]
+
+    return Call(
+        "SELECT token, priority, attempts, deadline, data::text, queue, state, problem, holder"
+        " FROM pgqueue.take_id(id => %s::int8, session => %s::int, new_token => %s::int8)",
+        (id, session, token),
+        read,
+    )

@@ -1,0 +1,34 @@
+"""Calls of 2_base/wake.sql, and the channel on which it notifies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .call import Call, Rows, nothing
+
+
+def arm(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
+    return Call("SELECT queue_id, drained FROM pgqueue.arm(queue_ids => %s::int[])", (list(queue_ids),), _drained)
+
+
+def drain(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
+    return Call("SELECT queue_id, drained FROM pgqueue.drain(queue_ids => %s::int[])", (list(queue_ids),), _drained)
+
+
+def disarm(queue_ids: Sequence[int]) -> Call[None]:
+    return Call("SELECT pgqueue.disarm(queue_ids => %s::int[])", (list(queue_ids),), nothing)
+
+
+def channel(queue_id: int) -> str:
+    """The channel on which pgqueue._signal notifies."""
+    return f"pgqueue:{queue_id}"
+
+
+def queue_of(channel: str) -> int | None:
+    """The queue of such a channel, or None for any other. Below 0: of who waits for room in that queue."""
+    prefix, _, id = channel.partition(":")
+    return int(id) if prefix == "pgqueue" and id.removeprefix("-").isdecimal() else None
+
+
+def _drained(rows: Rows) -> dict[int, bool]:
+    return dict(rows)

@@ -1,0 +1,101 @@
+"""A connection of the caller's: which kinds there are, and how each one runs a call.
+
+A call is one statement, in whatever transaction the connection is in. Nothing is opened, committed or rolled back.
+`with conn.transaction()` around it looks harmless, and is not: Django's atomic() and SQLAlchemy's Session send
+their BEGIN with their first statement. If that is ours, the block would be the outermost one, and its end would commit
+the task although the caller rolls back.
+
+psycopg's connections are served here. Another library's are served by an adapter, which is loaded when the first such
+connection comes, so that nobody needs a library that they do not use. An adapter is a module with
+
+    run(conn, call) -> the call's result                  for the blocking shell
+    async run_async(conn, call) -> the call's result      for the awaiting one
+    refuse(conn) -> None                                  raises TypeError for what is no connection of theirs
+
+and raises what errors.translate makes of its errors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from .._calls.call import Call
+from ..errors import translate
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as AlchemyConnection
+    from sqlalchemy.ext.asyncio import AsyncConnection as AsyncAlchemyConnection
+    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
+
+T = TypeVar("T")
+
+
+class DjangoConnection(Protocol):
+    """`django.db.connection`, or one of `django.db.connections`."""
+
+    alias: str
+
+    def ensure_connection(self) -> None: ...
+    def cursor(self) -> Any: ...
+
+
+Conn: TypeAlias = "psycopg.Connection[Any] | AlchemyConnection | Session | scoped_session[Any] | DjangoConnection"
+AsyncConn: TypeAlias = (
+    "psycopg.AsyncConnection[Any] | AsyncAlchemyConnection | AsyncSession | async_scoped_session[AsyncSession]"
+)
+
+#: The package of a connection's type, or of one of its bases, and the adapter for it.
+ADAPTERS = {"sqlalchemy": "pgqueue.contrib.sqlalchemy", "django": "pgqueue.contrib.django.connections"}
+
+
+def run(conn: Conn, call: Call[T]) -> T:
+    """Run a call on the caller's connection. Raises TypeError if it is of no kind that is known."""
+    if not isinstance(conn, psycopg.Connection):
+        done: T = _adapter(conn, "psycopg.Connection").run(conn, call)
+        return done
+    # A cursor class and row factory of our own: the caller's connection may have others.
+    with translated(conn), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        return call.read(cursor.execute(call.sql, call.args).fetchall())
+
+
+async def run_async(conn: AsyncConn, call: Call[T]) -> T:
+    """The same, awaiting."""
+    if not isinstance(conn, psycopg.AsyncConnection):
+        done: T = await _adapter(conn, "psycopg.AsyncConnection").run_async(conn, call)
+        return done
+    with translated(conn):
+        async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
+            await cursor.execute(call.sql, call.args)
+            return call.read(await cursor.fetchall())
+
+
+def fail(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error) -> NoReturn:
+    """Raise the error as one of ours, if it is one."""
+    seen = translate(error, lost=conn.closed)
+    if seen is error:
+        raise error
+    raise seen from error
+
+
+@contextmanager
+def translated(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        fail(conn, error)
+
+
+def _adapter(conn: object, expected: str) -> Any:
+    for kind in type(conn).__mro__:
+        if name := ADAPTERS.get(kind.__module__.partition(".")[0]):
+            adapter = importlib.import_module(name)
+            adapter.refuse(conn)
+            return adapter
+    raise TypeError(f"conn must be a {expected}, or a connection of SQLAlchemy or Django, not {type(conn).__name__}")

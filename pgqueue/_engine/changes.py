@@ -1,0 +1,123 @@
+"""Hearing what becomes of tasks, being one of several that act as one, and reloading. Both shells.
+
+An observer is an ear (switchboard.py) without a buffer, on the channel of its queue's changes (sql/change.sql). A
+client has one for a queue, as Tarantool's queue has one callback for a tube; what makes it the one is that it stands
+in `core.observers`. Replacing it is one assignment there, while both have an ear, so no change falls in between.
+
+After a lost connection it asks to observe anew: if the session was given up, so was what it observed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from .._calls import changes as calls
+from .._calls.changes import Change
+from .._calls.put import queue_ids
+from ..errors import ConnectionLost
+from . import waits
+from .core import Core
+from .flows import Flow, Run
+from .listener import Listener
+from .switchboard import Ear, Gap
+from .waits import MakeSignal, TimeLeft
+
+log = logging.getLogger("pgqueue")
+
+OnChange = Callable[[Change], Any]
+
+
+class Observer:
+    """A callback on the changes of one queue; `run` calls it with each, and does not raise."""
+
+    def __init__(
+        self,
+        core: Core,
+        listener: Listener,
+        queue: str,
+        queue_id: int,
+        callback: OnChange,
+        run: Callable[[OnChange, Change], None],
+        make_signal: MakeSignal,
+    ) -> None:
+        self.callback = callback
+        self.queue_id = queue_id
+        self.ear = Ear(calls.channel(queue_id), make_signal, tell=self._tell)
+        self._core = core
+        self._listener = listener
+        self._queue = queue
+        self._run = run
+
+    def _tell(self, heard: str | Gap) -> None:
+        if self._core.observers.get(self._queue) is not self:
+            return
+        if isinstance(heard, Gap):
+            log.warning("changes of queue %r may have been missed: %s", self._queue, heard.reason)
+            self._listener.ask(calls.observe(self.queue_id), threading.Event())
+            return
+        for change in calls.changes(self._queue, heard):
+            self._run(self.callback, change)
+
+
+def run(callback: OnChange, change: Change) -> None:
+    try:
+        callback(change)
+    except Exception:
+        log.exception("the callback for changes of queue %r failed", change.queue)
+
+
+def observe(
+    core: Core,
+    listener: Listener,
+    make_signal: MakeSignal,
+    queue: str,
+    callback: OnChange,
+    run: Callable[[OnChange, Change], None],
+) -> Flow[OnChange | None]:
+    """Put a callback in the place of the one that there is, if any, and return that."""
+    ids: dict[str, int] = yield Run(queue_ids([queue]))
+    new = Observer(core, listener, queue, ids[queue], callback, run, make_signal)
+    old: Observer | None = None
+    try:
+        yield from waits.enter(listener, new.ear, TimeLeft(None))
+        old = core.exchange_observer(queue, new)
+        yield from waits.ask(listener, make_signal, calls.observe(new.queue_id))
+    except BaseException:
+        if core.observers.get(queue) is new:
+            core.exchange_observer(queue, old)
+        listener.switchboard.leave(new.ear)
+        raise
+    if old is None:
+        return None
+    listener.switchboard.leave(old.ear)
+    return old.callback
+
+
+def unobserve(core: Core, listener: Listener, make_signal: MakeSignal, queue: str) -> Flow[OnChange | None]:
+    """Take the callback away, and return it."""
+    old: Observer | None = core.exchange_observer(queue, None)
+    if old is None:
+        return None
+    listener.switchboard.leave(old.ear)
+    with contextlib.suppress(ConnectionLost):  # then the end of the session does it
+        yield from waits.ask(listener, make_signal, calls.unobserve(old.queue_id))
+        if queue in core.observers:  # somebody was quicker, and we have just undone it
+            yield from waits.ask(listener, make_signal, calls.observe(old.queue_id))
+    return old.callback
+
+
+def identify(listener: Listener, make_signal: MakeSignal, identity: UUID | None) -> Flow[str]:
+    found = yield from waits.ask(listener, make_signal, calls.identify(identity))
+    listener.identity = found
+    return found
+
+
+def checked(callback: object) -> None:
+    if callback is not None and (not callable(callback) or inspect.iscoroutinefunction(callback)):
+        raise ValueError(f"callback must be a plain function, or None, not {callback!r}")

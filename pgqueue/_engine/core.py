@@ -1,0 +1,167 @@
+"""What a client is, apart from how it waits: its settings, where it connects to, and its listener.
+
+A Client and its mirror `client.aio` share one core, hence one listener thread, one session and one advisory lock.
+Nothing is connected before the first call, and there is no listener before the first take. Threads share all of it;
+the two dictionaries need no lock, since nothing is ever taken out of them: the ids are replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from .._calls.call import Fence
+from .._values import arguments, data
+from .._values.arguments import Seconds
+from ..errors import ClosedError
+from . import dsn, forks
+from .cursor import ClaimCursor
+from .listener import Listener, label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The options of a client, checked; Client's docstring explains them. Times in seconds."""
+
+    dsn: str | None
+    listen_dsn: str | None
+    pool_size: int
+    connect_timeout: float
+    session_grace: float
+    poll: float | None
+    idle_timeout: float
+    max_data_size: int
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        dsn: str | None = None,
+        listen_dsn: str | None = None,
+        pool_size: int = 10,
+        connect_timeout: Seconds = 10.0,
+        session_grace: Seconds = 0.5,
+        poll: Seconds | None = 30.0,
+        idle_timeout: Seconds = 15.0,
+        max_data_size: int = data.MAX_SIZE,
+    ) -> Settings:
+        """As given to a client. Raises ValueError."""
+        return cls(
+            dsn=dsn,
+            listen_dsn=listen_dsn,
+            pool_size=arguments.count("pool_size", pool_size),
+            connect_timeout=arguments.required_seconds("connect_timeout", connect_timeout, positive=True),
+            session_grace=arguments.required_seconds("session_grace", session_grace),
+            poll=arguments.seconds("poll", poll, positive=True),
+            idle_timeout=arguments.required_seconds("idle_timeout", idle_timeout),
+            max_data_size=arguments.count("max_data_size", max_data_size),
+        )
+
+
+class Core:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.label = label()
+        self.closed = False
+        self.queue_ids: dict[str, int] = {}
+        self.queue_ids_session: int | None = None  # whom they were learned under; see flows.py
+        self.queues_with_lanes: set[str] = set()  # those of which we said so; only grows
+        self.cursors: dict[str, ClaimCursor] = {}
+        self.observers: dict[str, Any] = {}  # one a queue; see changes.py
+        self._lock = threading.Lock()
+        self._conninfo: str | None = None
+        self._listener: Listener | None = None
+        forks.register(self)
+
+    def conninfo(self) -> str:
+        """Where to connect to; checks at the first call that the server is there and that its schema fits.
+
+        Raises:
+            ServerError: the server cannot be reached, or refuses.
+            SchemaError: pgqueue's schema there does not fit.
+            ClosedError: the client is closed.
+        """
+        with self._lock:
+            return self._checked_conninfo()
+
+    def listener(self) -> Listener:
+        """The listener, which the first call starts."""
+        with self._lock:
+            conninfo = self._checked_conninfo()
+            if self._listener is None:
+                direct = dsn.plain(self.settings.listen_dsn) if self.settings.listen_dsn else conninfo
+                self._listener = Listener(
+                    direct, self.label, grace=self.settings.session_grace, idle_timeout=self.settings.idle_timeout
+                )
+                _listening.add(self)
+            return self._listener
+
+    @property
+    def running_listener(self) -> Listener | None:
+        """The listener if it is there already: then nobody need leave the event loop for it."""
+        return None if self.closed else self._listener
+
+    def fence(self, token: int | None) -> Fence:
+        """What a settling call presents: the token of a take, else the session, also while that reconnects."""
+        return Fence(token, self._listener.last_session if self._listener else None, self.label)
+
+    def exchange_observer(self, queue: str, new: Any) -> Any:
+        """Put one in the place of another, None being none; returns the other."""
+        with self._lock:
+            old = self.observers.get(queue)
+            if new is None:
+                self.observers.pop(queue, None)
+            else:
+                self.observers[queue] = new
+            return old
+
+    def reload(self) -> None:
+        """Another thread for the listener, if there is one. Raises ClosedError, RuntimeError."""
+        with self._lock:
+            if self.closed:
+                raise ClosedError("the client is closed")
+            listener = self._listener
+        if listener is not None:
+            listener.reload()
+
+    def close(self) -> None:
+        """Give back what is taken and end the listener. Does nothing the second time."""
+        with self._lock:
+            self.closed = True
+            listener = self._listener
+        if listener is not None:
+            listener.stop()
+            _listening.discard(self)
+
+    def _checked_conninfo(self) -> str:
+        if self.closed:
+            raise ClosedError("the client is closed")
+        if self._conninfo is None:
+            conninfo = dsn.resolve(self.settings.dsn)
+            dsn.check(conninfo, self.settings.connect_timeout)
+            self._conninfo = conninfo
+        return self._conninfo
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        if self._listener is not None:
+            self._listener.abandon()
+            self._listener = None
+            _listening.discard(self)
+        self.observers = {}
+        self.label = label()
+
+
+#: Held here, for a listener's thread and what it has taken outlive a client that was dropped without a close.
+_listening: set[Core] = set()
+
+
+def _at_exit() -> None:
+    """A process that ends in order gives back its tasks at once, though nobody closed its client."""
+    for core in list(_listening):
+        core.close()
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,60 @@
+"""Elections: campaigns for a lock in the background, one term of leadership after another. Both shells.
+
+    in line --granted--> gained() ... lost, resigned or closed ... lost() --> release, if it is still ours --> in line
+
+A blocking client's campaign is a daemon thread, an asyncio client's a task. Callbacks run in it, one at a time and in
+this order. `leader` is false as soon as the term is over; what the leader has to wind down belongs in lost(), since
+the lock of one who resigns is released behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ClosedError
+from .locks import Request
+
+log = logging.getLogger("pgqueue")
+
+Callback = Callable[[Any], Any]
+
+PAUSE = 1.0  # seconds after an error that nobody expected, as missing rights
+
+
+class Campaign:
+    """What an election is in both shells."""
+
+    def __init__(self, name: str, gained: Callback | None, lost: Callback | None) -> None:
+        self.name = name
+        self._gained = gained
+        self._lost = lost
+        self._request: Request | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {'leader' if self.leader else 'not the leader'})"
+
+    @property
+    def leader(self) -> bool:
+        """Whether this one is the leader, as far as this process knows."""
+        request = self._request
+        return request is not None and request.held and not request.stopped
+
+    @property
+    def fence(self) -> int:
+        """The fence of the lock, as Lock.fence; 0 while not in line or not yet the leader."""
+        request = self._request
+        return request.fence if request else 0
+
+    def _erred(self) -> None:
+        log.exception("the election %r goes on after an error", self.name)
+
+    def _failed(self, callback: Callback | None) -> None:
+        log.exception("%s of the election %r failed", getattr(callback, "__name__", callback), self.name)
+
+    def _not_yet(self, timeout: float | None) -> Exception:
+        if self._closed:
+            return ClosedError(f"the election {self.name!r} is closed")
+        return TimeoutError(f"the election {self.name!r} was not won within {timeout} s")

@@ -1,0 +1,336 @@
+"""The one loop that needs both the database and the clock: a take that waits. Written once, for both shells.
+
+A flow is a generator. It yields what it needs, a Run (a call on a claiming connection) or a Wait (for a signal, so
+many seconds), and is sent the answer; a shell drives it, blocking or awaiting, in ten lines.
+
+The take, step by step (the letters are those of sql/2_base/wake.sql):
+
+    claim. Nothing? Until the time is over:
+        enter the hub as a waiter, and wait until LISTEN and the WAITER lock are committed     T1 T2 T3
+        look once more: is there something ready, and when will something be due?              T4
+        sleep until signalled, due, or out of time; leave; claim
+
+The deadline governs waiting only. A claim that was sent is awaited and its task returned, however late; and one that
+was cut off (a cancelled coroutine, Ctrl-C, a lost connection) is undone by its token, for it may have been committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from .._calls import put as putting
+from .._calls import session as listening
+from .._calls import take as calls
+from .._calls import take as picking
+from .._calls.call import Call
+from .._calls.take import Taken
+from ..errors import ConnectionLost, DeadlineSoon, ServerError, SessionDead
+from .core import Core
+from .cursor import ClaimCursor, Position
+from .hub import Signal, Waiter
+from .listener import Listener
+
+T = TypeVar("T")
+SOON = 1.0  # seconds, as in beanstalkd
+LOCKED_PAUSE = (0.005, 0.25)  # before looking again at a task that an open transaction has locked, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run the call on a claiming connection, or on one whose commits wait for the disk; and send its result."""
+
+    call: Call[Any]
+    relaxed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for the signal, for so many seconds at most (None: for ever)."""
+
+    signal: Signal
+    seconds: float | None
+
+
+Step = Run | Wait
+Flow = Generator[Step, Any, T]
+
+
+def take(
+    core: Core,
+    listener: Listener,
+    make_signal: Callable[[], Signal],
+    queues: Sequence[str],
+    n: int,
+    timeout: float | None,
+    stopped: Callable[[], bool] = lambda: False,
+    *,
+    deadline_soon: bool = False,
+) -> Flow[list[Taken]]:
+    """Up to n tasks, as soon as there is one. None after `timeout` seconds, when the client closes, or once `stopped`
+    is true and the signal that is waited for is set. With `deadline_soon` the wait may end in that error."""
+    kind = _TakeInTime if deadline_soon else _Take
+    return kind(core, listener, make_signal, tuple(queues), n, timeout, stopped).run()
+
+
+def claim(
+    core: Core,
+    listener: Listener,
+    make_signal: Callable[[], Signal],
+    queue: str,
+    call: Call[list[Taken]],
+    n: int,
+    timeout: float | None,
+) -> Flow[list[Taken]]:
+    """What `call` claims of the queue's messages, up to n, as soon as there is one."""
+    return _Claim(core, listener, make_signal, queue, call, n, timeout).run()
+
+
+def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> Flow[list[Taken]]:
+    """The task of this id, as the only one of the list. Nothing is waited for but the server."""
+    return _TakeId(core, listener, make_signal, id).run()
+
+
+class _Take:
+    """One take, from its call to its return."""
+
+    def __init__(
+        self,
+        core: Core,
+        listener: Listener,
+        make_signal: Callable[[], Signal],
+        queues: tuple[str, ...],
+        n: int,
+        timeout: float | None,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._core = core
+        self._listener = listener
+        self._hub = listener.hub
+        self._make_signal = make_signal
+        self._queues = queues
+        self._cursors = [core.cursors.setdefault(queue, ClaimCursor()) for queue in queues]
+        self._n = n
+        self._began = time.monotonic()
+        self._deadline = float("inf") if timeout is None else self._began + timeout
+        self._stopped = stopped
+        self._token = secrets.randbits(63)
+        self._used_session: int | None = None
+        self._resting = False  # the last claim did not start at the head: that it was empty says nothing
+        self._locked_pause = LOCKED_PAUSE[0]
+        self._ids_known: dict[str, int] = {}
+        self._signalled = False  # ever: then it is for us to see that the next waiter knows what comes next
+
+    def run(self) -> Flow[list[Taken]]:
+        try:
+            tasks = yield from self._claim()
+            while not tasks and not self._over():
+                with contextlib.suppress(ConnectionLost, ServerError):  # then the claim waits for the server
+                    tasks = yield from self._sleep()
+                if not tasks:
+                    tasks = yield from self._claim()
+        except BaseException:
+            self._undo()
+            self._pass_on()  # whatever woke us, we did not see to it
+            raise
+        if len(tasks) == self._n or self._signalled:
+            self._pass_on()  # one notification may stand for more than we took, or than an open transaction let us
+        return tasks
+
+    # --- sleeping
+
+    def _sleep(self) -> Flow[list[Taken]]:
+        """Until there may be something to take; returns tasks if some came in while we lay down."""
+        waiter = Waiter((yield from self._ids()), self._make_signal)
+        try:
+            if self._hub.enter(waiter):
+                self._listener.poke()
+            yield Wait(waiter.armed, self._left())
+            tasks, pause = yield from self._last_look()
+            if not tasks:
+                yield Wait(waiter.woken, pause)
+            return tasks
+        finally:
+            if self._hub.leave(waiter):
+                self._listener.poke()
+            self._signalled = self._signalled or waiter.woken.is_set()
+
+    def _last_look(self) -> Flow[tuple[list[Taken], float | None]]:
+        """Look after the waiter is armed; what is put later signals it. Also says for how long to sleep.
+
+        While claims rest from the head it is a claim from the cursor, and the sleep is as long as that rest at most.
+        """
+        if self._resting:
+            tasks = yield from self._claim()
+            return tasks, self._left(min(filter(None, (cursor.rest() for cursor in self._cursors)), default=0.0))
+        due: dict[str, float | None] = yield Run(calls.next_due(self._queues, list(self._ids_known.values())))
+        if len(due) < len(self._ids_known):
+            self._forget({queue for queue in self._ids_known if queue not in due})
+            return [], 0.0
+        if 0 not in due.values():
+            for queue, seconds in due.items():
+                if seconds is not None and self._hub.set_due(self._ids_known[queue], seconds):
+                    self._listener.poke()
+            return [], self._left(self._core.settings.poll)
+        tasks = yield from self._claim()
+        # Still nothing: a transaction that is open has the task locked, and says nothing if it rolls back.
+        pause, self._locked_pause = self._locked_pause, min(self._locked_pause * 2, LOCKED_PAUSE[1])
+        return tasks, self._left(pause)
+
+    def _forget(self, deleted: set[str]) -> None:
+        """Queues that were deleted, and perhaps made anew under another id: their ids are to be asked for again."""
+        self._core.queue_ids = {
+            queue: id
+            for queue, id in dict(self._core.queue_ids).items()
+            if queue not in deleted or self._ids_known.get(queue) != id
+        }
+
+    def _ids(self) -> Flow[tuple[int, ...]]:
+        """The queues' ids. Asked for again under a new session: it may be that the server crashed or another one took
+        over, and that the rows which some take had made did not survive."""
+        if self._core.queue_ids_session != self._listener.last_session:
+            self._core.queue_ids, self._core.queue_ids_session = {}, self._listener.last_session
+        known = self._core.queue_ids
+        if not all(queue in known for queue in self._queues):
+            known.update((yield Run(putting.queue_ids(self._queues))))
+        before, self._ids_known = self._ids_known, {queue: known[queue] for queue in self._queues}
+        # Who sleeps in front of a queue that was deleted has to move as well, and only we know that they may be there.
+        self._hub.signal(id for queue, id in before.items() if id != self._ids_known[queue])
+        return tuple(self._ids_known.values())
+
+    # --- claiming
+
+    def _claim(self) -> Flow[list[Taken]]:
+        starts = [cursor.start() for cursor in self._cursors]
+        tasks = yield from self._attempt(starts)
+        self._resting = any(starts)
+        if not tasks and self._resting and self._over():
+            tasks = yield from self._attempt([None] * len(starts))
+        return tasks
+
+    def _attempt(self, starts: list[Position | None]) -> Flow[list[Taken]]:
+        while (session := (yield from self._session())) is not None:
+            began = time.monotonic()
+            try:
+                tasks: list[Taken] = yield Run(self._call(session, starts))
+            except SessionDead as error:
+                reason: Exception = error  # the listener has yet to notice, or is coming back
+            except ConnectionLost as error:
+                reason = error
+                self._undo()
+                self._token = secrets.randbits(63)
+            except ServerError as error:
+                reason = error
+            else:
+                self._learn(starts, time.monotonic() - began, tasks)
+                if not tasks:
+                    self._used_session = None  # answered: there is nothing to undo
+                return tasks
+            if time.monotonic() > self._give_up():
+                raise ServerError(f"nothing can be taken: {reason}") from reason
+            yield Wait(self._make_signal(), 0.05)
+        return []
+
+    def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
+        self._used_session = session
+        if self._n == 1 and len(self._queues) == 1:
+            return calls.take(self._queues[0], session, self._token, starts[0])
+        return calls.take_many(self._queues, self._n, session, self._token, starts)
+
+    def _learn(self, starts: list[Position | None], took: float, tasks: list[Taken]) -> None:
+        for queue, cursor, start in zip(self._queues, self._cursors, starts, strict=True):
+            last = next((task for task in reversed(tasks) if task.queue == queue), None)
+            cursor.claimed(start, took, (last.priority, last.id) if last else None, len(tasks))
+
+    def _session(self) -> Flow[int | None]:
+        """The session to take for; None when the client closes, or the take is stopped."""
+        while not self._listener.stopping and not self._stopped():
+            if (session := self._listener.session) is not None:
+                return session
+            left = self._give_up() - time.monotonic()
+            if left <= 0:
+                raise ServerError(f"nothing can be taken without a session: {self._listener.failure}")
+            signal = self._make_signal()
+            self._listener.when_session(signal)
+            yield Wait(signal, None if left == float("inf") else left)
+        return None
+
+    def _undo(self) -> None:
+        if self._used_session is not None:
+            self._listener.later(listening.undo_take(self._used_session, self._token))
+
+    def _pass_on(self) -> None:
+        """Also in front of a queue that was deleted since: who sleeps there has to find out, and only a sleeper can."""
+        now = self._core.queue_ids
+        self._hub.signal({ids[queue] for ids in (now, self._ids_known) for queue in self._queues if queue in ids})
+
+    # --- time
+
+    def _over(self) -> bool:
+        return self._stopped() or self._listener.stopping or time.monotonic() >= self._deadline
+
+    def _left(self, at_most: float | None = None) -> float | None:
+        left = min(self._deadline - time.monotonic(), float("inf") if at_most is None else at_most)
+        return None if left == float("inf") else max(0.0, left)
+
+    def _give_up(self) -> float:
+        """A server that restarts is waited for, also by a take that does not wait for tasks."""
+        return max(self._deadline, self._began + self._core.settings.connect_timeout)
+
+
+class _TakeInTime(_Take):
+    """The same, but it does not wait any longer once a take of this client's session has but a second left.
+
+    What another thread takes meanwhile, and what is touched, is looked up at the next wake-up.
+    """
+
+    _alarm = float("inf")  # the moment at which a second is left
+
+    def _sleep(self) -> Flow[list[Taken]]:
+        left: float | None = None
+        if (session := self._listener.session) is not None:
+            left = yield Run(calls.session_deadline(session))
+        if left is not None and left <= SOON:
+            raise DeadlineSoon(f"a task that this client has taken is to be settled or touched within {left:.2f} s")
+        self._alarm = float("inf") if left is None else time.monotonic() + left - SOON
+        return (yield from super()._sleep())
+
+    def _left(self, at_most: float | None = None) -> float | None:
+        alarm = self._alarm - time.monotonic()
+        return super()._left(alarm if at_most is None else min(at_most, alarm))
+
+
+class _Claim(_Take):
+    """The same for messages, whose claim is no session's: one whose answer is lost ends by its ttl."""
+
+    def __init__(
+        self,
+        core: Core,
+        listener: Listener,
+        make_signal: Callable[[], Signal],
+        queue: str,
+        call: Call[list[Taken]],
+        n: int,
+        timeout: float | None,
+    ) -> None:
+        super().__init__(core, listener, make_signal, (queue,), n, timeout, lambda: False)
+        self._claiming = call
+
+    def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
+        return self._claiming
+
+
+class _TakeId(_Take):
+    """The same for a task that is named: there is one claim, of no queue, and an error if it is not to be had."""
+
+    def __init__(self, core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> None:
+        super().__init__(core, listener, make_signal, (), 1, 0.0, lambda: False)
+        self._id = id
+
+    def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
+        self._used_session = session
+        return picking.take_id(self._id, session, self._token, self._core.label)

@@ -1,0 +1,37 @@
+"""Groups of processes: who is there, as a recipe on ephemeral nodes. Both shells."""
+
+from __future__ import annotations
+
+from .._calls import groups as calls
+from .._calls.groups import Member
+from .flows import Flow
+from .listener import Listener
+from .waits import MakeSignal, TimeLeft
+from .watches import Observer
+
+
+def is_over(listener: Listener | None) -> bool:
+    """The client is closed, and the node with it; or this is a forked child, and the node its parent's."""
+    return listener is None or listener.stopping
+
+
+class Roll(Observer[list[Member]]):
+    """The list of members, again after each change; changes that come fast may be told as one."""
+
+    def __init__(self, listener: Listener, make_signal: MakeSignal, group: str) -> None:
+        super().__init__(listener, make_signal, calls.group_path(group), "children", calls.members(group))
+        self._told: object = None
+
+    def call(self, left: TimeLeft) -> Flow[list[Member] | None]:
+        """The list, if it is not the one that was told last; None when the time is over."""
+        while self.seen.state == self._told:
+            if (yield from self.event(left)) is None or not (yield from self.observe(left)):
+                return None
+        self._told = self.seen.state
+        return self.seen.value
+
+
+def called(group: str, members: list[Member] | None, timeout: float | None) -> list[Member]:
+    if members is None:
+        raise TimeoutError(f"the members of {group!r} did not change within {timeout} s")
+    return members

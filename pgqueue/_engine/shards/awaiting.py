@@ -1,0 +1,72 @@
+"""A wait at all servers at once: a take each, in coroutines, of which the first to find a task wins.
+
+The other takes are cancelled, and each undoes itself. A task that one of them has taken all the same is returned too,
+as far as it is wanted, or goes back to its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from .flows import Race, Raced, give_back
+from .servers import UNREACHABLE, Server
+
+Tasks = list[Any]
+Take = Callable[..., Awaitable[Tasks]]  # of _async/take.py
+
+_ending: set[asyncio.Task[Tasks]] = set()  # held here until they have ended: a loop does not hold its tasks
+
+
+async def race(race: Race, name: str, take: Take) -> Raced:
+    running = {asyncio.create_task(_run_one(server, name, race, take)) for server in race.servers}
+    tasks: Tasks = []
+    failures: list[Exception] = []
+    try:
+        while running and not tasks:
+            arrived, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for one in arrived:
+                tasks += _result(one, failures)
+    except BaseException:
+        give_back(tasks)
+        raise
+    finally:
+        for one in running:
+            _cancel(one)
+    give_back(tasks[race.n :])
+    return tasks[: race.n], failures if tasks else [_expected(failure) for failure in failures]
+
+
+async def _run_one(server: Server[Any], name: str, race: Race, take: Take) -> Tasks:
+    with server.asked():
+        if server.failed:
+            await asyncio.to_thread(server.check)
+        return await take(server.client.shell, [name], race.n, race.seconds)
+
+
+def _result(one: asyncio.Task[Tasks], failures: list[Exception]) -> Tasks:
+    try:
+        return one.result()
+    except Exception as error:
+        failures.append(error)
+        return []
+
+
+def _cancel(one: asyncio.Task[Tasks]) -> None:
+    """A take that is cancelled undoes itself; one that has ended in the meantime has its tasks given back."""
+    _ending.add(one)
+    one.cancel()
+    one.add_done_callback(_cancelled)
+
+
+def _cancelled(one: asyncio.Task[Tasks]) -> None:
+    _ending.discard(one)
+    if not one.cancelled() and one.exception() is None:
+        give_back(one.result())
+
+
+def _expected(failure: Exception) -> Exception:
+    if not isinstance(failure, UNREACHABLE):
+        raise failure
+    return failure

@@ -1,0 +1,124 @@
+"""Watching a node: what to look at, what is heard about it, and the one-shot Watch. Both shells.
+
+An observer looks at a node once LISTEN is committed, and keeps the snapshot that it saw it in. From then on it hears
+of every change, and the snapshot says which of them it has seen (nodes.sql). After a gap, when something may have
+been missed, it begins anew with an ear of its own and compares what it finds with what it saw.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Self, TypeVar
+
+from .._calls import nodes as calls
+from .._calls.call import Call
+from .._calls.nodes import Node, NodeEvent, Seen
+from ..errors import ClosedError, ConnectionLost, ServerError
+from . import waits
+from .flows import Flow, Run, Wait
+from .listener import Listener
+from .switchboard import Ear, Gap
+from .waits import MakeSignal, TimeLeft
+
+T = TypeVar("T")
+
+PAUSE = 0.05  # before looking again when the connection broke under a look, seconds
+
+
+class Observer(Generic[T]):
+    """Watches the node of a path, and what `changes` says: its data ("changed") or its list of "children"."""
+
+    seen: Seen[T]
+
+    def __init__(
+        self, listener: Listener, make_signal: MakeSignal, path: str, changes: str, look: Call[Seen[T]]
+    ) -> None:
+        self.path = path
+        self.closed = False
+        self._listener = listener
+        self._make_signal = make_signal
+        self._changes = changes
+        self._look = look
+        self._ear = self._new_ear()
+        self._missed = True  # something may have been, since the last look
+
+    def begin(self, timeout: float) -> Flow[Self]:
+        """Look for the first time. Raises ServerError when the listener is not connected in time."""
+        try:
+            if not (yield from self.observe(TimeLeft(timeout))):
+                raise ServerError(f"nothing can be watched: {self._listener.failure}")
+            return self
+        except BaseException:
+            self.close()
+            raise
+
+    def observe(self, left: TimeLeft) -> Flow[bool]:
+        """Look, from where all that comes later is heard; False if the time was over before.
+
+        Raises:
+            ClosedError: closed, or the client is.
+        """
+        self._missed = True
+        self._listener.switchboard.leave(self._ear)
+        self._ear = self._new_ear()
+        self._check()  # after the new ear is there to be hung up: close() may be under way
+        if not (yield from waits.enter(self._listener, self._ear, left)):
+            return False
+        self._check()
+        self.seen = yield Run(self._look)
+        self._missed = False
+        return True
+
+    def event(self, left: TimeLeft) -> Flow[str | None]:
+        """What happened first after the last look; None when the time is over. After an error it may be asked again.
+
+        Raises:
+            ClosedError: closed, or the client is.
+        """
+        while True:
+            self._check()
+            if self._missed:
+                before = self.seen
+                try:
+                    if not (yield from self.observe(left)):
+                        return None
+                except ConnectionLost:
+                    yield Wait(self._make_signal(), PAUSE)
+                    continue
+                if kind := before.difference(self.seen, self._changes):
+                    return kind
+            heard = yield from waits.next_payload(self._listener, self._make_signal, self._ear, left)
+            if heard is None:
+                return None
+            if isinstance(heard, Gap):
+                self._missed = True  # and look from a new ear: this one may not be listened to again yet
+            elif kind := self.seen.news(heard, self._changes):
+                return kind
+
+    def close(self) -> None:
+        """Hear nothing more; who waits for an event gets ClosedError. In any thread."""
+        self.closed = True
+        ear = self._ear
+        self._listener.switchboard.hang_up(ear)
+        ear.ready.set()
+
+    def _check(self) -> None:
+        if self.closed:
+            self._listener.switchboard.leave(self._ear)  # which may have been entered after close() left it
+            raise ClosedError(f"the watch of {self.path} is over")
+
+    def _new_ear(self) -> Ear:
+        return Ear(calls.channel(self.path), self._make_signal)
+
+
+Seeing = Observer[tuple[Node | None, list[str] | None]]
+
+
+def observer(listener: Listener, make_signal: MakeSignal, path: str, children: bool) -> Seeing:
+    return Observer(listener, make_signal, path, "children" if children else "changed", calls.look(path, children))
+
+
+def fired(observer: Observer[Any], kind: str | None, timeout: float | None) -> NodeEvent:
+    if kind is None:
+        raise TimeoutError(f"nothing happened to {observer.path} within {timeout} s")
+    observer.close()
+    return NodeEvent(kind, observer.path)

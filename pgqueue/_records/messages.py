@@ -1,0 +1,80 @@
+"""Messages, claims and pages: tasks as Zaqar's API sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from .._calls.messages import Listed, claim_id, no_claim
+from .._values import data
+from .task import Bound, TaskRecord, bind, plain
+
+AnyMessage = TypeVar("AnyMessage", bound=TaskRecord)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRecord(Bound, Generic[AnyMessage]):
+    """A claim at the moment at which a call returned it.
+
+    Attributes:
+        id: the number that names it: to renew or delete the claim, or to delete its messages.
+        queue: the queue's name.
+        ttl: how long it lasts from when it was made or renewed, in seconds.
+        grace: how much longer than the claim its messages live at least, in seconds.
+        age: seconds since it was made or renewed.
+        messages: the messages that it holds; an ack of one deletes it.
+    """
+
+    id: int
+    queue: str
+    ttl: float
+    grace: float
+    age: float
+    messages: list[AnyMessage]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON can hold them, the messages too: as Task.as_dict."""
+        fields: dict[str, Any] = plain(dataclasses.asdict(self))
+        return fields
+
+
+ClaimLike = ClaimRecord[Any] | int | str  # what a verb takes: a claim, or its id as an int or a string of digits
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage(Generic[AnyMessage]):
+    """A page of messages.
+
+    Attributes:
+        messages: oldest first.
+        marker: where the next page begins; unchanged while there is nothing behind it.
+    """
+
+    messages: list[AnyMessage]
+    marker: str | None
+
+
+def claim_named(claim: ClaimLike, queue: str) -> int:
+    """A claim's id. Raises ClaimDoesNotExist for a text or a number that no claim can have, ValueError otherwise."""
+    if isinstance(claim, ClaimRecord):
+        return claim.id
+    try:
+        return claim_id(claim)
+    except ValueError:
+        if isinstance(claim, bool) or not isinstance(claim, int | str):
+            raise
+        raise no_claim(queue, claim) from None
+
+
+def listed(kind: type[AnyMessage], row: Listed, queue: str, shell: Any) -> AnyMessage:
+    """A message of a page."""
+    message = kind(
+        id=row.id,
+        queue=queue,
+        state=row.state,
+        data=data.decode(row.data),
+        priority=row.priority,
+        attempts=row.attempts,
+    )
+    return bind(message, shell)

@@ -1,0 +1,64 @@
+"""A task to be put by another statement: an ack puts the tasks that it hands on to in the same moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Unpack
+from uuid import UUID
+
+from .._calls.put import PutArguments, PutOptions
+from .._values import arguments, data
+from ..errors import BadData
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Put:
+    """A task for `ack(put=[...])`: a queue, the data and, by keyword, the options of Queue.put.
+
+    Attributes:
+        queue: the name of the queue that it goes to.
+        data: anything that JSON can hold; looked at when it is sent.
+        options: priority, delay, ttr, ttl, lane, key, if_exists and sender; see Queue.put.
+
+    Raises:
+        ValueError: when it is made; the name or an option cannot be.
+    """
+
+    queue: str
+    data: Any
+    options: PutOptions
+
+    def __init__(self, queue: str, data: Any, **options: Unpack[PutArguments]) -> None:
+        object.__setattr__(self, "queue", arguments.text(arguments.queue_name(queue), "a queue's name"))
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "options", PutOptions.of(options))
+
+
+def as_json(puts: Iterable[Put], max_size: int = data.MAX_SIZE) -> str | None:
+    """The JSON array that pgqueue.ack takes as `puts`; None if there are none.
+
+    Raises:
+        BadData: of one put; the path begins with its index, as in `[2]$.name`.
+        ValueError: one of them is no Put.
+    """
+    texts = [_one_as_json(index, put, max_size) for index, put in enumerate(puts)]
+    return f"[{','.join(texts)}]" if texts else None
+
+
+def _one_as_json(index: int, put: Put, max_size: int) -> str:
+    if not isinstance(put, Put):
+        raise ValueError(f"what is handed on is a Put, not {put!r}: Put(queue, data)")
+    try:
+        text = data.encode(put.data, max_size)
+    except BadData as error:
+        raise BadData(f"[{index}]{error.path}", error.reason) from None
+    # Data goes in as it is: to decode it for the sake of one encoding would cost as much again.
+    return f'{_encode_rest(put)[:-1]},"data":{text}}}'
+
+
+def _encode_rest(put: Put) -> str:
+    given = {field.name: getattr(put.options, field.name) for field in fields(put.options)}
+    asked = {name: value for name, value in given.items() if value is not None}
+    return json.dumps({"queue": put.queue} | asked, default=lambda it: str(it) if isinstance(it, UUID) else float(it))

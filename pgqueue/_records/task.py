@@ -1,0 +1,167 @@
+"""A task as callers see it: a small frozen record. The shells add the verbs."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from .._calls.pick import Found
+from .._calls.pop import Popped
+from .._calls.put import Placed, PutOptions, insist
+from .._calls.take import Taken
+from .._values import arguments, data
+
+TAKEN, DONE = "taken", "done"
+
+
+class Bound:
+    """A record that knows what its verbs run on: a task its shell, a claim its `queue.messages`.
+
+    This is no field: it takes no part in equality, in `dataclasses.asdict` or in a pickle. A record that was unpickled
+    has none.
+    """
+
+    __slots__ = ("_bound",)
+    _bound: Any
+
+    @property
+    def _home(self) -> Any:
+        try:
+            return self._bound
+        except AttributeError:
+            raise RuntimeError(
+                f"this {type(self).__name__} was copied or unpickled, so it has no client: use the verbs of its queue"
+            ) from None
+
+
+def plain(value: Any) -> Any:
+    """A field as JSON can hold it: times as ISO 8601 text; and without a token, which is the right to settle."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items() if name != "token"}
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord(Bound):
+    """A task at the moment at which a call returned it.
+
+    Attributes:
+        id: unique in the database.
+        queue: the queue's name.
+        state: ready, delayed, taken, buried, or blocked (its lane is busy); done after its ack, dead once it went to
+            the queue's dead letters.
+        data: the data that was put.
+        priority: lower is taken first.
+        attempts: how often it came back: it failed, passed its deadline, or its taker died.
+        error: the text of the last failed attempt or of the burial; only peek reads it.
+        run_at: when a delayed task becomes ready; only peek reads it.
+        deadline: until when it is held; None without a time to run.
+        holder: host, process id and program of its taker; only peek reads it.
+        lane: the lane that it was put into; only put and peek know it.
+        key: the key that it was put with; only put and peek know it.
+        existed: for a put with a key: the task was there already.
+        token: the fence of the take, for a task that this client took.
+    """
+
+    id: int
+    queue: str
+    state: str
+    data: Any
+    priority: int = 0
+    attempts: int = 0
+    error: str | None = None
+    run_at: datetime | None = None
+    deadline: datetime | None = None
+    holder: str | None = None
+    lane: str | None = None
+    key: str | None = None
+    existed: bool = False
+    token: int | None = field(default=None, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON can hold them: times as ISO 8601 text, and without the token."""
+        fields: dict[str, Any] = plain(dataclasses.asdict(self))
+        return fields
+
+
+TaskLike = TaskRecord | int | str  # what a verb takes: a task, or an id as an int or a string of digits
+Record = TypeVar("Record", bound=Bound)
+AnyTask = TypeVar("AnyTask", bound=TaskRecord)
+
+
+def bind(record: Record, home: Any) -> Record:
+    """Give a new record what its verbs run on."""
+    object.__setattr__(record, "_bound", home)
+    return record
+
+
+def home_of(record: Bound) -> Any:
+    """What a record's verbs run on. Raises RuntimeError for one that was unpickled."""
+    return record._home
+
+
+def named(task: TaskLike) -> tuple[int, int | None]:
+    """A task's id, and its token if this client took it. Raises TaskIdRequired."""
+    if isinstance(task, TaskRecord):
+        return task.id, task.token
+    return arguments.task_id(task), None
+
+
+def settled(task: AnyTask, state: str) -> AnyTask:
+    """The task after a verb; without a take it has no token any more."""
+    return bind(replace(task, state=state, token=task.token if state == TAKEN else None), task._home)
+
+
+def moved(task: AnyTask, new_id: int, state: str) -> AnyTask:
+    """The task under its new id."""
+    return settled(bind(replace(task, id=new_id), task._home), state)
+
+
+def from_placed(
+    kind: type[AnyTask], placed: Placed, queue: str, value: Any, options: PutOptions, shell: Any
+) -> AnyTask:
+    """The task that is there after a put: the new one, or the one that had its key. Raises QueueFull."""
+    task = kind(
+        id=insist(placed, queue),
+        queue=queue,
+        state=placed.state,
+        data=value if placed.kept is None else data.decode(placed.kept),
+        lane=options.lane,
+        key=options.key,
+        existed=placed.existed,
+    )
+    return bind(task, shell)
+
+
+def from_taken(kind: type[AnyTask], row: Taken, shell: Any) -> AnyTask:
+    """A task that was just taken."""
+    task = kind(
+        id=row.id,
+        queue=row.queue,
+        state=TAKEN,
+        data=data.decode(row.data),
+        priority=row.priority,
+        attempts=row.attempts,
+        deadline=row.deadline,
+        token=row.token,
+    )
+    return bind(task, shell)
+
+
+def from_popped(kind: type[AnyTask], row: Popped, queue: str, shell: Any) -> AnyTask:
+    """A task that was taken and acked in one step."""
+    task = kind(
+        id=row.id, queue=queue, state=DONE, data=data.decode(row.data), priority=row.priority, attempts=row.attempts
+    )
+    return bind(task, shell)
+
+
+def from_found(kind: type[AnyTask], row: Found, shell: Any = None) -> AnyTask:
+    """A task as the view pgqueue.tasks shows it."""
+    return bind(kind(**{**row._asdict(), "data": data.decode(row.data)}), shell)

@@ -1,0 +1,185 @@
+# Generated from pgqueue/_async/client.py by tools/blocking.py: edit that file, not this one.
+
+"""The client: settings, families, and the verbs on channels, locks and queues."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from .._async.client import AsyncClient
+from .._async.shell import AsyncShell
+from .._calls import queue as calls
+from .._engine import changes
+from .._engine.blocking import Signal, in_thread
+from .._engine.core import Core, Settings
+from .._values import arguments, data
+from .._values.arguments import Seconds
+from .channels import Channels
+from .exchanges import Exchanges
+from .groups import Groups
+from .locks import Locking
+from .nodes import Nodes
+from .queues import Queues
+from .results import Results
+from .shell import Shell
+from .statuses import Statuses
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Client(Queues, Channels, Locking):
+    """A connection to the queues of one database: one a process, safe in every thread. Connects at its first call.
+
+    Args:
+        dsn: a PostgreSQL URI or conninfo string; default PGQUEUE_DSN, else DATABASE_URL, else the embedded server.
+        listen_dsn: a direct way to the same database, when `dsn` leads through a transaction pooler.
+        pool_size: how many connections a pool may have; there are two, one of them for claims.
+        connect_timeout: seconds to wait for a connection, and for a server that restarts.
+        session_grace: seconds for which this process may be gone before its tasks go to other clients; may be 0.
+        poll: seconds after which a waiting take looks again though nothing woke it, as a backstop; None for never.
+        idle_timeout: seconds after which a queue without a waiting take is not listened to any more.
+        max_data_size: the largest task data, in bytes of JSON.
+
+    Each time may be a timedelta.
+
+    Attributes:
+        exchanges: publishing through exchanges and bindings.
+        groups: groups of processes.
+        nodes: a tree of small values with versions and owners.
+        results: what becomes of tasks.
+        statuses: status by key.
+        handlers: the functions that handler() registered, by queue.
+        shell: runs the library's calls; for integrations.
+
+    At the end of a `with` block, at close() and at the end of the process, every task that was taken and not settled is
+    given back at once. A process that is killed needs none of these: other clients give back its tasks within a second.
+    A client with an identity keeps its tasks for session_grace, in either case; see identify().
+    """
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        listen_dsn: str | None = None,
+        pool_size: int = 10,
+        connect_timeout: Seconds = 10.0,
+        session_grace: Seconds = 0.5,
+        poll: Seconds | None = 30.0,
+        idle_timeout: Seconds = 15.0,
+        max_data_size: int = data.MAX_SIZE,
+    ) -> None:
+        settings = Settings.of(
+            dsn=dsn,
+            listen_dsn=listen_dsn,
+            pool_size=pool_size,
+            connect_timeout=connect_timeout,
+            session_grace=session_grace,
+            poll=poll,
+            idle_timeout=idle_timeout,
+            max_data_size=max_data_size,
+        )
+        self._begin(Shell(Core(settings)))
+
+    @classmethod
+    def over(cls, shell: Shell) -> Self:
+        """A client over a shell that exists: the same session, with handlers of its own. For integrations."""
+        self = cls.__new__(cls)
+        self._begin(shell)
+        return self
+
+    def _begin(self, shell: Shell) -> None:
+        self.shell = shell
+        self.exchanges = Exchanges(shell)
+        self.groups = Groups(shell)
+        self.nodes = Nodes(shell)
+        self.results = Results(shell)
+        self.statuses = Statuses(shell)
+        self.handlers: dict[str, Callable[..., Any]] = {}
+        self.keep_results: dict[str, float] = {}  # for the queues among them whose results are kept, seconds
+
+    def handler(self, queue: str, *, keep_result: Seconds | None = None) -> Callable[[F], F]:
+        """Register a function as the handler of a queue's tasks, for a Worker. The function stays callable by itself.
+
+        The function may be sync or async, and is called with a task's data; see Worker.
+
+        Args:
+            queue: the queue's name.
+            keep_result: for how many seconds, or which timedelta, to keep what the handler returns, for results.get();
+                and, of a task that failed for good, that it failed. A result that JSON cannot hold is a failure. None
+                keeps nothing.
+
+        Raises:
+            ValueError: the name or the time is not valid.
+        """
+        arguments.queue_name(queue)
+        keep = arguments.seconds("keep_result", keep_result, positive=True)
+
+        def register(function: F) -> F:
+            self.handlers[queue] = function
+            self.keep_results.pop(queue, None)
+            if keep is not None:
+                self.keep_results[queue] = keep
+            return function
+
+        return register
+
+    def identify(self, identity: str | UUID | None = None) -> str:
+        """The identity of this client; or, with an identity, take that one on. As Tarantool's queue.identify.
+
+        Clients of one identity settle each other's tasks by id, and inherit each other's takes: the tasks that one has
+        taken when it is killed or closed go to another of them, once its session_grace is over; the last one's tasks
+        are ready again. So a process that starts anew joins its old identity within that time, and goes on. Only takes
+        are shared: locks, ephemeral nodes, exclusive queues and wills end with their own client.
+
+        Args:
+            identity: an identity that identify() returned, here or elsewhere. None: this client's own, made now if it
+                has none.
+
+        Returns:
+            The identity, a UUID as text.
+
+        Raises:
+            ValueError: it is not a UUID.
+            NoIdentity: no client has this identity, or its last client was gone for longer than its session_grace.
+            ConnectionLost: whether it took effect is unknown; ask again.
+            ClosedError: the client is closed.
+        """
+        wanted = arguments.uuid("identity", identity)
+        return self.shell.drive(changes.identify(self.shell.listener(), Signal, wanted))
+
+    def state(self) -> str:
+        """`running`; or `read only`, on a standby for example: calls raise NotRunning there."""
+        return self.shell.run(calls.state())
+
+    def reload(self) -> None:
+        """Replace the client's background thread, for a program that loads its code anew while it runs.
+
+        The old thread is joined first. Everything else lives on and nothing is sent to the server: the session and its
+        takes, waiting takes, subscriptions, locks, callbacks. Does nothing if no thread was needed so far.
+
+        Raises:
+            ClosedError: the client is closed.
+            RuntimeError: a callback called it, in that very thread.
+        """
+        in_thread(self.shell.core.reload)
+
+    def close(self) -> None:
+        """Give back every task that was taken and not settled; blocked takes return None. May be called twice."""
+        self.shell.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @functools.cached_property
+    def aio(self) -> AsyncClient:
+        """The same client for asyncio: it shares listener and session, and has connections of its own.
+
+        `await client.aio.close()` closes both.
+        """
+        return AsyncClient.over(AsyncShell(self.shell.core))

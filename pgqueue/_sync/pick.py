@@ -1,0 +1,76 @@
+# Generated from pgqueue/_async/pick.py by tools/blocking.py: edit that file, not this one.
+
+"""Looking at single tasks of a queue, and moving them by hand."""
+
+from __future__ import annotations
+
+from .._calls import pick as calls
+from .._calls.pick import TaskStats
+from .._engine.blocking import Conn
+from .._records.task import TaskLike, from_found, named
+from .shell import Shell
+from .task import Task
+
+
+class Picking:
+    """The verbs of a queue for a task that is named by its id or its place."""
+
+    name: str
+    _shell: Shell
+
+    def peek(self, task: TaskLike) -> Task:
+        """The task as it is now, whether it is taken or not. Raises TaskNotFound if it is gone."""
+        return from_found(Task, self._shell.run(calls.peek(named(task)[0])), self._shell)
+
+    def peek_next(self, state: str = "ready") -> Task | None:
+        """The next task of the queue as it is, without taking it. As beanstalkd's peek-ready, -delayed and -buried.
+
+        Args:
+            state: `ready`: the one that a take would get; `delayed`: the one that becomes ready next; `buried`: the one
+                that is kicked next.
+
+        Returns:
+            The task, or None if there is none.
+        """
+        row = self._shell.run(calls.peek_next(self.name, state))
+        return None if row is None else from_found(Task, row, self._shell)
+
+    def kick(self, n: int = 1, *, delayed: bool = False) -> int:
+        """Make up to `n` buried tasks ready, lowest (priority, id) first. Returns how many.
+
+        Args:
+            n: how many at most.
+            delayed: if none is buried, delayed ones, the next that is due first. As beanstalkd's kick.
+        """
+        return self._shell.run(calls.kick(self.name, n, delayed))
+
+    def kick_task(self, task: TaskLike, *, conn: Conn | None = None) -> bool:
+        """Make one buried or delayed task ready, as beanstalkd's kick-job; False if it is neither.
+
+        Raises:
+            TaskNotFound: it is gone.
+        """
+        return self._shell.run(calls.kick_task(named(task)[0]), conn) is not None
+
+    def delete(self, task: TaskLike, *, strict: bool = False, conn: Conn | None = None) -> None:
+        """Remove a task, whatever its state.
+
+        Args:
+            task: the task, or its id.
+            strict: not if another client has taken it, as beanstalkd's delete.
+            conn: a connection of the caller's, to delete in its transaction; if strict, at READ COMMITTED.
+
+        Raises:
+            TaskNotFound: it is gone.
+            TaskTakenByOther: if strict.
+        """
+        id, token = named(task)
+        self._shell.run(calls.delete_one(id, self._shell.fence(token), strict), conn)
+
+    def task_stats(self, task: TaskLike) -> TaskStats:
+        """What happened to a task so far: its age, and how often it was taken, released, buried, kicked.
+
+        Raises:
+            TaskNotFound: it is gone.
+        """
+        return self._shell.run(calls.task_stats(named(task)[0]))

@@ -1,0 +1,164 @@
+# Generated from pgqueue/_async/shards.py by tools/blocking.py: edit that file, not this one.
+
+"""A queue over several servers; see _engine/shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self, TypeVar, Unpack
+
+from .._calls.put import PutArguments
+from .._calls.stats import Stats
+from .._engine.blocking import drive, in_thread
+from .._engine.shards import flows
+from .._engine.shards.blocking import race
+from .._engine.shards.flows import Ask, Flow, Race
+from .._engine.shards.servers import Servers, ShardKey
+from .._values import arguments
+from .._values.arguments import Seconds
+from .client import Client
+from .queue import Queue
+from .take import take
+from .task import Task
+
+T = TypeVar("T")
+
+
+class ShardedQueue:
+    """A queue over several servers, from Shards.queue()."""
+
+    def __init__(self, servers: Servers[Client], name: str) -> None:
+        self.name = arguments.queue_name(name)
+        self._servers = servers
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def queues(self) -> list[Queue]:
+        """The queue on each server, in their order: for what is done on one server, as kick."""
+        return [server.client.queue(self.name) for server in self._servers.all]
+
+    def put(self, data: Any, *, shard_key: ShardKey | None = None, **options: Unpack[PutArguments]) -> Task:
+        """Add a task on the server that its key names or, if that cannot be reached, on the next one that can.
+
+        Args:
+            data: anything that JSON can hold.
+            shard_key: tasks of one key lie together, those of one user for example: an int counts modulo the number of
+                servers, a string or bytes by their CRC-32. None, the default, takes the servers in turn.
+            options: those of Queue.put. What they promise holds on one server: a lane or a key should be the shard key
+                as well, and a put that fails over meets neither.
+
+        Returns:
+            The task, on the server where it lies.
+
+        Raises:
+            ServerError: none of the servers can be reached.
+            ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
+                second put goes to the next one.
+            BadData, PutRefused, ValueError: as for Queue.put, and for a shard key of another type.
+        """
+        task: Task = self._drive(flows.put(self._servers, shard_key, data, options))
+        return task
+
+    def take(self, timeout: Seconds | None = None) -> Task | None:
+        """Take the next task of a server, beginning at each of them in turn. Otherwise as take_many."""
+        return next(iter(self.take_many(1, timeout)), None)
+
+    def take_many(self, n: int, timeout: Seconds | None = None) -> list[Task]:
+        """Take up to `n` tasks, server by server, as soon as there is one. Each server gives its own in their order.
+
+        Args:
+            n: how many at most.
+            timeout: seconds to wait for one, at all servers at once, or a timedelta; None waits without limit, 0 does
+                not wait. A server that has only just failed may add its connect_timeout.
+
+        Returns:
+            The tasks, each of which is settled on the server that it came from. An empty list if none came, or when a
+            client is closed meanwhile.
+
+        Raises:
+            ServerError: none of the servers can be reached.
+            ClosedError: a client is closed.
+        """
+        return self._drive(flows.take(self._servers, arguments.count("n", n), arguments.timeout(timeout)))
+
+    def ack_many(self, tasks: Iterable[Task]) -> None:
+        """Ack tasks, in one statement for each server that they came from. All servers are asked.
+
+        Raises:
+            TakeLost, ServerError, ConnectionLost: of the first server that failed; what the others acked is acked.
+            ValueError: a task is from none of these servers.
+        """
+        self._drive(flows.ack_many(self._servers, tasks))
+
+    def stats(self) -> Stats:
+        """How many tasks are in which state, on all servers that can be reached. Raises ServerError if none can."""
+        return flows.summed(self.stats_by_server())
+
+    def stats_by_server(self) -> list[Stats | None]:
+        """The same of each server, in their order; None of one that cannot be reached. Raises as stats."""
+        return self._drive(flows.stats(self._servers))
+
+    def _drive(self, flow: Flow[T]) -> T:
+        return drive(flow, self._perform)
+
+    def _perform(self, step: Ask | Race) -> object:
+        if isinstance(step, Race):
+            return race(step, self.name, take)
+        if step.server.failed:
+            in_thread(step.server.check)
+        return step.verb(step.server.client.queue(self.name))
+
+
+class Shards:
+    """Several servers, each with a pgqueue of its own, used as one. Connects at its first call.
+
+    Args:
+        servers: a DSN or a Client for each. Their order and number are what shard keys count by, so they have to be the
+            same in every process that puts.
+        connect_timeout: seconds after which a server counts as down; for the clients that are made here of DSNs.
+        retry: seconds for which a server that could not be reached is passed over, until one call tries it again.
+
+    Raises:
+        ValueError: there is no server, one is neither a DSN nor a Client, or a time is not valid.
+
+    Clients that were made here are closed at the end of a `with` block and by close(); those that were given stay open.
+    """
+
+    def __init__(
+        self, servers: Sequence[str | Client], *, connect_timeout: Seconds = 2.0, retry: Seconds = 5.0
+    ) -> None:
+        made = [Client(given, connect_timeout=connect_timeout) for given in _dsns(servers, Client)]
+        self._own = made.copy()
+        self.clients = [given if isinstance(given, Client) else made.pop(0) for given in servers]
+        self._servers = Servers(self.clients, arguments.required_seconds("retry", retry, positive=True))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def queue(self, name: str) -> ShardedQueue:
+        """The queue of this name on all servers. Raises ValueError for a name that cannot be."""
+        return ShardedQueue(self._servers, name)
+
+    def home(self, shard_key: ShardKey) -> Client:
+        """The client of the server that a key names. Raises ValueError for a key of another type."""
+        return self.clients[self._servers.home(shard_key)]
+
+    def close(self) -> None:
+        """Close the clients that were made here, as Client.close(). May be called twice."""
+        for client in self._own:
+            client.close()
+
+
+def _dsns(servers: Sequence[object], kind: type) -> list[str]:
+    """Those of the servers that are given by their DSN."""
+    if isinstance(servers, str) or not servers:
+        raise ValueError(f"a list of DSNs or {kind.__name__}s is needed, not {servers!r}")
+    for given in servers:
+        if not isinstance(given, str | kind):
+            raise ValueError(f"a server is a DSN or {kind.__name__}, not {given!r}")
+    return [given for given in servers if isinstance(given, str)]

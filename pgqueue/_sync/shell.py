@@ -1,0 +1,79 @@
+# Generated from pgqueue/_async/shell.py by tools/blocking.py: edit that file, not this one.
+
+"""The awaiting shell: how calls run and flows are driven. See _engine/shell.py for what the shells share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from .._calls.call import Call
+from .._calls.put import allow_lanes, queue_ids
+from .._engine import session, waits
+from .._engine.blocking import Conn, Connections, Signal, drive, in_thread, run_on
+from .._engine.core import Core
+from .._engine.flows import Flow, Run, Step
+from .._engine.listener import Listener
+from .._engine.shell import ShellBase
+from .._engine.waits import TimeLeft
+from ..errors import SessionDead
+
+T = TypeVar("T")
+
+
+class Shell(ShellBase):
+    """What the classes of this package need of their client."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self.connections = Connections(core)
+
+    def listener(self) -> Listener:
+        """The client's listener; the first call starts it, which may also start a server."""
+        listener = self.core.running_listener
+        if listener is None:
+            listener = in_thread(self.core.listener)
+        return listener
+
+    def run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False) -> T:
+        """Run a call on a connection of the caller's, or on one of ours; relaxed: its commit need not be durable."""
+        if conn is not None:
+            return run_on(conn, call)
+        return self.connections.run(call, relaxed=relaxed)
+
+    def drive(self, flow: Flow[T]) -> T:
+        """Perform a flow."""
+        return drive(flow, self._perform)
+
+    def on_session(self, call: Call[T]) -> T:
+        """Run a call on the listener's connection: what it declares lasts as long as the session."""
+        return self.drive(waits.ask(self.listener(), Signal, call))
+
+    def for_session(self, make: Callable[[int], Call[T]], conn: Conn | None) -> T:
+        """Run a call that names the session, again under a new one if the server says that the session is dead."""
+        listener, left = self.listener(), TimeLeft(self.settings.connect_timeout)
+        while True:
+            own = self.drive(session.session(listener, Signal, left))
+            try:
+                return self.run(make(own), conn)
+            except SessionDead as error:
+                self.drive(session.refused(error, Signal, left, conn is not None))
+
+    def prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False) -> None:
+        """Make the queue and its lanes, which in the caller's transaction would keep other clients waiting."""
+        if conn is not None and queue not in self.core.queue_ids:
+            ids = self.connections.run(queue_ids([queue]))
+            self.core.queue_ids.update(ids)
+        if in_lanes and queue not in self.core.queues_with_lanes:
+            self.connections.run(allow_lanes(queue))
+            self.core.queues_with_lanes.add(queue)
+
+    def close(self) -> None:
+        """End the core and the connections."""
+        in_thread(self.core.close)
+        self.connections.close()
+
+    def _perform(self, step: Step) -> object:
+        if isinstance(step, Run):
+            return self.connections.run(step.call, relaxed=step.relaxed)
+        return cast(Signal, step.signal).wait(step.seconds)

@@ -1,0 +1,72 @@
+# Generated from pgqueue/_async/statuses.py by tools/blocking.py: edit that file, not this one.
+
+"""Status by key: a value under a name, and waiting until it is as wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._calls import statuses as calls
+from .._engine import looks, waits
+from .._engine.blocking import Conn, Signal
+from .._engine.waits import TimeLeft
+from .._values import arguments
+from .._values.arguments import Seconds
+from .shell import Shell
+
+
+class Statuses:
+    """Statuses by key, as `client.statuses`: the state of a page, a report or a device, for example."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def set(self, key: str, value: Any, *, ttl: Seconds | None = None, conn: Conn | None = None) -> None:
+        """Set the status of a key, and wake the calls that wait for it.
+
+        Args:
+            key: 1 to 200 characters. The key of a web page may be the md5 of its URL.
+            value: anything that JSON can hold, except None.
+            ttl: seconds, or a timedelta, after which the key has no status any more; None for never.
+            conn: a connection of the caller's: the status is set and announced when its transaction commits. Until
+                then, another client that sets the same key waits.
+
+        Raises:
+            BadData: JSON or jsonb cannot hold the value, or it is over max_data_size.
+            ValueError: the key or the ttl is not valid.
+        """
+        self._shell.run(calls.set_status(key, self._shell.encode(value), ttl), conn)
+
+    def get(self, key: str) -> Any:
+        """The status of a key; None if it has none, or none any more. Raises ValueError for a key that is not valid."""
+        return self._shell.run(calls.get_status(key))
+
+    def delete(self, key: str, *, conn: Conn | None = None) -> bool:
+        """Remove the status of a key. Returns whether there was one. Wakes no call."""
+        return self._shell.run(calls.delete_status(key), conn)
+
+    def wait(self, key: str, until: Any = None, timeout: Seconds | None = None) -> Any:
+        """Wait for the status of a key, and return it.
+
+        Args:
+            key: as for set.
+            until: the status to wait for, or a function that is given a status and returns whether it is the one. None,
+                the default, waits for any.
+            timeout: seconds to wait, or a timedelta; None waits without limit, 0 does not wait.
+
+        No status that is set after the call is missed, but the newest one counts: of two that follow each other at
+        once, only the second may be seen.
+
+        Raises:
+            TimeoutError: it did not come in time.
+            BadData: JSON cannot hold the status that is waited for, so it would never come.
+            ValueError: the key or the timeout is not valid.
+            ClosedError: the client is closed, also while waiting.
+        """
+        channel, seconds, look = calls.status_channel(key), arguments.timeout(timeout), looks.status(key, until)
+        left = TimeLeft(seconds)
+        found = self._shell.drive(look())
+        if found is None and not left.over():
+            poll, listener = self._shell.settings.poll or float("inf"), self._shell.listener()
+            found = self._shell.drive(waits.until(listener, Signal, channel, look, left.seconds(), poll))
+        return looks.in_time(found, f"the status of {key!r}", seconds)

@@ -1,0 +1,201 @@
+# Generated from pgqueue/_async/task.py by tools/blocking.py: edit that file, not this one.
+
+"""A task with the verbs that settle it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, Unpack
+
+from .._calls import pick as calls
+from .._calls.pick import TaskStats
+from .._calls.put import PutArguments
+from .._calls.results import Outcome
+from .._calls.settle import Return
+from .._engine.blocking import Conn
+from .._records.puts import Put
+from .._records.task import TaskRecord, from_found, moved, settled
+from .._values.arguments import Seconds
+from . import settle
+from .results import Results
+from .settle import KEEP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task(TaskRecord):
+    """A task, with the verbs that settle it.
+
+    The verbs of a taken task present its token, and count as long as that take lasts. Past its deadline, or once this
+    process was presumed dead, they raise what became of the task and change nothing.
+    """
+
+    def ack(self, *, put: Sequence[Put] = (), conn: Conn | None = None) -> Self:
+        """Mark the task as done: it is removed, or kept as its queue's keep_done says. As Tarantool's ack and
+        beanstalkd's delete.
+
+        Args:
+            put: tasks that this one hands on to. They are put if and when it is acked, or nothing happens at all.
+            conn: a connection of the caller's, to ack in its transaction.
+
+        Returns:
+            The task, in the state `done`.
+
+        Raises:
+            TaskNotFound: it is gone already.
+            TaskNotTaken: the take has ended, by its deadline or because this process was presumed dead.
+            TaskTakenByOther: the same, and another client has taken it since.
+            BadData, PutRefused: for a task that it hands on to; it is still taken then.
+        """
+        return settled(self, settle.ack(self._home, self.id, self.token, put, conn))
+
+    def forward(
+        self, queue: str, data: Any = None, *, conn: Conn | None = None, **options: Unpack[PutArguments]
+    ) -> Self:
+        """Hand the task on: one statement acks it here and puts it there, so it is never in both nor in neither.
+
+        Args:
+            queue: the name of the queue that gets it, as a new task. May be the task's own.
+            data: of the new task; None, the default, is this task's data. (`ack(put=[Put(queue, None)])` puts a null.)
+            options: those of Queue.put. None of them is taken over from this task.
+            conn: a connection of the caller's, to hand on in its transaction.
+
+        Returns:
+            The task, in the state `done`.
+
+        Raises:
+            TakeLost: as for ack; nothing is put.
+            BadData, ValueError, PutRefused: as for Queue.put; the task is still taken.
+        """
+        put = Put(queue, self.data if data is None else data, **options)
+        return self.ack(put=[put], conn=conn)
+
+    def release(
+        self,
+        delay: Seconds = 0,
+        *,
+        every: Seconds | None = None,
+        priority: int | None = None,
+        error: str | None = None,
+        conn: Conn | None = None,
+    ) -> Self:
+        """Give the task back: ready at its old place in the queue, or after a delay. As beanstalkd's release.
+
+        Args:
+            delay: seconds, or a timedelta, until it is ready.
+            every: seconds from the take until it is ready again, for work that is due every so often, however long it
+                takes. At once if that time has passed.
+            priority: from now on; None leaves it.
+            error: why it failed; counts as an attempt and is kept with the task.
+            conn: a connection of the caller's, to release in its transaction.
+
+        Raises:
+            ValueError: the delay is negative, NaN or not a duration.
+            TakeLost: as for ack.
+        """
+        how = Return(delay, every, priority, error)
+        return settled(self, settle.release(self._home, self.id, self.token, how, conn))
+
+    def bury(self, *, priority: int | None = None, error: str | None = None, conn: Conn | None = None) -> Self:
+        """Set the task aside until it is kicked. As beanstalkd's bury.
+
+        Args:
+            priority: from now on; None leaves it.
+            error: why; kept with the task.
+            conn: a connection of the caller's, to bury in its transaction.
+
+        Raises:
+            TakeLost: as for ack.
+        """
+        return settled(self, settle.bury(self._home, self.id, self.token, priority, error, conn))
+
+    def touch(self, more: Seconds | None = None, *, conn: Conn | None = None) -> Self:
+        """Keep the task for longer. Without a time to run there is no deadline, and nothing changes.
+
+        Args:
+            more: seconds, or a timedelta, to add to the deadline. None sets it to the task's ttr from now, as
+                beanstalkd's touch.
+            conn: a connection of the caller's, to touch in its transaction.
+
+        Raises:
+            ValueError: negative, NaN or not a duration.
+            TakeLost: as for ack.
+        """
+        return settled(self, settle.touch(self._home, self.id, self.token, more, conn))
+
+    def finish(self, result: Any = None, *, keep: Seconds = KEEP, conn: Conn | None = None) -> Self:
+        """Ack the task and keep its result, both or neither. A worker does so for a handler with keep_result.
+
+        Args:
+            result: anything that JSON can hold; results.get() returns it.
+            keep: seconds, or a timedelta, for which to keep it; default one hour.
+            conn: a connection of the caller's, to finish in its transaction.
+
+        Returns:
+            The task, in the state `done`.
+
+        Raises:
+            BadData: JSON or jsonb cannot hold the result, or it is over max_data_size.
+            ValueError: `keep` is not above 0.
+            TakeLost: as for ack; nothing is kept.
+        """
+        return settled(self, settle.finish(self._home, self.id, self.token, result, keep, conn))
+
+    def fail(self, error: str | None = None, *, keep: Seconds = KEEP, conn: Conn | None = None) -> Self:
+        """Bury the task and keep that it failed for good: a wait for its result raises TaskFailed.
+
+        Args:
+            error: why.
+            keep: seconds, or a timedelta, for which to keep that; default one hour.
+            conn: a connection of the caller's, to fail in its transaction.
+
+        Raises:
+            ValueError: `keep` is not above 0.
+            TakeLost: as for ack.
+        """
+        return settled(self, settle.fail(self._home, self.id, self.token, error, keep, conn))
+
+    def requeue(self, *, conn: Conn | None = None) -> Self:
+        """Give the task back behind all others of its priority; see Queue.requeue. Returns it with its new id."""
+        return moved(self, *settle.requeue(self._home, self.id, self.token, conn))
+
+    def progress(self, value: Any) -> None:
+        """Report how far the task is, for outcome() and follow(). The report lasts as long as this take.
+
+        Args:
+            value: anything that JSON can hold. Each report is a commit and a notification of its own.
+
+        Raises:
+            BadData: JSON or jsonb cannot hold the value, or it is over max_data_size.
+            TakeLost: as for ack: stop working on the task then.
+        """
+        Results(self._home).report(self, value)
+
+    def peek(self) -> Self:
+        """The task as it is now. Raises TaskNotFound if it is gone."""
+        return from_found(type(self), self._home.run(calls.peek(self.id)), self._home)
+
+    def delete(self, *, strict: bool = False) -> None:
+        """Remove the task, whatever its state; see Queue.delete. Raises TaskNotFound if it is gone."""
+        self._home.run(calls.delete_one(self.id, self._home.fence(self.token), strict))
+
+    def kick(self) -> bool:
+        """Make the task ready, if it is buried or delayed; see Queue.kick_task."""
+        return self._home.run(calls.kick_task(self.id)) is not None
+
+    def stats(self) -> TaskStats:
+        """What happened to the task so far; see Queue.task_stats."""
+        found: TaskStats = self._home.run(calls.task_stats(self.id))
+        return found
+
+    def outcome(self) -> Outcome:
+        """What is known of the task now, also after its end; see Client.results.outcome."""
+        return Results(self._home).outcome(self)
+
+    def result(self, timeout: Seconds | None = None) -> Any:
+        """Wait for the task's result, and return it; see Client.results.get."""
+        return Results(self._home).get(self, timeout)
+
+    def follow(self, timeout: Seconds | None = None) -> Iterator[Outcome]:
+        """The task's outcome now, and again at each change, until it has ended; see Client.results.follow."""
+        return Results(self._home).follow(self, timeout)

@@ -1,0 +1,110 @@
+"""Task data as JSON text: out in one pass, and the place of the fault when there is one.
+
+The encoder is the standard library's. It lets through three things that jsonb does not hold: NUL characters, lone
+surrogates, and text over the limit; they are looked for in its output, which is cheap, and named by a walk through
+the data, which is not, and which only bad data pays for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from ..errors import BadData
+
+MAX_SIZE = 1 << 20
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+decode = json.loads
+
+
+def encode(data: Any, max_size: int = MAX_SIZE) -> str:
+    """`data` as JSON text of at most `max_size` bytes.
+
+    Raises:
+        BadData: JSON, or PostgreSQL's jsonb, cannot hold it; names the place.
+    """
+    try:
+        text = _encode(data)
+        size = len(text) if text.isascii() else len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _fault(data) or BadData("$", str(error)) from None
+    if "\\u0000" in text and (fault := _fault(data)):
+        raise fault
+    if size > max_size:
+        reason = f"{size} bytes of JSON, the limit is {max_size}: store the bulk elsewhere, or set max_data_size"
+        raise BadData("$", reason)
+    return text
+
+
+def decode_if_any(text: str | None) -> Any:
+    """The value of a JSON text; None of none."""
+    return None if text is None else decode(text)
+
+
+def encode_many(items: list[Any], max_size: int = MAX_SIZE, first: int = 0) -> str:
+    """The items as one JSON array. A BadData names the index of its item, counted from `first`, as in `[17]$.name`.
+
+    All in one go is three times as fast as one by one. When it fails, one of them is bad, or they are only too large
+    together.
+    """
+    try:
+        return encode(items, max_size)
+    except BadData:
+        return "[" + ",".join(_encode_each(items, max_size, first)) + "]"
+
+
+def encode_chunks(items: Iterable[Any], size: int, max_size: int = MAX_SIZE) -> Iterator[str]:
+    """The same as several arrays, of up to `size` items each."""
+    left = iter(items)
+    first = 0
+    while chunk := list(islice(left, size)):
+        yield encode_many(chunk, max_size, first)
+        first += len(chunk)
+
+
+def _encode_each(items: list[Any], max_size: int, first: int) -> Iterator[str]:
+    for index, item in enumerate(items, first):
+        try:
+            yield encode(item, max_size)
+        except BadData as error:
+            raise BadData(f"[{index}]{error.path}", error.reason) from None
+
+
+def _fault(data: Any) -> BadData | None:
+    try:
+        return next((BadData(path, reason) for path, reason in _faults(data, "$", ())), None)
+    except RecursionError:
+        return BadData("$", "it is nested too deep")
+
+
+def _faults(value: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+    if id(value) in above:
+        yield path, "contains itself"
+    elif isinstance(value, str):
+        yield from _faults_of_text(value, path)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str | int | float | bool | None):
+                yield path, f"a key must be a string, not {key!r}"
+            yield from _faults_of_text(str(key), f"{path}.{key}")
+            yield from _faults(item, f"{path}.{key}", (*above, id(value)))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _faults(item, f"{path}[{index}]", (*above, id(value)))
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield path, f"JSON has no {value}"
+    elif value is not None and not isinstance(value, int | float):
+        yield path, f"JSON cannot hold a {type(value).__name__}"
+
+
+def _faults_of_text(text: str, path: str) -> Iterator[tuple[str, str]]:
+    if "\0" in text:
+        yield path, "PostgreSQL's jsonb cannot hold the character \\u0000"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        yield path, "a lone surrogate is not a character"

@@ -1,0 +1,75 @@
+"""Which SQL makes up the schema, and which versions of it this library can work with.
+
+Tables have history, functions have none. `sql/1_tables/` holds the tables as they are today, and migrations/
+holds the steps that led there. Every other file is code: CREATE OR REPLACE throughout, run again at the end
+of each upgrade, in the upgrade's transaction. Versioning the functions like the tables looks more orderly,
+but then each change of one line is a copied file, and what runs today has to be pieced together from all of
+them.
+
+To change the schema:
+- tables: edit sql/1_tables/ and run tools/migration.py. After the first release: also write
+  migrations/versions/0002_*.py with its two SQL files (a test compares);
+- functions: edit the code file, and add a revision whose SQL is empty, so that a client can tell old from
+  new. CREATE OR REPLACE cannot remove a function or change what it returns: such a revision drops it by name;
+- either way set NEWEST below, and OLDEST to the first version whose functions this library can still call.
+
+Nothing heavy is imported here: every client reads this file at its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import SchemaError
+
+#: The layers of the SQL, in the order in which they are run, and in each one its files in theirs. A file refers only
+#: to files before it; tests/test_sql_layers.py reads the references.
+LAYERS = {
+    "1_tables": ("schema", "tasks", "sessions", "statistics", "statuses", "coordination", "routing"),
+    "2_base": ("advisory", "names", "wake", "session", "rights", "count", "stats", "task"),
+    "3_tasks": ("dead", "due", "lane", "special", "put", "take", "settle", "ack", "pop", "pick", "queue"),
+    "4_families": ("channels", "statuses", "locks", "nodes", "routes", "wills", "claims", "messages", "changes"),
+    "5_operations": ("monitor", "health", "sweep"),
+    "6_grants": ("settings", "grants"),
+}
+TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])
+CODE = tuple(f"{layer}/{name}.sql" for layer, names in LAYERS.items() if layer != "1_tables" for name in names)
+FILES = TABLES + CODE
+
+#: The schema versions that this library works with, both ends included. Revisions are numbered "0001",
+#: "0002", ..., so that text compares like numbers, also for a revision that only a later library knows.
+OLDEST = "0001"
+NEWEST = "0001"
+
+#: For a connection of one's own: without the table it raises undefined_table, and that aborts a transaction.
+VERSIONS = "SELECT version_num FROM pgqueue.schema_version"
+
+_MISSING = {"42P01", "3F000"}  # undefined_table, invalid_schema_name
+
+
+def read(name: str) -> str:
+    """The text of one file of `FILES`."""
+    return (Path(__file__).parent / name).read_text("utf-8")
+
+
+def mismatch(versions: Iterable[str] = (), *, sqlstate: str | None = None) -> SchemaError | None:
+    """Say why this library cannot work with a database, or None when it can.
+
+    `versions` are the rows that `VERSIONS` gave, or `sqlstate` is the error that it gave. Any other error is
+    no matter of the schema: None.
+    """
+    if sqlstate is not None and sqlstate not in _MISSING:
+        return None
+    found = max(versions, default=None)  # one row; none before the first upgrade and after a `down` to base
+    if found is None:
+        return SchemaError("this database has no pgqueue schema: run `pgqueue migrate up`")
+    if found < OLDEST:
+        return SchemaError(
+            f"the pgqueue schema is at version {found}, this library needs {OLDEST}: run `pgqueue migrate up`"
+        )
+    if found > NEWEST:
+        return SchemaError(
+            f"the pgqueue schema is at version {found}, this library knows only {NEWEST}: upgrade the library"
+        )
+    return None

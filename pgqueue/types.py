@@ -1,0 +1,63 @@
+"""The types of what pgqueue's calls return, for annotations; none of them is made by hand."""
+
+from ._async.exchanges import AsyncExchanges
+from ._async.groups import AsyncGroups, AsyncMembership, AsyncMembersWatch
+from ._async.messages import AsyncMessages
+from ._async.nodes import AsyncNodes
+from ._async.results import AsyncResults
+from ._async.shards import AsyncShardedQueue
+from ._async.statuses import AsyncStatuses
+from ._async.watches import AsyncWatch
+from ._calls.changes import Change
+from ._calls.exchanges import Death
+from ._calls.groups import Member
+from ._calls.messages import MessageLimits, MessageStats
+from ._calls.nodes import Node, NodeEvent
+from ._calls.pick import TaskStats
+from ._calls.queue import QueueInfo
+from ._calls.results import Outcome
+from ._calls.stats import Stats
+from ._records.messages import MessagePage
+from ._sync.exchanges import Exchanges
+from ._sync.groups import Groups, Membership, MembersWatch
+from ._sync.messages import Messages
+from ._sync.nodes import Nodes
+from ._sync.results import Results
+from ._sync.shards import ShardedQueue
+from ._sync.statuses import Statuses
+from ._sync.watches import Watch
+
+__all__ = [
+    "AsyncExchanges",
+    "AsyncGroups",
+    "AsyncMembersWatch",
+    "AsyncMembership",
+    "AsyncMessages",
+    "AsyncNodes",
+    "AsyncResults",
+    "AsyncShardedQueue",
+    "AsyncStatuses",
+    "AsyncWatch",
+    "Change",
+    "Death",
+    "Exchanges",
+    "Groups",
+    "Member",
+    "MembersWatch",
+    "Membership",
+    "MessageLimits",
+    "MessagePage",
+    "MessageStats",
+    "Messages",
+    "Node",
+    "NodeEvent",
+    "Nodes",
+    "Outcome",
+    "QueueInfo",
+    "Results",
+    "ShardedQueue",
+    "Stats",
+    "Statuses",
+    "TaskStats",
+    "Watch",
+]
