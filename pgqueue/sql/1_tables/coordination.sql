@@ -3,19 +3,21 @@
 CREATE TABLE pgqueue.node (
     path        text        COLLATE "C" PRIMARY KEY CHECK (length(path) BETWEEN 1 AND 1024),
     parent      text        COLLATE "C" REFERENCES pgqueue.node (path) CHECK ((parent IS NULL) = (path = '/')),
-    id          bigint      GENERATED ALWAYS AS IDENTITY,
-    version     int         NOT NULL DEFAULT 0,
-    next_number int         NOT NULL DEFAULT 0,
     session_id  int,
+    data        jsonb       NOT NULL DEFAULT 'null',
+    version     int         NOT NULL DEFAULT 0,
     created_at  timestamptz NOT NULL DEFAULT now(),
     updated_at  timestamptz NOT NULL DEFAULT now(),
-    data        jsonb       NOT NULL DEFAULT 'null'
+    id          bigint      GENERATED ALWAYS AS IDENTITY,
+    next_number int         NOT NULL DEFAULT 0
 );
-COMMENT ON TABLE  pgqueue.node             IS 'A tree of small values, as ZooKeeper has it.';
-COMMENT ON COLUMN pgqueue.node.id          IS 'Tells a node from an earlier one of the same path.';
+COMMENT ON TABLE  pgqueue.node             IS 'A tree of small values, as in ZooKeeper.';
+COMMENT ON COLUMN pgqueue.node.session_id  IS
+    'The node is ephemeral: it is removed when this session dies or is closed. NULL: permanent.';
 COMMENT ON COLUMN pgqueue.node.version     IS 'How often its data was set.';
-COMMENT ON COLUMN pgqueue.node.next_number IS 'What the next sequential node below this one gets; no number is given twice.';
-COMMENT ON COLUMN pgqueue.node.session_id  IS 'Whose death or close removes it: an ephemeral node.';
+COMMENT ON COLUMN pgqueue.node.id          IS 'Tells a node from an earlier one of the same path.';
+COMMENT ON COLUMN pgqueue.node.next_number IS
+    'The number of the next sequential node below this one; no number is given twice.';
 
 CREATE INDEX node_parent  ON pgqueue.node (parent);
 CREATE INDEX node_session ON pgqueue.node (session_id) WHERE session_id IS NOT NULL;
@@ -29,14 +31,17 @@ CREATE UNLOGGED TABLE pgqueue.lock_holder (
     fence       bigint      PRIMARY KEY,
     token       bigint      NOT NULL UNIQUE,
     name        text        NOT NULL,
-    shared      boolean     NOT NULL,
     session_id  int         NOT NULL,
-    backend_pid int         NOT NULL,
-    locked_at   timestamptz NOT NULL
+    shared      boolean     NOT NULL,
+    locked_at   timestamptz NOT NULL,
+    backend_pid int         NOT NULL
 );
-COMMENT ON TABLE  pgqueue.lock_holder             IS 'Who was granted which lock, for people, and for others of the same session. What counts is the advisory lock.';
-COMMENT ON COLUMN pgqueue.lock_holder.token       IS 'Random, one a request: names it before its answer is known.';
-COMMENT ON COLUMN pgqueue.lock_holder.backend_pid IS 'The connection that has the advisory lock: a session may come back on another one, without it.';
+COMMENT ON TABLE  pgqueue.lock_holder             IS
+    'The locks that were granted, for people, and for other threads of a session. What counts is the advisory lock.';
+COMMENT ON COLUMN pgqueue.lock_holder.token       IS
+    'Random, one for each request: names it before its answer is known.';
+COMMENT ON COLUMN pgqueue.lock_holder.backend_pid IS
+    'The connection that has the advisory lock: a session may come back on another one, without it.';
 
 CREATE INDEX lock_holder_session ON pgqueue.lock_holder (session_id);
 
@@ -44,11 +49,13 @@ CREATE UNLOGGED TABLE pgqueue.lock_ticket (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     token       bigint      NOT NULL UNIQUE,
     name        text        NOT NULL,
-    shared      boolean     NOT NULL,
     session_id  int         NOT NULL,
+    shared      boolean     NOT NULL,
     since       timestamptz NOT NULL
 );
-COMMENT ON TABLE  pgqueue.lock_ticket       IS 'Who waits for which lock. Served in the order of ids; one whose session is gone does not count.';
-COMMENT ON COLUMN pgqueue.lock_ticket.token IS 'Random, one a request; becomes the holder''s.';
+COMMENT ON TABLE  pgqueue.lock_ticket       IS
+    'The requests that wait for a lock, served in the order of ids. The ticket of a session that is gone does not '
+    'count.';
+COMMENT ON COLUMN pgqueue.lock_ticket.token IS 'Random, one for each request; becomes the token of the holder.';
 
 CREATE INDEX lock_ticket_line ON pgqueue.lock_ticket (name, id);

@@ -1,15 +1,17 @@
--- Exchanges, bindings, retained messages and wills.
+-- Exchanges, bindings, retained messages, wills, and the takers of queues that go with their last one.
 
 CREATE TABLE pgqueue.exchange (
     name        text        PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
-    type        text        NOT NULL CHECK (type IN ('fanout', 'direct', 'topic', 'mqtt')),
     session_id  int,
-    bound_at    timestamptz,
-    created_at  timestamptz NOT NULL DEFAULT now()
+    type        text        NOT NULL CHECK (type IN ('fanout', 'direct', 'topic', 'mqtt')),
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    bound_at    timestamptz
 );
-COMMENT ON TABLE  pgqueue.exchange            IS 'Where tasks are published; its bindings say which queues they go to.';
-COMMENT ON COLUMN pgqueue.exchange.session_id IS 'Whose end is also its own; NULL: it is durable.';
-COMMENT ON COLUMN pgqueue.exchange.bound_at   IS 'Of the last bind, which orders binds and retained messages; see routes.sql.';
+COMMENT ON TABLE  pgqueue.exchange            IS
+    'Where tasks are published; its bindings name the queues that get them.';
+COMMENT ON COLUMN pgqueue.exchange.session_id IS 'The exchange is deleted when this session ends. NULL: it is durable.';
+COMMENT ON COLUMN pgqueue.exchange.bound_at   IS
+    'When a queue was last bound: this update orders binds and retained messages; see routes.sql.';
 
 CREATE TABLE pgqueue.binding (
     exchange    text        NOT NULL REFERENCES pgqueue.exchange ON DELETE CASCADE,
@@ -19,9 +21,11 @@ CREATE TABLE pgqueue.binding (
     pattern     text        CHECK ((pattern IS NULL) = (hint IS NULL)),
     PRIMARY KEY (exchange, key, queue_id)
 );
-COMMENT ON TABLE  pgqueue.binding         IS 'What is published to the exchange under a key that this one matches goes to the queue.';
-COMMENT ON COLUMN pgqueue.binding.pattern IS 'A regular expression for the key; NULL: it has to be equal.';
-COMMENT ON COLUMN pgqueue.binding.hint    IS 'A LIKE pattern for whatever that expression matches: it is tried first, and is much cheaper.';
+COMMENT ON TABLE  pgqueue.binding         IS
+    'The queue gets what is published to the exchange under a key that the binding''s key matches.';
+COMMENT ON COLUMN pgqueue.binding.hint    IS
+    'A LIKE pattern for all keys that `pattern` matches: it is tried first, and is much cheaper.';
+COMMENT ON COLUMN pgqueue.binding.pattern IS 'A regular expression for the key. NULL: the keys have to be equal.';
 
 CREATE INDEX binding_queue ON pgqueue.binding (queue_id);
 CREATE INDEX binding_mask  ON pgqueue.binding (exchange) WHERE pattern IS NOT NULL;
@@ -29,24 +33,25 @@ CREATE INDEX binding_mask  ON pgqueue.binding (exchange) WHERE pattern IS NOT NU
 CREATE TABLE pgqueue.retained (
     exchange    text        NOT NULL REFERENCES pgqueue.exchange ON DELETE CASCADE,
     key         text        NOT NULL CHECK (octet_length(key) <= 255),
-    updated_at  timestamptz NOT NULL DEFAULT now(),
     data        jsonb       NOT NULL,
+    updated_at  timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (exchange, key)
 );
-COMMENT ON TABLE  pgqueue.retained IS 'The last message of each key that was published to be retained: a queue gets it when it is bound.';
+COMMENT ON TABLE  pgqueue.retained IS
+    'The last message of each key that was published to be retained: a queue gets it when it is bound.';
 
 CREATE UNLOGGED TABLE pgqueue.will (
     session_id  int         PRIMARY KEY,
     exchange    text        NOT NULL,
     key         text        NOT NULL,
-    retain      boolean     NOT NULL,
-    data        jsonb       NOT NULL
+    data        jsonb       NOT NULL,
+    retain      boolean     NOT NULL
 );
-COMMENT ON TABLE  pgqueue.will     IS 'What is published when a session dies.';
+COMMENT ON TABLE  pgqueue.will IS 'What is published when a session dies.';
 
 CREATE UNLOGGED TABLE pgqueue.taker (
     session_id  int         NOT NULL,
     queue_id    int         NOT NULL,
     PRIMARY KEY (session_id, queue_id)
 );
-COMMENT ON TABLE  pgqueue.taker    IS 'Which sessions took from which queue, of those that go with their last taker.';
+COMMENT ON TABLE  pgqueue.taker IS 'The sessions that took from a queue that is deleted with its last taker.';

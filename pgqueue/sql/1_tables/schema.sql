@@ -1,11 +1,12 @@
--- The tables of pgqueue, as they are today. The only file here with a history: it is what all migrations add up to.
+-- The schema. The files of this folder are its tables as they are today: the only SQL with a history, and what all
+-- migrations add up to.
 --
 -- Theory of operation
 -- -------------------
--- A task is one row of `task`, and that row is not rewritten when somebody takes it. *Taken* means that a row in
--- `take` names the task; an ack deletes both, a release deletes the take. So the life of a task is one INSERT and
--- one DELETE in the write-ahead log. An UPDATE ... SET state = 'taken' costs a new row version, entries in every
--- index and four times the log.
+-- A task is one row of `task`, and a take does not rewrite that row. *Taken* means that a row in `take` names the task;
+-- an ack deletes both rows, a release deletes the take. So the life of a task is one INSERT and one DELETE in the
+-- write-ahead log. An UPDATE ... SET state = 'taken' costs a new row version, entries in every index and four times the
+-- log.
 --
 --       put                take                  ack
 --     --------> [ready] ----------> [taken] ------------> gone
@@ -16,20 +17,25 @@
 --             due          deadline passed
 --                          session dead
 --
---   state  task.state   row in take        who moves it on
+--   state  task.state   row in take        what moves it on
 --   ready     'R'          no              a take, in the order (priority, id)
---   delayed   'D'          no              whoever promotes what is due: a take, or any listener's sweep
---   taken     'R'          yes             the holder of the token; the sweep, when the deadline passed or the session died
+--   delayed   'D'          no              a take or a listener's sweep that promotes what is due
+--   taken     'R'          yes             the holder of the token; the sweep, when the deadline passed or the session
+--                                          died
 --   buried    'B'          no              a kick
---   blocked   'L'          no              whoever finds that its lane is free: see lane.sql
+--   blocked   'L'          no              a transaction that finds the lane free: see lane.sql
 --   done      'F'          no              the end of the queue's keep_done
 --
 -- `take` and `session` are UNLOGGED, and that is their meaning as much as their speed: after a crash of the server
--- PostgreSQL empties them, nobody holds anything, and every task that was taken is ready again.
+-- PostgreSQL empties them, no session holds a task, and every task that was taken is ready again.
 --
--- Lock order: whoever holds a task's row never waits for its take. An ack locks the take first and the task second;
--- a claim holds task rows and only ever *looks* at takes. The other order deadlocks within seconds under eight takers.
+-- Lock order: a transaction that holds a task's row never waits for its take. An ack locks the take first and the task
+-- second; a claim holds task rows and only *looks* at takes. The other order deadlocks within seconds under eight takers.
 --
--- Tables are private. Applications use the functions and views; see grants.sql.
+-- Columns stand in this order: what identifies the row, what it belongs to, what a user sets, its state and times, and
+-- what pgqueue keeps for itself. In `task`, `take` and `result` columns of fixed size come first, the widest alignment
+-- together, so that a row has no padding: each byte of it is write-ahead log on every put.
+--
+-- Tables are private. Applications use the functions and views; see 6_grants.
 
 CREATE SCHEMA IF NOT EXISTS pgqueue;

@@ -1,4 +1,4 @@
--- Statistics: changes, what they add up to, and samples of it.
+-- Statistics: changes of counts, what they add up to, and samples of it. stats.sql has the theory.
 
 CREATE UNLOGGED TABLE pgqueue.delta (
     xid         xid8        NOT NULL DEFAULT pg_current_xact_id(),
@@ -12,10 +12,11 @@ CREATE UNLOGGED TABLE pgqueue.delta (
     verb        text,
     calls       int         NOT NULL DEFAULT 0
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
-COMMENT ON TABLE  pgqueue.delta          IS 'What transactions changed in the counts of a queue, until it is folded into `counter`: count.sql.';
+COMMENT ON TABLE  pgqueue.delta          IS
+    'What transactions changed in the counts of a queue, until it is folded into `counter`: count.sql.';
 COMMENT ON COLUMN pgqueue.delta.standing IS 'Tasks in the state R: ready and taken.';
 COMMENT ON COLUMN pgqueue.delta.kept     IS 'Tasks in the state F: done, and kept.';
-COMMENT ON COLUMN pgqueue.delta.verb     IS 'Whose calls are counted in this row.';
+COMMENT ON COLUMN pgqueue.delta.verb     IS 'The verb that `calls` counts.';
 
 CREATE INDEX delta_xid ON pgqueue.delta (xid);
 
@@ -31,7 +32,8 @@ CREATE UNLOGGED TABLE pgqueue.counter (
     calls       jsonb       NOT NULL,
     PRIMARY KEY (queue_id, version)
 );
-COMMENT ON TABLE  pgqueue.counter         IS 'The counts of a queue up to a fold; the newest version counts: stats.sql.';
+COMMENT ON TABLE  pgqueue.counter         IS
+    'The counts of a queue up to a fold; the newest version counts: stats.sql.';
 COMMENT ON COLUMN pgqueue.counter.version IS 'The fold that made it.';
 COMMENT ON COLUMN pgqueue.counter.calls   IS 'How many tasks each verb was called for: {verb: number}.';
 
@@ -41,19 +43,24 @@ CREATE UNLOGGED TABLE pgqueue.fold (
     since       xid8        NOT NULL,
     late        xid8[]      NOT NULL
 );
-COMMENT ON TABLE  pgqueue.fold     IS 'Where unfolded deltas may be: of transactions `since`, and of earlier ones that ended `late`. The newest row counts.';
+COMMENT ON TABLE  pgqueue.fold IS
+    'Where unfolded deltas may be: of transactions `since`, and of earlier ones that ended `late`. The newest row '
+    'counts.';
 
 CREATE UNLOGGED TABLE pgqueue.recount (
     asked_at    timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE  pgqueue.recount  IS 'Not empty: the counters are wrong, and the next fold counts anew.';
+COMMENT ON TABLE  pgqueue.recount IS 'With a row in it, the counters are wrong, and the next fold counts anew.';
 
 CREATE UNLOGGED TABLE pgqueue.sample (
     sampled_at  timestamptz PRIMARY KEY,
     calls       jsonb       NOT NULL
 );
-COMMENT ON TABLE  pgqueue.sample       IS 'What the calls of all queues added up to, every ten seconds of the last three minutes: rates come from the difference.';
-COMMENT ON COLUMN pgqueue.sample.calls IS '{queue''s id: {verb: number}}. One row for all queues: under a held snapshot every row that was is walked over.';
+COMMENT ON TABLE  pgqueue.sample       IS
+    'The sums of calls of all queues, every ten seconds of the last three minutes: rates come from the difference.';
+COMMENT ON COLUMN pgqueue.sample.calls IS
+    '{id of the queue: {verb: number}}. One row for all queues: under a held snapshot a reader walks over each dead '
+    'row.';
 
 CREATE UNLOGGED TABLE pgqueue.oldest (
     queue_id    int         NOT NULL,
@@ -63,4 +70,4 @@ CREATE UNLOGGED TABLE pgqueue.oldest (
     PRIMARY KEY (queue_id, looked_at)
 );
 COMMENT ON TABLE  pgqueue.oldest            IS 'The oldest ready task of queues in which it takes long to find.';
-COMMENT ON COLUMN pgqueue.oldest.created_at IS 'Of that task; NULL: nothing was ready.';
+COMMENT ON COLUMN pgqueue.oldest.created_at IS 'When that task was put; NULL: no task was ready.';

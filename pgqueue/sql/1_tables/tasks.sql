@@ -1,92 +1,104 @@
--- Queues and tasks, and who holds which.
+-- Queues, tasks, takes and claims.
 
 CREATE TABLE pgqueue.queue (
-    id          int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name        text        NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 200),
-    priority    int         NOT NULL DEFAULT 0,
-    delay       interval    NOT NULL DEFAULT '0' CHECK (delay >= '0'),
-    ttr         interval    CHECK (ttr > '0'),
-    ttl         interval    CHECK (ttl > '0'),
-    maxlen      int         CHECK (maxlen > 0),
-    max_takes   int         CHECK (max_takes > 0),
-    session_id  int,
-    exclusive   boolean     NOT NULL DEFAULT false CHECK (session_id IS NOT NULL OR NOT exclusive),
-    auto_delete boolean     NOT NULL DEFAULT false,
-    created_at  timestamptz NOT NULL DEFAULT now(),
-    dead_letter text        CHECK (octet_length(dead_letter) <= 255),
-    dead_letter_key text    CHECK (dead_letter_key IS NULL OR octet_length(dead_letter_key) <= 255 AND dead_letter IS NOT NULL),
-    type        text        CHECK (type IN ('fifo', 'fifottl', 'utube', 'utubettl', 'limfifottl')),
-    capacity    int         CHECK (capacity > 0),
-    max_size    int         CHECK (max_size > 0),
-    keep_done   interval    CHECK (keep_done > '0'),
-    paused_until timestamptz,
-    draining    boolean     NOT NULL DEFAULT false,
-    lanes       boolean     NOT NULL DEFAULT false,
-    listed      boolean     NOT NULL DEFAULT false,
-    observed    boolean     NOT NULL DEFAULT false,
-    restricted  boolean     NOT NULL DEFAULT false,
-    metadata    jsonb,
-    special     boolean     NOT NULL GENERATED ALWAYS AS (
+    id              int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name            text        NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 200),
+    session_id      int,
+    type            text        CHECK (type IN ('fifo', 'fifottl', 'utube', 'utubettl', 'limfifottl')),
+    priority        int         NOT NULL DEFAULT 0,
+    delay           interval    NOT NULL DEFAULT '0' CHECK (delay >= '0'),
+    ttr             interval    CHECK (ttr > '0'),
+    ttl             interval    CHECK (ttl > '0'),
+    maxlen          int         CHECK (maxlen > 0),
+    capacity        int         CHECK (capacity > 0),
+    max_size        int         CHECK (max_size > 0),
+    max_takes       int         CHECK (max_takes > 0),
+    dead_letter     text        CHECK (octet_length(dead_letter) <= 255),
+    dead_letter_key text        CHECK (dead_letter_key IS NULL
+                                       OR octet_length(dead_letter_key) <= 255 AND dead_letter IS NOT NULL),
+    keep_done       interval    CHECK (keep_done > '0'),
+    exclusive       boolean     NOT NULL DEFAULT false CHECK (session_id IS NOT NULL OR NOT exclusive),
+    auto_delete     boolean     NOT NULL DEFAULT false,
+    listed          boolean     NOT NULL DEFAULT false,
+    metadata        jsonb,
+    paused_until    timestamptz,
+    draining        boolean     NOT NULL DEFAULT false,
+    restricted      boolean     NOT NULL DEFAULT false,
+    created_at      timestamptz NOT NULL DEFAULT now(),
+    lanes           boolean     NOT NULL DEFAULT false,
+    observed        boolean     NOT NULL DEFAULT false,
+    special         boolean     NOT NULL GENERATED ALWAYS AS (
         type IS NOT NULL OR maxlen IS NOT NULL OR capacity IS NOT NULL OR max_size IS NOT NULL OR keep_done IS NOT NULL
         OR paused_until IS NOT NULL OR session_id IS NOT NULL
         OR auto_delete OR draining OR lanes OR listed OR observed OR restricted) STORED
 );
-COMMENT ON TABLE  pgqueue.queue             IS 'A named container of tasks, with the defaults of its puts.';
-COMMENT ON COLUMN pgqueue.queue.priority    IS 'Default priority of a put; lower is taken first.';
-COMMENT ON COLUMN pgqueue.queue.ttr         IS 'Default time to run: a take older than this is given back. NULL: no limit.';
-COMMENT ON COLUMN pgqueue.queue.ttl         IS 'Default time to live: a task that nobody takes for so long expires. NULL: never.';
-COMMENT ON COLUMN pgqueue.queue.maxlen      IS 'How many ready tasks it keeps; beyond that the oldest go.';
-COMMENT ON COLUMN pgqueue.queue.max_takes   IS 'A task that came back so often goes, and is not taken again.';
-COMMENT ON COLUMN pgqueue.queue.session_id  IS 'Whose end is also its own. NULL: nobody''s.';
-COMMENT ON COLUMN pgqueue.queue.exclusive   IS 'Only that session may take from it.';
-COMMENT ON COLUMN pgqueue.queue.auto_delete IS 'It goes when the last session that took from it has ended.';
-COMMENT ON COLUMN pgqueue.queue.type        IS 'As in Tarantool''s queue: its tasks cannot have what a queue of this type lacks. NULL: they can have anything.';
-COMMENT ON COLUMN pgqueue.queue.capacity    IS 'How many tasks it holds in all, in whatever state; a put into a full one waits or is refused.';
-COMMENT ON COLUMN pgqueue.queue.max_size    IS 'The largest data of a task, in bytes of JSON text.';
-COMMENT ON COLUMN pgqueue.queue.keep_done   IS 'For how long a task that was acked is kept as done. NULL: it goes at once.';
-COMMENT ON COLUMN pgqueue.queue.paused_until IS 'Until then nothing is taken.';
-COMMENT ON COLUMN pgqueue.queue.draining    IS 'Nothing is put any more.';
-COMMENT ON COLUMN pgqueue.queue.lanes       IS 'There may be tasks in lanes: claims go by lane.sql.';
-COMMENT ON COLUMN pgqueue.queue.listed      IS 'Its tasks carry what a listing needs that misses no late commit: claims.sql.';
-COMMENT ON COLUMN pgqueue.queue.observed    IS 'Each change of a task is told on a channel: changes.sql.';
-COMMENT ON COLUMN pgqueue.queue.restricted  IS 'Only roles in queue_grant may use it.';
-COMMENT ON COLUMN pgqueue.queue.metadata    IS 'Whatever its users want to keep with it.';
-COMMENT ON COLUMN pgqueue.queue.special     IS 'Has any option beyond a put''s defaults: what is false here costs put, take and ack one test.';
-COMMENT ON COLUMN pgqueue.queue.dead_letter IS 'The exchange that gets what dies here; empty: the default one.';
-COMMENT ON COLUMN pgqueue.queue.dead_letter_key IS 'Under which key; NULL: the key that the task was published with, else this queue''s name.';
+COMMENT ON TABLE  pgqueue.queue IS 'A named container of tasks, with the defaults of its puts.';
+COMMENT ON COLUMN pgqueue.queue.session_id IS 'The queue is deleted when this session ends. NULL: permanent.';
+COMMENT ON COLUMN pgqueue.queue.type IS
+    'A type of Tarantool''s queue: its tasks cannot have what such a queue lacks. NULL: they can have anything.';
+COMMENT ON COLUMN pgqueue.queue.priority IS 'Default priority of a put; the lowest number is taken first.';
+COMMENT ON COLUMN pgqueue.queue.ttr IS
+    'Default time to run: a task that was taken longer ago is given back. NULL: no limit.';
+COMMENT ON COLUMN pgqueue.queue.ttl IS
+    'Default time to live: a task that is not taken for this long expires. NULL: never.';
+COMMENT ON COLUMN pgqueue.queue.maxlen IS
+    'The number of ready tasks that the queue keeps; the oldest beyond it are removed.';
+COMMENT ON COLUMN pgqueue.queue.capacity IS
+    'The number of tasks in any state that the queue holds; a put into a full queue waits or is refused.';
+COMMENT ON COLUMN pgqueue.queue.max_size IS 'The largest data of a task, in bytes of JSON text.';
+COMMENT ON COLUMN pgqueue.queue.max_takes IS 'A task that came back this often dies: it is not taken again.';
+COMMENT ON COLUMN pgqueue.queue.dead_letter IS
+    'The exchange that gets tasks that die in this queue; empty: the default one.';
+COMMENT ON COLUMN pgqueue.queue.dead_letter_key IS
+    'The key of dead letters. NULL: the key that the task was published with, else the name of this queue.';
+COMMENT ON COLUMN pgqueue.queue.keep_done IS 'How long a task is kept as done after its ack. NULL: the ack deletes it.';
+COMMENT ON COLUMN pgqueue.queue.exclusive IS 'Only the session of session_id may take from the queue.';
+COMMENT ON COLUMN pgqueue.queue.auto_delete IS
+    'The queue is deleted when the last session that took from it has ended.';
+COMMENT ON COLUMN pgqueue.queue.listed IS
+    'Its tasks can be listed page by page, without missing a late commit: messages.sql.';
+COMMENT ON COLUMN pgqueue.queue.metadata IS 'Data of the application about the queue.';
+COMMENT ON COLUMN pgqueue.queue.paused_until IS 'No task is taken before this time.';
+COMMENT ON COLUMN pgqueue.queue.draining IS 'Puts are refused.';
+COMMENT ON COLUMN pgqueue.queue.restricted IS 'Only roles in queue_grant may use the queue.';
+COMMENT ON COLUMN pgqueue.queue.lanes IS 'There may be tasks in lanes: claims use lane.sql.';
+COMMENT ON COLUMN pgqueue.queue.observed IS 'Each change of a task is sent to a channel: changes.sql.';
+COMMENT ON COLUMN pgqueue.queue.special IS
+    'The queue has an option beyond the defaults of a put. Where it is false, put, take and ack pay one test for it.';
 
 CREATE TABLE pgqueue.queue_grant (
     queue_id    int         NOT NULL REFERENCES pgqueue.queue ON DELETE CASCADE,
     role        regrole     NOT NULL,
     PRIMARY KEY (queue_id, role)
 );
-COMMENT ON TABLE  pgqueue.queue_grant IS 'Which roles may use a restricted queue: queue.sql.';
+COMMENT ON TABLE  pgqueue.queue_grant IS 'The roles that may use a restricted queue: rights.sql.';
 
 CREATE TABLE pgqueue.draining (
     since       timestamptz NOT NULL
 );
-COMMENT ON TABLE  pgqueue.draining IS 'With a row in it, every queue that is made is draining from its start: queue.sql.';
+COMMENT ON TABLE  pgqueue.draining IS
+    'With a row in it, each queue that is created is draining from its start: queue.sql.';
 
 -- Without CHECKs: PostgreSQL reads each one anew from its stored text at every INSERT statement, which makes a put 4 %
--- dearer for each. run_at is set in the state D and only there, done_at in F; whoever is L has a lane.
+-- slower for each. run_at is set in the state D and only there, done_at in F; a task in L has a lane.
 CREATE TABLE pgqueue.task (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue_id    int         NOT NULL,
+    priority    int         NOT NULL DEFAULT 0,
     created_at  timestamptz NOT NULL DEFAULT now(),
     run_at      timestamptz,
     expires_at  timestamptz,
-    queue_id    int         NOT NULL,
-    priority    int         NOT NULL DEFAULT 0,
+    done_at     timestamptz,
+    ttr         interval,
     attempts    int         NOT NULL DEFAULT 0,
     state       "char"      NOT NULL DEFAULT 'R',
-    ttr         interval,
-    error       text,
     data        jsonb       NOT NULL,
-    routing_key text,
-    deaths      jsonb,
     lane        text        COLLATE "C",
     key         text,
-    done_at     timestamptz,
     sender      uuid,
+    routing_key text,
+    error       text,
+    deaths      jsonb,
     xid         xid8,
     releases    int,
     timeouts    int,
@@ -98,47 +110,53 @@ CREATE TABLE pgqueue.task (
     autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0
 );
-COMMENT ON TABLE  pgqueue.task             IS 'One row a task; it is not touched by a take.';
+COMMENT ON TABLE  pgqueue.task             IS 'One row for each task; a take does not change it.';
 COMMENT ON COLUMN pgqueue.task.run_at      IS 'When a delayed task becomes ready; NULL in every other state.';
-COMMENT ON COLUMN pgqueue.task.expires_at  IS 'From then on it is not taken any more. NULL: never.';
-COMMENT ON COLUMN pgqueue.task.attempts    IS 'How often it came back: failed, past its deadline, or its taker died.';
-COMMENT ON COLUMN pgqueue.task.error       IS 'What the last failed attempt or the burial said.';
-COMMENT ON COLUMN pgqueue.task.routing_key IS 'The key that it was published with; NULL if it was put.';
-COMMENT ON COLUMN pgqueue.task.deaths      IS 'Where it died before: [{queue, reason, count, time}], the last death first.';
-COMMENT ON COLUMN pgqueue.task.lane        IS 'Tasks of a lane are handled strictly one after another. NULL: in none.';
-COMMENT ON COLUMN pgqueue.task.key         IS 'Unique among the tasks of the queue that are not done. NULL: it has none.';
+COMMENT ON COLUMN pgqueue.task.expires_at  IS 'The task is not taken after this time. NULL: it never expires.';
 COMMENT ON COLUMN pgqueue.task.done_at     IS 'When it was acked, where done tasks are kept.';
-COMMENT ON COLUMN pgqueue.task.sender      IS 'Who put it, where that was said: a listing can leave out one''s own.';
+COMMENT ON COLUMN pgqueue.task.attempts    IS 'How often it came back: failed, past its deadline, or its taker died.';
+COMMENT ON COLUMN pgqueue.task.lane        IS 'Tasks of a lane are handled strictly one after another. NULL: none.';
+COMMENT ON COLUMN pgqueue.task.key         IS 'Unique among the tasks of the queue that are not done. NULL: none.';
+COMMENT ON COLUMN pgqueue.task.sender      IS
+    'The client that put it, if it said so: a listing can leave out its own tasks.';
+COMMENT ON COLUMN pgqueue.task.routing_key IS 'The key that it was published with; NULL if it was put.';
+COMMENT ON COLUMN pgqueue.task.error       IS 'The error of the last failed attempt, or of the burial.';
+COMMENT ON COLUMN pgqueue.task.deaths      IS 'Where it died: [{queue, reason, count, time}], the last death first.';
 COMMENT ON COLUMN pgqueue.task.xid         IS 'The transaction that put it, in a queue that is listed.';
-COMMENT ON COLUMN pgqueue.task.releases    IS 'How often it was released; so with timeouts (its time to run was over), buries and kicks. NULL: never.';
+COMMENT ON COLUMN pgqueue.task.releases    IS
+    'How often it was released; likewise timeouts (its time to run was over), buries and kicks. NULL: never.';
 
 -- No more indexes than these: each one is write-ahead log on every put. All but two cost a plain put nothing.
 CREATE INDEX task_ready    ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
 CREATE INDEX task_delayed  ON pgqueue.task (queue_id, run_at)       WHERE state = 'D';
 CREATE INDEX task_buried   ON pgqueue.task (queue_id, priority, id) WHERE state = 'B';
 CREATE INDEX task_expiring ON pgqueue.task (queue_id, expires_at)   WHERE state <> 'D' AND expires_at IS NOT NULL;
-CREATE INDEX task_lane     ON pgqueue.task (queue_id, lane, priority, id) WHERE state IN ('R', 'L') AND lane IS NOT NULL;
+CREATE INDEX task_lane     ON pgqueue.task (queue_id, lane, priority, id)
+ WHERE state IN ('R', 'L') AND lane IS NOT NULL;
 CREATE INDEX task_done     ON pgqueue.task (queue_id, done_at)      WHERE state = 'F';
 CREATE INDEX task_listed   ON pgqueue.task (queue_id, xid, id)      WHERE xid IS NOT NULL AND state <> 'F';
 CREATE UNIQUE INDEX task_key ON pgqueue.task (queue_id, key)        WHERE key IS NOT NULL AND state <> 'F';
 
 CREATE UNLOGGED TABLE pgqueue.take (
     task_id     bigint      PRIMARY KEY,
+    queue_id    int         NOT NULL,
+    session_id  int         NOT NULL,
     token       bigint      NOT NULL,
     taken_at    timestamptz NOT NULL,
     deadline    timestamptz NOT NULL,
-    queue_id    int         NOT NULL,
-    session_id  int         NOT NULL,
     lane        text        COLLATE "C"
 ) WITH (
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0
 );
-COMMENT ON TABLE  pgqueue.take          IS 'Who holds which task, since when, until when. Empty after a crash of the server.';
-COMMENT ON COLUMN pgqueue.take.token    IS 'Random, one a claim. Whoever settles the task presents it: the fence against a late holder.';
-COMMENT ON COLUMN pgqueue.take.session_id IS 'Whose death ends it. 0: nobody''s, it ends at its deadline (a claim, claims.sql).';
-COMMENT ON COLUMN pgqueue.take.deadline IS 'Past it the take counts for nothing. infinity: no time to run was set.';
+COMMENT ON TABLE  pgqueue.take IS
+    'The tasks that are taken: by which session, since when, until when. Empty after a crash of the server.';
+COMMENT ON COLUMN pgqueue.take.session_id IS
+    'The session whose death ends the take. 0: a claim (claims.sql), which ends at its deadline.';
+COMMENT ON COLUMN pgqueue.take.token      IS
+    'Random, one for each claim. A settling presents it: the fence against a late holder.';
+COMMENT ON COLUMN pgqueue.take.deadline   IS 'After it the take does not count. infinity: no time to run was set.';
 
 CREATE INDEX take_deadline ON pgqueue.take (queue_id, deadline) WHERE deadline < 'infinity';
 CREATE UNIQUE INDEX take_lane ON pgqueue.take (queue_id, lane) WHERE lane IS NOT NULL;
@@ -148,8 +166,8 @@ CREATE TABLE pgqueue.lane_check (
     queue_id    int         NOT NULL,
     lane        text        COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-COMMENT ON TABLE  pgqueue.lane_check     IS 'Lanes whose first task may be blocked by nothing: lane.sql.';
-COMMENT ON COLUMN pgqueue.lane_check.xid IS 'Who left it, and so must not drop it.';
+COMMENT ON TABLE  pgqueue.lane_check     IS 'Lanes whose first task may be blocked without a reason: lane.sql.';
+COMMENT ON COLUMN pgqueue.lane_check.xid IS 'The transaction that left the check, and so must not drop it.';
 
 CREATE INDEX lane_check_queue ON pgqueue.lane_check (queue_id, lane);
 
@@ -162,8 +180,10 @@ CREATE UNLOGGED TABLE pgqueue.claim (
     expires_at  timestamptz NOT NULL,
     task_ids    bigint[]    NOT NULL
 );
-COMMENT ON TABLE  pgqueue.claim            IS 'Takes that were made together and live under one id, their token, for a time: Zaqar''s claims.';
-COMMENT ON COLUMN pgqueue.claim.renewed_at IS 'When it was made or renewed: its age counts from there.';
-COMMENT ON COLUMN pgqueue.claim.task_ids   IS 'What it held at first. It still holds those that have a take with its token.';
+COMMENT ON TABLE  pgqueue.claim            IS
+    'Takes that were made together and live under one id, their token, for a time: Zaqar''s claims.';
+COMMENT ON COLUMN pgqueue.claim.renewed_at IS 'When the claim was made or last renewed: its age counts from there.';
+COMMENT ON COLUMN pgqueue.claim.task_ids   IS
+    'The tasks that it held at first. It still holds those that have a take with its token.';
 
 CREATE INDEX claim_expires ON pgqueue.claim (expires_at);

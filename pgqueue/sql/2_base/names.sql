@@ -25,7 +25,9 @@ BEGIN
     END IF;
     RETURN found_id;
 END $$;
-COMMENT ON FUNCTION pgqueue.queue_id IS 'The id of a queue, which is made if need be. In an open transaction a new name makes other users of it wait; clients call this in a transaction of its own first.';
+COMMENT ON FUNCTION pgqueue.queue_id IS
+    'The id of a queue, which is made if need be. In an open transaction a new name makes other users of it wait; '
+    'clients call this in a transaction of its own first.';
 
 CREATE OR REPLACE FUNCTION pgqueue._check_times(delay interval, ttr interval, ttl interval DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$

@@ -69,4 +69,5 @@ SELECT q.name, q.type, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes,
        END AS granted_to,
        q.session_id AS session, q.metadata, q.created_at, q.id
   FROM pgqueue.queue q;
-COMMENT ON VIEW pgqueue.queues IS 'Every queue with its options. granted_to: the only roles that may use it; NULL: everyone.';
+COMMENT ON VIEW pgqueue.queues IS
+    'Every queue with its options. granted_to: the only roles that may use it; NULL: everyone.';

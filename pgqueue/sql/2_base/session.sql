@@ -87,7 +87,8 @@ BEGIN
     RETURN id;
 END $$;
 COMMENT ON FUNCTION pgqueue.open_session IS
-    'Tie a session to this connection, or tie one to it again; returns its id, which is another one if the old session was given up meanwhile.';
+    'Tie a session to this connection, or tie one to it again; returns its id, which is another one if the old '
+    'session was given up meanwhile.';
 
 CREATE OR REPLACE FUNCTION pgqueue.own_session() RETURNS int
 LANGUAGE sql STABLE PARALLEL RESTRICTED RETURN nullif(current_setting('pgqueue.session', true), '')::int;
@@ -142,7 +143,8 @@ BEGIN
     RETURN mine;
 END $$;
 COMMENT ON FUNCTION pgqueue.identify IS
-    'The identity of a session, made if it has none; or, with one, join it: its members settle each other''s tasks and inherit each other''s takes. PQ070: nobody has it any more.';
+    'The identity of a session, made if it has none; or, with one, join it: its members settle each other''s tasks '
+    'and inherit each other''s takes. PQ070: nobody has it any more.';
 
 -- Whether a take of `holder` may be settled by the session without its token.
 CREATE OR REPLACE FUNCTION pgqueue._is_ours(holder int, session int) RETURNS boolean
@@ -194,4 +196,5 @@ BEGIN
               FROM pgqueue.take k
              WHERE k.session_id = session_deadline.session AND k.deadline < 'infinity' AND k.deadline > clock_timestamp());
 END $$;
-COMMENT ON FUNCTION pgqueue.session_deadline IS 'In how many seconds the first take of a session ends; NULL: none does.';
+COMMENT ON FUNCTION pgqueue.session_deadline IS
+    'In how many seconds the first take of a session ends; NULL: none does.';

@@ -304,4 +304,6 @@ COMMENT ON FUNCTION pgqueue.queue_stats IS 'The view pgqueue.stats for one queue
 
 CREATE OR REPLACE VIEW pgqueue.stats AS SELECT * FROM pgqueue.queue_stats();
 COMMENT ON VIEW pgqueue.stats IS
-    'How many tasks of each queue are in which state, how often each verb was called, and how long the oldest ready task is there: from counters, whatever the backlog. total: all that are not done; done: since the server''s last crash; kept: the done ones that are still there.';
+    'How many tasks of each queue are in which state, how often each verb was called, and how long the oldest ready '
+    'task is there: from counters, whatever the backlog. total: all that are not done; done: since the server''s '
+    'last crash; kept: the done ones that are still there.';

@@ -112,5 +112,8 @@ SELECT t.id,
   JOIN pgqueue.queue q ON q.id = t.queue_id
   LEFT JOIN pgqueue.take k ON k.task_id = t.id AND k.deadline > now()
   LEFT JOIN pgqueue.session s ON s.id = k.session_id;
-COMMENT ON VIEW pgqueue.tasks IS 'Every task with its state, and who holds it. For a page of a queue in one state: find_tasks.';
-COMMENT ON COLUMN pgqueue.tasks.stored IS 'R, D, B, L or F, as the task''s row has it: what an index can be asked for. The state is found out from several rows.';
+COMMENT ON VIEW pgqueue.tasks IS
+    'Every task with its state, and who holds it. For a page of a queue in one state: find_tasks.';
+COMMENT ON COLUMN pgqueue.tasks.stored IS
+    'R, D, B, L or F, as the task''s row has it: what an index can be asked for. The state is found out from '
+    'several rows.';

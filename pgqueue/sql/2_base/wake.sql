@@ -61,7 +61,8 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.arm IS
-    'T2 and T3, on a listener connection in autocommit: declare a sleeper on each queue; drained tells for which a claim may now conclude "empty".';
+    'T2 and T3, on a listener connection in autocommit: declare a sleeper on each queue; drained tells for which a '
+    'claim may now conclude "empty".';
 
 CREATE OR REPLACE FUNCTION pgqueue.drain(queue_ids int[]) RETURNS TABLE (queue_id int, drained boolean)
 LANGUAGE plpgsql AS $$
@@ -82,7 +83,8 @@ BEGIN
         IF pg_advisory_unlock_shared(pgqueue._waiter_lock(), pgqueue._bucket(queue_id)) THEN END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION pgqueue.disarm IS 'Nobody of this process sleeps on these queues any more: producers may be silent again.';
+COMMENT ON FUNCTION pgqueue.disarm IS
+    'Nobody of this process sleeps on these queues any more: producers may be silent again.';
 
 -- Whether a taker sleeps in front of the queue: what a put asks (wake.sql), and as inexact: another queue of its bucket
 -- counts, and one's own connection does not.

@@ -91,7 +91,9 @@ BEGIN
         SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.ack IS 'The task is done: it goes, or is kept as the queue says; what it hands on to is put in the same moment. A problem is one of not found, not taken, taken by another (then with its holder).';
+COMMENT ON FUNCTION pgqueue.ack IS
+    'The task is done: it goes, or is kept as the queue says; what it hands on to is put in the same moment. A '
+    'problem is one of not found, not taken, taken by another (then with its holder).';
 
 CREATE OR REPLACE FUNCTION pgqueue.ack_many(
     ids     bigint[],

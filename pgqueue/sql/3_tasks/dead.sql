@@ -190,4 +190,5 @@ SELECT t.id, q.name AS queue, d.died ->> 'queue' AS died_in, d.died ->> 'reason'
   JOIN pgqueue.queue q ON q.id = t.queue_id,
        jsonb_array_elements(t.deaths) WITH ORDINALITY d(died, n)
  ORDER BY t.id, d.n;
-COMMENT ON VIEW pgqueue.dead_letters IS 'Every task that died before and where it is now; a row for each queue and reason, the last death first.';
+COMMENT ON VIEW pgqueue.dead_letters IS
+    'Every task that died before and where it is now; a row for each queue and reason, the last death first.';

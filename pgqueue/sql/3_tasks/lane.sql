@@ -42,7 +42,9 @@ BEGIN
     PERFORM pgqueue.queue_id(queue);
     UPDATE pgqueue.queue q SET lanes = true WHERE q.name = allow_lanes.queue AND NOT q.lanes;
 END $$;
-COMMENT ON FUNCTION pgqueue.allow_lanes IS 'The first put with a lane does this, and keeps others from doing so until its transaction ends; clients call it in one of its own first.';
+COMMENT ON FUNCTION pgqueue.allow_lanes IS
+    'The first put with a lane does this, and keeps others from doing so until its transaction ends; clients call '
+    'it in one of its own first.';
 
 -- Where a new task of a lane goes: R if it is the next of a lane that nobody is in.
 CREATE OR REPLACE FUNCTION pgqueue._enter_lane(queue_id int, lane text, priority int) RETURNS "char"

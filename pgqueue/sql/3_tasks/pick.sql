@@ -45,7 +45,8 @@ BEGIN
         USING q, state, n, skip;
 END $$;
 COMMENT ON FUNCTION pgqueue.find_tasks IS
-    'n tasks of a queue in one state, behind the first `skip`, fast with millions: ready and buried by (priority, id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done by done_at; or backwards.';
+    'n tasks of a queue in one state, behind the first `skip`, fast with millions: ready and buried by (priority, '
+    'id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done by done_at; or backwards.';
 
 CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1, delayed boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -76,7 +77,9 @@ BEGIN
     END IF;
     RETURN cardinality(ids);
 END $$;
-COMMENT ON FUNCTION pgqueue.kick IS 'Make up to n buried tasks ready, lowest (priority, id) first; returns how many. With delayed, those that are delayed if none is buried, the next that is due first: as beanstalkd''s kick.';
+COMMENT ON FUNCTION pgqueue.kick IS
+    'Make up to n buried tasks ready, lowest (priority, id) first; returns how many. With delayed, those that are '
+    'delayed if none is buried, the next that is due first: as beanstalkd''s kick.';
 
 CREATE OR REPLACE FUNCTION pgqueue.first_task(queue text, state text) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
@@ -96,7 +99,9 @@ BEGIN
             (SELECT t.id FROM pgqueue.task t WHERE t.queue_id = q AND t.state = 'B' ORDER BY t.priority, t.id LIMIT 1)
     END;
 END $$;
-COMMENT ON FUNCTION pgqueue.first_task IS 'The task of a queue that is next to be taken (ready), to become ready (delayed) or to be kicked (buried); NULL if there is none. As beanstalkd''s peek-ready, peek-delayed, peek-buried.';
+COMMENT ON FUNCTION pgqueue.first_task IS
+    'The task of a queue that is next to be taken (ready), to become ready (delayed) or to be kicked (buried); NULL '
+    'if there is none. As beanstalkd''s peek-ready, peek-delayed, peek-buried.';
 
 CREATE OR REPLACE FUNCTION pgqueue.urgent_priority(queue text) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
@@ -170,7 +175,9 @@ BEGIN
     queue := q.name;
     state := 'taken';
 END $$;
-COMMENT ON FUNCTION pgqueue.take_id IS 'Take the task of this id, be it ready, delayed, blocked or buried, if nobody has it and nobody is in its lane. As beanstalkd''s reserve-job.';
+COMMENT ON FUNCTION pgqueue.take_id IS
+    'Take the task of this id, be it ready, delayed, blocked or buried, if nobody has it and nobody is in its lane. '
+    'As beanstalkd''s reserve-job.';
 
 -- The caller has the task's row.
 CREATE OR REPLACE FUNCTION pgqueue._remove_task(id bigint, queue_id int) RETURNS void
@@ -209,7 +216,8 @@ BEGIN
         state := NULL;
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.delete_strict IS 'Remove a task unless somebody else has taken it. As beanstalkd''s delete.';
+COMMENT ON FUNCTION pgqueue.delete_strict IS
+    'Remove a task unless somebody else has taken it. As beanstalkd''s delete.';
 
 CREATE OR REPLACE FUNCTION pgqueue.kick_task(id bigint, OUT state text, OUT problem text)
 LANGUAGE plpgsql AS $$
@@ -252,7 +260,8 @@ BEGIN
     RETURNING t.id, CASE WHEN t.lane IS NULL THEN 'ready' ELSE 'blocked' END INTO new_id, state;
     PERFORM pgqueue._note(of_queue, 'release', ARRAY [new_id]), pgqueue._signal(of_queue);
 END $$;
-COMMENT ON FUNCTION pgqueue.requeue IS 'Give a task back behind all others of its priority, under a new id, which is returned.';
+COMMENT ON FUNCTION pgqueue.requeue IS
+    'Give a task back behind all others of its priority, under a new id, which is returned.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$

@@ -79,7 +79,8 @@ BEGIN
     PERFORM pgqueue._signal(q.id);
 END $$;
 COMMENT ON FUNCTION pgqueue.put IS
-    'Add a task. Options left out are the queue''s. With a key, at most one task of the queue has it that is not done: the answer says which one stays.';
+    'Add a task. Options left out are the queue''s. With a key, at most one task of the queue has it that is not '
+    'done: the answer says which one stays.';
 
 CREATE OR REPLACE FUNCTION pgqueue.put_many(
     queue     text,
@@ -124,4 +125,5 @@ BEGIN
     RETURN coalesce(ids, '{}');
 END $$;
 COMMENT ON FUNCTION pgqueue.put_many IS
-    'Add one task for each element of a JSON array; returns their ids, in that order. All or none: PQ037 if the queue has no room for all.';
+    'Add one task for each element of a JSON array; returns their ids, in that order. All or none: PQ037 if the '
+    'queue has no room for all.';

@@ -105,7 +105,8 @@ BEGIN
     END IF;
     RETURN q.id;
 END $$;
-COMMENT ON FUNCTION pgqueue.create_queue IS 'Make a queue with options; PQ003 if it exists. A put or a waiting take makes one with the defaults.';
+COMMENT ON FUNCTION pgqueue.create_queue IS
+    'Make a queue with options; PQ003 if it exists. A put or a waiting take makes one with the defaults.';
 
 CREATE OR REPLACE FUNCTION pgqueue.alter_queue(name text, options jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -133,7 +134,9 @@ BEGIN
     END IF;
     PERFORM pgqueue._signal(-q.id);                -- there may be room for puts that wait (special.sql)
 END $$;
-COMMENT ON FUNCTION pgqueue.alter_queue IS 'Change options of a queue: those that are named; null is the default. {"ttl": "1 h", "maxlen": null}. Tasks that are there keep what they were put with.';
+COMMENT ON FUNCTION pgqueue.alter_queue IS
+    'Change options of a queue: those that are named; null is the default. {"ttl": "1 h", "maxlen": null}. Tasks '
+    'that are there keep what they were put with.';
 
 CREATE OR REPLACE FUNCTION pgqueue.rename_queue(name text, new_name text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -150,7 +153,8 @@ BEGIN
      WHERE d.dead_letter = '' AND d.dead_letter_key = rename_queue.name;
     PERFORM pgqueue._signal(q.id), pgqueue._signal(-q.id);      -- who waits under the old name has to look again
 END $$;
-COMMENT ON FUNCTION pgqueue.rename_queue IS 'Give a queue another name; its tasks, who holds them, and its bindings stay. PQ003 if there is one of that name.';
+COMMENT ON FUNCTION pgqueue.rename_queue IS
+    'Give a queue another name; its tasks, who holds them, and its bindings stay. PQ003 if there is one of that name.';
 
 -- The queue's row is locked by the caller, FOR UPDATE, and so are its bindings (routes.sql). Its tasks and their takes
 -- are not waited for: what is locked stays behind, belongs to no queue, and goes with the next _clean_routes(); so does
@@ -188,7 +192,9 @@ BEGIN
     END IF;
     RETURN pgqueue._remove_queue(q);
 END $$;
-COMMENT ON FUNCTION pgqueue.delete_queue IS 'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: it is not empty, or not unused: a task of it is taken, or somebody waits for one.';
+COMMENT ON FUNCTION pgqueue.delete_queue IS
+    'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: it is not empty, or not unused: a '
+    'task of it is taken, or somebody waits for one.';
 
 CREATE OR REPLACE FUNCTION pgqueue.pause_queue(queue text, duration interval) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -204,7 +210,8 @@ BEGIN
     -- Also at the start of a pause: it may end sooner than the one before, which takers sleep through.
     PERFORM pgqueue._signal(q);
 END $$;
-COMMENT ON FUNCTION pgqueue.pause_queue IS 'Nothing is taken for so long; 0 ends a pause. Puts go on, and so do those who hold tasks.';
+COMMENT ON FUNCTION pgqueue.pause_queue IS
+    'Nothing is taken for so long; 0 ends a pause. Puts go on, and so do those who hold tasks.';
 
 CREATE OR REPLACE FUNCTION pgqueue.drain_queue(queue text, enabled boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -215,7 +222,8 @@ BEGIN
     UPDATE pgqueue.queue drained SET draining = coalesce(enabled, true) WHERE drained.id = q;
     PERFORM pgqueue._signal(-q);                   -- puts that wait for room are refused from now on
 END $$;
-COMMENT ON FUNCTION pgqueue.drain_queue IS 'Nothing is put into the queue any more (PQ035), until it is switched off; what is there is taken as ever.';
+COMMENT ON FUNCTION pgqueue.drain_queue IS
+    'Nothing is put into the queue any more (PQ035), until it is switched off; what is there is taken as ever.';
 
 -- Every queue, and those that are made until it is switched off. One that a transaction which is open now has made, and
 -- nobody sees yet, escapes: to keep it would take a lock from everyone who makes a queue.
@@ -235,14 +243,17 @@ BEGIN
         PERFORM pgqueue._signal(-q);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION pgqueue.drain_queues IS 'drain_queue for every queue, and for those that are made from now on. As beanstalkd''s drain mode.';
+COMMENT ON FUNCTION pgqueue.drain_queues IS
+    'drain_queue for every queue, and for those that are made from now on. As beanstalkd''s drain mode.';
 
 CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN pgqueue._remove_tasks((pgqueue._known_queue(queue)).id);
 END $$;
-COMMENT ON FUNCTION pgqueue.truncate_queue IS 'Remove all tasks of a queue, in whatever state, also those that are taken; returns how many. One that somebody is taking or settling at this very moment is left to them.';
+COMMENT ON FUNCTION pgqueue.truncate_queue IS
+    'Remove all tasks of a queue, in whatever state, also those that are taken; returns how many. One that somebody '
+    'is taking or settling at this very moment is left to them.';
 
 CREATE OR REPLACE FUNCTION pgqueue.release_all(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -261,4 +272,5 @@ BEGIN
     END IF;
     RETURN coalesce(cardinality(ids), 0);
 END $$;
-COMMENT ON FUNCTION pgqueue.release_all IS 'Give back all tasks of a queue that are taken, whoever holds them; returns how many.';
+COMMENT ON FUNCTION pgqueue.release_all IS
+    'Give back all tasks of a queue that are taken, whoever holds them; returns how many.';

@@ -25,7 +25,8 @@ BEGIN
     PERFORM pgqueue._signal(q) FROM (SELECT DISTINCT unnest(queues)) u(q);
     RETURN coalesce(cardinality(queues), 0);
 END $$;
-COMMENT ON FUNCTION pgqueue.undo_take IS 'Give back whatever was taken under this token, once no claim of the session is under way; returns how many tasks.';
+COMMENT ON FUNCTION pgqueue.undo_take IS
+    'Give back whatever was taken under this token, once no claim of the session is under way; returns how many tasks.';
 
 -- The queue of the take that ended, and when it began; NULL if there is none that the caller may end.
 CREATE OR REPLACE FUNCTION pgqueue._drop_take(id bigint, token bigint, session int, OUT queue_id int, OUT taken_at timestamptz)
@@ -102,7 +103,8 @@ BEGIN
     PERFORM pgqueue._signal(queue_id);
 END $$;
 COMMENT ON FUNCTION pgqueue.release IS
-    'Give a task back: ready at its old place, or delayed. With an error it counts as a failed attempt, and with the last one of max_takes it is dead, or buried if no queue is bound for the dead.';
+    'Give a task back: ready at its old place, or delayed. With an error it counts as a failed attempt, and with '
+    'the last one of max_takes it is dead, or buried if no queue is bound for the dead.';
 
 -- By ctid after a probe by key for each: a join is planned as a scan of all of `take`, dead rows included. The ids
 -- are locked in their order, so that two calls with the same tasks cannot deadlock.
@@ -235,7 +237,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.bury IS
-    'Set a task aside until somebody kicks it; where the queue has a dead_letter it goes there, and its state is dead. With a token only its holder may; without one anybody, in any state, as in Tarantool''s queue.';
+    'Set a task aside until somebody kicks it; where the queue has a dead_letter it goes there, and its state is '
+    'dead. With a token only its holder may; without one anybody, in any state, as in Tarantool''s queue.';
 
 CREATE OR REPLACE FUNCTION pgqueue.touch(
     id          bigint,
@@ -272,4 +275,5 @@ BEGIN
         SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.touch IS 'More time: adds to the deadline and to the time to live, or sets the deadline to the task''s ttr from now.';
+COMMENT ON FUNCTION pgqueue.touch IS
+    'More time: adds to the deadline and to the time to live, or sets the deadline to the task''s ttr from now.';

@@ -95,7 +95,8 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION pgqueue.take IS 'Take the next task of a queue: one row, or none. Settle it with ack, release or bury and its token.';
+COMMENT ON FUNCTION pgqueue.take IS
+    'Take the next task of a queue: one row, or none. Settle it with ack, release or bury and its token.';
 
 CREATE OR REPLACE FUNCTION pgqueue._claim(
     queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint, special boolean
@@ -197,4 +198,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.take_many IS
-    'Take up to n tasks under one token. Of several queues the one whose next task has the lowest (priority, id) serves first.';
+    'Take up to n tasks under one token. Of several queues the one whose next task has the lowest (priority, id) '
+    'serves first.';

@@ -33,7 +33,8 @@ BEGIN
     RETURN pgqueue._change_channel(queue_id);
 END $$;
 COMMENT ON FUNCTION pgqueue.observe IS
-    'Have every change of a queue''s tasks notified from now on, for as long as the session lives; returns the channel to LISTEN to, NULL if there is no such queue.';
+    'Have every change of a queue''s tasks notified from now on, for as long as the session lives; returns the '
+    'channel to LISTEN to, NULL if there is no such queue.';
 
 -- The queue's row is locked by the caller, in an earlier statement.
 CREATE OR REPLACE FUNCTION pgqueue._clear_observed(queue_id int) RETURNS void

@@ -145,7 +145,8 @@ BEGIN
           LEFT JOIN pgqueue._claimed_messages(c.token) m ON true;
 END $$;
 COMMENT ON FUNCTION pgqueue.get_claim IS
-    'A claim and the messages that it still holds, a row each; one row without a message if it holds none. No rows: there is no such claim, or it is over.';
+    'A claim and the messages that it still holds, a row each; one row without a message if it holds none. No rows: '
+    'there is no such claim, or it is over.';
 
 CREATE OR REPLACE FUNCTION pgqueue.renew_claim(
     queue text, claim bigint, ttl interval DEFAULT '60 s', grace interval DEFAULT '60 s'
@@ -166,7 +167,8 @@ BEGIN
     PERFORM pgqueue._note(q, 'touch', pgqueue._hold_messages(claim));
     RETURN true;
 END $$;
-COMMENT ON FUNCTION pgqueue.renew_claim IS 'A new life for a claim, from now, and for what it holds; false if there is no such claim, or it is over.';
+COMMENT ON FUNCTION pgqueue.renew_claim IS
+    'A new life for a claim, from now, and for what it holds; false if there is no such claim, or it is over.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_claim(queue text, claim bigint) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -186,7 +188,9 @@ BEGIN
     END IF;
     RETURN cardinality(ids);
 END $$;
-COMMENT ON FUNCTION pgqueue.delete_claim IS 'Give back what a claim still holds, and end it; returns how many messages. One that is not there is ended already.';
+COMMENT ON FUNCTION pgqueue.delete_claim IS
+    'Give back what a claim still holds, and end it; returns how many messages. One that is not there is ended '
+    'already.';
 
 CREATE OR REPLACE FUNCTION pgqueue._is_message(queue text, id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$

@@ -98,7 +98,8 @@ BEGIN
             IF current_setting('synchronous_commit') = 'off' THEN
                 PERFORM set_config('synchronous_commit', 'on', true);
             END IF;
-            INSERT INTO pgqueue.lock_holder VALUES (fence, token, name, shared, me, pg_backend_pid(), clock_timestamp());
+            INSERT INTO pgqueue.lock_holder (fence, token, name, session_id, shared, locked_at, backend_pid)
+            VALUES (fence, token, name, me, shared, clock_timestamp(), pg_backend_pid());
             DELETE FROM pgqueue.lock_ticket t WHERE t.id = ticket;
         EXCEPTION WHEN query_canceled OR OTHERS THEN       -- a rollback does not free it
             PERFORM pgqueue._unlock_key(name, shared);
@@ -113,7 +114,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.ask_lock IS
-    'Take the lock if it is our turn; else take a ticket (wait), or give it back. ahead: how many stand in front. channel: where the token is called. For clients; see try_lock.';
+    'Take the lock if it is our turn; else take a ticket (wait), or give it back. ahead: how many stand in front. '
+    'channel: where the token is called. For clients; see try_lock.';
 
 CREATE OR REPLACE FUNCTION pgqueue.drop_lock(token bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -143,7 +145,8 @@ BEGIN
     RETURN (SELECT a.fence FROM pgqueue.ask_lock(name, shared, floor(random() * 2 ^ 53)::bigint, false) a);
 END $$;
 COMMENT ON FUNCTION pgqueue.try_lock IS
-    'Take a lock for this connection, until unlock() or its end; NULL if somebody has it or waits for it, else the fence. A rollback does not release it.';
+    'Take a lock for this connection, until unlock() or its end; NULL if somebody has it or waits for it, else the '
+    'fence. A rollback does not release it.';
 
 -- Locks the lock manager's partitions while it reads: for people, never for a loop.
 CREATE OR REPLACE FUNCTION pgqueue._advisory_locks() RETURNS TABLE (pid int, key bigint, shared boolean)
@@ -180,7 +183,8 @@ BEGIN
     END IF;
     RETURN freed;
 END $$;
-COMMENT ON FUNCTION pgqueue.unlock IS 'Release a lock that try_lock gave this connection; false if it has none of this name.';
+COMMENT ON FUNCTION pgqueue.unlock IS
+    'Release a lock that try_lock gave this connection; false if it has none of this name.';
 
 CREATE OR REPLACE VIEW pgqueue.locks AS
 SELECT h.name,

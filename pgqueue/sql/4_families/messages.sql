@@ -49,7 +49,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_message IS
-    'Delete a message: one that is claimed by its claim only. A problem is one of claimed, not claimed, claimed by another, no claim; then nothing changed. A message that is not there is no problem.';
+    'Delete a message: one that is claimed by its claim only. A problem is one of claimed, not claimed, claimed by '
+    'another, no claim; then nothing changed. A message that is not there is no problem.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_messages(queue text, ids bigint[])
 RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
@@ -128,4 +129,5 @@ BEGIN
      WHERE t.queue_id = q AND t.xid IS NOT NULL AND t.state <> 'F' AND (t.expires_at IS NULL OR t.expires_at > moment)
      ORDER BY t.xid DESC, t.id DESC LIMIT 1;
 END $$;
-COMMENT ON FUNCTION pgqueue.message_stats IS 'How many messages are free, claimed, and there in all; and when the oldest and the newest were put.';
+COMMENT ON FUNCTION pgqueue.message_stats IS
+    'How many messages are free, claimed, and there in all; and when the oldest and the newest were put.';

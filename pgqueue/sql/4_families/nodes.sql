@@ -130,7 +130,8 @@ BEGIN
     PERFORM pgqueue._node_event(path, 'created'), pgqueue._node_event(above, 'children');
 END $$;
 COMMENT ON FUNCTION pgqueue.create_node IS
-    'Make a node; returns its path, to which sequential adds ten digits. A problem is one of exists, no parent, ephemeral parent. An ephemeral one goes with its session, by default this connection''s own.';
+    'Make a node; returns its path, to which sequential adds ten digits. A problem is one of exists, no parent, '
+    'ephemeral parent. An ephemeral one goes with its session, by default this connection''s own.';
 
 CREATE OR REPLACE FUNCTION pgqueue.set_node(
     INOUT path       text,
@@ -168,7 +169,8 @@ BEGIN
     id := node.id;
 END $$;
 COMMENT ON FUNCTION pgqueue.set_node IS
-    'Change a node''s data, if it is still at that version; returns the version that it has now. A problem is one of not found, version.';
+    'Change a node''s data, if it is still at that version; returns the version that it has now. A problem is one '
+    'of not found, version.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_node(
     path        text,
@@ -198,7 +200,8 @@ BEGIN
     version := node.version;
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_node IS
-    'Remove a node, if it is still at that version, and the one of that id. A problem is one of not found, version, not empty.';
+    'Remove a node, if it is still at that version, and the one of that id. A problem is one of not found, version, '
+    'not empty.';
 
 CREATE OR REPLACE FUNCTION pgqueue.children(path text) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
@@ -238,7 +241,8 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.join_group IS
-    'Make a member of a group, under a name of its own or member- and a number, that goes with its session. A problem: exists.';
+    'Make a member of a group, under a name of its own or member- and a number, that goes with its session. A '
+    'problem: exists.';
 
 CREATE OR REPLACE FUNCTION pgqueue._free_nodes(session int) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -51,7 +51,8 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.declare_exchange IS
-    'Make an exchange, unless it is there; PQ030 if it is there as another type. One that is not durable ends with the session.';
+    'Make an exchange, unless it is there; PQ030 if it is there as another type. One that is not durable ends with '
+    'the session.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_exchange(name text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -190,7 +191,8 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION pgqueue.bind IS
-    'Let a queue have what is published to an exchange under a matching key; false if it was bound so already. The queue gets the retained messages that match.';
+    'Let a queue have what is published to an exchange under a matching key; false if it was bound so already. The '
+    'queue gets the retained messages that match.';
 
 CREATE OR REPLACE FUNCTION pgqueue.unbind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -265,7 +267,8 @@ BEGIN
     RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl);
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
-    'Add a task to every queue that is bound to the exchange with a key that matches, and return how many these are. Retained, the last one of each key is given to whoever is bound later; the data null ends that.';
+    'Add a task to every queue that is bound to the exchange with a key that matches, and return how many these '
+    'are. Retained, the last one of each key is given to whoever is bound later; the data null ends that.';
 
 CREATE OR REPLACE VIEW pgqueue.exchanges AS
 SELECT e.name, e.type, e.session_id IS NULL AS durable, e.session_id AS session,
@@ -273,7 +276,8 @@ SELECT e.name, e.type, e.session_id IS NULL AS durable, e.session_id AS session,
        (SELECT count(*) FROM pgqueue.retained m WHERE m.exchange = e.name) AS retained,
        e.created_at
   FROM pgqueue.exchange e;
-COMMENT ON VIEW pgqueue.exchanges IS 'Every exchange. The default one, without a name, leads to each queue and is not listed.';
+COMMENT ON VIEW pgqueue.exchanges IS
+    'Every exchange. The default one, without a name, leads to each queue and is not listed.';
 
 CREATE OR REPLACE VIEW pgqueue.bindings AS
 SELECT b.exchange, b.key, q.name AS queue

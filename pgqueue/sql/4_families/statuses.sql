@@ -51,7 +51,8 @@ BEGIN
        SET value = excluded.value, updated_at = excluded.updated_at, expires_at = excluded.expires_at;
     PERFORM pg_notify('pgqueue:status:' || md5(key), '');
 END $$;
-COMMENT ON FUNCTION pgqueue.set_status IS 'Set the status of a key, for as long as ttl or for good, and tell who waits for it at commit.';
+COMMENT ON FUNCTION pgqueue.set_status IS
+    'Set the status of a key, for as long as ttl or for good, and tell who waits for it at commit.';
 
 CREATE OR REPLACE FUNCTION pgqueue.get_status(key text) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
@@ -115,7 +116,8 @@ BEGIN
         PERFORM pgqueue._keep_result(id, task.queue_id, task.attempts, keep, coalesce(result, 'null'), NULL);
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.finish IS 'Ack a task and keep its result for a while. If the ack is refused, with a problem as from ack, nothing is kept.';
+COMMENT ON FUNCTION pgqueue.finish IS
+    'Ack a task and keep its result for a while. If the ack is refused, with a problem as from ack, nothing is kept.';
 
 -- Only what expired after `since`: while a snapshot is held anywhere, removed index entries stay, and who starts at the
 -- oldest walks over all of them.
@@ -170,7 +172,8 @@ BEGIN
     PERFORM pg_notify('pgqueue:task:' || f.id, '') FROM unnest(ids) f(id) WHERE f.id <> ALL (refused);
     PERFORM pgqueue._drop_expired_results(2 * cardinality(ids), moment - interval '10 s');
 END $$;
-COMMENT ON FUNCTION pgqueue.finish_many IS 'Ack tasks in one go and keep their results; returns those that could not be acked, and why.';
+COMMENT ON FUNCTION pgqueue.finish_many IS
+    'Ack tasks in one go and keep their results; returns those that could not be acked, and why.';
 
 CREATE OR REPLACE FUNCTION pgqueue.fail(
     id          bigint,
@@ -200,7 +203,9 @@ BEGIN
         PERFORM pgqueue._keep_result(id, task.queue_id, task.attempts + (token IS NOT NULL)::int, keep, NULL, why);
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.fail IS 'Bury a task and keep for a while that it failed, and why. Who may is as for bury. With a delay it is released, and counts as failed only if that was the last attempt of the queue''s max_takes.';
+COMMENT ON FUNCTION pgqueue.fail IS
+    'Bury a task and keep for a while that it failed, and why. Who may is as for bury. With a delay it is released, '
+    'and counts as failed only if that was the last attempt of the queue''s max_takes.';
 
 CREATE OR REPLACE FUNCTION pgqueue.progress(
     id          bigint,
@@ -230,7 +235,8 @@ BEGIN
         SELECT e.state, e.problem, e.holder INTO state, problem, holder FROM pgqueue._explain_refusal(id) e;
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.progress IS 'Say how far a task is. Only its holder may; it shows as long as the take does.';
+COMMENT ON FUNCTION pgqueue.progress IS
+    'Say how far a task is. Only its holder may; it shows as long as the take does.';
 
 CREATE OR REPLACE FUNCTION pgqueue.task_status(id bigint)
 RETURNS TABLE (
@@ -256,7 +262,9 @@ BEGIN
                LATERAL (SELECT r.task_id IS NOT NULL
                                AND (t.id IS NULL OR t.state IN ('buried', 'done') OR t.queue IS DISTINCT FROM q.name)) e(ended);
 END $$;
-COMMENT ON FUNCTION pgqueue.task_status IS 'What became of a task, in one row: its state while it lives; then done or failed where that is kept, else unknown.';
+COMMENT ON FUNCTION pgqueue.task_status IS
+    'What became of a task, in one row: its state while it lives; then done or failed where that is kept, else '
+    'unknown.';
 
 CREATE OR REPLACE VIEW pgqueue.results AS
 SELECT r.task_id AS id, q.name AS queue, CASE WHEN r.error IS NULL THEN 'done' ELSE 'failed' END AS state,

@@ -23,7 +23,8 @@ BEGIN
         ON CONFLICT (session_id) DO UPDATE
        SET exchange = excluded.exchange, key = excluded.key, retain = excluded.retain, data = excluded.data;
 END $$;
-COMMENT ON FUNCTION pgqueue.set_will IS 'What to publish when the session dies; never when it is closed. A second one replaces the first.';
+COMMENT ON FUNCTION pgqueue.set_will IS
+    'What to publish when the session dies; never when it is closed. A second one replaces the first.';
 
 CREATE OR REPLACE FUNCTION pgqueue.clear_will(session int DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$

@@ -125,7 +125,8 @@ BEGIN
                   GROUP BY t.error ORDER BY count(*) DESC LIMIT few;
 END $$;
 COMMENT ON FUNCTION pgqueue.why(text) IS
-    'Why tasks of a queue are not done: one row a reason; of holders, busy lanes and errors of buried tasks the five that matter most (errors: among the last hundred).';
+    'Why tasks of a queue are not done: one row a reason; of holders, busy lanes and errors of buried tasks the '
+    'five that matter most (errors: among the last hundred).';
 
 CREATE OR REPLACE FUNCTION pgqueue.why(id bigint) RETURNS TABLE (reason text, tasks bigint, detail text)
 LANGUAGE plpgsql AS $$
@@ -154,4 +155,5 @@ BEGIN
     RETURN QUERY SELECT w.* FROM pgqueue.why(t.queue::text) w
                   WHERE t.state = 'ready' AND w.reason NOT IN ('draining', 'full', 'delayed', 'buried', 'blocked');
 END $$;
-COMMENT ON FUNCTION pgqueue.why(bigint) IS 'Why a task is not done: its state and who or what it waits for; if it is ready, also what holds up its queue.';
+COMMENT ON FUNCTION pgqueue.why(bigint) IS
+    'Why a task is not done: its state and who or what it waits for; if it is ready, also what holds up its queue.';

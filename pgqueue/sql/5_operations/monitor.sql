@@ -31,7 +31,8 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT s.sampled_at FROM pgqueue.sample s ORDER BY s.sampled_at DESC LIMIT 1);
 END $$;
-COMMENT ON FUNCTION pgqueue.last_tick IS 'When a client last did the periodic work, to ten seconds; NULL: not since the server''s last crash.';
+COMMENT ON FUNCTION pgqueue.last_tick IS
+    'When a client last did the periodic work, to ten seconds; NULL: not since the server''s last crash.';
 
 CREATE OR REPLACE FUNCTION pgqueue._rate(calls jsonb, before jsonb, verb text, seconds double precision) RETURNS double precision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
@@ -58,7 +59,9 @@ SELECT s.queue, b.seconds, r.puts, r.takes, r.acks, r.releases, r.buries, r.acks
               pgqueue._rate(s.calls, b.calls -> q.id::text, 'release', b.seconds) AS releases,
               pgqueue._rate(s.calls, b.calls -> q.id::text, 'bury', b.seconds)    AS buries) r;
 COMMENT ON VIEW pgqueue.rates IS
-    'What happens to the tasks of each queue a second, over the last minute or so. done: acks and deletes; drained_in: when what waits would be done at this rate, NULL if it does not shrink. All NULL: no client runs, or only since a few seconds.';
+    'What happens to the tasks of each queue a second, over the last minute or so. done: acks and deletes; '
+    'drained_in: when what waits would be done at this rate, NULL if it does not shrink. All NULL: no client runs, '
+    'or only since a few seconds.';
 
 CREATE OR REPLACE FUNCTION pgqueue._label_host(label text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN substring(label FROM '^([^:]+):[0-9]{1,9}:');
@@ -79,7 +82,9 @@ SELECT k.task_id AS id, q.name AS queue,
        SELECT o.id, o.label, o.backend_pid, pgqueue._label_host(o.label) AS host, pgqueue._label_pid(o.label) AS pid
          FROM pgqueue.session o OFFSET 0) s ON s.id = k.session_id
  WHERE k.deadline > now();
-COMMENT ON VIEW pgqueue.takes IS 'Every task that is taken: who holds it, since when, until when. host, pid: of the process, where its label says them.';
+COMMENT ON VIEW pgqueue.takes IS
+    'Every task that is taken: who holds it, since when, until when. host, pid: of the process, where its label '
+    'says them.';
 
 -- The sweep marks who is missing, at its next tick: until then only the lock knows.
 CREATE OR REPLACE VIEW pgqueue.sessions AS
@@ -93,7 +98,8 @@ SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since, coa
        SELECT h.session_id, count(*) AS taken, clock_timestamp() - min(h.taken_at) AS longest_take
          FROM pgqueue.take h GROUP BY h.session_id) k ON k.session_id = s.id;
 COMMENT ON VIEW pgqueue.sessions IS
-    'Every process that takes. state: connected; missing: its connection is gone, and its grace is running; closed: it left its takes to the others of its identity.';
+    'Every process that takes. state: connected; missing: its connection is gone, and its grace is running; closed: '
+    'it left its takes to the others of its identity.';
 
 CREATE OR REPLACE VIEW pgqueue.listeners AS
 SELECT a.pid AS backend_pid, s.label, pgqueue._label_host(s.label) AS host, pgqueue._label_pid(s.label) AS pid, s.id AS session,
@@ -102,7 +108,9 @@ SELECT a.pid AS backend_pid, s.label, pgqueue._label_host(s.label) AS host, pgqu
   FROM pg_catalog.pg_stat_activity a
   LEFT JOIN pgqueue.session s ON s.backend_pid = a.pid
  WHERE a.datname = current_database() AND a.application_name = 'pgqueue listener';
-COMMENT ON VIEW pgqueue.listeners IS 'The one connection of each client that is woken, and keeps its session. From the server''s list: other roles'' address, times and state only with pg_read_all_stats.';
+COMMENT ON VIEW pgqueue.listeners IS
+    'The one connection of each client that is woken, and keeps its session. From the server''s list: other roles'' '
+    'address, times and state only with pg_read_all_stats.';
 
 -- By the functions beneath pg_stat_all_tables, which would group all indexes first.
 CREATE OR REPLACE VIEW pgqueue.tables AS
@@ -138,7 +146,8 @@ SELECT c.relname::text AS name,
                    )::bigint AS vacuum_at) v
  WHERE c.relnamespace = 'pgqueue'::regnamespace AND c.relkind = 'r';
 COMMENT ON VIEW pgqueue.tables IS
-    'Rows, sizes and vacuum of each of our tables. vacuum_at: from so many dead rows on autovacuum is due, by the table''s own options; vacuuming: what a vacuum that runs is at.';
+    'Rows, sizes and vacuum of each of our tables. vacuum_at: from so many dead rows on autovacuum is due, by the '
+    'table''s own options; vacuuming: what a vacuum that runs is at.';
 
 -- Age by the clock is shown to whom the server shows it; by transactions, to everybody.
 CREATE OR REPLACE VIEW pgqueue.snapshots AS
@@ -164,4 +173,5 @@ SELECT *
          WHERE r.xmin IS NOT NULL) held
  ORDER BY held.xid_age DESC;
 COMMENT ON VIEW pgqueue.snapshots IS
-    'Who keeps dead rows from being removed, the oldest snapshot first: connections, prepared transactions, replicas with feedback, replication slots. holds_back: in this database.';
+    'Who keeps dead rows from being removed, the oldest snapshot first: connections, prepared transactions, '
+    'replicas with feedback, replication slots. holds_back: in this database.';

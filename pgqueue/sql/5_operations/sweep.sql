@@ -82,7 +82,9 @@ BEGIN
     END IF;
     RETURN freed;
 END $$;
-COMMENT ON FUNCTION pgqueue.close_session IS 'Give back all that the session took, and end it; returns how many tasks. One with an identity leaves its takes to the others, or for its grace to who joins.';
+COMMENT ON FUNCTION pgqueue.close_session IS
+    'Give back all that the session took, and end it; returns how many tasks. One with an identity leaves its takes '
+    'to the others, or for its grace to who joins.';
 
 CREATE OR REPLACE FUNCTION pgqueue.promote_all() RETURNS int
 LANGUAGE plpgsql AS $$
@@ -97,7 +99,8 @@ BEGIN
     END IF;
     RETURN coalesce(n, 0);
 END $$;
-COMMENT ON FUNCTION pgqueue.promote_all IS 'promote for every queue and fold what was counted, unless somebody is at it: the tick of every listener.';
+COMMENT ON FUNCTION pgqueue.promote_all IS
+    'promote for every queue and fold what was counted, unless somebody is at it: the tick of every listener.';
 
 CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[], ids int[] DEFAULT NULL)
 RETURNS TABLE (queue text, seconds double precision)
@@ -128,7 +131,9 @@ BEGIN
          WHERE q.name = ANY (queues) AND (next_due.ids IS NULL OR q.id = ANY (next_due.ids));
 END $$;
 COMMENT ON FUNCTION pgqueue.next_due IS
-    'In how many seconds a queue may have something to take. 0: now, it is locked by a transaction that may yet roll back. NULL: not until somebody puts. With the ids that a taker knows: no row for a queue that is not that one any more.';
+    'In how many seconds a queue may have something to take. 0: now, it is locked by a transaction that may yet '
+    'roll back. NULL: not until somebody puts. With the ids that a taker knows: no row for a queue that is not that '
+    'one any more.';
 
 -- How many tasks were given back; NULL: not now. A claim is under way, or somebody is joining its identity.
 CREATE OR REPLACE FUNCTION pgqueue._end_session(s pgqueue.session) RETURNS int
@@ -176,7 +181,9 @@ BEGIN
         again := least(again, extract(epoch FROM grace_left));
     END LOOP;
 END $$;
-COMMENT ON FUNCTION pgqueue.sweep IS 'Give back the takes of dead sessions. Returns how many tasks, and in how many seconds another call is worth while.';
+COMMENT ON FUNCTION pgqueue.sweep IS
+    'Give back the takes of dead sessions. Returns how many tasks, and in how many seconds another call is worth '
+    'while.';
 
 CREATE OR REPLACE FUNCTION pgqueue.clean_up() RETURNS void
 LANGUAGE plpgsql AS $$

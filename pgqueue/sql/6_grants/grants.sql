@@ -18,7 +18,8 @@ BEGIN
         'pgqueue._advisory_locks, pgqueue._session_alive, pgqueue.own_session, pgqueue._is_awaited, pgqueue._bucket, '
         'pgqueue._waiter_lock, pgqueue._session_lock TO %s', role);
 END $$;
-COMMENT ON FUNCTION pgqueue.grant_monitor IS 'Let a role look at everything, and do nothing. To be called by the owner of the schema.';
+COMMENT ON FUNCTION pgqueue.grant_monitor IS
+    'Let a role look at everything, and do nothing. To be called by the owner of the schema.';
 
 CREATE OR REPLACE FUNCTION pgqueue.grant_to(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -26,7 +27,8 @@ BEGIN
     PERFORM pgqueue.grant_monitor(role);
     EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgqueue TO %s', role);
 END $$;
-COMMENT ON FUNCTION pgqueue.grant_to IS 'Let a role use the queues: put, take, settle and look. To be called by the owner of the schema.';
+COMMENT ON FUNCTION pgqueue.grant_to IS
+    'Let a role use the queues: put, take, settle and look. To be called by the owner of the schema.';
 
 -- By the owner: they run with the caller's rights, and end at the tables for anybody else.
 CREATE OR REPLACE FUNCTION pgqueue.grant(queue text, role regrole) RETURNS void
@@ -38,7 +40,8 @@ BEGIN
     INSERT INTO pgqueue.queue_grant (queue_id, role) VALUES (q, "grant".role) ON CONFLICT DO NOTHING;
     UPDATE pgqueue.queue granted SET restricted = true WHERE granted.id = q AND NOT granted.restricted;
 END $$;
-COMMENT ON FUNCTION pgqueue.grant IS 'Let a role use a queue, and from then on only the roles that were granted it, and the owner of the schema.';
+COMMENT ON FUNCTION pgqueue.grant IS
+    'Let a role use a queue, and from then on only the roles that were granted it, and the owner of the schema.';
 
 CREATE OR REPLACE FUNCTION pgqueue.revoke(queue text, role regrole DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -50,7 +53,8 @@ BEGIN
         UPDATE pgqueue.queue opened SET restricted = false WHERE opened.id = q;
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.revoke IS 'Take a grant back; without a role all of them, and the queue is open to everyone again.';
+COMMENT ON FUNCTION pgqueue.revoke IS
+    'Take a grant back; without a role all of them, and the queue is open to everyone again.';
 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA pgqueue FROM PUBLIC;
 
