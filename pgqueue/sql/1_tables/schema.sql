@@ -30,7 +30,8 @@
 -- PostgreSQL empties them, no session holds a task, and every task that was taken is ready again.
 --
 -- Lock order: a transaction that holds a task's row never waits for its take. An ack locks the take first and the task
--- second; a claim holds task rows and only *looks* at takes. The other order deadlocks within seconds under eight takers.
+-- second; a claim holds task rows and only *looks* at takes. The other order deadlocks within seconds under eight
+-- takers.
 --
 -- Columns stand in this order: what identifies the row, what it belongs to, what a user sets, its state and times, and
 -- what pgqueue keeps for itself. In `task`, `take` and `result` columns of fixed size come first, the widest alignment

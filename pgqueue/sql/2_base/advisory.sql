@@ -1,30 +1,30 @@
 -- Advisory locks: every class that pgqueue uses, with its holder, its mode and how long it is held.
 --
--- A lock is (class, number); the class says what the lock is for. The numbers begin at x'70677101', "pgq" and a 1, so that
--- they do not meet those of an application. Each class is a function that PostgreSQL inlines: an expression with it is
--- planned as with the literal. (In a DECLARE it would cost 0.2 us a call: write it where it is used.)
+-- A lock is (class, number); the class says what the lock is for. The numbers begin at x'70677101', "pgq" and a 1, so
+-- that they do not meet those of an application. Each class is a function that PostgreSQL inlines: an expression with
+-- it is planned as with the literal. (In a DECLARE it would cost 0.2 us a call: write it where it is used.)
 --
 -- Two locks are a single bigint, which is another space of keys: a lock by name (4_families/locks.sql) is
 -- hashtextextended(name, 0), and one migration at a time holds pgqueue.migrate.LOCK.
 
--- (_waiter_lock, bucket of a queue): a listener shares it for as long as one of its takers sleeps on a queue of the bucket.
--- A put tries it exclusively and frees it at once. wake.sql
+-- (_waiter_lock, bucket of a queue): a listener shares it for as long as one of its takers sleeps on a queue of the
+-- bucket. A put tries it exclusively and frees it at once. wake.sql
 CREATE OR REPLACE FUNCTION pgqueue._waiter_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827329;
 
--- (_silent_lock, bucket of a queue): a put that notifies no taker shares it until its transaction ends. A listener tries it
--- exclusively, and holds it to the end of that statement. wake.sql
+-- (_silent_lock, bucket of a queue): a put that saw no waiter shares it until its transaction ends. A listener tries
+-- it exclusively, in autocommit, and so holds it to the end of that statement. wake.sql
 CREATE OR REPLACE FUNCTION pgqueue._silent_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827330;
 
--- (_session_lock, session): the listener's connection holds it exclusively for as long as the session lives. The sweep, and
--- each claim for a session of another connection, try to share it until their transaction ends. session.sql
+-- (_session_lock, session): the listener's connection holds it exclusively for as long as the session lives. The
+-- sweep, and each claim for a session of another connection, try to share it until their transaction ends. session.sql
 CREATE OR REPLACE FUNCTION pgqueue._session_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827331;
 
--- (_claiming_lock, session): a claim for the session shares it until its transaction ends, and so does a transaction that
--- gives the session takes as an heir. The sweep, close_session and undo_take hold it exclusively until theirs ends; the
--- sweep only tries. session.sql
+-- (_claiming_lock, session): a claim for the session shares it until its transaction ends, and so does a transaction
+-- that gives the session takes as an heir. open_session with an id, close_session and undo_take wait for it, the sweep
+-- and clean_up try it, exclusively, until their transaction ends. session.sql
 CREATE OR REPLACE FUNCTION pgqueue._claiming_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827332;
 
@@ -40,8 +40,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827334;
 CREATE OR REPLACE FUNCTION pgqueue._cleaning_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827335;
 
--- (_filling_lock, queue): a put into a queue with a capacity waits for it and holds it exclusively until its transaction
--- ends. special.sql
+-- (_filling_lock, queue): a put into a queue with a capacity waits for it and holds it exclusively until its
+-- transaction ends. special.sql
 CREATE OR REPLACE FUNCTION pgqueue._filling_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827336;
 

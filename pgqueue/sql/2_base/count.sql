@@ -1,25 +1,28 @@
--- Counting: every change of the number of tasks, and every call, becomes a row in `delta`.
+-- Counting: every change of the number of tasks, and every call, becomes a row in `delta`. And what follows from such a
+-- change: notifications of observers, of lanes, and of puts that wait for room.
 --
 -- Theory of operation
 -- -------------------
--- A row of counters that each put updates makes all producers of a queue wait for each other's commit. So nobody
--- updates: a transaction appends what it changed, and that is true if and when it commits. stats.sql adds it up.
+-- A row of counters that each put updates makes all producers of a queue wait for each other's commit. So no
+-- transaction updates a counter: it appends what it changed, and that is true if and when it commits. stats.sql adds it
+-- up.
 --
---   added, deleted, taken, given back    whoever does it appends what it did: inline on the hot path, else by the
+--   added, deleted, taken, given back    the statement's function appends it: inline on the hot path, else by the
 --                                        functions below
---   updated                              a trigger does, from the rows before and after
---   raw SQL                              a trigger asks for a count of everything, by the next fold (stats.sql)
+--   updated                              a trigger appends it, from the rows before and after
+--   raw SQL                              a trigger asks the next fold to count everything (stats.sql)
 --
 -- Triggers that see the rows of every INSERT and DELETE would need no care elsewhere. They were built, and made an ack
--- 15 % dearer and a batch of acks 10 %, even where a WHEN kept them from firing: the rows are collected before it is asked.
--- Nothing on the hot path updates a task, so that trigger is free.
+-- 15 % slower and a batch of acks 10 %, even where a WHEN kept them from firing: PostgreSQL collects the rows before it
+-- asks the WHEN. No verb on the hot path updates a task, so the trigger for updates is free.
 --
--- A function of ours tells itself from raw SQL by its search_path, which every public one sets and their helpers inherit.
--- A setting of our own would say it more plainly, but only a superuser could create a function with it.
+-- The triggers tell pgqueue's functions from raw SQL by the search_path, which every public function sets and its
+-- helpers inherit (settings.sql). A setting of our own would say it more plainly, but only a superuser could create a
+-- function with it.
 --
--- Who counts tasks sees every way in which one can leave its place, and so also tells who waits for that: puts that wait
--- for room in a queue with a capacity, and lanes (lane.sql), which learn of each place that became free, and of each
--- task that was put behind others.
+-- Whatever counts tasks sees every way in which a task can leave its place, and so it also tells those that wait for
+-- that: puts that wait for room in a queue with a capacity, and lanes (lane.sql), which learn of each place that became
+-- free, and of each task that was put behind others.
 
 CREATE OR REPLACE FUNCTION pgqueue._change_channel(queue_id int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:change:' || queue_id;
@@ -44,7 +47,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(ids) > 0 THEN
         INSERT INTO pgqueue.delta (queue_id, verb, calls) VALUES (_note.queue_id, _note.verb, cardinality(ids));
-        IF verb = 'ttl' THEN                      -- as in Tarantool's queue: who expires was deleted
+        IF verb = 'ttl' THEN                      -- as in Tarantool's queue, an expired task is a deleted one
             INSERT INTO pgqueue.delta (queue_id, verb, calls) VALUES (_note.queue_id, 'delete', cardinality(ids));
         END IF;
         PERFORM pgqueue._tell_change(queue_id, verb, ids);
@@ -74,8 +77,11 @@ BEGIN
     ELSE
         WITH change AS (
             INSERT INTO pgqueue.delta AS d (queue_id, standing, delayed, buried, blocked, kept)
-            SELECT p.queue_id, coalesce(sum(p.n) FILTER (WHERE p.state = 'R'), 0), coalesce(sum(p.n) FILTER (WHERE p.state = 'D'), 0),
-                   coalesce(sum(p.n) FILTER (WHERE p.state = 'B'), 0), coalesce(sum(p.n) FILTER (WHERE p.state = 'L'), 0),
+            SELECT p.queue_id,
+                   coalesce(sum(p.n) FILTER (WHERE p.state = 'R'), 0),
+                   coalesce(sum(p.n) FILTER (WHERE p.state = 'D'), 0),
+                   coalesce(sum(p.n) FILTER (WHERE p.state = 'B'), 0),
+                   coalesce(sum(p.n) FILTER (WHERE p.state = 'L'), 0),
                    coalesce(sum(p.n) FILTER (WHERE p.state = 'F'), 0)
               FROM unnest(queues, states, _count_places.n) p(queue_id, state, n)
              GROUP BY p.queue_id
@@ -87,8 +93,8 @@ BEGIN
     END IF;
 END $$;
 
--- Make the heads of these lanes R, if they are not and nobody has them locked; returns how many. In lanes that are not
--- among `freed` only a head that this transaction has written, if not in a savepoint: else it is left to the check.
+-- Make the heads of these lanes R if they are L and not locked; returns how many. In lanes that are not among `freed`,
+-- only a head that this transaction wrote, outside of a savepoint: any other head is left to the check.
 CREATE OR REPLACE FUNCTION pgqueue._unblock(queue_id int, lanes text[], freed text[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -108,9 +114,10 @@ BEGIN
     RETURN n;
 END $$;
 
--- Called by count.sql, with one element a task: those that came to be L, and those that went from R
--- (freed). Who has freed a lane may lock its head, for nobody can enter it before his commit anyway. Who has put something
--- into a lane touches only what he has written himself, or a put in a long transaction would close the lane.
+-- Called with one element for each task that became L, and for each that went from R (freed): see lane.sql. A
+-- transaction T1 that frees a lane may lock its head, for no other transaction can enter the lane before T1 commits. A
+-- transaction T2 that puts a task into the lane touches only rows that T2 wrote; otherwise a put in a long transaction
+-- would close the lane.
 CREATE OR REPLACE FUNCTION pgqueue._tell_lanes(queues int[], lanes text[], freed boolean[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -129,7 +136,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Tasks that were added. A statement later, so that lanes are looked at as they are by then.
+-- Count tasks that were added. In a statement of its own, which sees the lanes as they are by then.
 CREATE OR REPLACE FUNCTION pgqueue._count_new(queues int[], states "char"[], lanes text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -203,7 +210,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- What was in the table nobody knows any more: the next fold counts anew.
+-- The counters no longer tell what is in the table: the next fold counts anew.
 CREATE OR REPLACE FUNCTION pgqueue._ask_recount() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -211,12 +218,17 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE OR REPLACE TRIGGER count_updates AFTER UPDATE ON pgqueue.task REFERENCING OLD TABLE AS old_tasks NEW TABLE AS new_tasks
+CREATE OR REPLACE TRIGGER count_updates AFTER UPDATE ON pgqueue.task
+    REFERENCING OLD TABLE AS old_tasks NEW TABLE AS new_tasks
     FOR EACH STATEMENT EXECUTE FUNCTION pgqueue._count_updates();
 CREATE OR REPLACE TRIGGER count_raw AFTER INSERT OR DELETE ON pgqueue.task
-    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp') EXECUTE FUNCTION pgqueue._ask_recount();
--- Not of takes that are inserted: nobody does that by hand, and each such trigger costs the verbs about 4 us.
+    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp')
+    EXECUTE FUNCTION pgqueue._ask_recount();
+-- Not AFTER INSERT: takes are not inserted by hand, and each such trigger costs the verbs about 4 us.
 CREATE OR REPLACE TRIGGER count_raw AFTER DELETE OR UPDATE OF queue_id ON pgqueue.take
-    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp') EXECUTE FUNCTION pgqueue._ask_recount();
-CREATE OR REPLACE TRIGGER count_truncate AFTER TRUNCATE ON pgqueue.task FOR EACH STATEMENT EXECUTE FUNCTION pgqueue._ask_recount();
-CREATE OR REPLACE TRIGGER count_truncate AFTER TRUNCATE ON pgqueue.take FOR EACH STATEMENT EXECUTE FUNCTION pgqueue._ask_recount();
+    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp')
+    EXECUTE FUNCTION pgqueue._ask_recount();
+CREATE OR REPLACE TRIGGER count_truncate AFTER TRUNCATE ON pgqueue.task
+    FOR EACH STATEMENT EXECUTE FUNCTION pgqueue._ask_recount();
+CREATE OR REPLACE TRIGGER count_truncate AFTER TRUNCATE ON pgqueue.take
+    FOR EACH STATEMENT EXECUTE FUNCTION pgqueue._ask_recount();

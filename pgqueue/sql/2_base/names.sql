@@ -1,4 +1,4 @@
--- Names, options and types: what is checked wherever they are given; and the queue of a name.
+-- Names, options and types: the checks that several files need; and queue_id, which finds or creates a queue.
 
 CREATE OR REPLACE FUNCTION pgqueue._check_name(name text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -19,15 +19,15 @@ BEGIN
         PERFORM pgqueue._check_name(name);
         INSERT INTO pgqueue.queue (name, draining) VALUES (name, EXISTS (SELECT FROM pgqueue.draining))
             ON CONFLICT DO NOTHING RETURNING queue.id INTO found_id;
-        IF found_id IS NULL THEN       -- somebody made it while we waited for the index: a new statement sees it
+        IF found_id IS NULL THEN       -- another transaction created it meanwhile: a new statement sees it
             SELECT q.id INTO found_id FROM pgqueue.queue q WHERE q.name = queue_id.name;
         END IF;
     END IF;
     RETURN found_id;
 END $$;
 COMMENT ON FUNCTION pgqueue.queue_id IS
-    'The id of a queue, which is made if need be. In an open transaction a new name makes other users of it wait; '
-    'clients call this in a transaction of its own first.';
+    'The id of a queue, which is created if it does not exist. Other users of a new name wait until the transaction '
+    'that created it ends, so clients first call this in a transaction of its own.';
 
 CREATE OR REPLACE FUNCTION pgqueue._check_times(delay interval, ttr interval, ttl interval DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -82,9 +82,10 @@ BEGIN
     END;
 END $$;
 
--- With what a caller said himself; a priority and a delay of 0 say nothing.
+-- For the options that a caller gave. A priority of 0 and a delay of 0 count as not given.
 CREATE OR REPLACE FUNCTION pgqueue._check_type(
-    type text, priority int, delay interval, ttr interval, ttl interval, lane text, capacity int DEFAULT NULL, touch boolean DEFAULT NULL
+    type text, priority int, delay interval, ttr interval, ttl interval, lane text,
+    capacity int DEFAULT NULL, touch boolean DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -92,18 +93,20 @@ DECLARE
     what  text;
 BEGIN
     IF lacks IS NULL THEN
-        RAISE EXCEPTION 'a queue''s type is fifo, fifottl, utube, utubettl or limfifottl, not %', type USING ERRCODE = 'PQ002';
+        RAISE EXCEPTION 'a queue''s type is fifo, fifottl, utube, utubettl or limfifottl, not %', type
+            USING ERRCODE = 'PQ002';
     END IF;
     SELECT said.name INTO what
-      FROM (VALUES ('priority', priority <> 0), ('delay', delay > '0'), ('ttr', ttr IS NOT NULL), ('ttl', ttl IS NOT NULL),
-                   ('lane', lane IS NOT NULL), ('capacity', capacity IS NOT NULL), ('touch', touch)) said(name, is_said)
+      FROM (VALUES ('priority', priority <> 0), ('delay', delay > '0'), ('ttr', ttr IS NOT NULL),
+                   ('ttl', ttl IS NOT NULL), ('lane', lane IS NOT NULL), ('capacity', capacity IS NOT NULL),
+                   ('touch', touch)) said(name, is_said)
      WHERE said.is_said AND said.name = ANY (lacks);
     IF FOUND THEN
         RAISE EXCEPTION 'a queue of the type % has no %', type, what USING ERRCODE = 'PQ002';
     END IF;
 END $$;
 
--- For verbs that come after a put.
+-- The same for the options of a verb on a task that was put.
 CREATE OR REPLACE FUNCTION pgqueue._check_verb(
     queue_id int, priority int, delay interval DEFAULT NULL, touch boolean DEFAULT NULL
 ) RETURNS void

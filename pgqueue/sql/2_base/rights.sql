@@ -1,7 +1,8 @@
--- Rights: which roles may use a queue, and the view of the queues.
+-- Rights: which roles may use a queue; and the view of the queues.
 --
--- Whoever was let in by grant_to (grants.sql) may use every queue, but for those that were granted to some roles alone.
--- The functions run as their owner; whose call it is tells `role`, as SET ROLE left it, and without one the log-in.
+-- A role that was let in by grant_to (grants.sql) may use every queue except those that were granted to certain roles
+-- only. The functions run as their owner, so they tell the caller from the setting `role`: the current role (SET ROLE),
+-- else session_user.
 
 CREATE OR REPLACE FUNCTION pgqueue._check_right(queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -15,11 +16,12 @@ BEGIN
        AND NOT EXISTS (SELECT FROM pgqueue.queue_grant g
                         WHERE g.queue_id = _check_right.queue_id AND pg_has_role(caller, g.role, 'USAGE')) THEN
         RAISE EXCEPTION 'queue "%" is restricted, and % was not granted it', named, caller
-            USING ERRCODE = 'insufficient_privilege', HINT = 'The owner of the schema can: SELECT pgqueue.grant(queue, role)';
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'The owner of the schema can: SELECT pgqueue.grant(queue, role)';
     END IF;
 END $$;
 
--- For who manages a queue: it has to be there, and the caller's to use.
+-- For functions that manage a queue: the queue has to exist, and the caller must have the right to use it.
 CREATE OR REPLACE FUNCTION pgqueue._known_queue(name text, lock boolean DEFAULT false) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -38,8 +40,8 @@ BEGIN
     RETURN q;
 END $$;
 
--- First in a claim on a queue with options: it may be another session's, go with its last taker, or be paused.
--- False: it is paused.
+-- First in a claim on a queue with options: the queue may be exclusive to another session, be deleted with its last
+-- taker, or be paused. False: it is paused.
 CREATE OR REPLACE FUNCTION pgqueue._enter_queue(queue_id int, session int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -47,7 +49,8 @@ DECLARE
 BEGIN
     SELECT * INTO q FROM pgqueue.queue named WHERE named.id = _enter_queue.queue_id;
     IF q.exclusive AND q.session_id IS DISTINCT FROM session THEN
-        RAISE EXCEPTION 'queue "%" is exclusive: only session % may take from it', q.name, q.session_id USING ERRCODE = 'PQ033';
+        RAISE EXCEPTION 'queue "%" is exclusive: only session % may take from it', q.name, q.session_id
+            USING ERRCODE = 'PQ033';
     ELSIF q.auto_delete AND session IS NOT NULL THEN
         INSERT INTO pgqueue.taker (session_id, queue_id) VALUES (session, q.id) ON CONFLICT DO NOTHING;
     END IF;

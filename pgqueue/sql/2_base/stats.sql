@@ -6,23 +6,26 @@
 --
 -- A fold moves deltas into counters: one transaction deletes those that it sees and writes the sums, so to every
 -- snapshot a delta is either still there or in the counter. A transaction that commits later, or rolls back, needs no
--- thought: its deltas appear when its tasks do, or never. Nobody waits: folds try a lock, readers and producers take none.
+-- thought: its deltas appear when its tasks do, or never. No transaction waits: a fold tries a lock, readers and
+-- producers take none.
 --
 -- Dead rows. While a snapshot is held anywhere, deltas that were folded cannot be removed, and a look at "all deltas"
--- would walk over every one since then. So a fold leaves behind its own snapshot. What it could not see comes from
--- transactions that its snapshot does not count as ended (`since` its xmax, or `late`: its xip) or from its own;
--- everything else it deleted. A reader asks the index for just those. Counters and folds are not updated but written
--- anew, newest last, and found from that end: an updated row has as many dead versions before it as there were folds.
+-- would walk over every one since then. So a fold stores its own snapshot. A delta that the fold could not see comes
+-- from a transaction that its snapshot does not count as ended (`since`: its xmax, or `late`: its xip) or from the fold
+-- itself; the fold deleted everything else. A reader asks the index for just those. Counters and folds are not updated
+-- but written anew, newest last, and found from that end: an updated row has as many dead versions before it as there
+-- were folds.
 --
 -- Counting anew. After a crash the UNLOGGED tables are empty; TRUNCATE and raw SQL leave no delta, but a row in
--- `recount`. With such a row, or without a fold, readers count tasks themselves. The next fold compares that with the counters, in one snapshot,
--- and appends the difference as one more delta: others go on as ever, and their deltas stay true. A fold from the
--- future is one of another server, restored from a dump: it counts as none.
+-- `recount`. With such a row, or without a fold, readers count the tasks themselves. The next fold compares that with
+-- the counters, in one snapshot, and appends the difference as one more delta: other transactions go on as ever, and
+-- their deltas stay true. A fold with a time in the future is one of another server, restored from a dump: it counts as
+-- none.
 --
--- Time. A state can end without a row being touched: a delay is over, a deadline passed, a task expired. Those that
--- nobody moved yet are few, since every tick moves them, and are counted from the indexes by time.
+-- Time. A state can end without a change of any row: a delay is over, a deadline passed, a task expired. Tasks that
+-- were not moved yet are few, since every tick moves them, and are counted from the indexes by time.
 
--- The newest fold; one that sees everything, and an id that is NULL, if nothing was counted.
+-- The newest fold. If nothing was counted: one that sees everything, with NULL as its id.
 CREATE OR REPLACE FUNCTION pgqueue._last_fold() RETURNS pgqueue.fold
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -44,7 +47,7 @@ BEGIN
                      GROUP BY e.key) v);
 END $$;
 
--- Counters and deltas of these queues; all of them: NULL. The version is the counter's.
+-- Counters and deltas of these queues; NULL: of all queues. The version is the counter's.
 CREATE OR REPLACE FUNCTION pgqueue._known(queues int[]) RETURNS SETOF pgqueue.counter
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -71,9 +74,11 @@ BEGIN
                coalesce(c.standing, 0) + coalesce(more.standing, 0), coalesce(c.taken, 0) + coalesce(more.taken, 0),
                coalesce(c.delayed, 0) + coalesce(more.delayed, 0), coalesce(c.buried, 0) + coalesce(more.buried, 0),
                coalesce(c.blocked, 0) + coalesce(more.blocked, 0), coalesce(c.kept, 0) + coalesce(more.kept, 0),
-               CASE WHEN said.calls IS NULL THEN coalesce(c.calls, '{}') ELSE pgqueue._add_calls(c.calls, said.calls) END
+               CASE WHEN said.calls IS NULL THEN coalesce(c.calls, '{}')
+                    ELSE pgqueue._add_calls(c.calls, said.calls) END
           FROM unnest(coalesce(queues, ARRAY (SELECT named.id FROM pgqueue.queue named))) q(id)
-          LEFT JOIN LATERAL (SELECT * FROM pgqueue.counter n WHERE n.queue_id = q.id ORDER BY n.version DESC LIMIT 1) c ON true
+          LEFT JOIN LATERAL (SELECT * FROM pgqueue.counter n
+                              WHERE n.queue_id = q.id ORDER BY n.version DESC LIMIT 1) c ON true
           LEFT JOIN more ON more.queue_id = q.id
           LEFT JOIN said ON said.queue_id = q.id;
 END $$;
@@ -105,7 +110,8 @@ BEGIN
     RETURN (pgqueue._last_fold()).id IS NOT NULL AND NOT EXISTS (SELECT FROM pgqueue.recount);
 END $$;
 
--- What is true of these queues, by the way that is open. Taken and standing are rows: time is not asked.
+-- The counts of these queues: from counters and deltas if they are complete, else counted anew. `taken` and `standing`
+-- are numbers of rows: expired deadlines are not looked at.
 CREATE OR REPLACE FUNCTION pgqueue._counts(queues int[]) RETURNS SETOF pgqueue.counter
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -118,15 +124,16 @@ BEGIN
     END IF;
 END $$;
 
--- How many tasks of a queue are not done, with those that this transaction put.
+-- How many tasks of a queue are not done, including those that this transaction put.
 CREATE OR REPLACE FUNCTION pgqueue._queue_length(queue_id int) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT c.standing + c.delayed + c.buried + c.blocked FROM pgqueue._counts(ARRAY [_queue_length.queue_id]) c);
+    RETURN (SELECT c.standing + c.delayed + c.buried + c.blocked
+              FROM pgqueue._counts(ARRAY [_queue_length.queue_id]) c);
 END $$;
 
--- Counters that differ from what is there are put right by a delta. One statement, so one snapshot: what others commit
--- meanwhile is in neither of the two counts.
+-- Correct counters that differ from the tasks, by a delta. One statement, hence one snapshot: what other transactions
+-- commit meanwhile is in neither of the two counts.
 CREATE OR REPLACE FUNCTION pgqueue._correct_counts() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -147,22 +154,23 @@ BEGIN
     SELECT a.queue_id, a.standing - k.standing, a.taken - k.taken, a.delayed - k.delayed,
            a.buried - k.buried, a.blocked - k.blocked, a.kept - k.kept
       FROM pgqueue._count_anew(NULL) a JOIN pgqueue._known(NULL) k ON k.queue_id = a.queue_id;
-    -- Raw SQL told nobody that a lane or a place in a full queue became free.
+    -- Raw SQL sent no signal when a lane or a place in a full queue became free.
     INSERT INTO pgqueue.lane_check (queue_id, lane) SELECT DISTINCT t.queue_id, t.lane FROM pgqueue.task t
      WHERE t.state = 'L' AND t.lane IS NOT NULL;
     PERFORM pgqueue._signal(q.id) FROM pgqueue.queue q WHERE q.lanes;
     PERFORM pgqueue._signal(-q.id) FROM pgqueue.queue q WHERE q.capacity IS NOT NULL;
 END $$;
 
--- Move deltas into the counters, if there are many or they are old; every tick calls it.
--- Only at READ COMMITTED, where the statement that folds sees what the fold before it did. The queues that changed.
+-- Move deltas into the counters, if there are many or they are old; every tick calls it. Returns the queues that
+-- changed. Only at READ COMMITTED, where the statement that folds sees what the fold before it did.
 CREATE OR REPLACE FUNCTION pgqueue._fold_deltas(at_once boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     last    pgqueue.fold;
     changed int[];
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(pgqueue._folding_lock(), 0) THEN
+    IF current_setting('transaction_isolation') <> 'read committed'
+       OR NOT pg_try_advisory_xact_lock(pgqueue._folding_lock(), 0) THEN
         RETURN NULL;
     END IF;
     IF NOT pgqueue._is_counted() THEN
@@ -170,7 +178,7 @@ BEGIN
         last := (NULL, '-infinity', '0', '{}');
     ELSE
         last := pgqueue._last_fold();
-        -- Few deltas cost a reader less than folds would leave behind under a held snapshot.
+        -- Few deltas cost a reader less than the dead rows of a fold would under a held snapshot.
         IF NOT at_once AND last.folded_at > clock_timestamp() - interval '5 s'
            AND (SELECT count(*) FROM (SELECT FROM pgqueue.delta d WHERE d.xid >= last.since LIMIT 1000) enough) < 1000
            OR NOT EXISTS (SELECT FROM pgqueue.delta d WHERE d.xid >= last.since)
@@ -208,8 +216,9 @@ BEGIN
     DELETE FROM pgqueue.counter c WHERE NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = c.queue_id);
 END $$;
 
--- The first in line of each priority, from one to the next by the index; of a hundred of them at most, since somebody may
--- use the clock for a priority. In the index stand also tasks in flight and, while a snapshot is held, all that were acked.
+-- When the oldest ready task was put: the first task of each priority is looked at, from one to the next by the index.
+-- Of a hundred priorities at most, since an application may use the clock for a priority. The index also has tasks in
+-- flight and, while a snapshot is held, all that were acked.
 CREATE OR REPLACE FUNCTION pgqueue._find_oldest(queue_id int) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -218,21 +227,24 @@ BEGIN
     RETURN (
         WITH RECURSIVE first AS (
             (SELECT t.priority, t.created_at FROM pgqueue.task t
-              WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > moment)
+              WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R'
+                AND (t.expires_at IS NULL OR t.expires_at > moment)
                 AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
               ORDER BY t.priority, t.id LIMIT 1)
              UNION ALL
             SELECT next.* FROM first, LATERAL (
                SELECT t.priority, t.created_at FROM pgqueue.task t
-                WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > moment)
+                WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R'
+                  AND (t.expires_at IS NULL OR t.expires_at > moment)
                   AND t.priority > first.priority
                   AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
                 ORDER BY t.priority, t.id LIMIT 1) next)
         SELECT min(f.created_at) FROM (SELECT * FROM first LIMIT 100) f);
 END $$;
 
--- Where that takes long, the ticks look now and then, and readers take what they found: exact while it is cheap, and a
--- few seconds old when it is not. Dead rows come with deltas, so the queues to try are those that a fold changed.
+-- Where that takes long, ticks look now and then, and readers use what a tick found: the age is exact while it is cheap
+-- to find, and a few seconds old when it is not. Dead rows come with deltas, so a tick tries the queues that a fold
+-- changed.
 CREATE OR REPLACE FUNCTION pgqueue._look_for_oldest(changed int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -260,8 +272,8 @@ RETURNS TABLE (queue text, total bigint, ready bigint, delayed bigint, taken big
                done bigint, kept bigint, oldest_ready_age interval, calls jsonb)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    verbs  CONSTANT jsonb := '{"put": 0, "take": 0, "ack": 0, "release": 0, "bury": 0, "kick": 0, "delete": 0, "touch": 0,
-                               "delay": 0, "ttr": 0, "ttl": 0}'::jsonb;
+    verbs  CONSTANT jsonb := '{"put": 0, "take": 0, "ack": 0, "release": 0, "bury": 0, "kick": 0, "delete": 0,
+                               "touch": 0, "delay": 0, "ttr": 0, "ttl": 0}'::jsonb;
     moment CONSTANT timestamptz := clock_timestamp();
     ids    int[];
 BEGIN
@@ -275,7 +287,8 @@ BEGIN
                c.kept,
                CASE WHEN s.ready > 0 THEN
                    moment - least(due.created_at,
-                                  CASE WHEN o.looked_at IS NULL THEN pgqueue._find_oldest(q.id) ELSE o.created_at END) END,
+                                  CASE WHEN o.looked_at IS NULL THEN pgqueue._find_oldest(q.id)
+                                       ELSE o.created_at END) END,
                verbs || c.calls
           FROM pgqueue._counts(ids) c
           JOIN pgqueue.queue q ON q.id = c.queue_id
@@ -284,13 +297,15 @@ BEGIN
                 WHERE c.delayed > 0 AND t.queue_id = c.queue_id AND t.state = 'D' AND t.run_at <= moment) due
          CROSS JOIN LATERAL (
                SELECT count(*) AS n FROM pgqueue.take k
-                WHERE c.taken > 0 AND k.queue_id = c.queue_id AND k.deadline < 'infinity' AND k.deadline <= moment) overdue
+                WHERE c.taken > 0 AND k.queue_id = c.queue_id
+                  AND k.deadline < 'infinity' AND k.deadline <= moment) overdue
          CROSS JOIN LATERAL (
                SELECT count(*) FILTER (WHERE t.state = 'R') AS ready, count(*) FILTER (WHERE t.state = 'B') AS buried,
                       count(*) FILTER (WHERE t.state = 'L') AS blocked
                  FROM pgqueue.task t
                 WHERE t.queue_id = c.queue_id AND t.state <> 'D' AND t.expires_at <= moment
-                  AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL) expired
+                  AND (SELECT k.task_id FROM pgqueue.take k
+                        WHERE k.task_id = t.id AND k.deadline > moment) IS NULL) expired
          CROSS JOIN LATERAL (
                SELECT c.standing - (c.taken - overdue.n) - expired.ready + due.n AS ready, c.delayed - due.n AS delayed,
                       c.taken - overdue.n AS taken, c.buried - expired.buried AS buried,
@@ -304,6 +319,6 @@ COMMENT ON FUNCTION pgqueue.queue_stats IS 'The view pgqueue.stats for one queue
 
 CREATE OR REPLACE VIEW pgqueue.stats AS SELECT * FROM pgqueue.queue_stats();
 COMMENT ON VIEW pgqueue.stats IS
-    'How many tasks of each queue are in which state, how often each verb was called, and how long the oldest ready '
-    'task is there: from counters, whatever the backlog. total: all that are not done; done: since the server''s '
-    'last crash; kept: the done ones that are still there.';
+    'For each queue the number of tasks in each state, the calls of each verb, and the age of the oldest ready task: '
+    'from counters, whatever the backlog. total: all tasks that are not done; done: acks since the server''s last '
+    'crash; kept: done tasks that are still stored.';

@@ -1,4 +1,4 @@
--- Tasks: the view of them, which of them are taken, and their removal in batches.
+-- Tasks: the view of them; which queues have something due; tasks without a take; and the removal of tasks in batches.
 
 CREATE OR REPLACE FUNCTION pgqueue._remove_batch(queue_id int, ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -9,17 +9,18 @@ BEGIN
         PERFORM pgqueue._delete_tasks(ids);
         -- As _drop_late_take (settle.sql), for all of them.
         DELETE FROM pgqueue.take
-         WHERE ctid = ANY (ARRAY (SELECT (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = u.id FOR UPDATE SKIP LOCKED)
-                                    FROM unnest(ids) u(id)));
+         WHERE ctid = ANY (ARRAY (
+               SELECT (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = u.id FOR UPDATE SKIP LOCKED)
+                 FROM unnest(ids) u(id)));
         GET DIAGNOSTICS takes = ROW_COUNT;
         INSERT INTO pgqueue.delta (queue_id, taken) SELECT _remove_batch.queue_id, -takes WHERE takes > 0;
     END IF;
     RETURN cardinality(ids);
 END $$;
 
--- By cursors: a LIMIT that begins anew for each batch walks over all that this transaction has deleted before. What is
--- blocked goes first, or each batch of heads would make those behind them ready. Again, until nothing is left that was
--- put or changed meanwhile.
+-- Remove all tasks of a queue, or so many batches of them. By cursors: a LIMIT that begins anew for each batch walks
+-- over all rows that this transaction has deleted before. Blocked tasks go first; otherwise each batch of heads would
+-- make those behind them ready. The loop runs again until no task is left that was put or changed meanwhile.
 CREATE OR REPLACE FUNCTION pgqueue._remove_tasks(queue_id int, batches int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -33,9 +34,11 @@ BEGIN
     LOOP
         before := removed;
         FOREACH state IN ARRAY '{L,R,D,B,F}'::"char"[] LOOP
-            FOR one IN EXECUTE format('SELECT id FROM pgqueue.task WHERE queue_id = $1 AND state = %L%s LIMIT $2 FOR UPDATE SKIP LOCKED',
-                                      state, CASE state WHEN 'L' THEN ' AND lane IS NOT NULL' END)
-                         USING queue_id, batches * batch - removed
+            FOR one IN
+                EXECUTE format('SELECT id FROM pgqueue.task WHERE queue_id = $1 AND state = %L%s '
+                               'LIMIT $2 FOR UPDATE SKIP LOCKED',
+                               state, CASE state WHEN 'L' THEN ' AND lane IS NOT NULL' END)
+                  USING queue_id, batches * batch - removed
             LOOP
                 ids := ids || one;
                 IF cardinality(ids) = batch THEN
@@ -51,9 +54,9 @@ BEGIN
     RETURN removed;
 END $$;
 
--- Which queues have something due. A view, so that it is planned into the statements that ask, and by the start of the
--- statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS, which the planner
--- likes to answer for all queues at once, with a hash of everything that is delayed or ready anywhere.
+-- Which queues have something due. It is a view, so that PostgreSQL plans it into the statements that use it. It asks
+-- for the start of the statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS:
+-- the planner may answer it for all queues at once, with a hash of everything that is delayed or ready anywhere.
 CREATE OR REPLACE VIEW pgqueue._queue_due AS
 SELECT q.id, q.name, q.special, q.lanes,
        (SELECT t.run_at FROM pgqueue.task t
@@ -70,8 +73,8 @@ SELECT q.id, q.name, q.special, q.lanes,
 CREATE OR REPLACE FUNCTION pgqueue._new_token() RETURNS bigint
 LANGUAGE sql VOLATILE RETURN hashtextextended(gen_random_uuid()::text, 0);
 
--- Of tasks whose rows the caller has just locked, those that nobody has taken. Only a newer snapshot can tell, so at
--- REPEATABLE READ nobody dies here: the next listener's tick is at READ COMMITTED.
+-- Of tasks whose rows the caller has just locked, those without a take. Only a newer snapshot can tell, so at
+-- REPEATABLE READ there are none, and no task dies: the next listener's tick is at READ COMMITTED.
 CREATE OR REPLACE FUNCTION pgqueue._untaken(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -89,7 +92,7 @@ SELECT t.id,
             WHEN t.state = 'B' THEN 'buried'
             WHEN t.state = 'F' THEN 'done'
             WHEN t.state = 'L' THEN 'blocked'
-            WHEN t.state = 'R' AND t.lane IS NOT NULL                 -- not the head of its lane, or that is busy: lane.sql
+            WHEN t.state = 'R' AND t.lane IS NOT NULL      -- not the head of its lane, or the lane is busy: lane.sql
              AND ((SELECT o.task_id FROM pgqueue.take o
                     WHERE o.queue_id = t.queue_id AND o.lane = t.lane AND o.deadline > now()) IS NOT NULL
                   OR (SELECT h.id FROM pgqueue.task h
@@ -113,7 +116,6 @@ SELECT t.id,
   LEFT JOIN pgqueue.take k ON k.task_id = t.id AND k.deadline > now()
   LEFT JOIN pgqueue.session s ON s.id = k.session_id;
 COMMENT ON VIEW pgqueue.tasks IS
-    'Every task with its state, and who holds it. For a page of a queue in one state: find_tasks.';
+    'Every task with its state and its holder. For a page of a queue''s tasks in one state: find_tasks.';
 COMMENT ON COLUMN pgqueue.tasks.stored IS
-    'R, D, B, L or F, as the task''s row has it: what an index can be asked for. The state is found out from '
-    'several rows.';
+    'R, D, B, L or F, as the task''s row has it: indexes can be asked for it. The state comes from several rows.';

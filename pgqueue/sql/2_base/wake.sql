@@ -1,34 +1,35 @@
--- Waking takers: NOTIFY, but only when somebody waits.
+-- Waking takers: a put sends NOTIFY, but only when a taker waits.
 --
 -- Theory of operation
 -- -------------------
--- A commit that notifies holds a lock over the whole server while it flushes its log, so notifying on every put
--- makes all producers of the server queue up behind one disk. Asking "does anybody wait?" first is not enough: the
--- answer is as old as the question, the task is invisible until the commit, and a taker that looks and lies down in
--- between sees neither the task nor a notification. Two advisory locks on the queue's bucket close that hole:
+-- A commit that notifies holds a lock over the whole server while it flushes its log, so notifying on every put makes
+-- all producers of the server queue up behind one disk. Asking "does a taker wait?" first is not enough: the answer is
+-- as old as the question, the task is invisible until the commit, and a taker that looks and falls asleep in between
+-- sees neither the task nor a notification. Two advisory locks on the queue's bucket close that hole:
 --
 --   WAITER(k)  shared, held by the listener connection of every process with a taker asleep on k; freed by its death.
 --   SILENT(k)  shared, held until the end of its transaction by every producer that decided to keep silent.
 --
---   producer                                       taker (arm, then a claim on another connection)
+--   producer (a transaction that puts)             taker (arm, then a claim on another connection)
 --   P1 WAITER(k) held?  -> notify                  T1 LISTEN
 --   P2 share SILENT(k), refused? -> notify         T2 share WAITER(k)
 --   P3 WAITER(k) held?  -> notify                  T3 exclusive SILENT(k), and free it again: the drain
 --      keep silent                                 T4 claim in a new snapshot; nothing there: sleep
 --
--- A silent producer saw WAITER free at P3, so its P2 precedes T2 and T3: the drain succeeds only once it has ended,
--- and T4 sees its task. A producer that notified either committed before T4's snapshot, or after a committed LISTEN.
--- The lock table knows no snapshots, so all of this holds for producers at REPEATABLE READ too.
--- P1 keeps producers off SILENT while takers wait; without it their overlapping shares would starve the drain.
+-- A silent producer saw WAITER free at P3, so its P2 precedes T2 and T3: the drain succeeds only once the producer has
+-- ended, and the claim at T4 sees its task. A producer that notified committed before T4's snapshot, or after the
+-- taker's LISTEN was committed. The lock table knows no snapshots, so all of this holds for producers at REPEATABLE
+-- READ too. P1 keeps producers off SILENT while takers wait; without it their overlapping shares would starve the
+-- drain.
 --
--- Nobody ever blocks: producers try, and so does the drain. While it fails (a producer's long transaction is open),
--- the taker polls instead of sleeping. A blocked lock call would hold a snapshot, and vacuum, for as long.
+-- No call blocks: producers try, and so does the drain. While the drain fails (a producer's long transaction is open),
+-- the taker polls instead of sleeping. A lock call that waits would hold a snapshot, and vacuum, for as long.
 --
--- Queues share 1024 buckets, so that a transaction which puts into thousands of queues cannot fill the lock table.
--- A collision, or two producers that probe in the same microsecond, costs one needless NOTIFY.
+-- Queues share 1024 buckets, so that a transaction which puts into thousands of queues cannot fill the lock table. A
+-- collision, or two producers that probe in the same microsecond, costs one needless NOTIFY.
 --
--- A session's own lock is invisible to its own probe. So what makes tasks ready on a listener connection (sweeps,
--- promotions, takes undone) always notifies, by the mark that arm leaves on the connection.
+-- A session's own lock is invisible to its own probe. So a function that makes tasks ready on a listener connection
+-- (sweep, promote_all, undo_take) always notifies: arm leaves a mark on the connection.
 
 CREATE OR REPLACE FUNCTION pgqueue._channel(queue_id int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:' || queue_id;
@@ -38,13 +39,15 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:' || queue_id;
 CREATE OR REPLACE FUNCTION pgqueue._signal(queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    k      CONSTANT int := queue_id & 1023;
+    k CONSTANT int := queue_id & 1023;
 BEGIN
     -- Each probe takes and frees the lock in one expression, with no chance to be interrupted in between.
     IF current_setting('pgqueue.armed', true) = 'yes'
-       OR (CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k) THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END)
+       OR (CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k)
+                THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END)
        OR NOT pg_try_advisory_xact_lock_shared(pgqueue._silent_lock(), k)
-       OR (CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k) THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END)
+       OR (CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k)
+                THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END)
     THEN
         PERFORM pg_notify(pgqueue._channel(queue_id), '');
     END IF;
@@ -61,8 +64,8 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.arm IS
-    'T2 and T3, on a listener connection in autocommit: declare a sleeper on each queue; drained tells for which a '
-    'claim may now conclude "empty".';
+    'For clients, on a listener connection in autocommit, before a taker sleeps (steps T2 and T3 of wake.sql): puts '
+    'into these queues notify from now on. drained: a claim that finds nothing may conclude that the queue is empty.';
 
 CREATE OR REPLACE FUNCTION pgqueue.drain(queue_ids int[]) RETURNS TABLE (queue_id int, drained boolean)
 LANGUAGE plpgsql AS $$
@@ -72,7 +75,8 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION pgqueue.drain IS 'T3 once more, for queues that are armed but not drained.';
+COMMENT ON FUNCTION pgqueue.drain IS
+    'For clients: step T3 of wake.sql once more, for queues that are armed but not drained.';
 
 CREATE OR REPLACE FUNCTION pgqueue.disarm(queue_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -84,14 +88,15 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.disarm IS
-    'Nobody of this process sleeps on these queues any more: producers may be silent again.';
+    'For clients: no taker of this process sleeps on these queues any more, so puts need not notify for it.';
 
--- Whether a taker sleeps in front of the queue: what a put asks (wake.sql), and as inexact: another queue of its bucket
--- counts, and one's own connection does not.
+-- Whether a taker sleeps on the queue: the probe of a put, and as inexact. A taker on another queue of the bucket
+-- counts, and a taker of the own connection does not.
 CREATE OR REPLACE FUNCTION pgqueue._is_awaited(queue_id int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-    k      CONSTANT int := pgqueue._bucket(queue_id);
+    k CONSTANT int := pgqueue._bucket(queue_id);
 BEGIN
-    RETURN CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k) THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END;
+    RETURN CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k)
+                THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END;
 END $$;

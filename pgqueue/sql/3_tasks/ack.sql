@@ -1,8 +1,8 @@
 -- Acks: a task is done. It goes, or is kept for a while; and what it hands on to is put in the same moment.
 --
 -- The short way is for a queue without options: the take and the task are deleted, and one row for the statistics is
--- written. Whether a queue is such is asked within the DELETE itself, since a statement more costs more than the answer.
--- What that leaves behind ends in _end_tasks.
+-- written. Whether a queue is such is asked within the DELETE itself, since a statement more costs more than the
+-- answer. What that leaves behind ends in _end_tasks.
 
 -- What becomes of tasks that are done and whose takes are gone, in a queue with options: they are kept, or go. Lanes
 -- that wait for them and puts that wait for room are seen to by who counts them (count.sql).
@@ -27,7 +27,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Tasks that another one hands on to: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists, sender}], times in seconds.
+-- Tasks that another one hands on to: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists, sender}], times
+-- in seconds.
 CREATE OR REPLACE FUNCTION pgqueue._put_all(puts jsonb) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE

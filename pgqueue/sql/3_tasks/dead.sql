@@ -1,4 +1,4 @@
--- Dead letters: where a task goes that is not taken any more, and what is done with it if that is nowhere.
+-- Dead letters: where a task goes when it is not taken any more, and what becomes of it if it can go nowhere.
 --
 -- Theory of operation
 -- -------------------
@@ -10,22 +10,23 @@
 --   maxlen          more tasks came than the queue keeps, and it was the oldest
 --
 -- Then it moves through the exchange that the queue names, as if it had been published there, under its own key or the
--- one that the queue names. It keeps its id in the first of the queues that are bound, and others get copies. Where the
--- queue names none, or none is bound, a task that failed (the first two) is buried where it is, and one that is
--- surplus (the last two) is dropped.
+-- one that the queue names. It keeps its id in the first of the queues that are bound, and the other queues get copies.
+-- If the queue names no exchange, or no queue is bound, a task that failed (the first two reasons) is buried where it
+-- is, and a task that is surplus (the last two) is dropped.
 --
 -- A death is recorded in the task, and that record also breaks circles: a task that would come back into a queue in
--- which it died, without having been rejected since, is dropped. This is RabbitMQ's rule: who rejects a task has
--- looked at it, and may send it round for ever; a circle of time-outs alone goes round without anybody knowing.
+-- which it died, without having been rejected since, is dropped. This is RabbitMQ's rule: a consumer that rejects a
+-- task has looked at it, and may send it round for ever; a circle of time-outs alone would go round unnoticed.
 --
--- Locks. All of it is done to tasks whose rows are locked and of which no take is there. Who chooses them locks first
--- and then asks _untaken(), in a new snapshot: a claim that had the row meanwhile has committed its take by then.
+-- Locks. All of it is done to tasks whose rows are locked and that have no take. The caller T1 locks the rows first and
+-- calls _untaken() after that, in a new snapshot: a claim T2 that had a row meanwhile has committed its take by then.
 
--- What patterns are matched with: a topic's words each follow a dot, so that a missing word takes its dot along.
+-- The text that patterns of bindings are matched with. Each word of a topic follows a dot, so that a missing word takes
+-- its dot along.
 CREATE OR REPLACE FUNCTION pgqueue._subject(type text, key text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN CASE WHEN type = 'topic' AND key <> '' THEN '.' || key ELSE key END;
 
--- The queues that a key leads to, each once; none if there is no such exchange.
+-- The queues that a key of an exchange leads to, each once; none if the exchange does not exist.
 CREATE OR REPLACE FUNCTION pgqueue._routes(exchange text, key text) RETURNS SETOF int
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -45,24 +46,31 @@ BEGIN
            AND CASE WHEN subject LIKE b.hint THEN subject ~ b.pattern END;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue._arrival(delay interval, moment timestamptz, OUT state "char", OUT run_at timestamptz)
+CREATE OR REPLACE FUNCTION pgqueue._arrival(
+    delay interval, moment timestamptz, OUT state "char", OUT run_at timestamptz
+)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (CASE WHEN delay > '0' THEN 'D' ELSE 'R' END::"char", CASE WHEN delay > '0' THEN moment + delay END);
 
--- Into the first of the queues, and copies into the others, as these want their tasks delayed and expiring.
-CREATE OR REPLACE FUNCTION pgqueue._move(id bigint, queue_ids int[], key text, story jsonb, moment timestamptz) RETURNS void
+-- Move a task into the first of the queues, and copies of it into the others, with the delay and the ttl of each queue.
+CREATE OR REPLACE FUNCTION pgqueue._move(
+    id bigint, queue_ids int[], key text, story jsonb, moment timestamptz
+) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     new record;
 BEGIN
     WITH copies AS (
-        INSERT INTO pgqueue.task (created_at, queue_id, state, run_at, expires_at, priority, ttr, error, data, routing_key, deaths, xid)
+        INSERT INTO pgqueue.task (created_at, queue_id, state, run_at, expires_at,
+                                  priority, ttr, error, data, routing_key, deaths, xid)
         SELECT t.created_at, q.id, w.state, w.run_at, coalesce(w.run_at, moment) + q.ttl,
-               t.priority, coalesce(t.ttr, q.ttr), t.error, t.data, _move.key, story, CASE WHEN q.listed THEN pg_current_xact_id() END
+               t.priority, coalesce(t.ttr, q.ttr), t.error, t.data, _move.key, story,
+               CASE WHEN q.listed THEN pg_current_xact_id() END
           FROM pgqueue.task t, pgqueue.queue q, pgqueue._arrival(q.delay, moment) w
          WHERE t.id = _move.id AND q.id = ANY (queue_ids [2:])
         RETURNING task.queue_id, task.state, task.lane)
-    SELECT array_agg(c.queue_id) AS queues, array_agg(c.state) AS states, array_agg(c.lane) AS lanes INTO new FROM copies c;
+    SELECT array_agg(c.queue_id) AS queues, array_agg(c.state) AS states, array_agg(c.lane) AS lanes INTO new
+      FROM copies c;
     PERFORM pgqueue._count_new(new.queues, new.states, new.lanes);
     UPDATE pgqueue.task t
        SET queue_id = q.id, state = w.state, run_at = w.run_at, expires_at = coalesce(w.run_at, moment) + q.ttl,
@@ -86,10 +94,11 @@ BEGIN
             others := others || d;
         END IF;
     END LOOP;
-    RETURN jsonb_build_array(jsonb_build_object('queue', queue, 'reason', reason, 'count', died, 'time', moment)) || others;
+    RETURN jsonb_build_array(jsonb_build_object('queue', queue, 'reason', reason, 'count', died, 'time', moment))
+           || others;
 END $$;
 
--- Whether it died in that queue, and was not rejected there or since.
+-- Whether a task with these deaths died in that queue, and was not rejected there or since.
 CREATE OR REPLACE FUNCTION pgqueue._is_circle(deaths jsonb, queue text) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -105,7 +114,7 @@ BEGIN
     RETURN false;
 END $$;
 
--- Do with tasks that died as their queues say; returns those that left them.
+-- Move, bury or drop tasks that died, as their queues say; returns the tasks that left their queues.
 CREATE OR REPLACE FUNCTION pgqueue._die(ids bigint[], reason text) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -147,7 +156,7 @@ BEGIN
     RETURN moved || dropped;
 END $$;
 
--- Delayed and taken tasks are not in the way.
+-- Remove ready tasks beyond the queue's maxlen, the oldest first. Delayed and taken tasks do not count.
 CREATE OR REPLACE FUNCTION pgqueue._trim_queue(queue_id int, maxlen int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -163,7 +172,7 @@ BEGIN
     END IF;
 END $$;
 
--- After tasks were added to queues.
+-- Called after tasks were added to queues: wake takers, and keep to maxlen.
 CREATE OR REPLACE FUNCTION pgqueue._arrived(queue_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -184,11 +193,12 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE VIEW pgqueue.dead_letters AS
-SELECT t.id, q.name AS queue, d.died ->> 'queue' AS died_in, d.died ->> 'reason' AS reason, (d.died ->> 'count')::int AS count,
+SELECT t.id, q.name AS queue, d.died ->> 'queue' AS died_in, d.died ->> 'reason' AS reason,
+       (d.died ->> 'count')::int AS count,
        (d.died ->> 'time')::timestamptz AS died_at, t.error, t.data
   FROM pgqueue.task t
   JOIN pgqueue.queue q ON q.id = t.queue_id,
        jsonb_array_elements(t.deaths) WITH ORDINALITY d(died, n)
  ORDER BY t.id, d.n;
 COMMENT ON VIEW pgqueue.dead_letters IS
-    'Every task that died before and where it is now; a row for each queue and reason, the last death first.';
+    'Tasks that died and the queue in which each is now; a row for each queue and reason, the last death first.';

@@ -1,13 +1,14 @@
--- Time: delays that end, deadlines that pass, and when the next will.
+-- Time: delays that end and deadlines that pass.
 --
--- Nobody keeps timers in the database. What is due is made ready by whoever comes first: a claim at the head of the
--- queue, or any listener's tick for all queues. A taker that found nothing sleeps until next_due.
+-- There are no timers in the database. Two callers make ready what is due, and the first one does it: a claim at the
+-- head of the queue, or a listener's tick (promote_all, sweep.sql) for all queues. A taker that found nothing sleeps
+-- until next_due.
 --
--- A task that has expired is passed over by every claim, from that very moment; the ticks remove it, or make a dead
--- letter of it (dead.sql). One that is taken is left alone until it comes back.
+-- Every claim passes over a task that has expired, from that very moment; a tick removes the task, or makes a dead
+-- letter of it (dead.sql). A task that is taken is left alone until it comes back.
 
--- Tasks that come back by no will of their holder. Never waits: a row that is locked goes uncounted. Those for which it
--- was the last time that the queue's max_takes allows do not come back.
+-- Count an attempt of tasks that come back without a settling. It never waits: a task with a locked row is not counted.
+-- Tasks that have reached their queue's max_takes die.
 CREATE OR REPLACE FUNCTION pgqueue._count_attempt(ids bigint[], reason text, timeouts int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -15,7 +16,8 @@ DECLARE
 BEGIN
     WITH counted AS (
         UPDATE pgqueue.task 
-           SET attempts = attempts + 1, error = reason, timeouts = nullif(coalesce(task.timeouts, 0) + coalesce(_count_attempt.timeouts, 0), 0)
+           SET attempts = attempts + 1, error = reason,
+               timeouts = nullif(coalesce(task.timeouts, 0) + coalesce(_count_attempt.timeouts, 0), 0)
          WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED))
         RETURNING task.id, task.queue_id, task.attempts)
     SELECT array_agg(c.id) INTO last
@@ -25,8 +27,8 @@ BEGIN
     END IF;
 END $$;
 
--- Make ready what is due in a queue, and remove what has expired, up to 1000 of each kind; returns how many became
--- ready.
+-- Make tasks of a queue ready that are due, and remove tasks that have expired, up to 1000 of each kind; returns how
+-- many became ready.
 CREATE OR REPLACE FUNCTION pgqueue._promote(queue_id int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -54,7 +56,8 @@ BEGIN
     SELECT array_agg(gone.task_id) INTO ids FROM gone;
     IF ids IS NOT NULL THEN
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (_promote.queue_id, -cardinality(ids));
-        PERFORM pgqueue._note(queue_id, 'ttr', ids), pgqueue._count_attempt(ids, 'the time to run was over', timeouts => 1);
+        PERFORM pgqueue._note(queue_id, 'ttr', ids),
+                pgqueue._count_attempt(ids, 'the time to run was over', timeouts => 1);
         n := n + cardinality(ids);
     END IF;
     ids := ARRAY (SELECT t.id FROM pgqueue.task t

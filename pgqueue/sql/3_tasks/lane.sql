@@ -3,38 +3,42 @@
 -- Theory of operation
 -- -------------------
 -- The head of a lane is the lowest of its tasks that are R or L and have not expired. A claim takes a task of a lane
--- only if it is the head, is R, and nobody holds a take in the lane. So there is one at a time, in order, whatever the
+-- only if the task is the head, is R, and no take of the lane exists. So there is one at a time, in order, whatever the
 -- states say: R only means that claims look at the task, and L (blocked) that they need not. That is what makes a busy
--- lane cheap: of its 100,000 tasks one is R, and 99,999 are in no claim's way. With all of them R, each claim of any
--- lane would walk over them.
+-- lane cheap: of its 100,000 tasks one is R, and the 99,999 others are in no claim's way. With all of them R, each
+-- claim of any lane would walk over them.
 --
--- So R is the safe state. Two tasks of a lane may both be R, one just waits. What must not be is a head that stays L:
+-- So R is the safe state. If two tasks of a lane are R, one of them just waits. What must not be is a head that stays
+-- L:
 --
 --   Invariant: the head of a lane is R, or there is a row of the lane in lane_check.
 --
--- Two kinds of events can break it: a task of the lane arrives in L (or moves within its lane), and an R goes: acked,
--- buried, delayed, deleted, expired, moved. Each of them leaves a check in its own transaction, for whoever counts tasks
--- sees it too (count.sql); after raw SQL the next tick leaves one in every lane. A check is looked at in a snapshot that
--- sees it: is the head R, the check goes; is it L, it is made R; and if it cannot, being locked, the check stays.
+-- Two kinds of events can break it: a task of the lane arrives in L (or moves within its lane), and a task in R goes
+-- (acked, buried, delayed, deleted, expired, moved). The transaction of each event leaves a check, for the functions
+-- that count tasks see every event (count.sql); after raw SQL the next tick leaves a check in every lane. A check is
+-- looked at in a snapshot that sees it: if the head is R, the check is deleted; if it is L, the head is made R; if the
+-- head is locked and cannot be, the check stays.
 --
--- Why this is enough. Take the last event in a lane, in the order of commits. Who drops its check looked in a snapshot
--- that is newer than that event, so no R has gone and no L has come since: if it saw an R at the head, one is there
--- for good, and if it saw an L, it has made it R. A head seen as R may be going away at this very moment, under an ack
--- that is not committed. That does not matter: this is a later event, and leaves a later check.
--- Hence the one rule: nobody drops the check of his own transaction. His look is older than his commit: a put that
--- commits in between saw the task that he removes, went behind it, and has had its check dropped for the same reason.
+-- Why this is enough. Take the last event in a lane, in the order of commits, and the transaction T2 that deletes its
+-- check. The snapshot of T2 is newer than the event, so no R has gone and no L has come since: the head was R, and
+-- stays so; or it was L, and T2 set it to R. A head that T2 sees as R may be going away at this very moment, under an
+-- ack T3 that has not committed. That does not matter: T3 is a later event, and leaves a later check. Hence the one
+-- rule: no transaction T1 deletes its own check. The look of T1 is older than its commit: a put T2 that commits in
+-- between saw the task that T1 removes, went behind it, and had its own check deleted for that reason.
 --
 -- A put cannot do without the check by locking the task in front of it: in a caller's long transaction it would keep
 -- the holder of that task from acking it.
 --
--- Nobody waits. Two claims may see different heads in a lane, when an urgent task has just come; each would insert
--- its take, and wait for the other at the unique index, with its tasks' rows locked. So whoever takes in a lane
--- first tries an advisory lock for it, and leaves it alone if another one has that. With the lock it looks again, in a
--- new snapshot: whoever had the lock before has committed. The lock lives as long as the transaction, and so keeps
--- the lane for a pop, which leaves no take. 1024 buckets, so that large batches cannot fill the lock table.
+-- No transaction waits. Two claims C1 and C2 may see different heads in a lane, when an urgent task has just come; each
+-- would insert its take, and C2 would wait for C1 at the unique index, with its tasks' rows locked. So a claim that
+-- takes in a lane first tries an advisory lock for the lane, and leaves the lane alone if another transaction has it.
+-- With the lock it looks again, in a new snapshot: a transaction that had the lock before has committed. The lock lives
+-- as long as the transaction, and so keeps the lane for a pop, which leaves no take. There are 1024 buckets, so that
+-- large batches cannot fill the lock table.
 --
--- Who frees a lane makes its next task R at once, so that what people see is exact; its check is only looked at. Heads
--- that are L are found where events cross, and where only a READ COMMITTED look could tell.
+-- A transaction that frees a lane makes the next task R at once, so that what users see is exact; its check is only
+-- looked at. A look finds heads that are L where events cross, and where only a transaction at READ COMMITTED could
+-- tell.
 
 CREATE OR REPLACE FUNCTION pgqueue.allow_lanes(queue text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -43,10 +47,10 @@ BEGIN
     UPDATE pgqueue.queue q SET lanes = true WHERE q.name = allow_lanes.queue AND NOT q.lanes;
 END $$;
 COMMENT ON FUNCTION pgqueue.allow_lanes IS
-    'The first put with a lane does this, and keeps others from doing so until its transaction ends; clients call '
-    'it in one of its own first.';
+    'Let a queue have tasks in lanes. The first put with a lane does so, and other such puts wait until its '
+    'transaction ends; so clients call this before, in a transaction of its own.';
 
--- Where a new task of a lane goes: R if it is the next of a lane that nobody is in.
+-- The state of a new task of a lane: R if it would be the head of a lane in which no task is taken.
 CREATE OR REPLACE FUNCTION pgqueue._enter_lane(queue_id int, lane text, priority int) RETURNS "char"
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -64,9 +68,9 @@ BEGIN
                 ELSE 'L' END;
 END $$;
 
--- Look at up to n checks of the lanes behind `after_lane`; returns the last of these lanes, NULL if there was none. Those
--- whose head is not L go, seen by the statement that looks at the head; for the others it is made R, and a later look
--- drops them.
+-- Look at up to n checks of the lanes behind `after_lane`; returns the last of these lanes, NULL if there was none. A
+-- check is deleted by the very statement that sees a head that is not L. A head that is L is made R, and a later look
+-- deletes its check.
 CREATE OR REPLACE FUNCTION pgqueue._check_lanes(queue_id int, after_lane text, n int) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -96,7 +100,7 @@ BEGIN
     RETURN lanes [cardinality(lanes)];
 END $$;
 
--- Part of every tick: a claim looks at a few checks, at all of them only if it finds nothing else.
+-- Look at all checks; every tick does. A claim looks at a few, and at all of them only if it finds nothing else.
 CREATE OR REPLACE FUNCTION pgqueue._check_all_lanes() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -112,7 +116,7 @@ BEGIN
                 lane := pgqueue._check_lanes(next, lane, 1000);
                 EXIT WHEN lane IS NULL;
             END LOOP;
-        ELSE                                       -- a put was under way while the queue was deleted
+        ELSE                                       -- the queue was deleted while a put was under way
             PERFORM pgqueue._remove_tasks(next, batches => 10);
             DELETE FROM pgqueue.lane_check
              WHERE ctid = ANY (ARRAY (SELECT c.ctid FROM pgqueue.lane_check c
@@ -121,9 +125,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- Up to n tasks that the caller may take, by a snapshot that may be too old: he looks for takes once more. Their rows are
--- locked, and their lanes. One by one as they are asked for, so that those whose lane is refused do not count.
-CREATE OR REPLACE FUNCTION pgqueue._find_heads(queue_id int, n int, after_priority int, after_id bigint) RETURNS bigint[]
+-- Up to n tasks that the caller may take, with their rows and their lanes locked. The snapshot may be too old: the
+-- caller looks for takes once more. The lanes are locked one by one as the tasks are asked for, so that tasks of a lane
+-- that is refused do not count.
+CREATE OR REPLACE FUNCTION pgqueue._find_heads(
+    queue_id int, n int, after_priority int, after_id bigint
+) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
@@ -132,11 +139,11 @@ DECLARE
     lane text := '';                               -- how far the checks have been looked at
     ids  bigint[];
 BEGIN
-    -- What has expired may be in the way of its lane.
+    -- A task that has expired may be in the way of its lane.
     IF after_id IS NULL AND (SELECT due.ttl_over FROM pgqueue._queue_due due WHERE due.id = _find_heads.queue_id) THEN
         PERFORM pgqueue._promote(queue_id);
     END IF;
-    -- Now and then, at more checks than the puts and acks of n tasks leave: they do not pile up even if nobody ticks.
+    -- Now and then look at more checks than the puts and acks of n tasks leave: they do not pile up even without ticks.
     IF random() * 32 < n THEN
         lane := pgqueue._check_lanes(queue_id, lane, 100 + 3 * n);
     END IF;
@@ -159,7 +166,9 @@ BEGIN
                      ORDER BY t.priority, t.id
                     OFFSET 0                       -- or the planner tries the lock of each lane before all else
                        FOR UPDATE OF t SKIP LOCKED) c
-             WHERE c.lane IS NULL OR pg_try_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._lane_bucket(_find_heads.queue_id, c.lane))
+             WHERE c.lane IS NULL
+                OR pg_try_advisory_xact_lock(pgqueue._entering_lock(),
+                                             pgqueue._lane_bucket(_find_heads.queue_id, c.lane))
              LIMIT n);
         EXIT WHEN ids <> '{}' OR lane IS NULL;
         lane := pgqueue._check_lanes(queue_id, lane, 1000);
@@ -167,7 +176,7 @@ BEGIN
     RETURN ids;
 END $$;
 
--- What pop may have: locked, and looked at again.
+-- The tasks that a pop may have: locked, and looked at again.
 CREATE OR REPLACE FUNCTION pgqueue._lock_heads(queue_id int, n int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -186,7 +195,7 @@ BEGIN
     RETURN ids;
 END $$;
 
--- As claim (take.sql), in a queue with lanes.
+-- As _claim (take.sql), in a queue with lanes.
 CREATE OR REPLACE FUNCTION pgqueue._claim_lanes(
     queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
@@ -204,8 +213,8 @@ BEGIN
         FOR id, priority, attempts, deadline, data IN
             WITH new AS (
                 INSERT INTO pgqueue.take AS k (task_id, token, taken_at, deadline, queue_id, session_id, lane)
-                SELECT t.id, new_token, moment, coalesce(least(moment + t.ttr, t.expires_at), 'infinity'), _claim_lanes.queue_id,
-                       session, t.lane
+                SELECT t.id, new_token, moment, coalesce(least(moment + t.ttr, t.expires_at), 'infinity'),
+                       _claim_lanes.queue_id, session, t.lane
                   FROM pgqueue.task t
                  WHERE t.id = ANY (found)
                    AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
@@ -230,8 +239,8 @@ BEGIN
     END IF;
 END $$;
 
--- Whether a claim may find something now. A check counts: a claim looks at all of them before it gives up, so what it
--- leaves is locked by somebody, and worth another look.
+-- Whether a claim may find something now. A check counts: a claim looks at all of them before it gives up, so another
+-- transaction has locked those that are left, and they are worth another look.
 CREATE OR REPLACE FUNCTION pgqueue._lanes_due(queue_id int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -2,8 +2,8 @@
 --
 -- Verbs for one task that is named by its id, whatever place it has in its queue.
 --
--- Who asks whether anybody has taken a task locks its row first and then looks, in a new snapshot: a claim that had the row
--- has committed its take by then, and none can begin. None waits for a take while it has the row (tasks.sql).
+-- Who asks whether anybody has taken a task locks its row first and then looks, in a new snapshot: a claim that had the
+-- row has committed its take by then, and none can begin. None waits for a take while it has the row (tasks.sql).
 
 -- A page of a queue's tasks in one state, whatever the backlog: the planner is told constants, by which it finds the
 -- index of that state and needs no sort. Each state in the order that is its own.

@@ -1,7 +1,8 @@
 -- Putting tasks. One statement, in whatever transaction the caller has: the task exists if and when that commits.
 --
 -- A queue without options, and a task without a lane or a key, take the short way: one INSERT, one row for the
--- statistics, one signal. Everything else goes by special.sql; many tasks in one INSERT there too, unless they have keys.
+-- statistics, one signal. Everything else goes by special.sql; many tasks in one INSERT there too, unless they have
+-- keys.
 
 -- The queue's row with the caller's options laid over it; makes the queue if need be.
 CREATE OR REPLACE FUNCTION pgqueue._defaults(queue text, priority int, delay interval, ttr interval, ttl interval)

@@ -1,16 +1,17 @@
--- Putting a task where anything is out of the ordinary: a lane, a key, a capacity, or another option of the queue.
+-- Putting a task with anything out of the ordinary: a lane, a key, a capacity, or another option of the queue.
 --
--- Keys. A partial unique index over the tasks that are not done decides. A put that meets a task whose transaction is
--- still open waits for its end: only then is it known whether there is such a task.
+-- Keys. A partial unique index over the tasks that are not done decides. A put T1 that meets a task of an open
+-- transaction T2 waits for the end of T2: only then it is known whether that task exists.
 --
--- Replacing. Who has the task's row may look for a take, in a newer snapshot: a claim that had the row meanwhile has
--- committed its take by then, and none can begin. A task that is taken is not replaced, for its taker would ack the new
--- one. Both looks need READ COMMITTED.
+-- Replacing. A put T1 that has the task's row may look for a take, in a newer snapshot: a claim T2 that had the row
+-- meanwhile has committed its take by then, and no claim can begin. A task that is taken is not replaced, for its taker
+-- would ack the new one. Both looks need READ COMMITTED.
 --
--- Capacity. Exact, so producers of a full queue go one after another: whoever puts holds an advisory lock to the end of
--- its transaction. Who frees room tells pgqueue._signal(-id), the queue's other channel (count.sql): there wait the puts.
--- That lock comes before all others: before the queue's row, before a key's row, which stays locked even if it has lost the key when we get it,
--- and, in the order of the queues, before the task that an ack hands on from.
+-- Capacity. It is exact, so producers of a full queue go one after another: a put holds an advisory lock (_lock_room)
+-- until its transaction ends. A transaction that frees room signals the queue's other channel, pgqueue._signal(-id)
+-- (count.sql), on which puts wait. The lock comes before all others: before the queue's row; before a key's row, which
+-- stays locked even if it has lost the key by then; and, in the order of the queues, before the task that an ack hands
+-- on from.
 
 CREATE OR REPLACE FUNCTION pgqueue._check_put(
     q pgqueue.queue, priority int, delay interval, ttr interval, ttl interval, lane text, key text, if_exists text
@@ -20,7 +21,8 @@ BEGIN
     IF q.draining THEN
         RAISE EXCEPTION 'queue "%" is draining: nothing is put any more', q.name USING ERRCODE = 'PQ035';
     ELSIF if_exists IS NULL OR if_exists NOT IN ('ignore', 'error', 'replace') THEN
-        RAISE EXCEPTION 'if_exists is ignore, error or replace, not %', coalesce(if_exists, 'NULL') USING ERRCODE = 'PQ002';
+        RAISE EXCEPTION 'if_exists is ignore, error or replace, not %', coalesce(if_exists, 'NULL')
+            USING ERRCODE = 'PQ002';
     ELSIF octet_length(lane) NOT BETWEEN 1 AND 255 OR octet_length(key) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'a lane and a key have 1 to 255 bytes: the lane has %, the key has %',
             octet_length(lane), octet_length(key) USING ERRCODE = 'PQ001';
@@ -33,7 +35,8 @@ BEGIN
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed'
        AND (q.capacity IS NOT NULL OR key IS NOT NULL AND if_exists = 'replace') THEN
-        RAISE EXCEPTION 'a put into a queue with a capacity, or that replaces a task, must run at READ COMMITTED, not at %',
+        RAISE EXCEPTION
+            'a put into a queue with a capacity, or that replaces a task, must run at READ COMMITTED, not at %',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
     END IF;
 END $$;
@@ -42,12 +45,13 @@ CREATE OR REPLACE FUNCTION pgqueue._check_size(q pgqueue.queue, data jsonb) RETU
 LANGUAGE plpgsql AS $$
 BEGIN
     IF octet_length(data::text) > q.max_size THEN
-        RAISE EXCEPTION 'the data has % bytes, the tasks of queue "%" have at most %', octet_length(data::text), q.name, q.max_size
-            USING ERRCODE = 'PQ036';
+        RAISE EXCEPTION 'the data has % bytes, the tasks of queue "%" have at most %',
+            octet_length(data::text), q.name, q.max_size USING ERRCODE = 'PQ036';
     END IF;
 END $$;
 
--- A take that is over goes, for its holder cannot come back; unless that one is just settling it, in the last moment.
+-- Whether a task is taken. A take that is past its deadline is deleted, for its holder cannot settle any more; unless
+-- the holder is settling it at this moment.
 CREATE OR REPLACE FUNCTION pgqueue._is_held(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -63,7 +67,7 @@ BEGIN
     RETURN EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = _is_held.id);
 END $$;
 
--- The task that has the key already, and what became of the put; no row if there is none.
+-- The task that has the key already, and what became of the put; no row if no task has it.
 CREATE OR REPLACE FUNCTION pgqueue._meet_key(
     q pgqueue.queue, data jsonb, lane text, key text, if_exists text, sender uuid,
     OUT id bigint, OUT state text, OUT kept jsonb
@@ -83,7 +87,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     ELSIF if_exists = 'error' THEN
-        RAISE EXCEPTION 'queue "%" has a task with the key "%" already: task %', q.name, key, t.id USING ERRCODE = 'PQ038';
+        RAISE EXCEPTION 'queue "%" has a task with the key "%" already: task %', q.name, key, t.id
+            USING ERRCODE = 'PQ038';
     ELSIF if_exists = 'replace' THEN
         IF pgqueue._is_held(t.id) THEN
             RAISE EXCEPTION 'task % of queue "%" has the key "%" and is taken: it cannot be replaced', t.id, q.name, key
@@ -93,7 +98,8 @@ BEGIN
             later := clock_timestamp() + q.delay;
         END IF;
         UPDATE pgqueue.task
-           SET data = _meet_key.data, priority = q.priority, ttr = q.ttr, expires_at = coalesce(later, clock_timestamp()) + q.ttl,
+           SET data = _meet_key.data, priority = q.priority, ttr = q.ttr,
+               expires_at = coalesce(later, clock_timestamp()) + q.ttl,
                run_at = later, attempts = 0, error = NULL, lane = _meet_key.lane, sender = _meet_key.sender,
                state = CASE WHEN later IS NOT NULL THEN 'D' WHEN _meet_key.lane IS NULL THEN 'R' ELSE 'L' END
          WHERE task.id = t.id;
@@ -139,7 +145,8 @@ BEGIN
     LOOP
         INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, lane, key, sender, xid)
         VALUES (q.id, place, later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, _put_special.data,
-                _put_special.lane, _put_special.key, _put_special.sender, CASE WHEN q.listed THEN pg_current_xact_id() END)
+                _put_special.lane, _put_special.key, _put_special.sender,
+                CASE WHEN q.listed THEN pg_current_xact_id() END)
         ON CONFLICT DO NOTHING RETURNING task.id INTO _put_special.id;
         EXIT WHEN FOUND;
         SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, lane, key, if_exists, sender);
@@ -156,8 +163,8 @@ BEGIN
     END IF;
 END $$;
 
--- What is published is held to the options of the queues that it goes to, before any of them gets it. Dead letters and
--- wills are not: there is nobody who could be told.
+-- Check what is published against the options of all queues that it goes to, before any of them gets it. Dead letters
+-- and wills are not checked: no caller is there to get an error.
 CREATE OR REPLACE FUNCTION pgqueue._check_publish(
     queue_ids int[], data jsonb, priority int, delay interval, ttr interval, ttl interval
 ) RETURNS void
@@ -175,8 +182,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- Without keys: one INSERT. Of a lane only the first task can be the next, for all have one priority.
-CREATE OR REPLACE FUNCTION pgqueue._put_together(q pgqueue.queue, data jsonb, lanes text[], sender uuid) RETURNS bigint[]
+-- Many tasks without keys: one INSERT. Only the first task of a lane can be its head, for all have one priority.
+CREATE OR REPLACE FUNCTION pgqueue._put_together(
+    q pgqueue.queue, data jsonb, lanes text[], sender uuid
+) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     later  timestamptz;
@@ -197,7 +206,8 @@ BEGIN
                     WHEN item.lane IS NULL THEN 'R'
                     WHEN item.first THEN pgqueue._enter_lane(q.id, item.lane, q.priority)
                     ELSE 'L' END,
-               later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, item.data, item.lane, _put_together.sender,
+               later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, item.data, item.lane,
+               _put_together.sender,
                CASE WHEN q.listed THEN pg_current_xact_id() END
           FROM (SELECT l.data, l.lane, l.n, row_number() OVER (PARTITION BY l.lane ORDER BY l.n) = 1 AS first
                   FROM (SELECT e.data, e.n, CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane
@@ -212,7 +222,8 @@ BEGIN
     RETURN coalesce(ids, '{}');
 END $$;
 
--- With keys: one after another, in the order of the keys, so that two that share keys cannot deadlock.
+-- Many tasks with keys: one after another, in the order of the keys, so that two calls with the same keys cannot
+-- deadlock.
 CREATE OR REPLACE FUNCTION pgqueue._put_by_key(
     q pgqueue.queue, data jsonb, lanes text[], keys text[], if_exists text, sender uuid, OUT ids bigint[], OUT added int
 )
@@ -224,7 +235,8 @@ BEGIN
     ids := array_fill(NULL::bigint, ARRAY [cardinality(keys)]);
     added := 0;
     FOR item IN
-        SELECT e.data, keys [e.n] AS key, CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane, e.n::int
+        SELECT e.data, keys [e.n] AS key,
+               CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane, e.n::int
           FROM jsonb_array_elements(_put_by_key.data) WITH ORDINALITY e(data, n)
          ORDER BY keys [e.n], e.n
     LOOP
@@ -234,8 +246,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Many at once. What a queue holds is counted once, and it is trimmed once: at each put that reads all that this
--- transaction has put before, and is quadratic.
+-- Many tasks at once. The queue's tasks are counted once and trimmed once: doing so at each put would read all that
+-- this transaction has put before, which is quadratic.
 CREATE OR REPLACE FUNCTION pgqueue._put_special_many(
     q pgqueue.queue, data jsonb, lanes text[], keys text[], if_exists text, sender uuid
 ) RETURNS bigint[]
@@ -248,8 +260,8 @@ DECLARE
     added int;
 BEGIN
     IF cardinality(lanes) NOT IN (1, total) OR cardinality(keys) <> total THEN
-        RAISE EXCEPTION 'lanes and keys go with the tasks: % tasks, % lanes, % keys', total, cardinality(lanes), cardinality(keys)
-            USING ERRCODE = 'PQ002';
+        RAISE EXCEPTION 'lanes and keys go with the tasks: % tasks, % lanes, % keys',
+            total, cardinality(lanes), cardinality(keys) USING ERRCODE = 'PQ002';
     END IF;
     IF limits.capacity IS NOT NULL THEN
         PERFORM pgqueue._lock_room(limits);

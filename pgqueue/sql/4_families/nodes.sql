@@ -10,10 +10,11 @@
 --
 -- In a transaction at REPEATABLE READ that look is as old as the transaction: the foreign key refuses there.
 --
--- An ephemeral node is made as a task is claimed (session.sql): marked as under way, and refused if the session is dead.
--- So the sweep that ends a session finds all of its nodes, and none is committed afterwards. What another transaction
--- has locked at that moment is left, for nothing may wait in there: _clean_nodes comes for it. It also removes what a
--- crash of the server left behind: session is UNLOGGED, and a session without a row can never be resumed.
+-- An ephemeral node is made as a task is claimed (session.sql): marked as under way, and refused if the session is
+-- dead. So the sweep that ends a session finds all of its nodes, and none is committed afterwards. What another
+-- transaction has locked at that moment is left, for nothing may wait in there: _clean_nodes comes for it. It also
+-- removes what a crash of the server left behind: session is UNLOGGED, and a session without a row can never be
+-- resumed.
 --
 -- Watching. Every change sends a NOTIFY at its commit, on the channel of the path, and on the parent's if the list of
 -- children changed. It carries the event and the transaction's id. A watcher reads the node and the snapshot that it

@@ -11,8 +11,8 @@
 --   the row of `result`      done (it has a value), failed (it has an error), until it expires
 --   neither                  unknown: nobody can tell what was done and not kept from what never was
 --
--- `result` goes before `task` once the task was buried or has moved to another queue, as to one for dead letters. In any
--- other state it was kicked and is tried again: what it came to the last time does not count.
+-- `result` goes before `task` once the task was buried or has moved to another queue, as to one for dead letters. In
+-- any other state it was kicked and is tried again: what it came to the last time does not count.
 --
 -- Progress belongs to a take and not to a task: it carries the token, and it shows only as long as that take counts. So
 -- it ends with the take, however that ends, and no ack, release or sweep has to know of it.
@@ -285,7 +285,8 @@ BEGIN
                                WHERE s.expires_at <= moment
                                ORDER BY s.expires_at LIMIT portion FOR UPDATE SKIP LOCKED));
     PERFORM pgqueue._drop_expired_results(portion, '-infinity');
-    -- A minute after the last report: what is reported anew while this runs is younger, and the lock makes it look again.
+    -- A minute after the last report: what is reported anew while this runs is younger, and the lock makes it look
+    -- again.
     DELETE FROM pgqueue.progress
      WHERE ctid = ANY (ARRAY (SELECT p.ctid FROM pgqueue.progress p
                                WHERE p.updated_at < moment - interval '1 min'

@@ -1,8 +1,8 @@
 -- What ends with a session: its will is published; exclusive queues, queues without a taker and exchanges go.
 --
--- _free_routes runs inside the sweep, and in a close. It waits for nobody: what is locked is skipped, and found again by
--- the next one, since it looks for all that belongs to sessions which are gone. So it also takes along what a crash of
--- the server left behind, which empties the table of sessions; wills and takers it empties too.
+-- _free_routes runs inside the sweep, and in a close. It waits for nobody: what is locked is skipped, and found again
+-- by the next one, since it looks for all that belongs to sessions which are gone. So it also takes along what a crash
+-- of the server left behind, which empties the table of sessions; wills and takers it empties too.
 
 CREATE OR REPLACE FUNCTION pgqueue.set_will(
     exchange text,

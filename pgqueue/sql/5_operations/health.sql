@@ -1,7 +1,7 @@
 -- Answers: is all well, and if not, why is nothing done.
 --
--- Read from the views, with the caller's rights: who may read those gets an answer. The limits are not to be configured:
--- whoever wants others compares the values. docs/guides/monitoring.md says why they are what they are.
+-- Read from the views, with the caller's rights: who may read those gets an answer. The limits are not to be
+-- configured: whoever wants others compares the values. docs/monitoring.md says why they are what they are.
 
 -- The view pgqueue.health.
 CREATE OR REPLACE FUNCTION pgqueue._check_health()

@@ -1,16 +1,17 @@
 -- Watching: what monitors and operators ask, as views that are cheap enough to be asked every second.
 --
--- docs/guides/monitoring.md promises that they stay as they are. What the server knows about other people's connections it shows
--- to whom it likes: a view reads our tables with its owner's rights, but asks the server with the reader's.
+-- docs/monitoring.md promises that they stay as they are. What the server knows about other people's connections it
+-- shows to whom it likes: a view reads our tables with its owner's rights, but asks the server with the reader's.
 --
 -- What the queues need of the server: vacuum, and nobody who holds it back.
 --
 -- A task lives for seconds, so these tables turn over many times a day. Rows that are dead stay for as long as anybody,
--- in whatever table, looks at the database as it was before: that is the one thing that slows a queue down from outside.
+-- in whatever table, looks at the database as it was before: that is the one thing that slows a queue down from
+-- outside.
 
 -- Note what the calls of each queue add up to, if that was not done in the last ten seconds; every tick calls it.
--- Counters know no time, so each tick sees to it that a sample is at most ten seconds old. Fewer samples than that would
--- make the minute of a rate inexact; more would cost.
+-- Counters know no time, so each tick sees to it that a sample is at most ten seconds old. Fewer samples than that
+-- would make the minute of a rate inexact; more would cost.
 CREATE OR REPLACE FUNCTION pgqueue._take_sample() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

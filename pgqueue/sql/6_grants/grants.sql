@@ -1,8 +1,9 @@
 -- Who may do what. Run last: it is about all that the other files made.
 --
--- Nobody has rights on the tables. The public functions run with their owner's rights (SECURITY DEFINER) and are the only
--- way in; the helpers among them run with the caller's, so that calling one directly ends at the tables. Functions are
--- everybody's by PostgreSQL's own default, which would let a role that may look put and take as well: so they are not.
+-- Nobody has rights on the tables. The public functions run with their owner's rights (SECURITY DEFINER) and are the
+-- only way in; the helpers among them run with the caller's, so that calling one directly ends at the tables. Functions
+-- are everybody's by PostgreSQL's own default, which would let a role that may look put and take as well: so they are
+-- not.
 
 CREATE OR REPLACE FUNCTION pgqueue.grant_monitor(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -58,8 +59,8 @@ COMMENT ON FUNCTION pgqueue.revoke IS
 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA pgqueue FROM PUBLIC;
 
--- What is new, and what a migration had to drop and make again, goes to those whom the two functions above let in before:
--- they are known by a function that nobody would grant by hand. Grants of one's own are left as they are.
+-- What is new, and what a migration had to drop and make again, goes to those whom the two functions above let in
+-- before: they are known by a function that nobody would grant by hand. Grants of one's own are left as they are.
 DO $$
 DECLARE
     known record;

@@ -1,18 +1,18 @@
 -- With which rights and with which plans functions run: one list in place of some lines in the head of each function.
 --
 -- Rights. A public function runs as its owner (SECURITY DEFINER), for no other role has rights on the tables; its
--- search_path is pinned, as it must be then, and by that path the triggers tell it from raw SQL (count.sql). Helpers run as
--- whoever calls them: as the owner inside a public function, and without rights on any table when they are called
--- directly. Public functions that run as their caller are those that touch no table, those that read only views, and
--- those that are the owner's own: arm, drain, disarm, own_session, why, grant, revoke, grant_to and grant_monitor.
+-- search_path is pinned, as it must be then, and by that path the triggers tell it from raw SQL (count.sql). Helpers
+-- run as whoever calls them: as the owner inside a public function, and without rights on any table when they are
+-- called directly. Public functions that run as their caller are those that touch no table, those that read only views,
+-- and those that are the owner's own: arm, drain, disarm, own_session, why, grant, revoke, grant_to and grant_monitor.
 --
 -- Plans. take.sql argues why they are pinned. generic: one plan for all parameters, made once a connection. by_key: no
 -- scan of a whole table or by bitmap, and no compilation. in_order: rows come in the order of an index and are not
 -- sorted. loops: joins look up row by row.
 --
 -- CREATE OR REPLACE takes both away, so this file is run after the others, in the same transaction. When one of them is
--- run alone by hand, its public functions fail with "permission denied" until this one has been run as well: they run as
--- their caller then, which is safe.
+-- run alone by hand, its public functions fail with "permission denied" until this one has been run as well: they run
+-- as their caller then, which is safe.
 DO $$
 DECLARE
     search_path CONSTANT text := pg_catalog.current_setting('search_path');
