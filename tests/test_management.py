@@ -217,7 +217,7 @@ async def test_drop_with_a_taken_task_or_a_waiter(shell: Shell, db: psycopg.Conn
     await task.ack()
     waiting = asyncio.ensure_future(queue.take(20))
     await soon(lambda: armed(db))
-    with pytest.raises(QueueInUse, match="somebody waits"):
+    with pytest.raises(QueueInUse, match="a taker waits"):
         await other.delete_queue("q", if_unused=True)
     await queue.put(2)
     await (await waiting).ack()

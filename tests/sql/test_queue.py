@@ -157,7 +157,7 @@ def test_a_queue_with_a_waiter_is_in_use(db: psycopg.Connection, connect: Connec
     q = create(db, "q")
     sleeper = connect()
     sleeper.execute("SELECT pgqueue.arm(%s)", [[q]])
-    assert "somebody waits" in fails(db, "PQ034", "SELECT pgqueue.delete_queue('q', if_unused => true)")
+    assert "a taker waits" in fails(db, "PQ034", "SELECT pgqueue.delete_queue('q', if_unused => true)")
     sleeper.execute("SELECT pgqueue.disarm(%s)", [[q]])
     assert value(db, "SELECT pgqueue.delete_queue('q', if_unused => true)") == 0
 

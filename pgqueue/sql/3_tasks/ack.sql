@@ -1,11 +1,12 @@
--- Acks: a task is done. It goes, or is kept for a while; and what it hands on to is put in the same moment.
+-- Acks: a task is done. It is deleted, or kept for a while; and the tasks that it hands on to are put in the same
+-- statement.
 --
--- The short way is for a queue without options: the take and the task are deleted, and one row for the statistics is
--- written. Whether a queue is such is asked within the DELETE itself, since a statement more costs more than the
--- answer. What that leaves behind ends in _end_tasks.
+-- The short way is for a queue without options: delete the take and the task, and write one row for the statistics. The
+-- DELETE itself asks whether the queue has options, since one more statement costs more than the answer. Tasks of
+-- queues with options end in _end_tasks.
 
--- What becomes of tasks that are done and whose takes are gone, in a queue with options: they are kept, or go. Lanes
--- that wait for them and puts that wait for room are seen to by who counts them (count.sql).
+-- End tasks that are done and have no take any more, in a queue with options: keep them, or delete them. Counting them
+-- (count.sql) also serves lanes and puts that wait for them.
 CREATE OR REPLACE FUNCTION pgqueue._end_tasks(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -17,7 +18,7 @@ BEGIN
           FROM pgqueue.task t WHERE t.id = ANY (_end_tasks.ids) AND t.state <> 'F'
          GROUP BY t.queue_id
     LOOP
-        PERFORM pgqueue._note(q.id, 'ack', q.ids);      -- before: who is told may still look
+        PERFORM pgqueue._note(q.id, 'ack', q.ids);      -- before: an observer may still look
         IF q.keep THEN
             UPDATE pgqueue.task SET state = 'F', done_at = clock_timestamp(), run_at = NULL, expires_at = NULL
              WHERE task.id = ANY (q.ids);
@@ -27,8 +28,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Tasks that another one hands on to: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists, sender}], times
--- in seconds.
+-- Put the tasks that an acked task hands on to: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists,
+-- sender}], times in seconds.
 CREATE OR REPLACE FUNCTION pgqueue._put_all(puts jsonb) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -37,8 +38,9 @@ DECLARE
     new record;
 BEGIN
     FOR p IN
-        SELECT * FROM jsonb_to_recordset(puts) r(queue text, data jsonb, priority int, delay float8, ttr float8, ttl float8,
-                                                 lane text, key text, if_exists text, sender uuid)
+        SELECT *
+          FROM jsonb_to_recordset(puts) r(queue text, data jsonb, priority int, delay float8, ttr float8, ttl float8,
+                                          lane text, key text, if_exists text, sender uuid)
     LOOP
         SELECT * INTO new
           FROM pgqueue.put(queue => p.queue, data => coalesce(p.data, 'null'), priority => p.priority,
@@ -57,7 +59,7 @@ CREATE OR REPLACE FUNCTION pgqueue.ack(
     id          bigint,
     token       bigint DEFAULT NULL,
     session     int    DEFAULT NULL,
-    puts        jsonb  DEFAULT NULL,       -- tasks that this one hands on to: an array, see _put_all
+    puts        jsonb  DEFAULT NULL,       -- tasks that this one hands on to: an array, as for _put_all
     OUT state   text,
     OUT problem text,
     OUT holder  text,
@@ -70,7 +72,7 @@ BEGIN
     IF puts IS NOT NULL THEN
         PERFORM pgqueue._lock_rooms(puts);
     END IF;
-    -- As _drop_take, without the call.
+    -- The same as _drop_take, without the call.
     DELETE FROM pgqueue.take k
      WHERE k.task_id = ack.id AND k.deadline > clock_timestamp()
        AND (k.token = ack.token OR ack.token IS NULL AND pgqueue._is_ours(k.session_id, ack.session))
@@ -93,8 +95,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.ack IS
-    'The task is done: it goes, or is kept as the queue says; what it hands on to is put in the same moment. A '
-    'problem is one of not found, not taken, taken by another (then with its holder).';
+    'The task is done: delete it, or keep it as the queue says, and put the tasks that it hands on to in the same '
+    'statement. problem: not found, not taken, or taken by another (then with its holder).';
 
 CREATE OR REPLACE FUNCTION pgqueue.ack_many(
     ids     bigint[],
@@ -109,11 +111,12 @@ DECLARE
     n       int;
 BEGIN
     SELECT * INTO dropped, low, high FROM pgqueue._drop_takes(ids, tokens, session);
-    -- Of one queue without options, as nearly always: no more than the statement itself. Else one queue after another.
+    -- All of one queue without options, as nearly always: the statement itself suffices. Else one queue after another.
     IF low = high AND NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = low AND q.special) THEN
         DELETE FROM pgqueue.task t WHERE t.id = ANY (dropped);
         GET DIAGNOSTICS n = ROW_COUNT;
-        INSERT INTO pgqueue.delta (queue_id, standing, taken, verb, calls) VALUES (low, -n, -cardinality(dropped), 'ack', n);
+        INSERT INTO pgqueue.delta (queue_id, standing, taken, verb, calls)
+        VALUES (low, -n, -cardinality(dropped), 'ack', n);
     ELSIF low IS NOT NULL THEN
         INSERT INTO pgqueue.delta (queue_id, taken)
         SELECT t.queue_id, -count(*) FROM pgqueue.task t WHERE t.id = ANY (dropped) GROUP BY t.queue_id;
@@ -123,9 +126,9 @@ BEGIN
         RETURN QUERY SELECT * FROM pgqueue._explain_refusals(ids, dropped);
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.ack_many IS 'Ack tasks in one go; returns those that could not be, and why.';
+COMMENT ON FUNCTION pgqueue.ack_many IS 'Ack many tasks; returns those that could not be acked, and why.';
 
--- Part of clean_up: what was kept for long enough, or belongs to a queue that keeps nothing any more.
+-- Part of clean_up: delete done tasks that were kept for long enough, or belong to a queue that keeps none any more.
 CREATE OR REPLACE FUNCTION pgqueue._clean_done() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,17 +1,16 @@
--- Looking: tasks, and what is next in a queue; and kick.
+-- Looking at a queue's tasks, kicking them, and verbs for one task that is named by its id, at any place in its queue.
 --
--- Verbs for one task that is named by its id, whatever place it has in its queue.
---
--- Who asks whether anybody has taken a task locks its row first and then looks, in a new snapshot: a claim that had the
--- row has committed its take by then, and none can begin. None waits for a take while it has the row (tasks.sql).
+-- A verb T1 that asks whether a task is taken locks the task's row first and looks for the take after that, in a new
+-- snapshot: a claim T2 that had the row has committed its take by then, and no claim can begin. T1 never waits for a
+-- take while it has the row (1_tables/schema.sql).
 
--- A page of a queue's tasks in one state, whatever the backlog: the planner is told constants, by which it finds the
--- index of that state and needs no sort. Each state in the order that is its own.
+-- A page of a queue's tasks in one state, whatever the backlog: the query has constants, by which the planner finds the
+-- index of that state and needs no sort. Each state has an order of its own.
 CREATE OR REPLACE FUNCTION pgqueue.find_tasks(
     queue     text,
     state     text,
     n         int     DEFAULT 100,
-    skip      int     DEFAULT 0,              -- walks over them
+    skip      int     DEFAULT 0,              -- each costs time, as OFFSET does
     backwards boolean DEFAULT false
 ) RETURNS SETOF pgqueue.tasks
 LANGUAGE plpgsql STABLE AS $$
@@ -45,8 +44,9 @@ BEGIN
         USING q, state, n, skip;
 END $$;
 COMMENT ON FUNCTION pgqueue.find_tasks IS
-    'n tasks of a queue in one state, behind the first `skip`, fast with millions: ready and buried by (priority, '
-    'id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done by done_at; or backwards.';
+    'n tasks of a queue in one state, after the first `skip`, fast with millions of tasks: ready and buried by '
+    '(priority, id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done by done_at; or '
+    'backwards.';
 
 CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1, delayed boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -78,8 +78,8 @@ BEGIN
     RETURN cardinality(ids);
 END $$;
 COMMENT ON FUNCTION pgqueue.kick IS
-    'Make up to n buried tasks ready, lowest (priority, id) first; returns how many. With delayed, those that are '
-    'delayed if none is buried, the next that is due first: as beanstalkd''s kick.';
+    'Make up to n buried tasks ready, lowest (priority, id) first; returns how many. With delayed: if no task is '
+    'buried, delayed tasks, the next that is due first, as beanstalkd''s kick.';
 
 CREATE OR REPLACE FUNCTION pgqueue.first_task(queue text, state text) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
@@ -90,7 +90,8 @@ BEGIN
         WHEN 'ready' THEN
             (SELECT t.id FROM pgqueue.task t
               WHERE t.queue_id = q AND t.state = 'R' AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
-                AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > clock_timestamp()) IS NULL
+                AND (SELECT k.task_id FROM pgqueue.take k
+                      WHERE k.task_id = t.id AND k.deadline > clock_timestamp()) IS NULL
               ORDER BY t.priority, t.id LIMIT 1)
         WHEN 'delayed' THEN
             (SELECT t.id FROM pgqueue.task t
@@ -114,11 +115,11 @@ BEGIN
      WHERE t.queue_id = q.id AND t.state = 'R' ORDER BY t.priority, t.id LIMIT 1;
     RETURN greatest(least(lowest, q.priority, 0)::bigint - 1, -2147483648);
 END $$;
-COMMENT ON FUNCTION pgqueue.urgent_priority IS 'A priority that comes before all that is ready in a queue.';
+COMMENT ON FUNCTION pgqueue.urgent_priority IS 'A priority that comes before that of all ready tasks of a queue.';
 
 CREATE OR REPLACE FUNCTION pgqueue.take_id(
     id          bigint,
-    session     int    DEFAULT NULL,          -- as with take
+    session     int    DEFAULT NULL,          -- as for take
     new_token   bigint DEFAULT NULL,
     OUT token   bigint,
     OUT priority int,
@@ -127,7 +128,7 @@ CREATE OR REPLACE FUNCTION pgqueue.take_id(
     OUT data    jsonb,
     OUT queue   text,
     OUT state   text,
-    OUT problem text,                         -- as with ack; or busy: it cannot be taken just now
+    OUT problem text,                         -- as for ack; or busy: it cannot be taken just now
     OUT holder  text
 )
 LANGUAGE plpgsql AS $$
@@ -139,20 +140,22 @@ DECLARE
 BEGIN
     SELECT * INTO q FROM pgqueue._queue_due due
      WHERE due.id = (SELECT k.queue_id FROM pgqueue.task k WHERE k.id = take_id.id);
-    IF q.delay_over OR q.ttr_over OR q.ttl_over THEN                -- one that has expired is not there, and not busy
+    IF q.delay_over OR q.ttr_over OR q.ttl_over THEN                -- an expired task is not found, not busy
         PERFORM pgqueue._promote(q.id);
     END IF;
     IF q.special THEN
-        PERFORM pgqueue._enter_queue(q.id, me);    -- whether it is paused does not matter: the task was asked for by its id
+        PERFORM pgqueue._enter_queue(q.id, me);    -- a pause does not matter: the caller names the task
     END IF;
     SELECT * INTO t FROM pgqueue.task k
      WHERE k.id = take_id.id AND k.queue_id = q.id         -- it may have gone elsewhere, as a dead letter
        AND k.state <> 'F' AND (k.state = 'D' OR k.expires_at IS NULL OR k.expires_at > moment)
        FOR UPDATE SKIP LOCKED;
-    IF FOUND AND (t.lane IS NULL OR pg_try_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._lane_bucket(t.queue_id, t.lane))) THEN   -- lane.sql
+    IF FOUND AND (t.lane IS NULL                           -- lane.sql
+                  OR pg_try_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._lane_bucket(t.queue_id, t.lane))) THEN
         deadline := least(moment + t.ttr, t.expires_at);
         INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id, lane)
-        SELECT t.id, coalesce(new_token, pgqueue._new_token()), moment, coalesce(take_id.deadline, 'infinity'), t.queue_id, me, t.lane
+        SELECT t.id, coalesce(new_token, pgqueue._new_token()), moment, coalesce(take_id.deadline, 'infinity'),
+               t.queue_id, me, t.lane
          WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
            AND (t.lane IS NULL
                 OR (SELECT k.task_id FROM pgqueue.take k WHERE k.queue_id = t.queue_id AND k.lane = t.lane) IS NULL)
@@ -176,14 +179,15 @@ BEGIN
     state := 'taken';
 END $$;
 COMMENT ON FUNCTION pgqueue.take_id IS
-    'Take the task of this id, be it ready, delayed, blocked or buried, if nobody has it and nobody is in its lane. '
+    'Take the task of this id, ready, delayed, blocked or buried, if it is not taken and no other task of its lane is. '
     'As beanstalkd''s reserve-job.';
 
--- The caller has the task's row.
+-- Remove a task. The caller has locked its row.
 CREATE OR REPLACE FUNCTION pgqueue._remove_task(id bigint, queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pgqueue._check_right(queue_id), pgqueue._note(queue_id, 'delete', ARRAY [id]);   -- before: who is told may still look
+    -- Before the task is deleted: an observer may still look.
+    PERFORM pgqueue._check_right(queue_id), pgqueue._note(queue_id, 'delete', ARRAY [id]);
     PERFORM pgqueue._delete_tasks(ARRAY [id]);
     PERFORM pgqueue._drop_late_take(id);
 END $$;
@@ -217,7 +221,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_strict IS
-    'Remove a task unless somebody else has taken it. As beanstalkd''s delete.';
+    'Remove a task unless another session has taken it. As beanstalkd''s delete.';
 
 CREATE OR REPLACE FUNCTION pgqueue.kick_task(id bigint, OUT state text, OUT problem text)
 LANGUAGE plpgsql AS $$
@@ -236,7 +240,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.kick_task IS 'Make a buried or delayed task ready. As beanstalkd''s kick-job.';
 
--- The place in a queue is (priority, id), so a task that goes to its end has a new id. All else of it stays.
+-- The place of a task in its queue is (priority, id), so a task that goes to the end gets a new id. All else stays.
 CREATE OR REPLACE FUNCTION pgqueue.requeue(
     id          bigint,
     token       bigint DEFAULT NULL,
@@ -261,7 +265,7 @@ BEGIN
     PERFORM pgqueue._note(of_queue, 'release', ARRAY [new_id]), pgqueue._signal(of_queue);
 END $$;
 COMMENT ON FUNCTION pgqueue.requeue IS
-    'Give a task back behind all others of its priority, under a new id, which is returned.';
+    'Give a task back behind all other tasks of its priority, under a new id, which is returned.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -275,4 +279,4 @@ BEGIN
     END IF;
     RETURN of_queue IS NOT NULL;
 END $$;
-COMMENT ON FUNCTION pgqueue.delete IS 'Remove a task in whatever state, its take too; false if there is none.';
+COMMENT ON FUNCTION pgqueue.delete IS 'Remove a task in any state, and its take; false if there is no such task.';

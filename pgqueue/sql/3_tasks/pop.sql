@@ -1,8 +1,9 @@
 -- Popping: a take and its ack in one statement.
 
--- Exactly once, for work that is done in the caller's own transaction: taken and gone when that commits, there again
--- when it rolls back. Until then the row's lock keeps others away, and those that wait look again.
--- Only at READ COMMITTED: an older snapshot does not see the takes of others, and the task would be handled twice.
+-- Exactly once, for work that is done in the caller's own transaction T1: the task is taken and gone when T1 commits,
+-- and there again when T1 rolls back. Until then the lock of its row keeps other takers away, and those that wait look
+-- again. Only at READ COMMITTED: an older snapshot does not see the takes of others, and the task would be handled
+-- twice.
 CREATE OR REPLACE FUNCTION pgqueue.pop(queue text, n int DEFAULT 1, session int DEFAULT NULL)
 RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
 LANGUAGE plpgsql AS $$
@@ -40,9 +41,10 @@ BEGIN
         ids := pgqueue._untaken(ids);
         CONTINUE WHEN ids = '{}';
         RETURN QUERY
-            SELECT t.id, t.priority, t.attempts, t.data FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.priority, t.id;
+            SELECT t.id, t.priority, t.attempts, t.data FROM pgqueue.task t
+             WHERE t.id = ANY (ids) ORDER BY t.priority, t.id;
         PERFORM pgqueue._note(q.id, 'take', ids), pgqueue._end_tasks(ids);
         EXIT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION pgqueue.pop IS 'Take and ack in one, in the caller''s transaction.';
+COMMENT ON FUNCTION pgqueue.pop IS 'Take and ack up to n tasks in one statement, in the caller''s transaction.';

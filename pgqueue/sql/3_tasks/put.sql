@@ -1,10 +1,10 @@
--- Putting tasks. One statement, in whatever transaction the caller has: the task exists if and when that commits.
+-- Putting tasks. A put is one statement in the caller's transaction: the task exists if and when that commits.
 --
 -- A queue without options, and a task without a lane or a key, take the short way: one INSERT, one row for the
--- statistics, one signal. Everything else goes by special.sql; many tasks in one INSERT there too, unless they have
--- keys.
+-- statistics, one signal to waiting takers (pgqueue._signal, wake.sql). Everything else goes by special.sql, where many
+-- tasks without keys are one INSERT too.
 
--- The queue's row with the caller's options laid over it; makes the queue if need be.
+-- The queue's row with the caller's options in place of its own; creates the queue if it does not exist.
 CREATE OR REPLACE FUNCTION pgqueue._defaults(queue text, priority int, delay interval, ttr interval, ttl interval)
 RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
@@ -36,20 +36,21 @@ CREATE OR REPLACE FUNCTION pgqueue.put(
     ttl         interval DEFAULT NULL,
     lane        text     DEFAULT NULL,
     key         text     DEFAULT NULL,
-    if_exists   text     DEFAULT 'ignore',   -- a task of the queue with that key: ignore this one, error, replace that one
+    if_exists   text     DEFAULT 'ignore',   -- a task with that key exists: ignore this put, error, or replace the task
     sender      uuid     DEFAULT NULL,
     OUT id      bigint,
-    OUT state   text,                        -- full: nothing was put, the queue is at its capacity
+    OUT state   text,                        -- full: no task was put, the queue is at its capacity
     OUT existed boolean,
-    OUT kept    jsonb                        -- the data of the task that stayed, if this one was ignored
+    OUT kept    jsonb                        -- the data of the task that exists, if this put was ignored
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    q     record;                              -- of the queue, what a put needs
+    q     record;                              -- the fields of the queue that a put needs
     whole pgqueue.queue;
     later timestamptz;
 BEGIN
-    SELECT d.id, d.priority, d.delay, d.ttr, d.ttl INTO q FROM pgqueue.queue d WHERE d.name = put.queue AND NOT d.special;
+    SELECT d.id, d.priority, d.delay, d.ttr, d.ttl INTO q
+      FROM pgqueue.queue d WHERE d.name = put.queue AND NOT d.special;
     IF NOT FOUND OR lane IS NOT NULL OR key IS NOT NULL OR sender IS NOT NULL THEN
         whole := pgqueue._defaults(queue, priority, delay, ttr, ttl);
         PERFORM pgqueue._check_put(whole, priority, delay, ttr, ttl, lane, key, if_exists);
@@ -80,8 +81,8 @@ BEGIN
     PERFORM pgqueue._signal(q.id);
 END $$;
 COMMENT ON FUNCTION pgqueue.put IS
-    'Add a task. Options left out are the queue''s. With a key, at most one task of the queue has it that is not '
-    'done: the answer says which one stays.';
+    'Add a task. Options that are left out are the queue''s. A key belongs to at most one task of the queue that is '
+    'not done; if one exists already, the answer says which task stays.';
 
 CREATE OR REPLACE FUNCTION pgqueue.put_many(
     queue     text,
@@ -90,8 +91,8 @@ CREATE OR REPLACE FUNCTION pgqueue.put_many(
     delay     interval DEFAULT NULL,
     ttr       interval DEFAULT NULL,
     ttl       interval DEFAULT NULL,
-    lanes     text[]   DEFAULT NULL,         -- one a task, or a single one for all
-    keys      text[]   DEFAULT NULL,         -- one a task
+    lanes     text[]   DEFAULT NULL,         -- one for each task, or a single one for all
+    keys      text[]   DEFAULT NULL,         -- one for each task
     if_exists text     DEFAULT 'ignore',
     sender    uuid     DEFAULT NULL
 ) RETURNS bigint[]
@@ -104,7 +105,9 @@ BEGIN
     q := pgqueue._defaults(queue, priority, delay, ttr, ttl);
     IF q.special OR lanes IS NOT NULL OR keys IS NOT NULL OR sender IS NOT NULL THEN
         PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, name.lane, name.key, if_exists)
-           FROM (SELECT DISTINCT unnest(lanes), NULL UNION SELECT NULL, unnest(keys) UNION SELECT NULL, NULL) name(lane, key);
+           FROM (SELECT DISTINCT unnest(lanes), NULL
+                  UNION SELECT NULL, unnest(keys)
+                  UNION SELECT NULL, NULL) name(lane, key);
         RETURN pgqueue._put_special_many(q, data, lanes, keys, if_exists, sender);
     END IF;
     IF q.delay > '0' THEN

@@ -1,28 +1,28 @@
--- Queues: found by name, made on first use or with options, altered, and gone when they are deleted or their session
--- ends (wills.sql).
+-- Queues: created on first use or with options, altered, renamed, paused, drained, emptied, and deleted by name or with
+-- their session (wills.sql).
 --
--- Options are columns of the queue's row, and what is not said is the default there. Hot functions read that row at
--- each call and do not lock it: what was under way when an option changed may still go by the old one.
+-- Options are columns of the queue's row; an option that is not given has its default there. Hot functions read that
+-- row at each call and do not lock it: a call that was under way when an option changed may still use the old one.
 --
--- What is done to a queue as a whole: pausing, draining, emptying; its type, and who may use it.
---
--- A queue that is used under one of these is `special`, and the functions for putting and taking ask only then. Pausing
--- and draining stop what comes later; what is under way at that moment is not waited for.
+-- A queue with an option beyond the defaults of a put is `special`, and only then the functions for putting and taking
+-- look at the options. Pausing and draining stop later calls; calls that are under way are not waited for.
 
--- All that there is to check about a queue's options; gives them back with a capacity of 0 as none.
+-- Check all options of a queue; returns them, with a capacity of 0 as NULL.
 CREATE OR REPLACE FUNCTION pgqueue._checked_options(q pgqueue.queue) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pgqueue._check_times(q.delay, q.ttr, q.ttl);
     IF q.maxlen < 1 OR q.max_takes < 1 OR q.max_size < 1 OR q.capacity < 0 OR q.keep_done <= '0' THEN
-        RAISE EXCEPTION 'maxlen, max_takes and max_size are at least 1, capacity is not negative, and keep_done is positive: '
+        RAISE EXCEPTION
+            'maxlen, max_takes and max_size are at least 1, capacity is not negative, and keep_done is positive: '
             'maxlen is %, max_takes is %, max_size is %, capacity is %, keep_done is %',
             q.maxlen, q.max_takes, q.max_size, q.capacity, q.keep_done USING ERRCODE = 'PQ002';
     ELSIF q.dead_letter IS NULL AND q.dead_letter_key IS NOT NULL THEN
         RAISE EXCEPTION 'a dead_letter_key needs a dead_letter: '''' is the default exchange' USING ERRCODE = 'PQ002';
     ELSIF q.dead_letter = '' THEN
         IF q.dead_letter_key IS NULL THEN
-            RAISE EXCEPTION 'dead letters need a dead_letter_key, the name of their queue: else they would come back to this one'
+            RAISE EXCEPTION
+                'dead letters need a dead_letter_key, the name of their queue: else they would come back to this one'
                 USING ERRCODE = 'PQ002';
         END IF;
         PERFORM pgqueue.queue_id(q.dead_letter_key);
@@ -48,15 +48,15 @@ CREATE OR REPLACE FUNCTION pgqueue.create_queue(
     dead_letter_key text     DEFAULT NULL,
     exclusive       boolean  DEFAULT false,
     auto_delete     boolean  DEFAULT false,
-    session         int      DEFAULT NULL,     -- an exclusive or temporary queue's; NULL: this connection's, opened if need be
+    session         int      DEFAULT NULL,     -- of an exclusive or temporary queue; NULL: this connection's
     type            text     DEFAULT NULL,
     capacity        int      DEFAULT NULL,     -- 0: unlimited
     max_size        int      DEFAULT NULL,
     keep_done       interval DEFAULT NULL,
     listed          boolean  DEFAULT false,
     metadata        jsonb    DEFAULT NULL,
-    temporary       boolean  DEFAULT false,    -- ends with the session, as an exclusive one, but anybody may take
-    if_not_exists   boolean  DEFAULT false     -- the one that is there will do, with the options that it has
+    temporary       boolean  DEFAULT false,    -- ends with the session, as if exclusive, but every session may take
+    if_not_exists   boolean  DEFAULT false     -- if the queue exists, leave its options as they are
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -91,13 +91,13 @@ BEGIN
         q.session_id := pgqueue._live_session(session);
     END IF;
     INSERT INTO pgqueue.queue
-           (name, priority, delay, ttr, ttl, maxlen, max_takes, dead_letter, dead_letter_key, session_id, exclusive, auto_delete,
-            type, capacity, max_size, keep_done, listed, metadata, draining)
-    VALUES (q.name, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes, q.dead_letter, q.dead_letter_key, q.session_id,
-            q.exclusive, q.auto_delete, q.type, q.capacity, q.max_size, q.keep_done, q.listed, q.metadata,
+           (name, priority, delay, ttr, ttl, maxlen, max_takes, dead_letter, dead_letter_key,
+            session_id, exclusive, auto_delete, type, capacity, max_size, keep_done, listed, metadata, draining)
+    VALUES (q.name, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes, q.dead_letter, q.dead_letter_key,
+            q.session_id, q.exclusive, q.auto_delete, q.type, q.capacity, q.max_size, q.keep_done, q.listed, q.metadata,
             EXISTS (SELECT FROM pgqueue.draining))
     ON CONFLICT DO NOTHING RETURNING queue.id INTO q.id;
-    IF NOT FOUND AND if_not_exists THEN            -- somebody made it meanwhile: a new statement sees it
+    IF NOT FOUND AND if_not_exists THEN            -- another transaction created it meanwhile: a new statement sees it
         SELECT there.id INTO q.id FROM pgqueue.queue there WHERE there.name = create_queue.name;
     END IF;
     IF NOT FOUND THEN
@@ -106,12 +106,12 @@ BEGIN
     RETURN q.id;
 END $$;
 COMMENT ON FUNCTION pgqueue.create_queue IS
-    'Make a queue with options; PQ003 if it exists. A put or a waiting take makes one with the defaults.';
+    'Create a queue with options; PQ003 if it exists. A put or a waiting take creates one with the defaults.';
 
 CREATE OR REPLACE FUNCTION pgqueue.alter_queue(name text, options jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    -- Not the name, see rename_queue; and not what tasks that are there were put by, or whose it is.
+    -- Not the name, which is rename_queue's; not an option by which existing tasks were put; not the owning session.
     alterable CONSTANT text[] := '{priority,delay,ttr,ttl,maxlen,max_takes,dead_letter,dead_letter_key,auto_delete,'
                                  'capacity,max_size,keep_done,metadata}'::text[];
     q       pgqueue.queue := pgqueue._known_queue(name, lock => true);
@@ -124,8 +124,8 @@ BEGIN
     END IF;
     q := pgqueue._checked_options(jsonb_populate_record(q, options));
     UPDATE pgqueue.queue altered
-       SET priority = coalesce(q.priority, 0), delay = coalesce(q.delay, '0'), ttr = q.ttr, ttl = q.ttl, maxlen = q.maxlen,
-           max_takes = q.max_takes, dead_letter = q.dead_letter, dead_letter_key = q.dead_letter_key,
+       SET priority = coalesce(q.priority, 0), delay = coalesce(q.delay, '0'), ttr = q.ttr, ttl = q.ttl,
+           maxlen = q.maxlen, max_takes = q.max_takes, dead_letter = q.dead_letter, dead_letter_key = q.dead_letter_key,
            auto_delete = coalesce(q.auto_delete, false), capacity = q.capacity, max_size = q.max_size,
            keep_done = q.keep_done, metadata = q.metadata
      WHERE altered.id = q.id;
@@ -135,8 +135,8 @@ BEGIN
     PERFORM pgqueue._signal(-q.id);                -- there may be room for puts that wait (special.sql)
 END $$;
 COMMENT ON FUNCTION pgqueue.alter_queue IS
-    'Change options of a queue: those that are named; null is the default. {"ttl": "1 h", "maxlen": null}. Tasks '
-    'that are there keep what they were put with.';
+    'Change the named options of a queue; null sets the default. Example: {"ttl": "1 h", "maxlen": null}. Tasks that '
+    'were put before keep the options that they were put with.';
 
 CREATE OR REPLACE FUNCTION pgqueue.rename_queue(name text, new_name text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -151,14 +151,14 @@ BEGIN
     END;
     UPDATE pgqueue.queue d SET dead_letter_key = new_name
      WHERE d.dead_letter = '' AND d.dead_letter_key = rename_queue.name;
-    PERFORM pgqueue._signal(q.id), pgqueue._signal(-q.id);      -- who waits under the old name has to look again
+    PERFORM pgqueue._signal(q.id), pgqueue._signal(-q.id);      -- those that wait under the old name look again
 END $$;
 COMMENT ON FUNCTION pgqueue.rename_queue IS
-    'Give a queue another name; its tasks, who holds them, and its bindings stay. PQ003 if there is one of that name.';
+    'Give a queue another name; its tasks, takes and bindings stay. PQ003 if a queue of that name exists.';
 
--- The queue's row is locked by the caller, FOR UPDATE, and so are its bindings (routes.sql). Its tasks and their takes
--- are not waited for: what is locked stays behind, belongs to no queue, and goes with the next _clean_routes(); so does
--- what is beyond so many batches.
+-- Remove a queue, and up to so many batches of its tasks. The caller has locked the queue's row FOR UPDATE, and thereby
+-- its bindings (routes.sql). Tasks and takes are not waited for: a task that is locked, or beyond the batches, stays
+-- without a queue until the next _clean_routes().
 CREATE OR REPLACE FUNCTION pgqueue._remove_queue(queue_id int, batches int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -166,7 +166,7 @@ DECLARE
 BEGIN
     DELETE FROM pgqueue.queue q WHERE q.id = _remove_queue.queue_id;
     removed := pgqueue._remove_tasks(queue_id, batches);
-    PERFORM pgqueue._signal(queue_id), pgqueue._signal(-queue_id);      -- who sleeps on it has to learn that it is gone
+    PERFORM pgqueue._signal(queue_id), pgqueue._signal(-queue_id);      -- sleepers learn that the queue is gone
     RETURN removed;
 END $$;
 
@@ -187,14 +187,14 @@ BEGIN
         awaited := if_unused AND pgqueue._is_awaited(q);
         IF if_empty AND total > 0 OR if_unused AND taken > 0 OR awaited THEN
             RAISE EXCEPTION 'queue "%" is in use: it holds % tasks, of which % are taken%', name, total, taken,
-                CASE WHEN awaited THEN ', and somebody waits for more' ELSE '' END USING ERRCODE = 'PQ034';
+                CASE WHEN awaited THEN ', and a taker waits for more' ELSE '' END USING ERRCODE = 'PQ034';
         END IF;
     END IF;
     RETURN pgqueue._remove_queue(q);
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_queue IS
-    'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: it is not empty, or not unused: a '
-    'task of it is taken, or somebody waits for one.';
+    'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: it is not empty, or not unused: one of '
+    'its tasks is taken, or a taker waits for one.';
 
 CREATE OR REPLACE FUNCTION pgqueue.pause_queue(queue text, duration interval) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -211,7 +211,7 @@ BEGIN
     PERFORM pgqueue._signal(q);
 END $$;
 COMMENT ON FUNCTION pgqueue.pause_queue IS
-    'Nothing is taken for so long; 0 ends a pause. Puts go on, and so do those who hold tasks.';
+    'Take no tasks from a queue for this long; 0 ends a pause. Puts go on, and so do holders of tasks.';
 
 CREATE OR REPLACE FUNCTION pgqueue.drain_queue(queue text, enabled boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -223,10 +223,10 @@ BEGIN
     PERFORM pgqueue._signal(-q);                   -- puts that wait for room are refused from now on
 END $$;
 COMMENT ON FUNCTION pgqueue.drain_queue IS
-    'Nothing is put into the queue any more (PQ035), until it is switched off; what is there is taken as ever.';
+    'Refuse puts into a queue (PQ035) until this is switched off. Its tasks are taken as before.';
 
--- Every queue, and those that are made until it is switched off. One that a transaction which is open now has made, and
--- nobody sees yet, escapes: to keep it would take a lock from everyone who makes a queue.
+-- Every queue, and those that are created until it is switched off. A queue that an open transaction has created, and
+-- no other transaction sees yet, escapes: to catch it, every creation of a queue would need a lock.
 CREATE OR REPLACE FUNCTION pgqueue.drain_queues(enabled boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -237,14 +237,15 @@ BEGIN
     INSERT INTO pgqueue.draining (since) SELECT clock_timestamp() WHERE coalesce(enabled, true);
     FOR q IN
         WITH drained AS (
-            UPDATE pgqueue.queue SET draining = coalesce(enabled, true) WHERE draining <> coalesce(enabled, true) RETURNING id)
+            UPDATE pgqueue.queue SET draining = coalesce(enabled, true)
+             WHERE draining <> coalesce(enabled, true) RETURNING id)
         SELECT id FROM drained
     LOOP
         PERFORM pgqueue._signal(-q);
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.drain_queues IS
-    'drain_queue for every queue, and for those that are made from now on. As beanstalkd''s drain mode.';
+    'drain_queue for every queue, and for queues that are created from now on. As beanstalkd''s drain mode.';
 
 CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -252,8 +253,8 @@ BEGIN
     RETURN pgqueue._remove_tasks((pgqueue._known_queue(queue)).id);
 END $$;
 COMMENT ON FUNCTION pgqueue.truncate_queue IS
-    'Remove all tasks of a queue, in whatever state, also those that are taken; returns how many. One that somebody '
-    'is taking or settling at this very moment is left to them.';
+    'Remove all tasks of a queue in any state, also those that are taken; returns how many. A task that another '
+    'transaction is taking or settling at this moment is left to it.';
 
 CREATE OR REPLACE FUNCTION pgqueue.release_all(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -272,5 +273,4 @@ BEGIN
     END IF;
     RETURN coalesce(cardinality(ids), 0);
 END $$;
-COMMENT ON FUNCTION pgqueue.release_all IS
-    'Give back all tasks of a queue that are taken, whoever holds them; returns how many.';
+COMMENT ON FUNCTION pgqueue.release_all IS 'Give back all taken tasks of a queue, of every holder; returns how many.';

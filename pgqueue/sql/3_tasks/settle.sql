@@ -1,23 +1,25 @@
--- Settling what was taken: release, bury, touch; and what every settling has in common. The acks are in ack.sql.
+-- Settling what was taken: release, bury, touch, undo_take; and what every settling has in common. The acks are in
+-- ack.sql.
 --
--- The fence. Whoever settles a task presents its token, or, knowing only the id, its session. A take that carries
--- neither, or whose deadline has passed, is somebody else's or nobody's: nothing changes, and the answer says why.
--- So a process that slept through its deadline, or whose session was given up, cannot ack what another has taken.
+-- The fence. A settling presents the task's token, or, with the id alone, its session. If the take has neither, or its
+-- deadline has passed, the caller does not hold the task: nothing changes, and the answer says why. So a process that
+-- slept through its deadline, or lost its session, cannot ack a task that another process has taken since.
 --
--- Expected outcomes come back as rows: an exception would abort the transaction that the caller shares with us.
--- The forms for one task answer with one row; those for many take arrays and answer with the tasks they could NOT
--- settle, so a row is rare. One call for 100 tasks costs a twentieth of 100 calls.
+-- Expected outcomes come back as rows: an exception would abort the transaction of the caller. The forms for one task
+-- answer with one row; those for many take arrays and answer with the tasks that they could NOT settle, so a row is
+-- rare. One call for 100 tasks costs a twentieth of 100 calls.
 --
--- Lock order: the take first, then the task (tasks.sql).
+-- Lock order: the take first, then the task (1_tables/schema.sql).
 
--- A claim whose answer never arrived (cancelled, connection lost) may have been committed, or may yet be.
--- By its token alone: if the session was given up meanwhile, its heir has the take.
+-- For a claim with an answer that never arrived (cancelled, connection lost): it may have committed, or may yet commit.
+-- The takes are found by their token alone: if the session was given up meanwhile, its heir has them.
 CREATE OR REPLACE FUNCTION pgqueue.undo_take(session int, token bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     queues   int[];
 BEGIN
-    IF pg_advisory_xact_lock(pgqueue._claiming_lock(), session) IS NULL THEN END IF;   -- wait for claims under way, ours among them
+    -- Wait for claims under way, the lost one among them.
+    IF pg_advisory_xact_lock(pgqueue._claiming_lock(), session) IS NULL THEN END IF;
     WITH gone AS (
         DELETE FROM pgqueue.take k WHERE k.token = undo_take.token RETURNING k.queue_id)
     SELECT array_agg(queue_id) INTO queues FROM gone;
@@ -26,10 +28,12 @@ BEGIN
     RETURN coalesce(cardinality(queues), 0);
 END $$;
 COMMENT ON FUNCTION pgqueue.undo_take IS
-    'Give back whatever was taken under this token, once no claim of the session is under way; returns how many tasks.';
+    'Give back all that was taken under this token, once no claim of the session is under way; returns how many tasks.';
 
--- The queue of the take that ended, and when it began; NULL if there is none that the caller may end.
-CREATE OR REPLACE FUNCTION pgqueue._drop_take(id bigint, token bigint, session int, OUT queue_id int, OUT taken_at timestamptz)
+-- End a take. Returns its queue and when it began; NULL if there is no take that the caller may end.
+CREATE OR REPLACE FUNCTION pgqueue._drop_take(
+    id bigint, token bigint, session int, OUT queue_id int, OUT taken_at timestamptz
+)
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM pgqueue.take k
@@ -58,7 +62,7 @@ CREATE OR REPLACE FUNCTION pgqueue.release(
     delay       interval DEFAULT NULL,
     error       text     DEFAULT NULL,
     priority    int      DEFAULT NULL,       -- from now on
-    every       interval DEFAULT NULL,       -- delayed until so long after it was taken
+    every       interval DEFAULT NULL,       -- delayed until this long after it was taken
     OUT state   text,
     OUT problem text,
     OUT holder  text
@@ -77,7 +81,8 @@ BEGIN
         RAISE EXCEPTION 'every must be positive, and goes without a delay: every is %, delay is %', every, delay
             USING ERRCODE = 'PQ002';
     END IF;
-    SELECT dropped.queue_id, dropped.taken_at INTO queue_id, taken_at FROM pgqueue._drop_take(id, token, session) dropped;
+    SELECT dropped.queue_id, dropped.taken_at INTO queue_id, taken_at
+      FROM pgqueue._drop_take(id, token, session) dropped;
     IF queue_id IS NULL THEN
         SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
         RETURN;
@@ -95,7 +100,8 @@ BEGIN
            releases = coalesce(t.releases, 0) + 1
      WHERE t.id = release.id
     RETURNING t.attempts INTO counted;
-    PERFORM pgqueue._check_verb(queue_id, priority, coalesce(every, delay)), pgqueue._note(queue_id, 'release', ARRAY [id]);
+    PERFORM pgqueue._check_verb(queue_id, priority, coalesce(every, delay)),
+            pgqueue._note(queue_id, 'release', ARRAY [id]);
     IF error IS NOT NULL AND counted >= (SELECT q.max_takes FROM pgqueue.queue q WHERE q.id = queue_id) THEN
         state := pgqueue._die_one(id, 'delivery_limit');
         RETURN;
@@ -103,14 +109,14 @@ BEGIN
     PERFORM pgqueue._signal(queue_id);
 END $$;
 COMMENT ON FUNCTION pgqueue.release IS
-    'Give a task back: ready at its old place, or delayed. With an error it counts as a failed attempt, and with '
-    'the last one of max_takes it is dead, or buried if no queue is bound for the dead.';
+    'Give a task back: ready at its old place, or delayed. With an error it counts as a failed attempt; the last '
+    'attempt of max_takes makes it a dead letter, or buries it if no queue is bound for dead letters.';
 
--- By ctid after a probe by key for each: a join is planned as a scan of all of `take`, dead rows included. The ids
--- are locked in their order, so that two calls with the same tasks cannot deadlock.
--- A take that was being touched has been waited for, and has another ctid now, which the statement's snapshot does
--- not see: when any is missing, a second look finds it. By then its lock is ours, and nobody can touch it again.
--- The tasks whose takes ended, and the lowest and the highest of their queues. The caller counts.
+-- End takes of many tasks. Returns the tasks of which a take ended, and the lowest and the highest of their queues. The
+-- caller counts. By ctid after a probe by key for each: a join is planned as a scan of all of `take`, dead rows
+-- included. The ids are locked in their order, so that two calls with the same tasks cannot deadlock. A take that
+-- another transaction T2 was touching was waited for, and has another ctid now, which this statement's snapshot does
+-- not see: when a take is missing, a second look finds it. By then it is locked here, and T2 cannot touch it again.
 CREATE OR REPLACE FUNCTION pgqueue._drop_takes(
     ids bigint[], tokens bigint[], session int,
     OUT dropped bigint[], OUT low int, OUT high int
@@ -127,11 +133,13 @@ BEGIN
              WHERE ctid = ANY (ARRAY (
                    SELECT (SELECT k.ctid FROM pgqueue.take k
                             WHERE k.task_id = asked.id AND k.deadline > moment
-                              AND (k.token = asked.token OR asked.token IS NULL AND pgqueue._is_ours(k.session_id, _drop_takes.session))
+                              AND (k.token = asked.token
+                                   OR asked.token IS NULL AND pgqueue._is_ours(k.session_id, _drop_takes.session))
                               FOR UPDATE)
                      FROM (SELECT u.id, u.token FROM unnest(ids, tokens) u(id, token) ORDER BY u.id) asked))
             RETURNING take.task_id, take.queue_id)
-        SELECT array_agg(gone.task_id) AS ids, min(gone.queue_id) AS low, max(gone.queue_id) AS high INTO found FROM gone;
+        SELECT array_agg(gone.task_id) AS ids, min(gone.queue_id) AS low, max(gone.queue_id) AS high INTO found
+          FROM gone;
         dropped := dropped || found.ids;
         low := least(low, found.low);
         high := greatest(high, found.high);
@@ -161,7 +169,9 @@ DECLARE
     q       record;
 BEGIN
     SELECT d.dropped INTO dropped FROM pgqueue._drop_takes(ids, tokens, session) d;
-    FOR q IN SELECT t.queue_id, array_agg(t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (dropped) GROUP BY t.queue_id LOOP
+    FOR q IN
+        SELECT t.queue_id, array_agg(t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (dropped) GROUP BY t.queue_id
+    LOOP
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q.queue_id, -cardinality(q.ids));
         PERFORM pgqueue._note(q.queue_id, 'release', q.ids), pgqueue._signal(q.queue_id);
     END LOOP;
@@ -169,9 +179,10 @@ BEGIN
         RETURN QUERY SELECT * FROM pgqueue._explain_refusals(ids, dropped);
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.release_many IS 'Give tasks back untouched; returns those that could not be, and why.';
+COMMENT ON FUNCTION pgqueue.release_many IS
+    'Give tasks back as they are; returns those that could not be given back, and why.';
 
--- Whoever holds it.
+-- End a task's take, by any holder.
 CREATE OR REPLACE FUNCTION pgqueue._drop_any_take(id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -183,8 +194,9 @@ BEGIN
     END IF;
 END $$;
 
--- For who takes away a task that others may hold: a claim may have been under way when the take was looked for. It has
--- ended since, for we have its task's row. And who has that must not wait for a take: a locked one is being settled.
+-- For a transaction T1 that removes a task which another session may hold: a claim T2 may have been under way when T1
+-- looked for the take. T2 has ended since, for T1 has the task's row. And T1, which has that row, must not wait for a
+-- take: a take that is locked is being settled.
 CREATE OR REPLACE FUNCTION pgqueue._drop_late_take(id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -228,7 +240,8 @@ BEGIN
     IF FOUND THEN
         PERFORM pgqueue._drop_late_take(id);
         state := 'buried';
-        PERFORM pgqueue._check_right(queue_id), pgqueue._check_verb(queue_id, priority), pgqueue._note(queue_id, 'bury', ARRAY [id]);
+        PERFORM pgqueue._check_right(queue_id), pgqueue._check_verb(queue_id, priority),
+                pgqueue._note(queue_id, 'bury', ARRAY [id]);
         IF (SELECT q.dead_letter FROM pgqueue.queue q WHERE q.id = queue_id) IS NOT NULL THEN
             state := pgqueue._die_one(id, 'rejected');
         END IF;
@@ -237,8 +250,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.bury IS
-    'Set a task aside until somebody kicks it; where the queue has a dead_letter it goes there, and its state is '
-    'dead. With a token only its holder may; without one anybody, in any state, as in Tarantool''s queue.';
+    'Set a task aside until it is kicked; where the queue has a dead_letter it goes there, and its state is dead. With '
+    'a token, only the holder may bury; without one, any caller may, in any state, as in Tarantool''s queue.';
 
 CREATE OR REPLACE FUNCTION pgqueue.touch(
     id          bigint,
@@ -262,13 +275,14 @@ BEGIN
                ELSE (SELECT coalesce(least(clock_timestamp() + t.ttr, t.expires_at), 'infinity')
                        FROM pgqueue.task t WHERE t.id = k.task_id)
            END
-     WHERE k.task_id = touch.id AND k.deadline > clock_timestamp() AND k.session_id <> 0     -- a claim's: renew_claim
+     WHERE k.task_id = touch.id AND k.deadline > clock_timestamp() AND k.session_id <> 0     -- claims: renew_claim
        AND (k.token = touch.token OR touch.token IS NULL AND pgqueue._is_ours(k.session_id, touch.session))
     RETURNING k.queue_id INTO queue_id;
     IF FOUND THEN
         state := 'taken';
         IF more > '0' THEN
-            UPDATE pgqueue.task t SET expires_at = t.expires_at + more WHERE t.id = touch.id AND t.expires_at IS NOT NULL;
+            UPDATE pgqueue.task t SET expires_at = t.expires_at + more
+             WHERE t.id = touch.id AND t.expires_at IS NOT NULL;
         END IF;
         PERFORM pgqueue._check_verb(queue_id, NULL, NULL, touch => true), pgqueue._note(queue_id, 'touch', ARRAY [id]);
     ELSE
@@ -276,4 +290,5 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.touch IS
-    'More time: adds to the deadline and to the time to live, or sets the deadline to the task''s ttr from now.';
+    'Give the holder more time: add to the deadline and to the time to live, or set the deadline to the task''s ttr '
+    'from now.';

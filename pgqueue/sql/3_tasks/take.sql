@@ -1,33 +1,35 @@
--- Taking tasks: the hot path.
+-- Taking tasks: the hot path. Here a claim is decided (pgqueue._claim).
 --
 -- Theory of operation
 -- -------------------
--- A claim is two statements. The first locks candidates: ready, not taken, in the order (priority, id), leaving out
--- what others have locked. The second inserts their takes. Between them lies a new snapshot, and that is the point:
--- a claim whose first snapshot is older than another's commit can still lock the row which that one took. The second
--- statement sees the other's take and drops the candidate; the primary key of `take` is the last guard. When every
--- candidate was dropped there may be more behind them, so the claim tries again before it calls the queue empty.
--- At REPEATABLE READ there is no new snapshot, and the primary key is all there is: ON CONFLICT makes a serialization
--- failure of it. Where there is one, nothing can conflict any more, and the take of one task saves what that costs.
+-- A claim is two statements. The first locks candidates: ready, not taken, in the order (priority, id), skipping rows
+-- that other transactions have locked. The second inserts their takes. Between them lies a new snapshot, and that is
+-- the point: if the first snapshot of claim C2 is older than the commit of claim C1, C2 can still lock the row of a
+-- task that C1 took. The second statement of C2 sees C1's take and drops the candidate; the primary key of `take` is
+-- the last guard. When every candidate was dropped there may be more tasks behind them, so the claim tries again before
+-- it calls the queue empty. At REPEATABLE READ there is no new snapshot, and only the primary key is left: ON CONFLICT
+-- makes a serialization failure of it. At READ COMMITTED no conflict is left, and the take of one task does without the
+-- cost of ON CONFLICT.
 --
 -- The same as one statement (a CTE that inserts what another CTE locked) deadlocks under batches: the insert waits for
 -- a take that an ack is deleting, while that ack waits for the task's row. Here the holder of task rows never waits.
 --
--- Plans are pinned. `take` is nearly empty in its statistics and full of dead rows in truth, so a planner that is free
--- scans it whole at every claim; and it replans at every call, since a plan for one LIMIT looks cheaper than one for
--- all. Hence the scalar subqueries, which can only be probes by key, and the SETs. State predicates are literals:
--- a parameter would not match the partial indexes. What is switched off counts as very dear, and what is dear is
--- compiled: without jit = off, Debian's default spends 0.1 s on compiling a sort of one row, at every call.
+-- Plans are pinned. `take` is nearly empty in its statistics and full of dead rows in truth, so a free planner scans
+-- all of it at every claim; and it plans anew at every call, since a plan for one LIMIT looks cheaper than one for all.
+-- Hence the scalar subqueries, which can only be probes by key, and the settings (settings.sql). State predicates are
+-- literals: a parameter would not match the partial indexes. To the planner a method that is switched off is very
+-- expensive, and PostgreSQL compiles what is expensive: without jit = off, Debian's default spends 0.1 s on compiling a
+-- sort of one row, at every call.
 --
 -- The head and the cursor. Without after_priority and after_id a claim starts at the head of the queue, exactly: it
--- first makes ready what is due. While a snapshot is held open anywhere, index entries of acked tasks cannot go
--- away, and a claim at the head walks over all of them, as it does over tasks in flight. A client that finds this
--- slow passes the last position that it was given and starts behind it (pgqueue/cursor.py says when).
+-- first makes ready what is due. While a snapshot is held open anywhere, index entries of acked tasks cannot go away,
+-- and a claim at the head walks over all of them, as it does over tasks in flight. A client that finds this slow passes
+-- the last position that it was given and starts behind it (the client's cursor.py says when).
 
 CREATE OR REPLACE FUNCTION pgqueue.take(
     queue          text,
-    session        int    DEFAULT NULL,     -- NULL: a session of this connection, opened if need be
-    new_token      bigint DEFAULT NULL,     -- a client's own, so that it can undo a claim whose answer is lost
+    session        int    DEFAULT NULL,     -- NULL: this connection's session, opened if there is none
+    new_token      bigint DEFAULT NULL,     -- chosen by a client, so that it can undo a claim with a lost answer
     after_priority int    DEFAULT NULL,
     after_id       bigint DEFAULT NULL
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb)
@@ -151,7 +153,7 @@ CREATE OR REPLACE FUNCTION pgqueue.take_many(
     n              int,
     session        int      DEFAULT NULL,
     new_token      bigint   DEFAULT NULL,
-    after_priority int[]    DEFAULT NULL,   -- one position a queue, NULL for the head
+    after_priority int[]    DEFAULT NULL,   -- one position for each queue, NULL for the head
     after_id       bigint[] DEFAULT NULL
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, queue text)
 LANGUAGE plpgsql AS $$
@@ -174,7 +176,7 @@ BEGIN
                named.special, named.lanes
           FROM unnest(queues, take_many.after_priority, take_many.after_id) asked(name, after_priority, after_id)
           JOIN pgqueue.queue named ON named.name = asked.name
-          LEFT JOIN LATERAL (                       -- the next task of each, looked at and not locked
+          LEFT JOIN LATERAL (                       -- the next task of each queue, read without a lock
                SELECT t.priority, t.id
                  FROM pgqueue.task t
                 WHERE cardinality(queues) > 1
@@ -184,13 +186,16 @@ BEGIN
                   AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                 ORDER BY t.priority, t.id
                 LIMIT 1) next ON true
-         ORDER BY next.priority, next.id            -- NULLs last: the empty ones
+         ORDER BY next.priority, next.id            -- NULLs last: empty queues
     LOOP
         CONTINUE WHEN q.special AND NOT pgqueue._enter_queue(q.id, me);
         IF q.lanes THEN
-            RETURN QUERY SELECT * FROM pgqueue._claim_lanes(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
+            RETURN QUERY
+                SELECT * FROM pgqueue._claim_lanes(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
         ELSE
-            RETURN QUERY SELECT * FROM pgqueue._claim(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id, q.special);
+            RETURN QUERY
+                SELECT * FROM pgqueue._claim(q.id, q.name, missing, me, chosen,
+                                             q.after_priority, q.after_id, q.special);
         END IF;
         GET DIAGNOSTICS found = ROW_COUNT;
         missing := missing - found;
@@ -198,5 +203,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.take_many IS
-    'Take up to n tasks under one token. Of several queues the one whose next task has the lowest (priority, id) '
+    'Take up to n tasks under one token. Of several queues, the queue of the task with the lowest (priority, id) '
     'serves first.';
