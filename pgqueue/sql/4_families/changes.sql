@@ -1,18 +1,19 @@
--- Changes of tasks, told to whoever observes their queue: Tarantool's on_task_change.
+-- Changes of tasks, sent to sessions that observe their queue: Tarantool's on_task_change.
 --
 -- Theory of operation
 -- -------------------
 -- queue.observed is true while any session observes the queue. It makes the queue special, so that every change of its
--- tasks comes by here (take.sql, special.sql, settle.sql, and _note() of count.sql for all the rest), and a queue that
--- nobody observes pays nothing. Each change is a NOTIFY on the queue's channel:
+-- tasks reaches _tell_change (from take.sql, lane.sql, and _note() of count.sql for all the rest), and a queue without
+-- an observer pays nothing. Each change is a NOTIFY on the queue's channel:
 --
 --     <verb> <seconds since 1970> <id>,<id>,...
 --
--- So it is told when the transaction commits, in the order of the commits, and never when that rolls back. The time
--- also keeps PostgreSQL from dropping the second of two equal payloads of a transaction that touches a task twice.
+-- So it is sent when the transaction commits, in the order of the commits, and never when that rolls back. The time
+-- also keeps PostgreSQL from dropping the second of two equal payloads of a transaction that changes a task twice.
 --
--- A session that ends observes no more (sweep.sql). Who registers or leaves locks the queue's row first and looks at
--- the others after that, in a new snapshot: else one who leaves would not see one who just came, and turn both off.
+-- A session that ends observes no more (sweep.sql). A session that registers or leaves locks the queue's row first and
+-- reads the other observers after that, in a new snapshot: otherwise T1, which leaves, would not see T2, which just
+-- registered, and turn `observed` off for both.
 
 CREATE OR REPLACE FUNCTION pgqueue.observe(queue_id int, session int DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
@@ -33,10 +34,10 @@ BEGIN
     RETURN pgqueue._change_channel(queue_id);
 END $$;
 COMMENT ON FUNCTION pgqueue.observe IS
-    'Have every change of a queue''s tasks notified from now on, for as long as the session lives; returns the '
-    'channel to LISTEN to, NULL if there is no such queue.';
+    'Send a notification for every change of a queue''s tasks from now on, for as long as the session lives; returns '
+    'the channel for LISTEN, NULL if the queue does not exist.';
 
--- The queue's row is locked by the caller, in an earlier statement.
+-- The caller has locked the queue's row, in an earlier statement.
 CREATE OR REPLACE FUNCTION pgqueue._clear_observed(queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -57,9 +58,9 @@ BEGIN
     PERFORM pgqueue._clear_observed(queue_id);
     RETURN deleted;
 END $$;
-COMMENT ON FUNCTION pgqueue.unobserve IS 'Not any more, for this session; false if it was not told anyway.';
+COMMENT ON FUNCTION pgqueue.unobserve IS 'End observe for this session; false if it did not observe the queue.';
 
--- A session observes no more. Waits for nobody: a queue that is locked keeps its mark until _clean_observers.
+-- A session ends and observes no more. This never waits: a queue that is locked keeps its mark until _clean_observers.
 CREATE OR REPLACE FUNCTION pgqueue._free_observers(session int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -78,7 +79,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Now and then: what was left behind by the above, or by a crash of the server, which empties the table of observers.
+-- Part of clean_up: marks that _free_observers left behind, or a crash of the server, which empties the table of
+-- observers.
 CREATE OR REPLACE FUNCTION pgqueue._clean_observers() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,10 +1,10 @@
 -- Posting to named channels: NOTIFY, for payloads of any size.
 --
--- A channel is a channel of PostgreSQL, so LISTEN in psql hears what is posted here, and NOTIFY in psql is heard by
--- wait(). A post arrives when its transaction commits, and never when it rolls back; the same payload posted twice in
--- one transaction arrives once, which is PostgreSQL's rule.
+-- A channel is a channel of PostgreSQL: LISTEN in psql hears what is posted here, and wait() hears a NOTIFY from psql.
+-- A post arrives when its transaction commits, and never when it rolls back; the same payload posted twice in one
+-- transaction arrives once, which is PostgreSQL's rule.
 --
--- NOTIFY carries 7999 bytes. A larger payload is kept in a table, and what is sent is its id behind a mark; a payload
+-- NOTIFY carries 7999 bytes. A larger payload is kept in a table, and NOTIFY carries its id behind a mark; a payload
 -- that happens to begin with the mark goes that way too. Listeners fetch it as soon as they hear of it.
 
 CREATE OR REPLACE FUNCTION pgqueue.post(channel text, payload text DEFAULT '') RETURNS void
@@ -25,16 +25,18 @@ BEGIN
     END IF;
     PERFORM pg_notify(channel, coalesce(payload, ''));
 END $$;
-COMMENT ON FUNCTION pgqueue.post IS 'Send a payload to all who wait on a channel, when the transaction commits.';
+COMMENT ON FUNCTION pgqueue.post IS 'Send a payload to all listeners of a channel, when the transaction commits.';
 
 CREATE OR REPLACE FUNCTION pgqueue.stored_payload(id bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT p.payload FROM pgqueue.payload p WHERE p.id = stored_payload.id);
 END $$;
-COMMENT ON FUNCTION pgqueue.stored_payload IS 'The payload behind an id that came by NOTIFY.';
+COMMENT ON FUNCTION pgqueue.stored_payload IS
+    'For clients: the payload of a post that was too large for NOTIFY, which brought its id.';
 
--- The age counts from when a cleaning first saw it, not from the post: that may have been long before its commit.
+-- Delete stored payloads a minute after a cleaning first saw them. Not after the post: it may be much older than its
+-- commit.
 CREATE OR REPLACE FUNCTION pgqueue._clean_payloads() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,42 +1,43 @@
--- Messages and claims, as OpenStack's Zaqar has them.
+-- Claims of messages, as in OpenStack's Zaqar.
 --
 -- Theory of operation
 -- -------------------
 -- A message is a task. A claim is several takes that were made together: they have one token, which is the claim's id;
--- they are of nobody's session (0), so no process has to stay alive for them; and they have one deadline, its end.
+-- they belong to no session (0), so no process has to stay alive for them; and they have one deadline, the claim's end.
 --
 --   claim_messages   takes, and a row in `claim` with their ids. From now on a claimed message lives for at least as
 --                    long as the claim and its grace.
---   delete_message   an ack, if the claim is named; otherwise only what nobody holds is deleted.
+--   delete_message   an ack, if the claim is named; otherwise only a message that is not claimed is deleted.
 --   renew_claim      another deadline for the takes that are left.
 --   delete_claim     gives back what is left.
---   the end          the deadlines have passed: whoever claims or takes next gives the messages back (due.sql).
+--   the end          the deadlines have passed: the next claim or take of the queue gives the messages back (due.sql).
 --
--- Nothing has to run for that last one. A claim that is over counts as absent from that moment, and its row goes when
--- the next claim is made, of whatever queue.
+-- The end needs no process. A claim that is over counts as absent from that moment, and its row is deleted when the
+-- next claim of any queue is made.
 --
--- What a message is held by is its take, each checked by itself. The original's Redis driver claims all that follows
--- the first message which nobody holds, and counts claims by a number kept beside them; both go wrong as soon as
--- claims end in another order than they were made. Here the number is the number of takes.
+-- Each message is held by its own take, and each take is checked by itself. Zaqar's Redis driver claims all that
+-- follows the first free message, and counts claims by a number kept beside them; both go wrong as soon as claims end
+-- in another order than they were made. Here the number is the number of takes.
 --
 -- A message that comes back from a claim counts as an attempt, whether the claim was deleted or its time was over: so
 -- max_takes and dead_letter are Zaqar's _max_claim_count and _dead_letter_queue.
 --
--- Locks: the claim's row, then its takes, then their tasks. A take that some transaction is settling at this moment is
--- left to that one. Whoever acks messages in a long transaction renews the claim from beside it: a renewal that waited
--- for the ack would hold back the new deadlines of all the others until they have passed, and deadlock if the next ack
--- is for one of those. If the ack rolls back, that message has the claim's old end, or the next renewal's.
+-- Locks: the claim's row, then its takes, then their tasks. A take that a transaction T1 is settling at this moment is
+-- left to T1. An application that acks messages in a long transaction T1 renews the claim in another one, T2: if T2
+-- waited for T1, it would hold back the new deadlines of all other messages until they have passed, and deadlock if the
+-- next ack of T1 is for one of those. If T1 rolls back, its message has the claim's old end, or that of the next
+-- renewal.
 
 CREATE OR REPLACE FUNCTION pgqueue._check_claim(ttl interval, grace interval) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF ttl <= '0' OR ttl IS NULL OR grace < '0' OR grace IS NULL THEN
-        RAISE EXCEPTION 'a claim''s ttl is positive and its grace not negative: the ttl is %, the grace is %', ttl, grace
-            USING ERRCODE = 'PQ002';
+        RAISE EXCEPTION 'a claim''s ttl is positive and its grace not negative: the ttl is %, the grace is %',
+            ttl, grace USING ERRCODE = 'PQ002';
     END IF;
 END $$;
 
--- What a claim holds, whatever it held at first. By key: `take` must not be scanned (take.sql).
+-- The messages that a claim still holds. By key: `take` must not be scanned (take.sql).
 CREATE OR REPLACE FUNCTION pgqueue._claimed_messages(claim bigint)
 RETURNS TABLE (id bigint, priority int, attempts int, deadline timestamptz, data jsonb)
 LANGUAGE plpgsql AS $$
@@ -48,7 +49,7 @@ BEGIN
          ORDER BY t.priority, t.id;
 END $$;
 
--- Of these tasks, those whose takes have the token and are not being settled; nobody settles them now.
+-- Of these tasks, those with a take of this token that is not being settled. Their takes are locked now.
 CREATE OR REPLACE FUNCTION pgqueue._lock_claimed(ids bigint[], claim bigint) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -56,9 +57,10 @@ BEGIN
                    WHERE k.task_id = ANY (ids) AND k.token = claim FOR UPDATE SKIP LOCKED);
 END $$;
 
--- The claim's end for its takes, and for its messages a life that is longer by the grace; those that live long enough,
--- or for ever, are not touched. Whether a deadline has just passed is no matter: the token is there, so nobody else
--- had it meanwhile, and from now on it has not passed. Returns the messages that it still holds.
+-- Set the deadline of a claim's takes to its end, and let its messages live for the grace longer; a message that lives
+-- long enough, or for ever, is not changed. It does not matter if a deadline has just passed: the take has the token,
+-- so no other session had the message meanwhile, and from now on the deadline has not passed. Returns the messages that
+-- the claim still holds.
 CREATE OR REPLACE FUNCTION pgqueue._hold_messages(claim bigint) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -73,7 +75,7 @@ BEGIN
     RETURN ids;
 END $$;
 
--- A few that are over, for each that is made: so they cannot pile up.
+-- Each new claim deletes a few that are over: so they cannot pile up.
 CREATE OR REPLACE FUNCTION pgqueue._drop_old_claims() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -88,11 +90,11 @@ CREATE OR REPLACE FUNCTION pgqueue.claim_messages(
     n       int      DEFAULT 10,
     ttl     interval DEFAULT '60 s',
     grace   interval DEFAULT '60 s',
-    session int      DEFAULT NULL            -- only for a queue that is exclusive, or goes with its takers
+    session int      DEFAULT NULL            -- only for a queue that is exclusive or auto_delete
 ) RETURNS TABLE (claim bigint, id bigint, priority int, attempts int, deadline timestamptz, data jsonb)
 LANGUAGE plpgsql AS $$
 DECLARE
-    new_id CONSTANT bigint := pgqueue._new_token() & 9223372036854775807;   -- people read it: not below 0
+    new_id CONSTANT bigint := pgqueue._new_token() & 9223372036854775807;   -- not below 0: people read it
     q      record;
     ids    bigint[];
 BEGIN
@@ -120,10 +122,12 @@ BEGIN
     SELECT new_id, q.id, claim_messages.ttl, claim_messages.grace, moment, moment + claim_messages.ttl, ids
       FROM clock_timestamp() moment;
     PERFORM pgqueue._hold_messages(new_id);
-    RETURN QUERY SELECT new_id, m.id, m.priority, m.attempts, m.deadline, m.data FROM pgqueue._claimed_messages(new_id) m;
+    RETURN QUERY
+        SELECT new_id, m.id, m.priority, m.attempts, m.deadline, m.data FROM pgqueue._claimed_messages(new_id) m;
 END $$;
 COMMENT ON FUNCTION pgqueue.claim_messages IS
-    'Claim up to n messages for as long as ttl, the first by (priority, id); no rows, and no claim, if there are none.';
+    'Claim up to n messages for the time of ttl, the first by (priority, id). No rows, and no claim, if there are '
+    'none.';
 
 CREATE OR REPLACE FUNCTION pgqueue._live_claim(queue text, claim bigint) RETURNS SETOF pgqueue.claim
 LANGUAGE plpgsql STABLE AS $$
@@ -145,8 +149,8 @@ BEGIN
           LEFT JOIN pgqueue._claimed_messages(c.token) m ON true;
 END $$;
 COMMENT ON FUNCTION pgqueue.get_claim IS
-    'A claim and the messages that it still holds, a row each; one row without a message if it holds none. No rows: '
-    'there is no such claim, or it is over.';
+    'A claim and the messages that it still holds, one row for each; one row without a message if it holds none. No '
+    'rows: the claim does not exist, or is over.';
 
 CREATE OR REPLACE FUNCTION pgqueue.renew_claim(
     queue text, claim bigint, ttl interval DEFAULT '60 s', grace interval DEFAULT '60 s'
@@ -168,7 +172,7 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION pgqueue.renew_claim IS
-    'A new life for a claim, from now, and for what it holds; false if there is no such claim, or it is over.';
+    'Let a claim, and the messages that it holds, live for ttl from now. False if it does not exist, or is over.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_claim(queue text, claim bigint) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -184,17 +188,19 @@ BEGIN
     IF ids <> '{}' THEN
         DELETE FROM pgqueue.take k WHERE k.task_id = ANY (ids);
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q, -cardinality(ids));
-        PERFORM pgqueue._note(q, 'release', ids), pgqueue._count_attempt(ids, 'its claim was deleted'), pgqueue._signal(q);
+        PERFORM pgqueue._note(q, 'release', ids), pgqueue._count_attempt(ids, 'its claim was deleted'),
+                pgqueue._signal(q);
     END IF;
     RETURN cardinality(ids);
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_claim IS
-    'Give back what a claim still holds, and end it; returns how many messages. One that is not there is ended '
-    'already.';
+    'Give back the messages that a claim still holds, and end it; returns how many. A claim that does not exist has '
+    'ended already.';
 
 CREATE OR REPLACE FUNCTION pgqueue._is_message(queue text, id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM pgqueue.task t, pgqueue.queue q
-                    WHERE t.id = _is_message.id AND t.state <> 'F' AND q.id = t.queue_id AND q.name = _is_message.queue);
+                    WHERE t.id = _is_message.id AND t.state <> 'F'
+                      AND q.id = t.queue_id AND q.name = _is_message.queue);
 END $$;

@@ -3,27 +3,28 @@
 -- Theory of operation
 -- -------------------
 -- A lock is held as the session-level advisory lock hashtextextended(name, 0), shared or exclusive, on the connection
--- that holds the session. So the server itself excludes others, and frees it milliseconds after the holder died. The
--- tables only say what the lock manager cannot:
+-- that holds the session. So the server itself excludes others, and frees the lock milliseconds after the holder died.
+-- The tables only say what the lock manager cannot:
 --
---   lock_holder   who was granted what. A lock does not exclude its own connection, and all threads of a client share
---                 one: a row of the same session does. Stale where its backend is not this session's any more.
---   lock_ticket   who waits, in the order of ids. Not counted while the session's own lock is free: it is dead.
+--   lock_holder   the requests that were granted. A lock does not exclude its own connection, which all threads of a client
+--                 share: a row of the same session does. A row is stale if its backend is not this session's any more.
+--   lock_ticket   the requests that wait, in the order of ids. Those of a session with a free session lock do not count: it
+--                 is dead.
 --
 --   ask_lock(token)      granted, unless a ticket that excludes it stands in front, or the lock is taken
 --        |    '------->  else a ticket; LISTEN; look again by the same call, whenever called and at times by itself
 --   drop_lock(token)     the lock is free, or the ticket is gone: call the next in line
 --
--- Nobody is left asleep. A waiter looks after its ticket is committed, and drop_lock frees the lock before it looks for
--- tickets in a newer snapshot: either it sees the ticket and calls, or the waiter's look came after the unlock.
--- A holder that died calls nobody: the first in line looks every 50 ms, and those behind it more seldom.
--- Nobody blocks: a lock call that waits would pin vacuum's horizon, and stall the listener whose connection it is.
+-- No waiter is left asleep. A waiter W looks after its ticket is committed, and the drop_lock of the holder H frees the
+-- lock before it looks for tickets in a newer snapshot: either H sees W's ticket and calls W, or W's look came after
+-- the unlock. A holder that died calls no waiter: the first in line looks every 50 ms, and those behind it more seldom.
+-- No call blocks: a lock call that waits would pin vacuum's horizon, and stall the listener that owns the connection.
 --
 -- The call is a NOTIFY on the channel of the waiter's session, and its payload is the token: one waiter wakes for a
 -- free lock, and not all of them.
 --
--- ask_lock may be repeated: who has the lock or a ticket under this token keeps it. So a request is safe to send
--- again after its answer was lost, and drop_lock undoes it in whatever state it is.
+-- ask_lock may be repeated: a token that has the lock or a ticket keeps it. So a request is safe to send again after
+-- its answer was lost, and drop_lock undoes it in any state.
 --
 -- The fence is a number of a logged sequence. nextval writes to the log only now and then, and a listener commits
 -- without waiting for the log; after a crash the sequence could step back to numbers that were given out. So a grant
@@ -37,7 +38,7 @@ LANGUAGE sql VOLATILE RETURN
 CREATE OR REPLACE FUNCTION pgqueue._lock_channel(session int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:lock:' || session;
 
--- The first in line, and if it shares, those right behind it that share too.
+-- Call the first in line, and if it asks to share, also those right behind it that ask to share.
 CREATE OR REPLACE FUNCTION pgqueue._call_next(name text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -101,7 +102,7 @@ BEGIN
             INSERT INTO pgqueue.lock_holder (fence, token, name, session_id, shared, locked_at, backend_pid)
             VALUES (fence, token, name, me, shared, clock_timestamp(), pg_backend_pid());
             DELETE FROM pgqueue.lock_ticket t WHERE t.id = ticket;
-        EXCEPTION WHEN query_canceled OR OTHERS THEN       -- a rollback does not free it
+        EXCEPTION WHEN query_canceled OR OTHERS THEN       -- a rollback does not free the lock
             PERFORM pgqueue._unlock_key(name, shared);
             RAISE;
         END;
@@ -114,8 +115,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.ask_lock IS
-    'Take the lock if it is our turn; else take a ticket (wait), or give it back. ahead: how many stand in front. '
-    'channel: where the token is called. For clients; see try_lock.';
+    'For clients (see try_lock): take the lock if it is this request''s turn; else take a ticket (wait), or give the '
+    'ticket back. ahead: how many requests stand in front. channel: where the token is called.';
 
 CREATE OR REPLACE FUNCTION pgqueue.drop_lock(token bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -137,7 +138,8 @@ BEGIN
     RETURN held;
 END $$;
 COMMENT ON FUNCTION pgqueue.drop_lock IS
-    'Undo what was asked under a token: release its lock, or leave the line. True if it held the lock until now.';
+    'For clients: undo a request by its token. Release its lock, or leave the line. True if it held the lock until '
+    'now.';
 
 CREATE OR REPLACE FUNCTION pgqueue.try_lock(name text, shared boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -145,10 +147,11 @@ BEGIN
     RETURN (SELECT a.fence FROM pgqueue.ask_lock(name, shared, floor(random() * 2 ^ 53)::bigint, false) a);
 END $$;
 COMMENT ON FUNCTION pgqueue.try_lock IS
-    'Take a lock for this connection, until unlock() or its end; NULL if somebody has it or waits for it, else the '
-    'fence. A rollback does not release it.';
+    'Take a lock for this connection, until unlock() or its end; returns the fence, or NULL if another session has the '
+    'lock or waits for it. A rollback does not release it.';
 
--- Locks the lock manager's partitions while it reads: for people, never for a loop.
+-- Advisory locks by name that are held. It locks the lock manager's partitions while it reads: for people, never for a
+-- loop.
 CREATE OR REPLACE FUNCTION pgqueue._advisory_locks() RETURNS TABLE (pid int, key bigint, shared boolean)
 LANGUAGE sql VOLATILE AS $$
     SELECT l.pid, l.classid::bigint << 32 | l.objid::bigint, l.mode = 'ShareLock'
@@ -156,7 +159,7 @@ LANGUAGE sql VOLATILE AS $$
      WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted AND d.datname = pg_catalog.current_database()
 $$;
 
--- Locks outlive a rollback, and their rows do not: what is left without a row goes with the last one of the name.
+-- A lock outlives a rollback, and its row does not: locks without a row are released with the last one of the name.
 CREATE OR REPLACE FUNCTION pgqueue.unlock(name text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -201,10 +204,10 @@ SELECT h.name,
   LEFT JOIN pgqueue.session s ON s.id = h.session_id
  WHERE EXISTS (SELECT FROM pgqueue._advisory_locks() l
                 WHERE l.pid = h.backend_pid AND l.key = hashtextextended(h.name, 0) AND l.shared = h.shared);
-COMMENT ON VIEW pgqueue.locks IS 'Every lock that is held, by whom, and how many wait for it.';
+COMMENT ON VIEW pgqueue.locks IS 'Every lock that is held, its holder, and how many requests wait for it.';
 
--- The server freed the locks of a dead one already; one that ends in order frees them here. Rows that some other
--- transaction is changing are left to it: they count for nothing without their session.
+-- Locks of a session that ends. The server has freed those of a dead session already; a session that is closed frees
+-- them here. Rows that another transaction is changing are left to it: they do not count without their session.
 CREATE OR REPLACE FUNCTION pgqueue._free_locks(session int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,22 +1,23 @@
--- Listing messages page by page, without losing any that is committed late. And how many there are, as Zaqar counts.
+-- Messages: deleting them, listing them page by page without missing a late commit, and counting them as Zaqar does.
 --
--- A marker that is only an id loses messages: ids are given out when they are put and seen when that is committed, so
--- a reader that is past 7 never sees a 5 whose transaction was still open. Pages go by (xid, id), the transaction that
--- put the message and its id, and only up to the oldest transaction that is still open: below the snapshot's xmin
--- everything has ended, so nothing can appear any more behind a marker. That is what a queue has to be `listed` for.
+-- A marker that is only an id loses messages: a put gets its id at once and shows it at its commit, so a reader that is
+-- past 7 never sees a 5 of a transaction that was still open. Pages go by (xid, id), the transaction that put the
+-- message and its id, and only up to the oldest transaction that is still open: below the snapshot's xmin every
+-- transaction has ended, so no message can appear any more before a marker. For that a queue has to be `listed`.
 --
 -- The price: a message shows when all transactions that began to write before its own have ended, on the whole server.
--- One that is left open keeps listings from going on; it does not keep messages from being claimed.
+-- An open transaction keeps listings from going on; it does not keep messages from being claimed.
 
--- Lock order: an expired take first, which nobody need give back any more, then the task. Then a new snapshot: a claim
--- that had the task's row meanwhile has committed its take.
+-- Delete a message that is not claimed. Lock order: an expired take first, which need not be given back any more, then
+-- the task. Then a new snapshot: a claim that had the task's row meanwhile has committed its take.
 CREATE OR REPLACE FUNCTION pgqueue._delete_free_message(id bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'delete_message without a claim must run at READ COMMITTED, not at %: it has to see what others claimed meanwhile',
+        RAISE EXCEPTION
+            'delete_message without a claim must run at READ COMMITTED, not at %: it has to see what others claimed meanwhile',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
     END IF;
     DELETE FROM pgqueue.take k WHERE k.task_id = _delete_free_message.id AND k.deadline <= clock_timestamp()
@@ -37,7 +38,7 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_message(queue text, id bigint, claim b
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT pgqueue._is_message(queue, id) THEN
-        RETURN;                                    -- as good as deleted
+        RETURN;                                    -- it is deleted already
     ELSIF claim IS NULL THEN
         problem := pgqueue._delete_free_message(id);
         RETURN;
@@ -49,8 +50,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_message IS
-    'Delete a message: one that is claimed by its claim only. A problem is one of claimed, not claimed, claimed by '
-    'another, no claim; then nothing changed. A message that is not there is no problem.';
+    'Delete a message; a claimed one only with its claim. problem: claimed, not claimed, claimed by another, or no '
+    'claim; then nothing changed. A message that does not exist is no problem.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_messages(queue text, ids bigint[])
 RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
@@ -64,17 +65,19 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION pgqueue.delete_messages IS 'Delete messages, claimed or not, and return those that were there.';
+COMMENT ON FUNCTION pgqueue.delete_messages IS 'Delete messages, claimed or not; returns those that existed.';
 
 CREATE OR REPLACE FUNCTION pgqueue.list_messages(
     queue           text,
-    after           text    DEFAULT NULL,    -- the marker of the last message that was seen
+    after           text    DEFAULT NULL,    -- the marker of the last message of the page before
     n               int     DEFAULT 10,
-    sender          uuid    DEFAULT NULL,    -- who asks,
-    echo            boolean DEFAULT false,   -- and whether also for what that one put itself
+    sender          uuid    DEFAULT NULL,    -- the client that asks
+    echo            boolean DEFAULT false,   -- also list messages that this client put itself
     include_claimed boolean DEFAULT false,
     include_delayed boolean DEFAULT false
-) RETURNS TABLE (marker text, id bigint, state text, priority int, attempts int, created_at timestamptz, sent_by uuid, data jsonb)
+) RETURNS TABLE (
+    marker text, id bigint, state text, priority int, attempts int, created_at timestamptz, sent_by uuid, data jsonb
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
@@ -87,7 +90,8 @@ BEGIN
     END IF;
     SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = list_messages.queue AND named.listed;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'the messages of queue "%" cannot be listed: it was not made to be listed', queue USING ERRCODE = 'PQ060';
+        RAISE EXCEPTION 'the messages of queue "%" cannot be listed: it was not made to be listed', queue
+            USING ERRCODE = 'PQ060';
     END IF;
     RETURN QUERY
         SELECT page.xid || '.' || page.id, t.id, t.state, t.priority, t.attempts, t.created_at, t.sender, t.data
@@ -100,7 +104,8 @@ BEGIN
                    AND (m.expires_at IS NULL OR m.expires_at > moment)
                    AND (include_delayed OR m.state <> 'D' OR m.run_at <= moment)
                    AND (include_claimed
-                        OR (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = m.id AND k.deadline > moment) IS NULL)
+                        OR (SELECT k.task_id FROM pgqueue.take k
+                             WHERE k.task_id = m.id AND k.deadline > moment) IS NULL)
                    AND (echo OR m.sender IS NULL OR list_messages.sender IS NULL OR m.sender <> list_messages.sender)
                  ORDER BY m.xid, m.id
                  LIMIT n) page,
@@ -108,12 +113,12 @@ BEGIN
          ORDER BY page.xid, page.id;
 END $$;
 COMMENT ON FUNCTION pgqueue.list_messages IS
-    'The messages behind a marker, oldest first, with the markers to go on from; PQ060 unless the queue is listed.';
+    'The messages after a marker, oldest first, with the markers of the next pages; PQ060 unless the queue is listed.';
 
 CREATE OR REPLACE FUNCTION pgqueue.message_stats(
     queue text,
     OUT free bigint, OUT claimed bigint, OUT total bigint,
-    OUT oldest timestamptz, OUT newest timestamptz       -- when they were put; only of a queue that is listed
+    OUT oldest timestamptz, OUT newest timestamptz       -- when put; only of a queue that is listed
 )
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -130,4 +135,4 @@ BEGIN
      ORDER BY t.xid DESC, t.id DESC LIMIT 1;
 END $$;
 COMMENT ON FUNCTION pgqueue.message_stats IS
-    'How many messages are free, claimed, and there in all; and when the oldest and the newest were put.';
+    'How many messages are free, claimed, and in the queue in all; and when the oldest and the newest were put.';

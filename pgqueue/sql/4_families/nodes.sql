@@ -1,25 +1,25 @@
--- Nodes: a tree of small values, as ZooKeeper's. Some of them live as long as a session.
+-- Nodes: a tree of small values, as in ZooKeeper. Ephemeral nodes live as long as a session.
 --
 -- Theory of operation
 -- -------------------
--- A node is a row. A change locks what it must, until its transaction ends:
+-- A node is a row. A change locks rows until its transaction ends:
 --
---   create       the parent, so that it cannot be deleted; others create below it meanwhile
---   sequential   the parent's counter: those below one parent come one after the other
---   set, delete  the node; a delete waits for those who create below it, and then looks for children
+--   create       the parent, so that it cannot be deleted; other transactions create below it meanwhile
+--   sequential   the parent's counter: sequential nodes below one parent are created one after the other
+--   set, delete  the node; a delete waits for transactions that create below it, and then looks for children
 --
 -- In a transaction at REPEATABLE READ that look is as old as the transaction: the foreign key refuses there.
 --
--- An ephemeral node is made as a task is claimed (session.sql): marked as under way, and refused if the session is
--- dead. So the sweep that ends a session finds all of its nodes, and none is committed afterwards. What another
--- transaction has locked at that moment is left, for nothing may wait in there: _clean_nodes comes for it. It also
--- removes what a crash of the server left behind: session is UNLOGGED, and a session without a row can never be
--- resumed.
+-- An ephemeral node is created as a task is claimed (session.sql): marked as under way, and refused if the session is
+-- dead. So the sweep that ends a session finds all of its nodes, and none is committed afterwards. A node that another
+-- transaction has locked at that moment is left to _clean_nodes, for the sweep must not wait. _clean_nodes also removes
+-- what a crash of the server left behind: session is UNLOGGED, and a session without a row can never be resumed.
 --
 -- Watching. Every change sends a NOTIFY at its commit, on the channel of the path, and on the parent's if the list of
--- children changed. It carries the event and the transaction's id. A watcher reads the node and the snapshot that it
--- was read in, once its LISTEN is committed. What is committed after that read is heard, and of what is heard the
--- snapshot tells old from new. So an event counts even if it was undone before the watcher looked again.
+-- children changed. It carries the event and the transaction's id. Once the LISTEN of a watcher is committed, the
+-- watcher reads the node, and the snapshot in which it was read. It hears what is committed after that read, and the
+-- snapshot tells old from new among what it hears. So an event counts even if it was undone before the watcher looked
+-- again.
 
 CREATE OR REPLACE FUNCTION pgqueue._check_path(path text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -40,9 +40,9 @@ BEGIN
     PERFORM pg_notify(pgqueue._node_channel(path), event || ' ' || pg_current_xact_id());
 END $$;
 
--- Who locks a row that was updated meanwhile locks its versions one after the other, and one who comes from the other
--- end can meet it in the middle: a deadlock, although each wants only one node. So the victim lets go and tries again.
--- The strength is the final one: to upgrade a lock while somebody waits for it is another deadlock.
+-- A transaction T1 that locks a row which was updated meanwhile locks its versions one after the other, and T2, which
+-- comes from the other end, can meet T1 in the middle: a deadlock, although each wants only one node. So the victim
+-- lets go and tries again. The strength is the final one: to upgrade a lock while T2 waits for it is another deadlock.
 CREATE OR REPLACE FUNCTION pgqueue._lock_node(path text, strength text) RETURNS pgqueue.node
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -59,7 +59,7 @@ BEGIN
             END IF;
             EXIT;
         EXCEPTION WHEN deadlock_detected THEN
-            IF attempt = 5 THEN      -- it is with what the caller's transaction holds already
+            IF attempt = 5 THEN      -- a deadlock with other locks of the caller's transaction
                 RAISE;
             END IF;
         END;
@@ -74,7 +74,7 @@ SELECT n.path, n.data, n.version,
        n.created_at, n.updated_at, n.parent, n.id
   FROM pgqueue.node n
   LEFT JOIN pgqueue.session s ON s.id = n.session_id;
-COMMENT ON VIEW pgqueue.nodes IS 'Every node, with its data, and who holds it if it is ephemeral.';
+COMMENT ON VIEW pgqueue.nodes IS 'Every node with its data, and its holder if it is ephemeral.';
 
 CREATE OR REPLACE FUNCTION pgqueue.create_node(
     INOUT path       text,
@@ -106,7 +106,7 @@ BEGIN
     END IF;
     above := coalesce(nullif(regexp_replace(path, '/[^/]+$', ''), ''), '/');
     IF EXISTS (SELECT FROM pgqueue.node n WHERE n.path = above AND n.session_id IS NOT NULL) THEN
-        problem := 'ephemeral parent';            -- before the lock, which nothing of ours would release
+        problem := 'ephemeral parent';            -- before the lock, which only the end of the transaction releases
         RETURN;
     END IF;
     parent := pgqueue._lock_node(above, CASE WHEN sequential THEN 'no key update' ELSE 'key share' END);
@@ -131,8 +131,8 @@ BEGIN
     PERFORM pgqueue._node_event(path, 'created'), pgqueue._node_event(above, 'children');
 END $$;
 COMMENT ON FUNCTION pgqueue.create_node IS
-    'Make a node; returns its path, to which sequential adds ten digits. A problem is one of exists, no parent, '
-    'ephemeral parent. An ephemeral one goes with its session, by default this connection''s own.';
+    'Create a node; returns its path, to which sequential adds ten digits. An ephemeral node is removed with its '
+    'session, by default this connection''s. problem: exists, no parent, or ephemeral parent.';
 
 CREATE OR REPLACE FUNCTION pgqueue.set_node(
     INOUT path       text,
@@ -164,14 +164,15 @@ BEGIN
     END IF;
     version := node.version;
     ephemeral := node.session_id IS NOT NULL;
-    holder := coalesce((SELECT s.label FROM pgqueue.session s WHERE s.id = node.session_id), 'session ' || node.session_id);
+    holder := coalesce((SELECT s.label FROM pgqueue.session s WHERE s.id = node.session_id),
+                       'session ' || node.session_id);
     created_at := node.created_at;
     updated_at := node.updated_at;
     id := node.id;
 END $$;
 COMMENT ON FUNCTION pgqueue.set_node IS
-    'Change a node''s data, if it is still at that version; returns the version that it has now. A problem is one '
-    'of not found, version.';
+    'Change a node''s data, if the node is still at that version; returns the version that it has now. problem: not '
+    'found, or version.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_node(
     path        text,
@@ -201,8 +202,8 @@ BEGIN
     version := node.version;
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_node IS
-    'Remove a node, if it is still at that version, and the one of that id. A problem is one of not found, version, '
-    'not empty.';
+    'Remove a node, if it is still at that version, and still the node of that id. problem: not found, version, or not '
+    'empty.';
 
 CREATE OR REPLACE FUNCTION pgqueue.children(path text) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
@@ -213,8 +214,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.children IS 'The names of a node''s children, sorted.';
 
--- A group is a node below /groups, and its members are ephemeral nodes below that. Both are made as they are needed;
--- again and again, should somebody delete an empty group at this very moment.
+-- A group is a node below /groups, and its members are ephemeral nodes below that. Both are created as they are needed;
+-- in a loop, for another transaction may delete an empty group at this very moment.
 CREATE OR REPLACE FUNCTION pgqueue.join_group(
     name           text,
     data           jsonb DEFAULT 'null',
@@ -242,8 +243,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.join_group IS
-    'Make a member of a group, under a name of its own or member- and a number, that goes with its session. A '
-    'problem: exists.';
+    'Add a member to a group, under a given name, or member- and a number, until its session ends. problem: exists.';
 
 CREATE OR REPLACE FUNCTION pgqueue._free_nodes(session int) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -267,7 +267,8 @@ BEGIN
                  WHERE n.session_id IS DISTINCT FROM pgqueue.own_session()
                    AND NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = n.session_id)
                    AND n.session_id IS NOT NULL LOOP
-        IF pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), lost) AND pg_try_advisory_xact_lock(pgqueue._claiming_lock(), lost) THEN
+        IF pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), lost)
+           AND pg_try_advisory_xact_lock(pgqueue._claiming_lock(), lost) THEN
             PERFORM pgqueue._free_nodes(lost);
         END IF;
     END LOOP;

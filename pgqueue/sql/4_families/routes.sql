@@ -2,22 +2,22 @@
 --
 -- Theory of operation
 -- -------------------
---     publish, wills.sql, dead.sql --> exchange --(bindings whose key matches)--> queues, each of them once
+--     publish, wills.sql, dead.sql --> exchange --(bindings with a matching key)--> queues, each of them once
 --
 --   fanout   every binding matches
 --   direct   the keys are equal
---   topic    words between dots; in a binding * is one word, # any number of them, none too
+--   topic    words between dots; in a binding * is one word, # any number of words, also none
 --   mqtt     levels between slashes; in a binding + is one level, # at the end the level above and all below
---   ''       the default exchange: the queue whose name is the key. It is no row, and nothing can be bound to it
+--   ''       the default exchange: the key is the name of a queue. It has no row, and no queue can be bound to it
 --
 -- A mask becomes a regular expression when it is bound. PostgreSQL keeps 32 compiled ones, and compiling one costs more
--- than matching a hundred: so a LIKE pattern that is true of all that the expression matches is tried first. A mask
+-- than matching a hundred: so a LIKE pattern that holds for all that the expression matches is tried first. A mask
 -- without wildcards needs neither: it is looked up by the primary key.
 --
--- Locks. Whoever changes a binding holds its queue's row in KEY SHARE, so that who got that row FOR UPDATE, as all who
--- remove a queue's or an exchange's bindings do, waits for no binding. A retained message is published holding its
--- exchange's row FOR SHARE, and a bind updates that row: so a bind sees a message among the retained ones, or the
--- message sees the binding. A plain publish locks nothing.
+-- Locks. A transaction T1 that changes a binding holds the queue's row in KEY SHARE. A transaction T2 that removes the
+-- bindings of a queue or an exchange has locked the rows of the queues FOR UPDATE, so T2 waits for no binding. A
+-- retained message is published holding its exchange's row FOR SHARE, and a bind updates that row: so the bind sees the
+-- message among the retained ones, or the message sees the binding. A plain publish locks nothing.
 
 CREATE OR REPLACE FUNCTION pgqueue.declare_exchange(
     name    text,
@@ -31,10 +31,12 @@ DECLARE
     e     pgqueue.exchange;
 BEGIN
     IF name IS NULL OR octet_length(name) NOT BETWEEN 1 AND 255 THEN
-        RAISE EXCEPTION 'an exchange''s name has 1 to 255 bytes, this one has %; the one without a name is always there',
+        RAISE EXCEPTION
+            'an exchange''s name has 1 to 255 bytes, this one has %; the one without a name is always there',
             coalesce(octet_length(name), 0) USING ERRCODE = 'PQ001';
     ELSIF type IS NULL OR type NOT IN ('fanout', 'direct', 'topic', 'mqtt') THEN
-        RAISE EXCEPTION 'an exchange is fanout, direct, topic or mqtt, not %', coalesce(type, 'NULL') USING ERRCODE = 'PQ002';
+        RAISE EXCEPTION 'an exchange is fanout, direct, topic or mqtt, not %', coalesce(type, 'NULL')
+            USING ERRCODE = 'PQ002';
     END IF;
     LOOP
         INSERT INTO pgqueue.exchange (name, type, session_id) VALUES (name, type, owner) ON CONFLICT DO NOTHING;
@@ -51,8 +53,8 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.declare_exchange IS
-    'Make an exchange, unless it is there; PQ030 if it is there as another type. One that is not durable ends with '
-    'the session.';
+    'Create an exchange if it does not exist; PQ030 if it exists with another type. An exchange that is not durable '
+    'ends with the session.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_exchange(name text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -62,7 +64,8 @@ BEGIN
         RAISE EXCEPTION 'there is no exchange "%"', name USING ERRCODE = 'PQ031';
     END IF;
     PERFORM FROM pgqueue.queue q
-      WHERE q.id IN (SELECT b.queue_id FROM pgqueue.binding b WHERE b.exchange = delete_exchange.name) ORDER BY q.id FOR UPDATE;
+      WHERE q.id IN (SELECT b.queue_id FROM pgqueue.binding b WHERE b.exchange = delete_exchange.name)
+      ORDER BY q.id FOR UPDATE;
     DELETE FROM pgqueue.exchange e WHERE e.name = delete_exchange.name;
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_exchange IS 'Remove an exchange with its bindings and retained messages.';
@@ -98,7 +101,7 @@ BEGIN
         hint := '';
         pattern := '^';
         FOREACH word IN ARRAY string_to_array(key, '.') LOOP
-            CONTINUE WHEN word = '#' AND last = '#';             -- says nothing more
+            CONTINUE WHEN word = '#' AND last = '#';             -- # after # adds nothing
             last := word;
             hint := hint || CASE word WHEN '*' THEN '.%' WHEN '#' THEN '%' ELSE '.' || pgqueue._escape_like(word) END;
             pattern := pattern || CASE word WHEN '*' THEN '\.[^.]*' WHEN '#' THEN '(?:\.[^.]*)*'
@@ -107,14 +110,15 @@ BEGIN
         pattern := pattern || '$';
     ELSIF type = 'mqtt' THEN
         IF key = '' OR key ~ '#.|[^/]#|[^/]\+|\+[^/]' THEN
-            RAISE EXCEPTION 'no MQTT topic filter: "%". It is not empty, + and # stand for whole levels, # only at the end', key
+            RAISE EXCEPTION
+                'no MQTT topic filter: "%". It is not empty, + and # stand for whole levels, # only at the end', key
                 USING ERRCODE = 'PQ002';
         END IF;
         IF translate(key, '+#', '') <> key THEN
             hint := replace(replace(replace(pgqueue._escape_like(key), '/#', '%'), '#', '%'), '+', '%');
             pattern := pgqueue._escape_regex(translate(key, '+#', E'\x01\x02'));
             pattern := replace(replace(replace(pattern, E'/\x02', '(?:/.*)?'), E'\x02', '.*'), E'\x01', '[^/]*');
-            -- What begins with $ is the broker's own: no wildcard stands for that level.
+            -- Topics that begin with $ belong to the broker: no wildcard stands for that level.
             pattern := CASE WHEN key ~ '^[+#]' THEN '^(?!\$)' ELSE '^' END || pattern || '$';
         END IF;
     END IF;
@@ -125,7 +129,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN pattern IS NULL THEN key = mask
             ELSE pgqueue._subject(type, key) LIKE hint AND pgqueue._subject(type, key) ~ pattern END;
 
--- A task for each of these queues, as its defaults are.
+-- Put a task into each of these queues, with the defaults of the queue.
 CREATE OR REPLACE FUNCTION pgqueue._deliver(
     queue_ids int[],
     key       text,
@@ -148,7 +152,8 @@ BEGIN
           FROM pgqueue.queue q, pgqueue._arrival(coalesce(_deliver.delay, q.delay), moment) w
          WHERE q.id = ANY (queue_ids)
         RETURNING task.id, task.queue_id, task.state, task.lane)
-    SELECT array_agg(new.id) AS ids, array_agg(new.queue_id) AS queues, array_agg(new.state) AS states, array_agg(new.lane) AS lanes
+    SELECT array_agg(new.id) AS ids, array_agg(new.queue_id) AS queues,
+           array_agg(new.state) AS states, array_agg(new.lane) AS lanes
       INTO made FROM new;
     PERFORM pgqueue._count_new(made.queues, made.states, made.lanes);
     PERFORM pgqueue._note(n.queue_id, 'put', ARRAY [n.id]) FROM unnest(made.queues, made.ids) n(queue_id, id);
@@ -171,12 +176,13 @@ BEGIN
     END IF;
     q := pgqueue._bound_queue(queue);
     SELECT * INTO mask FROM pgqueue._compile_mask(kind, key);
-    INSERT INTO pgqueue.binding (exchange, key, queue_id, hint, pattern) VALUES (exchange, key, q, mask.hint, mask.pattern)
+    INSERT INTO pgqueue.binding (exchange, key, queue_id, hint, pattern)
+    VALUES (exchange, key, q, mask.hint, mask.pattern)
         ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    FOR r IN                                       -- retained, and matched by this binding as the first of the queue's
+    FOR r IN                                       -- retained, and matched by no other binding of the queue
         SELECT m.key, m.data
           FROM pgqueue.retained m
          WHERE m.exchange = bind.exchange
@@ -191,8 +197,8 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION pgqueue.bind IS
-    'Let a queue have what is published to an exchange under a matching key; false if it was bound so already. The '
-    'queue gets the retained messages that match.';
+    'Bind a queue to an exchange: it gets what is published under a matching key, and the retained messages that match. '
+    'False if this binding exists.';
 
 CREATE OR REPLACE FUNCTION pgqueue.unbind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -204,7 +210,7 @@ BEGIN
     DELETE FROM pgqueue.binding b WHERE b.exchange = unbind.exchange AND b.key = unbind.key AND b.queue_id = q;
     RETURN FOUND;
 END $$;
-COMMENT ON FUNCTION pgqueue.unbind IS 'Undo a bind; false if there was none.';
+COMMENT ON FUNCTION pgqueue.unbind IS 'Remove a binding; false if there was none.';
 
 CREATE OR REPLACE FUNCTION pgqueue._check_publishing(exchange text, key text, retain boolean) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
@@ -227,8 +233,10 @@ BEGIN
     IF data = 'null' THEN
         DELETE FROM pgqueue.retained m WHERE m.exchange = _retain.exchange AND m.key = _retain.key;
     ELSE
-        INSERT INTO pgqueue.retained AS m (exchange, key, updated_at, data) VALUES (exchange, key, clock_timestamp(), data)
-            ON CONFLICT ON CONSTRAINT retained_pkey DO UPDATE SET updated_at = excluded.updated_at, data = excluded.data;
+        INSERT INTO pgqueue.retained AS m (exchange, key, updated_at, data)
+        VALUES (exchange, key, clock_timestamp(), data)
+            ON CONFLICT ON CONSTRAINT retained_pkey
+            DO UPDATE SET updated_at = excluded.updated_at, data = excluded.data;
     END IF;
 END $$;
 
@@ -267,8 +275,8 @@ BEGIN
     RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl);
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
-    'Add a task to every queue that is bound to the exchange with a key that matches, and return how many these '
-    'are. Retained, the last one of each key is given to whoever is bound later; the data null ends that.';
+    'Put a task into every queue that is bound to the exchange with a matching key; returns how many queues. With '
+    'retain, queues that are bound later get the last message of each key; the data null ends that.';
 
 CREATE OR REPLACE VIEW pgqueue.exchanges AS
 SELECT e.name, e.type, e.session_id IS NULL AS durable, e.session_id AS session,
@@ -277,10 +285,10 @@ SELECT e.name, e.type, e.session_id IS NULL AS durable, e.session_id AS session,
        e.created_at
   FROM pgqueue.exchange e;
 COMMENT ON VIEW pgqueue.exchanges IS
-    'Every exchange. The default one, without a name, leads to each queue and is not listed.';
+    'Every exchange. The default exchange, which has no name and leads to each queue, is not listed.';
 
 CREATE OR REPLACE VIEW pgqueue.bindings AS
 SELECT b.exchange, b.key, q.name AS queue
   FROM pgqueue.binding b
   JOIN pgqueue.queue q ON q.id = b.queue_id;
-COMMENT ON VIEW pgqueue.bindings IS 'Which queue gets what is published to which exchange, under which keys.';
+COMMENT ON VIEW pgqueue.bindings IS 'Which queue is bound to which exchange, and under which key.';

@@ -1,28 +1,31 @@
 -- Status by key; results, failures and progress of tasks.
 --
--- A status is a value under a key that people choose, as md5(url). set_status announces it at commit.
+-- A status is a value under a key that the application chooses, for example md5(url). set_status announces it at
+-- commit.
 --
--- A task's own row tells its state for as long as it lives, and goes with the ack. What it came to is known afterwards
--- only if it was asked for: finish acks and keeps a result, fail buries and keeps the error, each in one transaction.
--- The fence decides for both: where the ack is refused nothing is kept, so a result that is there came from the holder.
+-- A task's own row has its state for as long as the task lives, and an ack deletes the row. How the task ended is known
+-- afterwards only if that is kept: finish acks and keeps a result, fail buries and keeps the error, each in one
+-- transaction. The fence decides for both: where the ack is refused no result is kept, so every result came from the
+-- holder.
 --
---   told by                  state
+--   source                   state
 --   the row of `task`        ready, delayed, taken, buried
 --   the row of `result`      done (it has a value), failed (it has an error), until it expires
---   neither                  unknown: nobody can tell what was done and not kept from what never was
+--   neither                  unknown: the task was done and its result not kept, or it never existed
 --
 -- `result` goes before `task` once the task was buried or has moved to another queue, as to one for dead letters. In
--- any other state it was kicked and is tried again: what it came to the last time does not count.
+-- any other state the task was kicked and is tried again: its last result does not count.
 --
--- Progress belongs to a take and not to a task: it carries the token, and it shows only as long as that take counts. So
--- it ends with the take, however that ends, and no ack, release or sweep has to know of it.
+-- Progress belongs to a take and not to a task: it carries the token, and shows only as long as that take counts. So it
+-- ends with the take, however that ends, and ack, release and sweep need not know of it.
 --
 -- Announcing costs a lock over the whole server at each commit (wake.sql), and is done for every status, result and
 -- progress: they are few beside puts and acks. A batch of results pays it once. Reading is one statement, hence one
--- snapshot: with two, a task could be finished in between, and be neither here nor there.
+-- snapshot: between two statements a task could end, and be neither in `task` nor in `result`.
 --
--- What has expired counts as absent from that moment on. It is removed by cleanings, by no more than PORTION at a time,
--- and by whoever finishes many, twice as much as it adds, so that a busy worker removes at the pace that it stores.
+-- What has expired counts as absent from that moment on. Cleanings remove it, no more than `portion` rows at a time;
+-- and finish_many removes twice as many results as it adds, so that a busy worker removes at the pace at which it
+-- stores.
 
 CREATE OR REPLACE FUNCTION pgqueue._check_keep(name text, keep interval) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -52,7 +55,7 @@ BEGIN
     PERFORM pg_notify('pgqueue:status:' || md5(key), '');
 END $$;
 COMMENT ON FUNCTION pgqueue.set_status IS
-    'Set the status of a key, for as long as ttl or for good, and tell who waits for it at commit.';
+    'Set the status of a key, for the time of ttl or for good, and notify those that wait for it at commit.';
 
 CREATE OR REPLACE FUNCTION pgqueue.get_status(key text) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
@@ -60,7 +63,7 @@ BEGIN
     RETURN (SELECT s.value FROM pgqueue.status s
              WHERE s.key = get_status.key AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp()));
 END $$;
-COMMENT ON FUNCTION pgqueue.get_status IS 'The status of a key; NULL if it has none, or none any more.';
+COMMENT ON FUNCTION pgqueue.get_status IS 'The status of a key; NULL if it has none, or it has expired.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_status(key text) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -77,7 +80,7 @@ CREATE OR REPLACE VIEW pgqueue.statuses AS
 SELECT s.key, s.value, s.updated_at, s.expires_at
   FROM pgqueue.status s
  WHERE s.expires_at IS NULL OR s.expires_at > clock_timestamp();
-COMMENT ON VIEW pgqueue.statuses IS 'Every status by key that has not expired.';
+COMMENT ON VIEW pgqueue.statuses IS 'Every status that has not expired.';
 
 CREATE OR REPLACE FUNCTION pgqueue._keep_result(
     id bigint, queue_id int, attempts int, keep interval, value jsonb, error text
@@ -117,10 +120,10 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.finish IS
-    'Ack a task and keep its result for a while. If the ack is refused, with a problem as from ack, nothing is kept.';
+    'Ack a task and keep its result for a while. If the ack is refused, with a problem as from ack, no result is kept.';
 
--- Only what expired after `since`: while a snapshot is held anywhere, removed index entries stay, and who starts at the
--- oldest walks over all of them.
+-- Delete up to n results that expired after `since`: while a snapshot is held anywhere, removed index entries stay, and
+-- a search from the oldest on walks over all of them.
 CREATE OR REPLACE FUNCTION pgqueue._drop_expired_results(n int, since timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -136,7 +139,7 @@ CREATE OR REPLACE FUNCTION pgqueue.finish_many(
     ids     bigint[],
     tokens  bigint[] DEFAULT NULL,
     session int      DEFAULT NULL,
-    results jsonb    DEFAULT NULL,           -- an array of as many
+    results jsonb    DEFAULT NULL,           -- an array, one result for each task
     keep    interval DEFAULT '1 h'
 ) RETURNS TABLE (id bigint, state text, problem text, holder text)
 LANGUAGE plpgsql AS $$
@@ -147,7 +150,8 @@ DECLARE
     moment   timestamptz;
 BEGIN
     PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
-    IF results IS NOT NULL AND (jsonb_typeof(results) <> 'array' OR jsonb_array_length(results) <> cardinality(ids)) THEN
+    IF results IS NOT NULL
+       AND (jsonb_typeof(results) <> 'array' OR jsonb_array_length(results) <> cardinality(ids)) THEN
         RAISE EXCEPTION 'for % tasks as many results are needed, in an array', cardinality(ids) USING ERRCODE = 'PQ043';
     END IF;
     SELECT array_agg(t.queue_id ORDER BY f.n), array_agg(t.attempts ORDER BY f.n) INTO queues, counts
@@ -173,14 +177,14 @@ BEGIN
     PERFORM pgqueue._drop_expired_results(2 * cardinality(ids), moment - interval '10 s');
 END $$;
 COMMENT ON FUNCTION pgqueue.finish_many IS
-    'Ack tasks in one go and keep their results; returns those that could not be acked, and why.';
+    'Ack many tasks and keep their results; returns those that could not be acked, and why.';
 
 CREATE OR REPLACE FUNCTION pgqueue.fail(
     id          bigint,
     token       bigint   DEFAULT NULL,
     error       text     DEFAULT NULL,
     keep        interval DEFAULT '1 h',
-    delay       interval DEFAULT NULL,      -- not for good: it is tried again after that, unless it has died of it
+    delay       interval DEFAULT NULL,      -- try again after this time, unless it was the last attempt
     OUT state   text,
     OUT problem text,
     OUT holder  text
@@ -191,7 +195,7 @@ DECLARE
     task record;
 BEGIN
     PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
-    SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = fail.id;   -- it may move
+    SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = fail.id;   -- burying it may move it
     IF delay IS NULL THEN
         SELECT b.state, b.problem, b.holder INTO state, problem, holder
           FROM pgqueue.bury(id => fail.id, token => fail.token, error => why) b;
@@ -204,8 +208,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.fail IS
-    'Bury a task and keep for a while that it failed, and why. Who may is as for bury. With a delay it is released, '
-    'and counts as failed only if that was the last attempt of the queue''s max_takes.';
+    'Bury a task and keep its error for a while; as with bury, a token is checked if it is given. With a delay the task '
+    'is released instead, and has failed only if that was the last attempt of the queue''s max_takes.';
 
 CREATE OR REPLACE FUNCTION pgqueue.progress(
     id          bigint,
@@ -218,7 +222,8 @@ CREATE OR REPLACE FUNCTION pgqueue.progress(
 )
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- The lock waits for who is ending this take, and keeps a late holder from writing over the progress of the next.
+    -- The lock waits for a transaction that ends this take, and keeps a late holder from overwriting the progress of
+    -- the next one.
     INSERT INTO pgqueue.progress AS p (task_id, token, updated_at, value)
     SELECT k.task_id, k.token, clock_timestamp(), progress.value
       FROM pgqueue.take k
@@ -236,7 +241,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.progress IS
-    'Say how far a task is. Only its holder may; it shows as long as the take does.';
+    'Report how far a task is. Only its holder may; the progress shows as long as the take lasts.';
 
 CREATE OR REPLACE FUNCTION pgqueue.task_status(id bigint)
 RETURNS TABLE (
@@ -245,7 +250,8 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
-        SELECT CASE WHEN NOT e.ended THEN coalesce(t.state, 'unknown') WHEN r.error IS NULL THEN 'done' ELSE 'failed' END,
+        SELECT CASE WHEN NOT e.ended THEN coalesce(t.state, 'unknown')
+                    WHEN r.error IS NULL THEN 'done' ELSE 'failed' END,
                CASE WHEN e.ended THEN q.name ELSE t.queue END,
                CASE WHEN e.ended THEN r.attempts ELSE t.attempts END,
                CASE WHEN e.ended THEN r.error ELSE t.error END,
@@ -260,10 +266,11 @@ BEGIN
           LEFT JOIN pgqueue.take k ON k.task_id = asked.id AND k.deadline > clock_timestamp()
           LEFT JOIN pgqueue.progress p ON p.task_id = asked.id AND p.token = k.token,
                LATERAL (SELECT r.task_id IS NOT NULL
-                               AND (t.id IS NULL OR t.state IN ('buried', 'done') OR t.queue IS DISTINCT FROM q.name)) e(ended);
+                               AND (t.id IS NULL OR t.state IN ('buried', 'done')
+                                    OR t.queue IS DISTINCT FROM q.name)) e(ended);
 END $$;
 COMMENT ON FUNCTION pgqueue.task_status IS
-    'What became of a task, in one row: its state while it lives; then done or failed where that is kept, else '
+    'What became of a task, in one row: its state while it exists; then done or failed where its result is kept, else '
     'unknown.';
 
 CREATE OR REPLACE VIEW pgqueue.results AS
@@ -272,7 +279,7 @@ SELECT r.task_id AS id, q.name AS queue, CASE WHEN r.error IS NULL THEN 'done' E
   FROM pgqueue.result r
   LEFT JOIN pgqueue.queue q ON q.id = r.queue_id
  WHERE r.expires_at > clock_timestamp();
-COMMENT ON VIEW pgqueue.results IS 'What tasks came to, where that is kept.';
+COMMENT ON VIEW pgqueue.results IS 'The results and errors of tasks that ended, where they are kept.';
 
 CREATE OR REPLACE FUNCTION pgqueue._clean_statuses() RETURNS void
 LANGUAGE plpgsql AS $$
@@ -285,8 +292,8 @@ BEGIN
                                WHERE s.expires_at <= moment
                                ORDER BY s.expires_at LIMIT portion FOR UPDATE SKIP LOCKED));
     PERFORM pgqueue._drop_expired_results(portion, '-infinity');
-    -- A minute after the last report: what is reported anew while this runs is younger, and the lock makes it look
-    -- again.
+    -- A minute after the last report. Progress that is reported anew while this runs is younger, and the row lock makes
+    -- the statement check again.
     DELETE FROM pgqueue.progress
      WHERE ctid = ANY (ARRAY (SELECT p.ctid FROM pgqueue.progress p
                                WHERE p.updated_at < moment - interval '1 min'

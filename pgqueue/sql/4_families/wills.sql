@@ -1,8 +1,9 @@
--- What ends with a session: its will is published; exclusive queues, queues without a taker and exchanges go.
+-- What ends with a session: its will is published; its exclusive and temporary queues, queues that lost their last
+-- taker, and its exchanges are deleted.
 --
--- _free_routes runs inside the sweep, and in a close. It waits for nobody: what is locked is skipped, and found again
--- by the next one, since it looks for all that belongs to sessions which are gone. So it also takes along what a crash
--- of the server left behind, which empties the table of sessions; wills and takers it empties too.
+-- _free_routes runs inside the sweep, and in close_session. It never waits: rows that are locked are skipped, and the
+-- next sweep finds them, since it looks for all that belongs to sessions which are gone. So it also removes what a
+-- crash of the server left behind, which empties the table of sessions; the crash empties wills and takers too.
 
 CREATE OR REPLACE FUNCTION pgqueue.set_will(
     exchange text,
@@ -19,12 +20,13 @@ BEGIN
     IF exchange <> '' THEN
         PERFORM pgqueue._exchange_type(exchange);
     END IF;
-    INSERT INTO pgqueue.will (session_id, exchange, key, retain, data) VALUES (me, exchange, key, coalesce(retain, false), data)
+    INSERT INTO pgqueue.will (session_id, exchange, key, retain, data)
+    VALUES (me, exchange, key, coalesce(retain, false), data)
         ON CONFLICT (session_id) DO UPDATE
        SET exchange = excluded.exchange, key = excluded.key, retain = excluded.retain, data = excluded.data;
 END $$;
 COMMENT ON FUNCTION pgqueue.set_will IS
-    'What to publish when the session dies; never when it is closed. A second one replaces the first.';
+    'Set what is published when the session dies, but not when it is closed. A second will replaces the first.';
 
 CREATE OR REPLACE FUNCTION pgqueue.clear_will(session int DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -32,7 +34,7 @@ BEGIN
     DELETE FROM pgqueue.will w WHERE w.session_id = coalesce(session, pgqueue.own_session());
     RETURN FOUND;
 END $$;
-COMMENT ON FUNCTION pgqueue.clear_will IS 'Take the will back; false if there was none.';
+COMMENT ON FUNCTION pgqueue.clear_will IS 'Remove the session''s will; false if there was none.';
 
 CREATE OR REPLACE FUNCTION pgqueue._has_ended(id int, ending int) RETURNS boolean
 LANGUAGE sql STABLE RETURN id = ending OR NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = _has_ended.id);
@@ -52,7 +54,7 @@ BEGIN
             IF FOUND THEN
                 PERFORM pgqueue._retain(w.exchange, w.key, w.data);
             ELSIF EXISTS (SELECT FROM pgqueue.exchange e WHERE e.name = w.exchange) THEN
-                CONTINUE;                         -- somebody is binding or retaining right now: later
+                CONTINUE;                         -- a bind or a retained message is under way: later
             END IF;
         END IF;
         PERFORM pgqueue._deliver(ARRAY (SELECT pgqueue._routes(w.exchange, w.key)), w.key, w.data);
@@ -89,15 +91,14 @@ BEGIN
     END LOOP;
 END $$;
 
--- Part of clean_up.
--- Now and then: what was left behind by sessions and by queues that are gone, and what is beyond a maxlen.
+-- Part of clean_up: remove what sessions and queues that are gone left behind, and tasks beyond a maxlen.
 CREATE OR REPLACE FUNCTION pgqueue._clean_routes() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     next int;
 BEGIN
     PERFORM pgqueue._free_routes(NULL, true);
-    -- A put whose transaction was open while its queue was deleted. From one queue's tasks to the next by the index.
+    -- Tasks of a put that was under way while its queue was deleted. From one queue's tasks to the next by the index.
     LOOP
         SELECT least((SELECT t.queue_id FROM pgqueue.task t
                        WHERE t.state = 'R' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
@@ -106,7 +107,8 @@ BEGIN
                      (SELECT t.queue_id FROM pgqueue.task t
                        WHERE t.state = 'B' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
                      (SELECT t.queue_id FROM pgqueue.task t
-                       WHERE t.state = 'L' AND t.lane IS NOT NULL AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
+                       WHERE t.state = 'L' AND t.lane IS NOT NULL AND t.queue_id > coalesce(next, 0)
+                       ORDER BY t.queue_id LIMIT 1),
                      (SELECT t.queue_id FROM pgqueue.task t
                        WHERE t.state = 'F' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1)) INTO next;
         EXIT WHEN next IS NULL;
