@@ -126,3 +126,11 @@ def test_advisory_locks_are_declared_in_one_file() -> None:
         assert [key for key in classes if not re.fullmatch(r"pgqueue\._\w+_lock", key)] == [], statement.name
         if statement.file != "2_base/advisory.sql":
             assert [number for number in declared if str(number) in statement.text] == [], statement.name
+
+
+@pytest.mark.parametrize("file", schema.FILES)
+def test_a_file_says_what_it_is_for_and_fits(file: str) -> None:
+    lines = schema.read(file).splitlines()
+    assert lines[0].startswith("-- ")
+    assert [(number, len(line)) for number, line in enumerate(lines, 1) if len(line) > 120] == []
+    assert len(lines) <= 350

@@ -197,7 +197,7 @@ def test_why_a_queue_stands_still(db: psycopg.Connection, holder: psycopg.Connec
     db.execute("SELECT pgqueue.create_queue('q', capacity => 3)")
     assert why(db, "q") == {}
     id = put(db, "q")
-    assert "no taker waits" in why(db, "q")["nobody waits"]
+    assert "no taker waits" in why(db, "q")["no taker"]
     q = value(db, "SELECT id FROM pgqueue.queues")
     holder.execute("SELECT pgqueue.arm(%s)", [[q]])
     assert why(db, "q") == {}
@@ -259,6 +259,6 @@ def test_why_one_task_is_not_done(db: psycopg.Connection) -> None:
     ready, delayed, done = put(db, "q"), put(db, "q", delay="1 h"), put(db, "q", priority=-1)
     db.execute("SELECT pgqueue.ack(id, token) FROM pgqueue.take('q')")
     db.execute("SELECT pgqueue.pause_queue('q', '1 h')")
-    assert why(db, ready).keys() == {"ready", "paused", "nobody waits"}
+    assert why(db, ready).keys() == {"ready", "paused", "no taker"}
     assert why(db, delayed)["delayed"].startswith("until ")
     assert why(db, done)["done"].startswith("since ")

@@ -139,7 +139,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     WITH asked AS (
         DELETE FROM pgqueue.recount),
-    orphan AS MATERIALIZED (                      -- whoever deletes tasks by hand does not think of their takes
+    orphan AS MATERIALIZED (                      -- takes of tasks that were deleted by raw SQL
         SELECT k.task_id FROM pgqueue.take k
          WHERE (SELECT t.id FROM pgqueue.task t WHERE t.id = k.task_id) IS NULL),
     removed AS (
@@ -147,7 +147,7 @@ BEGIN
          WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id IN (SELECT o.task_id FROM orphan o)
                                      FOR UPDATE SKIP LOCKED))
         RETURNING take.task_id),
-    again AS (                                    -- somebody is settling the others, and will count that
+    again AS (                                    -- another transaction is settling the rest, and counts them
         INSERT INTO pgqueue.recount (asked_at)
         SELECT now() FROM orphan o WHERE o.task_id NOT IN (SELECT r.task_id FROM removed r) LIMIT 1)
     INSERT INTO pgqueue.delta (queue_id, standing, taken, delayed, buried, blocked, kept)

@@ -6,10 +6,11 @@
 -- that holds the session. So the server itself excludes others, and frees the lock milliseconds after the holder died.
 -- The tables only say what the lock manager cannot:
 --
---   lock_holder   the requests that were granted. A lock does not exclude its own connection, which all threads of a client
---                 share: a row of the same session does. A row is stale if its backend is not this session's any more.
---   lock_ticket   the requests that wait, in the order of ids. Those of a session with a free session lock do not count: it
---                 is dead.
+--   lock_holder   the requests that were granted. A lock does not exclude its own connection, which all threads of a
+--                 client share: a row of the same session does. A row is stale if its backend is not this session's
+--                 any more.
+--   lock_ticket   the requests that wait, in the order of ids. Those of a session with a free session lock do not
+--                 count: it is dead.
 --
 --   ask_lock(token)      granted, unless a ticket that excludes it stands in front, or the lock is taken
 --        |    '------->  else a ticket; LISTEN; look again by the same call, whenever called and at times by itself

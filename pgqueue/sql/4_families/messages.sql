@@ -17,7 +17,8 @@ DECLARE
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION
-            'delete_message without a claim must run at READ COMMITTED, not at %: it has to see what others claimed meanwhile',
+            'delete_message without a claim must run at READ COMMITTED, not at %: '
+            'it has to see what others claimed meanwhile',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
     END IF;
     DELETE FROM pgqueue.take k WHERE k.task_id = _delete_free_message.id AND k.deadline <= clock_timestamp()

@@ -197,7 +197,7 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION pgqueue.bind IS
-    'Bind a queue to an exchange: it gets what is published under a matching key, and the retained messages that match. '
+    'Bind a queue to an exchange: it gets what is published under a matching key, and matching retained messages. '
     'False if this binding exists.';
 
 CREATE OR REPLACE FUNCTION pgqueue.unbind(queue text, exchange text, key text DEFAULT '') RETURNS boolean

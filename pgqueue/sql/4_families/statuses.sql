@@ -208,8 +208,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.fail IS
-    'Bury a task and keep its error for a while; as with bury, a token is checked if it is given. With a delay the task '
-    'is released instead, and has failed only if that was the last attempt of the queue''s max_takes.';
+    'Bury a task and keep its error for a while; as with bury, a token is checked if it is given. With a delay the '
+    'task is released instead, and has failed only if that was the last attempt of the queue''s max_takes.';
 
 CREATE OR REPLACE FUNCTION pgqueue.progress(
     id          bigint,

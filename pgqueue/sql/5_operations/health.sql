@@ -1,14 +1,14 @@
--- Answers: is all well, and if not, why is nothing done.
+-- Health: is all well, and if not, why is a task not done.
 --
--- Read from the views, with the caller's rights: who may read those gets an answer. The limits are not to be
--- configured: whoever wants others compares the values. docs/monitoring.md says why they are what they are.
+-- Read from the views, with the caller's rights: a role that may read those gets an answer. The limits cannot be
+-- configured: a monitor with other limits compares the values itself. docs/monitoring.md gives the reasons for them.
 
 -- The view pgqueue.health.
 CREATE OR REPLACE FUNCTION pgqueue._check_health()
 RETURNS TABLE (name text, status text, value double precision, unit text, detail text)
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF pg_is_in_recovery() THEN                   -- nothing else can be read there: most tables are UNLOGGED
+    IF pg_is_in_recovery() THEN                   -- most tables are UNLOGGED, and cannot be read there
         RETURN QUERY VALUES ('standby', 'bad', 1::double precision, 'servers', 'the queues are on the primary');
         RETURN;
     END IF;
@@ -23,13 +23,14 @@ BEGIN
             SELECT 'standby', 1, 1, 0::double precision, 'servers', NULL::text
              UNION ALL
             SELECT 'oldest_ready', 300, 3600, extract(epoch FROM max(q.oldest_ready_age)), 's',
-                   (array_agg(q.queue ORDER BY q.oldest_ready_age DESC) FILTER (WHERE q.oldest_ready_age IS NOT NULL)) [1]
+                   (array_agg(q.queue ORDER BY q.oldest_ready_age DESC)
+                    FILTER (WHERE q.oldest_ready_age IS NOT NULL)) [1]
               FROM q WHERE NOT q.paused
              UNION ALL
             SELECT 'unattended', 1, NULL, sum(q.ready), 'tasks', 'no session is connected that could take them'
               FROM q WHERE NOT EXISTS (SELECT FROM s WHERE s.state = 'connected')
              UNION ALL
-            SELECT 'tick', 60, 600,               -- if none ever did, since one could have: a new queue alarms nobody
+            SELECT 'tick', 60, 600,               -- without a tick so far, since the first queue was created
                    CASE WHEN sum(q.total) > 0
                         THEN extract(epoch FROM clock_timestamp() - coalesce(
                                  pgqueue.last_tick(), greatest(pg_postmaster_start_time(), min(q.created_at)))) END,
@@ -40,9 +41,11 @@ BEGIN
              UNION ALL
             SELECT 'buried', 1, NULL, sum(q.buried), 'tasks', string_agg(q.queue, ', ') FROM q WHERE q.buried > 0
              UNION ALL
-            SELECT 'paused', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ') FROM q WHERE q.paused AND q.ready > 0
+            SELECT 'paused', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ')
+              FROM q WHERE q.paused AND q.ready > 0
              UNION ALL
-            SELECT 'draining', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ') FROM q WHERE q.draining AND q.total > 0
+            SELECT 'draining', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ')
+              FROM q WHERE q.draining AND q.total > 0
              UNION ALL
             SELECT 'full', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ') FROM q WHERE q.total >= q.capacity
              UNION ALL
@@ -58,7 +61,8 @@ BEGIN
                     format('%s, where autovacuum is %s', t.name, t.autovacuum)
                FROM t, greatest(t.vacuum_at, 2000) v(normal) ORDER BY t.dead_rows / v.normal DESC LIMIT 1)
              UNION ALL
-            SELECT 'autovacuum_off', 1, 1, count(*), 'tables', string_agg(t.name, ', ') FROM t WHERE t.autovacuum = 'off'
+            SELECT 'autovacuum_off', 1, 1, count(*), 'tables', string_agg(t.name, ', ')
+              FROM t WHERE t.autovacuum = 'off'
              UNION ALL
             SELECT 'wraparound', 5e8, 1.5e9, max(t.xid_age), 'transactions',
                    (array_agg(t.name ORDER BY t.xid_age DESC)) [1]
@@ -75,9 +79,9 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE VIEW pgqueue.health AS SELECT * FROM pgqueue._check_health();
-COMMENT ON VIEW pgqueue.health IS 'Is all well? One row a check; status: ok, warn or bad.';
+COMMENT ON VIEW pgqueue.health IS 'Is all well? One row for each check; status: ok, warn or bad.';
 
--- Few rows, for people: of what may be thousands the ones that say most.
+-- Few rows, for people: of what may be thousands of holders or lanes, those that say most.
 CREATE OR REPLACE FUNCTION pgqueue.why(queue text) RETURNS TABLE (reason text, tasks bigint, detail text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -90,26 +94,30 @@ BEGIN
         RETURN QUERY SELECT 'no queue', NULL::bigint, format('there is no queue "%s"', why.queue);
         RETURN;
     END IF;
-    RETURN QUERY SELECT 'paused', q.ready, format('nothing is taken until %s', q.paused_until) WHERE q.paused_until IS NOT NULL;
+    RETURN QUERY SELECT 'paused', q.ready, format('nothing is taken until %s', q.paused_until)
+                  WHERE q.paused_until IS NOT NULL;
     RETURN QUERY SELECT 'draining', NULL::bigint, 'nothing is put any more' WHERE q.draining;
     RETURN QUERY SELECT 'full', q.total, format('puts wait or are refused: its capacity is %s', q.capacity)
                   WHERE q.total >= q.capacity;
-    RETURN QUERY SELECT 'restricted', NULL::bigint, format('only these roles may use it: %s', array_to_string(q.granted_to, ', '))
+    RETURN QUERY SELECT 'restricted', NULL::bigint,
+                        format('only these roles may use it: %s', array_to_string(q.granted_to, ', '))
                   WHERE q.granted_to IS NOT NULL;
     RETURN QUERY SELECT 'exclusive', NULL::bigint,
                         format('only session %s may take: %s', q.session,
                                coalesce((SELECT format('%s, %s', s.label, s.state) FROM pgqueue.sessions s
                                           WHERE s.id = q.session), 'gone'))
                   WHERE q.exclusive;
-    RETURN QUERY SELECT 'nobody waits', q.ready,
-                        format('ready, the oldest for %s, and no taker waits: all are busy, or none is there', q.oldest_ready_age)
+    RETURN QUERY SELECT 'no taker', q.ready,
+                        format('ready, the oldest for %s, and no taker waits: all are busy, or none is there',
+                               q.oldest_ready_age)
                   WHERE q.ready > 0 AND NOT pgqueue._is_awaited(q.id);
     RETURN QUERY SELECT 'locked', q.ready,
-                        format('ready, the oldest for %s, although a taker waits: a transaction that is open may have them',
-                               q.oldest_ready_age)
+                        format('ready, the oldest for %s, although a taker waits: '
+                               'a transaction that is open may have them', q.oldest_ready_age)
                   WHERE q.oldest_ready_age > '1 s' AND q.paused_until IS NULL AND pgqueue._is_awaited(q.id);
     RETURN QUERY SELECT 'taken', count(*),
-                        format('by %s (%s), the longest for %s; %s', k.holder, coalesce(s.state, 'no session'), max(k.age),
+                        format('by %s (%s), the longest for %s; %s',
+                               k.holder, coalesce(s.state, 'no session'), max(k.age),
                                CASE WHEN bool_and(k.deadline IS NOT NULL) THEN 'the last until ' || max(k.deadline)
                                     ELSE 'without a limit of time' END)
                    FROM pgqueue.takes k LEFT JOIN pgqueue.sessions s ON s.id = k.session
@@ -125,8 +133,8 @@ BEGIN
                   GROUP BY t.error ORDER BY count(*) DESC LIMIT few;
 END $$;
 COMMENT ON FUNCTION pgqueue.why(text) IS
-    'Why tasks of a queue are not done: one row a reason; of holders, busy lanes and errors of buried tasks the '
-    'five that matter most (errors: among the last hundred).';
+    'Why tasks of a queue are not done: one row for each reason; of holders, busy lanes and errors of buried tasks, '
+    'the five that matter most (errors: among the last hundred).';
 
 CREATE OR REPLACE FUNCTION pgqueue.why(id bigint) RETURNS TABLE (reason text, tasks bigint, detail text)
 LANGUAGE plpgsql AS $$
@@ -156,4 +164,4 @@ BEGIN
                   WHERE t.state = 'ready' AND w.reason NOT IN ('draining', 'full', 'delayed', 'buried', 'blocked');
 END $$;
 COMMENT ON FUNCTION pgqueue.why(bigint) IS
-    'Why a task is not done: its state and who or what it waits for; if it is ready, also what holds up its queue.';
+    'Why a task is not done: its state and what it waits for; if it is ready, also what holds up its queue.';

@@ -1,23 +1,21 @@
--- Watching: what monitors and operators ask, as views that are cheap enough to be asked every second.
+-- Monitoring: what monitors and operators ask, as views that are cheap enough for a query every second.
 --
--- docs/monitoring.md promises that they stay as they are. What the server knows about other people's connections it
--- shows to whom it likes: a view reads our tables with its owner's rights, but asks the server with the reader's.
+-- docs/monitoring.md promises that they stay as they are. A view reads pgqueue's tables with its owner's rights, but
+-- the server's own lists with the reader's: other roles' connections show as much as the server shows to the reader.
 --
--- What the queues need of the server: vacuum, and nobody who holds it back.
---
--- A task lives for seconds, so these tables turn over many times a day. Rows that are dead stay for as long as anybody,
--- in whatever table, looks at the database as it was before: that is the one thing that slows a queue down from
--- outside.
+-- Also what the queues need of the server: vacuum, and no old snapshot that holds it back. A task lives for seconds, so
+-- these tables turn over many times a day. Dead rows stay for as long as any transaction in the database, on any table,
+-- has an older snapshot: that is the one thing that slows a queue down from outside.
 
--- Note what the calls of each queue add up to, if that was not done in the last ten seconds; every tick calls it.
--- Counters know no time, so each tick sees to it that a sample is at most ten seconds old. Fewer samples than that
--- would make the minute of a rate inexact; more would cost.
+-- Store what the calls of each queue add up to, if the last sample is older than ten seconds; every tick calls it.
+-- Counters know no time: rates come from the difference of samples. Fewer samples would make the minute of a rate
+-- inexact; more would cost.
 CREATE OR REPLACE FUNCTION pgqueue._take_sample() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed'        -- what others removed meanwhile would be an error
+    IF current_setting('transaction_isolation') <> 'read committed'        -- else a concurrent delete is an error
        OR EXISTS (SELECT FROM pgqueue.sample s WHERE s.sampled_at > moment - interval '10 s') THEN
         RETURN;
     END IF;
@@ -33,18 +31,21 @@ BEGIN
     RETURN (SELECT s.sampled_at FROM pgqueue.sample s ORDER BY s.sampled_at DESC LIMIT 1);
 END $$;
 COMMENT ON FUNCTION pgqueue.last_tick IS
-    'When a client last did the periodic work, to ten seconds; NULL: not since the server''s last crash.';
+    'When a client last did the periodic work, exact to ten seconds; NULL: not since the server''s last crash.';
 
-CREATE OR REPLACE FUNCTION pgqueue._rate(calls jsonb, before jsonb, verb text, seconds double precision) RETURNS double precision
+CREATE OR REPLACE FUNCTION pgqueue._rate(
+    calls jsonb, before jsonb, verb text, seconds double precision
+) RETURNS double precision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
     (coalesce((calls ->> verb)::bigint, 0) - coalesce((before ->> verb)::bigint, 0)) / seconds;
 
--- By the sample whose age is nearest to a minute. One that was taken just now would say anything.
+-- By the sample with an age nearest to a minute. A sample of a moment ago would give any number.
 CREATE OR REPLACE VIEW pgqueue.rates AS
 SELECT s.queue, b.seconds, r.puts, r.takes, r.acks, r.releases, r.buries, r.acks + r.deletes AS done,
        r.puts - r.acks - r.deletes AS growth,
        CASE WHEN r.acks + r.deletes > r.puts
-            THEN make_interval(secs => (s.ready + s.taken + s.blocked) / (r.acks + r.deletes - r.puts)) END AS drained_in
+            THEN make_interval(secs => (s.ready + s.taken + s.blocked) / (r.acks + r.deletes - r.puts))
+       END AS drained_in
   FROM pgqueue.queue_stats() s
   JOIN pgqueue.queue q ON q.name = s.queue
   LEFT JOIN (
@@ -60,9 +61,9 @@ SELECT s.queue, b.seconds, r.puts, r.takes, r.acks, r.releases, r.buries, r.acks
               pgqueue._rate(s.calls, b.calls -> q.id::text, 'release', b.seconds) AS releases,
               pgqueue._rate(s.calls, b.calls -> q.id::text, 'bury', b.seconds)    AS buries) r;
 COMMENT ON VIEW pgqueue.rates IS
-    'What happens to the tasks of each queue a second, over the last minute or so. done: acks and deletes; '
-    'drained_in: when what waits would be done at this rate, NULL if it does not shrink. All NULL: no client runs, '
-    'or only since a few seconds.';
+    'Puts, takes and other calls of each queue per second, over about the last minute. done: acks and deletes; '
+    'drained_in: when the queue would be empty at this rate, NULL if it does not shrink. All NULL: no client runs, or '
+    'only since a few seconds.';
 
 CREATE OR REPLACE FUNCTION pgqueue._label_host(label text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN substring(label FROM '^([^:]+):[0-9]{1,9}:');
@@ -79,20 +80,21 @@ SELECT k.task_id AS id, q.name AS queue,
        k.lane
   FROM pgqueue.take k
   JOIN pgqueue.queue q ON q.id = k.queue_id
-  LEFT JOIN (                                     -- once a session, and not once a take
+  LEFT JOIN (                                     -- once for each session, not for each take
        SELECT o.id, o.label, o.backend_pid, pgqueue._label_host(o.label) AS host, pgqueue._label_pid(o.label) AS pid
          FROM pgqueue.session o OFFSET 0) s ON s.id = k.session_id
  WHERE k.deadline > now();
 COMMENT ON VIEW pgqueue.takes IS
-    'Every task that is taken: who holds it, since when, until when. host, pid: of the process, where its label '
-    'says them.';
+    'Every task that is taken: its holder, since when, until when. host, pid: of the holder''s process, if its label '
+    'has them.';
 
--- The sweep marks who is missing, at its next tick: until then only the lock knows.
+-- The sweep marks a session as missing at its next tick; until then only its lock tells.
 CREATE OR REPLACE VIEW pgqueue.sessions AS
 SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since, coalesce(k.taken, 0) AS taken, s.identity,
        pgqueue._label_host(s.label) AS host, pgqueue._label_pid(s.label) AS pid,
        clock_timestamp() - s.started_at AS age,
-       CASE WHEN s.backend_pid = 0 THEN 'closed' WHEN pgqueue._session_alive(s.id) THEN 'connected' ELSE 'missing' END AS state,
+       CASE WHEN s.backend_pid = 0 THEN 'closed' WHEN pgqueue._session_alive(s.id) THEN 'connected'
+            ELSE 'missing' END AS state,
        k.longest_take
   FROM pgqueue.session s
   LEFT JOIN (
@@ -100,20 +102,21 @@ SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since, coa
          FROM pgqueue.take h GROUP BY h.session_id) k ON k.session_id = s.id;
 COMMENT ON VIEW pgqueue.sessions IS
     'Every process that takes. state: connected; missing: its connection is gone, and its grace is running; closed: '
-    'it left its takes to the others of its identity.';
+    'it left its takes to the other sessions of its identity.';
 
 CREATE OR REPLACE VIEW pgqueue.listeners AS
-SELECT a.pid AS backend_pid, s.label, pgqueue._label_host(s.label) AS host, pgqueue._label_pid(s.label) AS pid, s.id AS session,
-       a.usename::text AS role, a.client_addr, a.backend_start AS connected_at, clock_timestamp() - a.backend_start AS age,
+SELECT a.pid AS backend_pid, s.label, pgqueue._label_host(s.label) AS host, pgqueue._label_pid(s.label) AS pid,
+       s.id AS session, a.usename::text AS role, a.client_addr,
+       a.backend_start AS connected_at, clock_timestamp() - a.backend_start AS age,
        a.state, a.state_change AS state_since, a.wait_event
   FROM pg_catalog.pg_stat_activity a
   LEFT JOIN pgqueue.session s ON s.backend_pid = a.pid
  WHERE a.datname = current_database() AND a.application_name = 'pgqueue listener';
 COMMENT ON VIEW pgqueue.listeners IS
-    'The one connection of each client that is woken, and keeps its session. From the server''s list: other roles'' '
-    'address, times and state only with pg_read_all_stats.';
+    'The listener connection of each client, which is woken and keeps the client''s session. From the server''s list: '
+    'address, times and state of other roles'' connections need pg_read_all_stats.';
 
--- By the functions beneath pg_stat_all_tables, which would group all indexes first.
+-- By the functions that pg_stat_all_tables is made of: the view itself would group all indexes first.
 CREATE OR REPLACE VIEW pgqueue.tables AS
 SELECT c.relname::text AS name,
        pg_stat_get_live_tuples(c.oid) AS rows, dead.rows AS dead_rows, v.vacuum_at,
@@ -143,21 +146,25 @@ SELECT c.relname::text AS name,
                     + coalesce(own.scale_factor, current_setting('autovacuum_vacuum_scale_factor'))::double precision
                       * greatest(c.reltuples, 0),
                     -- since PostgreSQL 18; -1: without
-                    nullif(coalesce(own.max_threshold, current_setting('autovacuum_vacuum_max_threshold', true))::bigint, -1)
+                    nullif(coalesce(own.max_threshold,
+                                    current_setting('autovacuum_vacuum_max_threshold', true))::bigint, -1)
                    )::bigint AS vacuum_at) v
  WHERE c.relnamespace = 'pgqueue'::regnamespace AND c.relkind = 'r';
 COMMENT ON VIEW pgqueue.tables IS
-    'Rows, sizes and vacuum of each of our tables. vacuum_at: from so many dead rows on autovacuum is due, by the '
-    'table''s own options; vacuuming: what a vacuum that runs is at.';
+    'Rows, sizes and vacuum of each table of pgqueue. vacuum_at: from this number of dead rows on autovacuum is due, '
+    'by the table''s own options; vacuuming: the phase of a vacuum that runs.';
 
--- Age by the clock is shown to whom the server shows it; by transactions, to everybody.
+-- The server shows the age of other roles' snapshots in transactions to every role, and in time to roles with
+-- pg_read_all_stats.
 CREATE OR REPLACE VIEW pgqueue.snapshots AS
 SELECT *
   FROM (SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_stat_get_wal_senders() w WHERE w.pid = a.pid)
                     THEN 'replica' ELSE 'connection' END AS kind,
-               a.application_name AS name, a.pid, a.usename::text AS role, a.datname::text AS database, a.client_addr, a.state,
+               a.application_name AS name, a.pid, a.usename::text AS role, a.datname::text AS database,
+               a.client_addr, a.state,
                greatest(age(a.backend_xmin), age(a.backend_xid)) AS xid_age,
-               a.xact_start AS since, clock_timestamp() - a.xact_start AS age, a.query_start, left(a.query, 200) AS query,
+               a.xact_start AS since, clock_timestamp() - a.xact_start AS age,
+               a.query_start, left(a.query, 200) AS query,
                coalesce(a.datname = current_database(), true) AS holds_back
           FROM pg_catalog.pg_stat_activity a
          WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) AND a.pid <> pg_backend_pid()
@@ -165,7 +172,8 @@ SELECT *
            AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum v WHERE v.pid = a.pid)
          UNION ALL
         SELECT 'prepared transaction', p.gid, NULL, p.owner::text, p.database::text, NULL, NULL,
-               age(p.transaction), p.prepared, clock_timestamp() - p.prepared, NULL, NULL, p.database = current_database()
+               age(p.transaction), p.prepared, clock_timestamp() - p.prepared, NULL, NULL,
+               p.database = current_database()
           FROM pg_catalog.pg_prepared_xacts p
          UNION ALL
         SELECT 'replication slot', r.slot_name::text, r.active_pid, NULL, r.database::text, NULL, NULL,
@@ -174,5 +182,5 @@ SELECT *
          WHERE r.xmin IS NOT NULL) held
  ORDER BY held.xid_age DESC;
 COMMENT ON VIEW pgqueue.snapshots IS
-    'Who keeps dead rows from being removed, the oldest snapshot first: connections, prepared transactions, '
-    'replicas with feedback, replication slots. holds_back: in this database.';
+    'Snapshots that keep dead rows from being removed, the oldest first: of connections, prepared transactions, '
+    'replicas with feedback, and replication slots. holds_back: it does so in this database.';

@@ -1,15 +1,17 @@
--- The sweep: finds dead sessions and gives back what they held. Every listener calls it at every tick; the first wins.
+-- The sweep: finds dead sessions and gives back what they held; and the other periodic work: promote_all, next_due,
+-- clean_up. Every listener calls the sweep at every tick; the first one wins.
 --
--- A session whose lock can be shared has nobody behind it. It may be reconnecting, so it gets its grace from the first
--- time that it was found missing; after a restart of the server, which frees every lock at once, at least 10 seconds.
--- Then CLAIMING(id) is tried: as long as a claim of that session is under way the sweep comes back later (session.sql).
--- So it does while somebody joins its identity, who may then inherit (session.sql).
--- SESSION(id) stays shared until the commit, so the owner cannot come back in the middle of the verdict.
+-- If the sweep can share a session's lock, no process holds it. The process may be reconnecting, so the session gets
+-- its grace from the first time that it was found missing; after a restart of the server, which frees every lock at
+-- once, at least 10 seconds. Then the sweep tries CLAIMING(id): as long as a claim of that session is under way, it
+-- comes back later (session.sql). It also comes back later while another session joins the identity, and may then
+-- inherit (session.sql). SESSION(id) stays shared until the commit, so the process cannot come back in the middle of
+-- the verdict.
 --
--- Never: scanning pg_locks (it stops all lock partitions), waiting for a lock (a blocked call pins the horizon that
--- vacuum needs), or a blanket release at start-up (it takes work away from the living).
+-- Never: scanning pg_locks (it stops all lock partitions), waiting for a lock (a call that waits pins the horizon that
+-- vacuum needs), or a release of all takes at start-up (it takes work away from processes that are alive).
 
--- What else lives as long as a session.
+-- End all else that lives as long as a session.
 CREATE OR REPLACE FUNCTION pgqueue._session_ended(session int, died boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -19,10 +21,10 @@ BEGIN
     PERFORM pgqueue._free_observers(session);
 END $$;
 
--- Takes of a session go, to an heir if there is one (session.sql), else their tasks are ready. With a reason it was a
--- death and counts as an attempt. A take that some transaction is settling at this moment is left to it, and the
--- session's row stays for the next sweep to look again: waiting here would be for as long as that transaction likes,
--- and in another order than its own. Returns how many were given back; NULL: its heir cannot be given any now.
+-- End the takes of a session: its heir gets them if there is one (session.sql), else their tasks are ready. With a
+-- reason the session died, and that counts as an attempt. A take that a transaction T1 is settling at this moment is
+-- left to T1, and the session's row stays, so that the next sweep looks again: waiting here would last as long as T1,
+-- and lock in another order than T1. Returns how many tasks were given back; NULL: the heir cannot be given any now.
 CREATE OR REPLACE FUNCTION pgqueue._free_session(session int, reason text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -68,10 +70,11 @@ DECLARE
     own      pgqueue.session;
     freed    int := 0;
 BEGIN
-    IF pg_advisory_xact_lock(pgqueue._claiming_lock(), me) IS NULL THEN END IF;    -- claims under way end first
+    IF pg_advisory_xact_lock(pgqueue._claiming_lock(), me) IS NULL THEN END IF;    -- wait for claims under way
     SELECT * INTO own FROM pgqueue.session s WHERE s.id = me FOR UPDATE;
-    -- An older snapshot does not tell who is there to inherit: a sweep has to see to that.
-    IF own.identity IS NOT NULL AND (own.grace > '0' OR current_setting('transaction_isolation') <> 'read committed') THEN
+    -- An older snapshot does not show all heirs: then the sweep ends the session.
+    IF own.identity IS NOT NULL
+       AND (own.grace > '0' OR current_setting('transaction_isolation') <> 'read committed') THEN
         PERFORM pgqueue._session_ended(me, false);
         UPDATE pgqueue.session s SET missing_since = clock_timestamp(), backend_pid = 0 WHERE s.id = me;
     ELSE
@@ -83,8 +86,8 @@ BEGIN
     RETURN freed;
 END $$;
 COMMENT ON FUNCTION pgqueue.close_session IS
-    'Give back all that the session took, and end it; returns how many tasks. One with an identity leaves its takes '
-    'to the others, or for its grace to who joins.';
+    'Give back all that the session took, and end it; returns how many tasks. A session with an identity leaves its '
+    'takes to the other sessions of it, or for its grace to a session that joins.';
 
 CREATE OR REPLACE FUNCTION pgqueue.promote_all() RETURNS int
 LANGUAGE plpgsql AS $$
@@ -92,7 +95,8 @@ DECLARE
     n int;
 BEGIN
     IF pg_try_advisory_xact_lock(pgqueue._promoting_lock(), 0) THEN
-        SELECT sum(pgqueue._promote(q.id)) INTO n FROM pgqueue._queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
+        SELECT sum(pgqueue._promote(q.id)) INTO n
+          FROM pgqueue._queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
         PERFORM pgqueue._check_all_lanes();
         PERFORM pgqueue._look_for_oldest(pgqueue._fold_deltas());
         PERFORM pgqueue._take_sample();
@@ -100,7 +104,8 @@ BEGIN
     RETURN coalesce(n, 0);
 END $$;
 COMMENT ON FUNCTION pgqueue.promote_all IS
-    'promote for every queue and fold what was counted, unless somebody is at it: the tick of every listener.';
+    'The tick of every listener: make tasks of all queues ready that are due, remove expired ones, and fold the '
+    'statistics, unless another listener does so at this moment.';
 
 CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[], ids int[] DEFAULT NULL)
 RETURNS TABLE (queue text, seconds double precision)
@@ -117,7 +122,7 @@ BEGIN
                              AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                            ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL
                     THEN 0
-                    -- Seconds in the past are 0; greatest() alone would say so of a NULL as well.
+                    -- Seconds in the past are 0; greatest() alone would turn NULL into 0 as well.
                     ELSE (SELECT greatest(0, extract(epoch FROM next.due - clock_timestamp()))::double precision
                             FROM (SELECT least(
                                      (SELECT t.run_at FROM pgqueue.task t
@@ -131,11 +136,11 @@ BEGIN
          WHERE q.name = ANY (queues) AND (next_due.ids IS NULL OR q.id = ANY (next_due.ids));
 END $$;
 COMMENT ON FUNCTION pgqueue.next_due IS
-    'In how many seconds a queue may have something to take. 0: now, it is locked by a transaction that may yet '
-    'roll back. NULL: not until somebody puts. With the ids that a taker knows: no row for a queue that is not that '
-    'one any more.';
+    'In how many seconds a queue may have something to take. 0: now; a transaction that may yet roll back has locked '
+    'it. NULL: not before the next put. With the ids that a taker knows, a queue that was created anew has no row.';
 
--- How many tasks were given back; NULL: not now. A claim is under way, or somebody is joining its identity.
+-- End a dead session. Returns how many tasks were given back; NULL: not now, since a claim is under way, or another
+-- session is joining its identity.
 CREATE OR REPLACE FUNCTION pgqueue._end_session(s pgqueue.session) RETURNS int
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -146,7 +151,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    RETURN pgqueue._free_session(s.id, CASE s.backend_pid WHEN 0 THEN 'its taker left: ' ELSE 'its taker died: ' END || s.label);
+    RETURN pgqueue._free_session(
+               s.id, CASE s.backend_pid WHEN 0 THEN 'its taker left: ' ELSE 'its taker died: ' END || s.label);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.sweep(OUT freed int, OUT again double precision)
@@ -182,8 +188,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.sweep IS
-    'Give back the takes of dead sessions. Returns how many tasks, and in how many seconds another call is worth '
-    'while.';
+    'Give back the takes of dead sessions. Returns how many tasks, and after how many seconds to call it again.';
 
 CREATE OR REPLACE FUNCTION pgqueue.clean_up() RETURNS void
 LANGUAGE plpgsql AS $$
@@ -198,4 +203,5 @@ BEGIN
         PERFORM pgqueue._clean_done();
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.clean_up IS 'Remove what has had its time: every listener calls it now and then.';
+COMMENT ON FUNCTION pgqueue.clean_up IS
+    'Remove what has expired or was left behind: every listener calls it now and then.';

@@ -1,9 +1,8 @@
--- Who may do what. Run last: it is about all that the other files made.
+-- Grants: which roles may call what. Run last, since it is about all that the other files made.
 --
--- Nobody has rights on the tables. The public functions run with their owner's rights (SECURITY DEFINER) and are the
--- only way in; the helpers among them run with the caller's, so that calling one directly ends at the tables. Functions
--- are everybody's by PostgreSQL's own default, which would let a role that may look put and take as well: so they are
--- not.
+-- No role but the owner has rights on the tables. The public functions run with their owner's rights (settings.sql) and
+-- are the only way in; helpers run with the caller's, so that a direct call ends at the tables. EXECUTE is revoked from
+-- PUBLIC, which PostgreSQL grants by default; otherwise a read-only role could call put().
 
 CREATE OR REPLACE FUNCTION pgqueue.grant_monitor(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -12,15 +11,17 @@ BEGIN
     EXECUTE format('GRANT SELECT ON pgqueue.tasks, pgqueue.queues, pgqueue.sessions, pgqueue.stats, '
         'pgqueue.statuses, pgqueue.results, pgqueue.nodes, pgqueue.locks, '
         'pgqueue.exchanges, pgqueue.bindings, pgqueue.dead_letters, pgqueue.schema_version, '
-        'pgqueue.rates, pgqueue.takes, pgqueue.listeners, pgqueue.tables, pgqueue.snapshots, pgqueue.health TO %s', role);
-    -- Those to be asked, and those that the views ask with the reader's rights.
-    EXECUTE format('GRANT EXECUTE ON FUNCTION pgqueue.find_tasks, pgqueue.first_task, pgqueue.why(text), pgqueue.why(bigint), '
-        'pgqueue.queue_stats, pgqueue._check_health, pgqueue.last_tick, pgqueue._rate, pgqueue._label_host, pgqueue._label_pid, '
+        'pgqueue.rates, pgqueue.takes, pgqueue.listeners, pgqueue.tables, pgqueue.snapshots, pgqueue.health TO %s',
+        role);
+    -- Functions to call, and functions that the views call with the reader's rights.
+    EXECUTE format('GRANT EXECUTE ON FUNCTION '
+        'pgqueue.find_tasks, pgqueue.first_task, pgqueue.why(text), pgqueue.why(bigint), pgqueue.queue_stats, '
+        'pgqueue.last_tick, pgqueue._check_health, pgqueue._rate, pgqueue._label_host, pgqueue._label_pid, '
         'pgqueue._advisory_locks, pgqueue._session_alive, pgqueue.own_session, pgqueue._is_awaited, pgqueue._bucket, '
         'pgqueue._waiter_lock, pgqueue._session_lock TO %s', role);
 END $$;
 COMMENT ON FUNCTION pgqueue.grant_monitor IS
-    'Let a role look at everything, and do nothing. To be called by the owner of the schema.';
+    'Let a role look at everything, and do nothing else. Only the owner of the schema may call it.';
 
 CREATE OR REPLACE FUNCTION pgqueue.grant_to(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -29,9 +30,9 @@ BEGIN
     EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgqueue TO %s', role);
 END $$;
 COMMENT ON FUNCTION pgqueue.grant_to IS
-    'Let a role use the queues: put, take, settle and look. To be called by the owner of the schema.';
+    'Let a role use the queues: put, take, settle and look. Only the owner of the schema may call it.';
 
--- By the owner: they run with the caller's rights, and end at the tables for anybody else.
+-- For the owner of the schema: grant and revoke run with the caller's rights, and other roles have none on the tables.
 CREATE OR REPLACE FUNCTION pgqueue.grant(queue text, role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -42,7 +43,7 @@ BEGIN
     UPDATE pgqueue.queue granted SET restricted = true WHERE granted.id = q AND NOT granted.restricted;
 END $$;
 COMMENT ON FUNCTION pgqueue.grant IS
-    'Let a role use a queue, and from then on only the roles that were granted it, and the owner of the schema.';
+    'Let a role use a queue. From then on only roles that were granted it, and the owner of the schema, may use it.';
 
 CREATE OR REPLACE FUNCTION pgqueue.revoke(queue text, role regrole DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -55,12 +56,13 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.revoke IS
-    'Take a grant back; without a role all of them, and the queue is open to everyone again.';
+    'Take a grant back; without a role, all grants of the queue, which is open to every role again.';
 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA pgqueue FROM PUBLIC;
 
--- What is new, and what a migration had to drop and make again, goes to those whom the two functions above let in
--- before: they are known by a function that nobody would grant by hand. Grants of one's own are left as they are.
+-- Grant functions that are new, or that a migration dropped and created again, to the roles that grant_monitor and
+-- grant_to let in before: these roles have a function that is not granted by hand. Grants that an administrator made
+-- are left as they are.
 DO $$
 DECLARE
     known record;

@@ -1,18 +1,20 @@
--- With which rights and with which plans functions run: one list in place of some lines in the head of each function.
+-- Settings: with which rights and which plans functions run. One list, in place of some lines in the head of each
+-- function.
 --
--- Rights. A public function runs as its owner (SECURITY DEFINER), for no other role has rights on the tables; its
--- search_path is pinned, as it must be then, and by that path the triggers tell it from raw SQL (count.sql). Helpers
--- run as whoever calls them: as the owner inside a public function, and without rights on any table when they are
--- called directly. Public functions that run as their caller are those that touch no table, those that read only views,
--- and those that are the owner's own: arm, drain, disarm, own_session, why, grant, revoke, grant_to and grant_monitor.
+-- Rights. A public function runs as its owner (SECURITY DEFINER), since no other role has rights on the tables. Its
+-- search_path is pinned, as it must be then, and by that path the triggers tell it from raw SQL (count.sql). A helper
+-- runs as its caller: as the owner inside a public function, and without rights on any table when a role calls it
+-- directly. Public functions that run as their caller touch no table (arm, drain, disarm, own_session), read only views
+-- (why), or are the owner's own (grant, revoke, grant_to, grant_monitor).
 --
--- Plans. take.sql argues why they are pinned. generic: one plan for all parameters, made once a connection. by_key: no
--- scan of a whole table or by bitmap, and no compilation. in_order: rows come in the order of an index and are not
--- sorted. loops: joins look up row by row.
+-- Plans. take.sql argues why they are pinned. generic: one plan for all parameters, made once for each connection.
+-- by_key: no scan of a whole table, none by bitmap, and no compilation. in_order: rows come in the order of an index
+-- and are not sorted. loops: a join looks up row by row.
 --
--- CREATE OR REPLACE takes both away, so this file is run after the others, in the same transaction. When one of them is
--- run alone by hand, its public functions fail with "permission denied" until this one has been run as well: they run
--- as their caller then, which is safe.
+-- CREATE OR REPLACE resets rights and plans, so this file is run after the others, in the same transaction. A file that
+-- is run alone by hand leaves its public functions with the rights of their caller. That is safe: calls fail with
+-- "permission denied" until this file has been run as well.
+
 DO $$
 DECLARE
     search_path CONSTANT text := pg_catalog.current_setting('search_path');
@@ -65,6 +67,7 @@ BEGIN
                 '_claimed_messages _clean_done _end_tasks _hold_messages _remove_batch _tell_lanes'),
                (generic || no_jit || no_bitmap, '_clean_statuses'),
                (generic || no_jit || no_seqscan, '_is_message _last_fold _live_claim'),
+               -- pinned by itself, for _fold_deltas is also called by hand: its DELETE must not look like raw SQL
                (path || generic || no_jit, '_correct_counts'),
                (generic || by_key || in_order || loops, '_check_all_lanes _claim _claim_lanes _remove_tasks')
                ) l(settings, names),
