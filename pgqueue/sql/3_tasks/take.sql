@@ -1,4 +1,4 @@
--- Taking tasks: the hot path. Here a claim is decided (pgqueue._claim).
+-- Taking tasks: the hot path. Here a claim is decided: by take for one task, by _claim for many.
 --
 -- Theory of operation
 -- -------------------
