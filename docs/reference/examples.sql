@@ -154,9 +154,6 @@ SELECT pgqueue.truncate_queue('reports');
 -- name: queue_id
 SELECT pgqueue.queue_id('mail');
 
--- name: queue_length
-SELECT pgqueue.queue_length(pgqueue.queue_id('mail'));
-
 -- name: delete_queue
 SELECT pgqueue.create_queue('scratch');
 SELECT pgqueue.delete_queue('scratch', if_empty => true);
@@ -328,9 +325,6 @@ SELECT label, host, pid, state FROM pgqueue.listeners;
 -- name: health
 SELECT name, status, value, unit, detail FROM pgqueue.health;
 
--- name: check_health
-SELECT name, detail FROM pgqueue.check_health() WHERE status <> 'ok';
-
 -- name: why
 SELECT reason, tasks, detail FROM pgqueue.why('mail');
 SELECT reason, detail FROM pgqueue.why(1);
@@ -365,26 +359,11 @@ SELECT pgqueue.revoke('mail', current_user::regrole);
 -- name: promote_all
 SELECT pgqueue.promote_all();
 
--- name: promote
-SELECT pgqueue.promote(pgqueue.queue_id('mail'));
-
 -- name: sweep
 SELECT freed, again FROM pgqueue.sweep();
 
 -- name: clean_up
 SELECT pgqueue.clean_up();
-
--- name: clean_counts
-SELECT pgqueue.clean_counts();
-
--- name: clean_routes
-SELECT pgqueue.clean_routes();
-
--- name: fold_deltas
-SELECT pgqueue.fold_deltas(at_once => true);
-
--- name: take_sample
-SELECT pgqueue.take_sample();
 
 -- section: For client libraries
 -- How a listener waits for a queue and an observer for its changes. The files of `pgqueue/sql` explain the protocols.
@@ -406,12 +385,3 @@ SELECT pgqueue.observe(pgqueue.queue_id('mail'));
 
 -- name: unobserve
 SELECT pgqueue.unobserve(pgqueue.queue_id('mail'));
-
--- name: signal
-SELECT pgqueue.signal(pgqueue.queue_id('mail'));
-
--- name: note
-SELECT pgqueue.note(pgqueue.queue_id('mail'), 'put', '{1}');
-
--- name: die
-SELECT pgqueue.die('{}', 'expired');

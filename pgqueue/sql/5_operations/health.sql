@@ -1,7 +1,8 @@
 -- Health: is all well, and if not, why is a task not done.
 --
 -- Read from the views, with the caller's rights: a role that may read those gets an answer. The limits cannot be
--- configured: a monitor with other limits compares the values itself. docs/monitoring.md gives the reasons for them.
+-- configured: a monitor with other limits compares the values itself. docs/guides/monitoring.md gives the reasons for
+-- them.
 
 -- The view pgqueue.health.
 CREATE OR REPLACE FUNCTION pgqueue._check_health()

@@ -1,7 +1,8 @@
 -- Monitoring: what monitors and operators ask, as views that are cheap enough for a query every second.
 --
--- docs/monitoring.md promises that they stay as they are. A view reads pgqueue's tables with its owner's rights, but
--- the server's own lists with the reader's: other roles' connections show as much as the server shows to the reader.
+-- docs/guides/monitoring.md promises that they stay as they are. A view reads pgqueue's tables with its owner's rights,
+-- but the server's own lists with the reader's: other roles' connections show as much as the server shows to the
+-- reader.
 --
 -- Also what the queues need of the server: vacuum, and no old snapshot that holds it back. A task lives for seconds, so
 -- these tables turn over many times a day. Dead rows stay for as long as any transaction in the database, on any table,
