@@ -12,7 +12,7 @@ PAUSE = 0.005
 ATTEMPTS = 3
 
 
-def eventually(condition: Callable[[], Any], within: float = 2.0) -> Any:
+def eventually(condition: Callable[..., Any], within: float = 2.0) -> Any:
     """The first true value of `condition()`. Fails after `within` seconds."""
     deadline = time.monotonic() + within
     while not (value := condition()):
@@ -21,7 +21,7 @@ def eventually(condition: Callable[[], Any], within: float = 2.0) -> Any:
     return value
 
 
-async def soon(condition: Callable[[], Any], within: float = 2.0) -> Any:
+async def soon(condition: Callable[..., Any], within: float = 2.0) -> Any:
     """The same in a coroutine; `condition()` may be awaitable."""
     deadline = time.monotonic() + within
     while not (value := await _value(condition)):

@@ -45,7 +45,7 @@ def take(conn: psycopg.Connection, queue: str) -> tuple[int, int]:
 def state(conn: psycopg.Connection, id: int) -> str | None:
     """The state of a task, None if it is gone."""
     found = row(conn, "SELECT state FROM pgqueue.tasks WHERE id = %s", id)
-    return found and found[0]
+    return None if found is None else str(found[0])
 
 
 def everything(conn: psycopg.Connection, id: int) -> list[tuple[Any, ...]]:

@@ -50,7 +50,7 @@ def working(using: str = "default", **options: Any) -> Iterator[Worker]:
         thread.join()
 
 
-def reaches(result: Any, status: Status, within: float = 10.0) -> Any:
+def reaches(result: Any, status: Any, within: float = 10.0) -> Any:
     """The result, once it has the status."""
 
     def there() -> bool:

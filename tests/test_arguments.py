@@ -91,7 +91,7 @@ def test_no_queues_name(value: Any) -> None:
 
 def test_names_are_distinct_and_in_their_order() -> None:
     assert arguments.queue_names(["b", "a", "b"]) == ["b", "a"]
-    assert arguments.queue_names(name for name in ("x", "y")) == ["x", "y"]
+    assert arguments.queue_names(name for name in ("x", "y")) == ["x", "y"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", ["q", [], (), ["q", ""]])

@@ -117,9 +117,9 @@ async def test_deleting_messages(queue, db):
     with pytest.raises(pgqueue.errors.MessageNotClaimed, match=f"message {free} .* not by claim {one.id}"):
         await queue.messages.delete(free, one)
     # The original's source mixes up the two arguments of this error.
-    with pytest.raises(pgqueue.errors.MessageNotClaimedBy, match=f"message {others} .* by claim {one.id}$") as raised:
+    with pytest.raises(pgqueue.errors.MessageNotClaimedBy, match=f"message {others} .* by claim {one.id}$") as refused:
         await queue.messages.delete(others, one)
-    assert (raised.value.task_id, raised.value.claim_id) == (others, one.id)
+    assert (refused.value.task_id, refused.value.claim_id) == (others, one.id)
     age(db, one)
     with pytest.raises(pgqueue.errors.ClaimDoesNotExist, match=str(one.id)):
         await queue.messages.delete(others, one.id)

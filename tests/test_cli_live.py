@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.shell_completion import BashComplete
@@ -20,6 +21,7 @@ from commands import Commands, environment, invoke, started
 from eventually import eventually
 
 from pgqueue import cli
+from pgqueue._calls import stats as counting
 from pgqueue._calls.call import Call
 from pgqueue._engine.flows import Wait
 from pgqueue._sync.shell import Shell
@@ -60,7 +62,7 @@ def test_rates_are_of_the_time_between_two_looks(command, blocking, monkeypatch)
 def test_no_rate_where_the_counters_began_anew():
     def look(puts, before=None):
         calls = dict.fromkeys(stats.VERBS, 0) | {"put": puts}
-        return stats.Look({"q": {"calls": calls}}, float(puts), before)
+        return stats.Look({"q": cast(counting.Stats, {"calls": calls})}, float(puts), before)
 
     assert look(5, look(3)).rates("q")["put"] == 1.0
     assert look(3, look(5)).rates("q")["put"] is None

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -77,10 +78,10 @@ class Person:
         self.home = base / "home"
         self.processes: list[subprocess.Popen[str]] = []
 
-    def run(self, code: str, *arguments: str | Path, **options: object) -> "subprocess.Popen[str]":
+    def run(self, code: str, *arguments: str | Path, **options: Any) -> "subprocess.Popen[str]":
         environment = {"PATH": os.defpath, "PYTHONPATH": PYTHONPATH, "PGQUEUE_HOME": str(self.home)}
-        environment |= options.pop("env", {})  # type: ignore[arg-type]
-        process = subprocess.Popen(  # type: ignore[call-overload]
+        environment |= options.pop("env", {})
+        process = subprocess.Popen(
             [self.python, "-c", code, *map(str, arguments)],
             env=environment,
             user=self.uid,
@@ -431,7 +432,7 @@ def test_a_systems_postgresql(place: Path, bindir: Path) -> None:
 
 def test_tcp_asks_for_the_password(server_root: Path) -> None:
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.exchanges.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     settings = {"application_name": "it's \\ here"}
     with EmbeddedServer(server_root, durable=False, port=port, settings=settings) as server:

@@ -100,7 +100,7 @@ async def test_the_largest_data_can_be_chosen(shell):
 
 @pytest.mark.parametrize("conn", [False, True])
 async def test_one_bad_item_of_ten_thousand(shell, queue, db, conn):
-    items = [{"n": n} for n in range(10_000)]
+    items: list[dict[str, float]] = [{"n": n} for n in range(10_000)]
     items[7_777]["n"] = float("inf")
     connection = await shell.connection() if conn else None
     with pytest.raises(pgqueue.BadData) as caught:

@@ -15,7 +15,7 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy.pool import NullPool
 from statements import column
 
-import pgqueue
+from pgqueue import migrate
 from pgqueue.contrib.flask import PgQueue, SettingError
 from pgqueue.contrib.sqlalchemy import url
 
@@ -149,7 +149,7 @@ def test_without_a_db_a_put_counts_at_once(dsn, db):
 
 
 def test_one_extension_serves_several_applications(shop, dsn, empty_dsn, db):
-    pgqueue.migrate.up(empty_dsn)
+    migrate.up(empty_dsn)
     one, other = shop.app(dsn), shop.app(empty_dsn, PGQUEUE_DSN=empty_dsn)
     for app in (one, other, one):
         with app.app_context():

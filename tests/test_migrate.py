@@ -156,6 +156,7 @@ def test_owning_the_schema_is_enough(empty: psycopg.Connection) -> None:
 @pytest.fixture(params=["psycopg", "sqlalchemy", "psycopg with dict rows"])
 def caller(request: pytest.FixtureRequest, empty_dsn: str) -> Iterator[Any]:
     """A connection without autocommit, on which nothing has run yet."""
+    connection: Any
     if request.param == "sqlalchemy":
         connection = alchemy(empty_dsn)
     elif request.param == "psycopg":
@@ -215,7 +216,7 @@ def test_a_block_in_autocommit_is_kept(empty: psycopg.Connection) -> None:
 
 def test_what_cannot_be_callered_is_refused(empty_dsn: str) -> None:
     with pytest.raises(TypeError, match="not str"):
-        migrate.up(connection=empty_dsn)
+        migrate.up(connection=empty_dsn)  # type: ignore[arg-type]
     with (
         alchemy(empty_dsn).execution_options(isolation_level="AUTOCOMMIT") as connection,
         pytest.raises(ValueError, match="AUTOCOMMIT"),

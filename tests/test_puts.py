@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from typing import Any
 
 import pytest
 from eventually import Stopwatch, soon, soon_enough
@@ -218,7 +219,7 @@ async def test_a_client_that_closes_ends_the_wait(limited, client):
     waiting = asyncio.ensure_future(limited.put(4, timeout=30))
     await soon(lambda: client.shell.core.running_listener and client.shell.core.running_listener.hub._channels)
     await client.close()
-    (answer,) = await asyncio.gather(waiting, return_exceptions=True)
+    answer: Any = (await asyncio.gather(waiting, return_exceptions=True))[0]
     assert answer is None or isinstance(answer, pgqueue.ClosedError)
 
 

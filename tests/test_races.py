@@ -146,8 +146,9 @@ def test_a_claim_that_waited_for_the_sweep_is_refused(
     other.execute("SELECT pgqueue.sweep()")
     with waiting(connect(), db, TAKE_FOR, session) as claim:
         other.execute("COMMIT")
-    assert isinstance(claim.exception(), psycopg.Error)
-    assert claim.exception().sqlstate == "PQ004"  # type: ignore[union-attr]
+    refused = claim.exception()
+    assert isinstance(refused, psycopg.Error)
+    assert refused.sqlstate == "PQ004"
 
 
 def test_no_claim_believes_in_a_swept_session_that_somebody_resumes(

@@ -334,7 +334,7 @@ def test_a_stop_waits_for_the_shift_before(blocking):
         run = threads.submit(worker.run)
         queue.put("x")
         eventually(lambda: old.begun == ["x"], within=10)
-        handlers["q"] = print
+        handlers["q"] = print  # type: ignore[assignment]
         worker.reload()
         eventually(lambda: of_ours()["pgqueue-relief"] == 1, within=10)
         worker.stop()

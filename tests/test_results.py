@@ -359,7 +359,7 @@ async def test_who_stops_following_leaves_nothing_behind(shell, client, queue):
     await anext(steps)
     assert all(not line.ears for line in client.shell.core.listener().switchboard._lines.values())
     if shell.name == "async":
-        await steps.aclose()
+        await steps.aclose()  # type: ignore[attr-defined]
 
 
 async def test_progress_goes_with_the_take(client, queue):

@@ -90,7 +90,7 @@ def root() -> Path:
 @pytest.fixture
 def port() -> int:
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.exchanges.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 

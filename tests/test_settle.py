@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 import pytest
 from eventually import soon
@@ -209,7 +211,7 @@ async def test_a_pop_is_exactly_once(shell, queue, db):
 
 
 async def test_what_is_no_connection(shell, queue):
-    wrong = psycopg.connect(shell._dsn) if shell.name == "async" else object()
+    wrong: Any = psycopg.connect(shell._dsn) if shell.name == "async" else object()
     with pytest.raises(TypeError, match="conn must be a psycopg"):
         await queue.put("x", conn=wrong)
     if shell.name == "async":

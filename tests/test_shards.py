@@ -16,6 +16,7 @@ import tempfile
 import threading
 import zlib
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -60,7 +61,7 @@ def dbs(dsns):
 def down(dsns):
     """The DSN of a server that is down: it refuses connections."""
     with socket.socket() as taken:  # bound and not listening, so nobody else gets the port
-        taken.bind(("127.0.0.1", 0))
+        taken.exchanges.bind(("127.0.0.1", 0))
         yield make_conninfo(dsns[0], host="127.0.0.1", port=taken.getsockname()[1])
 
 
@@ -455,8 +456,8 @@ class Down:
 
 def test_who_failed_rests_and_is_tried_by_one_call():
     now = 0.0
-    servers = Servers([None] * 3, 5.0)
-    servers.all[:] = [Server(name, 5.0, lambda: now) for name in "abc"]
+    servers: Servers[Any] = Servers([None] * 3, 5.0)
+    servers.all[:] = [Server[Any](name, 5.0, lambda: now) for name in "abc"]
 
     def asked(first):
         return "".join(server.client for server in servers.to_ask(first))
@@ -482,7 +483,7 @@ def test_who_failed_rests_and_is_tried_by_one_call():
 async def test_the_clients_that_were_given_stay_open(dsns, shell):
     given = shell.client(dsns[0])
     kind = pgqueue.AsyncShards if shell.name == "async" else pgqueue.Shards
-    shards = kind([unwrapped(given), dsns[1]], connect_timeout=1.5)
+    shards: Any = kind([unwrapped(given), dsns[1]], connect_timeout=1.5)
     async with shards if shell.name == "async" else Awaitable(shards, shell._threads) as inside:
         await inside.queue("q").put("x", shard_key=1)
         assert inside.clients[1].shell.core.settings.connect_timeout == 1.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -95,4 +95,4 @@ def test_the_sum_of_several_queues() -> None:
     two = NOTHING | {"done": 1, "calls": calls | {"put": 1, "ack": 1}}
     both = one | two | {"ready": 2, "total": 2, "oldest_ready_age": 3.0, "calls": calls | {"put": 3, "ack": 1}}
     assert counting.summed([]) == NOTHING
-    assert counting.summed([counting.Stats(**one), counting.Stats(**two)]) == both
+    assert counting.summed([cast(counting.Stats, one), cast(counting.Stats, two)]) == both

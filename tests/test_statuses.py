@@ -241,7 +241,7 @@ def test_a_sync_connection_for_an_async_client(awaiting, dsn):
     async def main():
         client = pgqueue.AsyncClient(dsn)
         with psycopg.connect(dsn) as conn, pytest.raises(TypeError, match="AsyncConnection"):
-            await client.statuses.set("k", 1, conn=conn)
+            await client.statuses.set("k", 1, conn=conn)  # type: ignore[arg-type]
         await client.close()
 
     asyncio.run(main())

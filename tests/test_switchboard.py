@@ -40,7 +40,7 @@ def listen(board: Switchboard) -> list[str]:
 
 
 def heard(board: Switchboard, ear: Ear) -> list[object]:
-    items = []
+    items: list[object] = []
     while (item := board.hear(ear)) is not None:
         items.append(item)
     return items

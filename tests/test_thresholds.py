@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -196,7 +196,7 @@ def test_without_an_age_no_age_is_alarming():
 def test_a_check_tells_when_it_turns_bad():
     watcher = Watcher(Thresholds())
 
-    def look(*statuses: str) -> list[Alert]:
+    def look(*statuses: Literal["ok", "warn", "bad"]) -> list[Alert]:
         checks = [Check(name, status, 7.5, "%", "full") for name, status in zip("abc", statuses, strict=False)]
         return watcher.look({}, checks, 10.0)
 

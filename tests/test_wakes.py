@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
@@ -32,7 +33,7 @@ def waiters(client: pgqueue.Client | pgqueue.AsyncClient, *queues: str) -> int:
 
 
 @pytest.fixture
-def threads() -> ThreadPoolExecutor:
+def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as pool:
         yield pool
 
@@ -175,8 +176,8 @@ async def test_a_take_cancelled_in_its_sleep_has_nothing_to_undo(awaiting: Await
     client = awaiting()
     taking = asyncio.create_task(client.queue("q").take())
     await soon(lambda: waiters(client, "q") == 1)
-    undone: list[object] = []
-    client.shell.core.listener().later = undone.append  # type: ignore[method-assign]
+    undone: list[Any] = []
+    client.shell.core.listener().later = undone.append  # type: ignore[assignment]
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await taking
@@ -193,7 +194,7 @@ async def test_a_take_cancelled_in_its_claim_is_undone(
     id = put(db, "q")
     run = client.shell.connections.run
 
-    async def late(call: object, **how: object) -> object:
+    async def late(call: Any, **how: Any) -> object:
         answer = await run(call, **how)
         if answer:
             raise asyncio.CancelledError

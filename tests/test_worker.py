@@ -135,7 +135,7 @@ def work(client: pgqueue.Client, gate: Gate) -> Iterator[Callable[..., Running]]
 
 
 def counts(queue: pgqueue.Queue, *states: str) -> tuple[int, ...]:
-    stats = queue.stats()
+    stats: dict[str, Any] = {**queue.stats()}
     return tuple(stats[state] for state in states)
 
 
@@ -410,7 +410,7 @@ class Ends(BaseException):
 def test_whatever_a_handler_raises_is_a_failed_attempt(queue, work, error, kind):
     seen: list[Any] = []
 
-    def plain(data: Any, task: pgqueue.Task) -> None:
+    def plain(data: Any, task: Any) -> None:
         seen.append((data, task.attempts))
         if data == "bad" and task.attempts < 3:
             raise error
@@ -579,7 +579,7 @@ def test_a_worker_whose_server_is_away_can_be_stopped(pg_server, dsn, monkeypatc
 @contextlib.contextmanager
 def away(pg_server: Any, client: pgqueue.Client) -> Iterator[None]:
     """As if there were no server: nobody gets into the database, and who was in it is out."""
-    name = psycopg.conninfo.conninfo_to_dict(client.shell.core.conninfo())["dbname"]
+    name = str(psycopg.conninfo.conninfo_to_dict(client.shell.core.conninfo())["dbname"])
     allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
     with pg_server.connect() as admin:
         admin.execute(allow.format(sql.Identifier(name), sql.SQL("false")))

@@ -445,7 +445,11 @@ def test_a_stop_is_quick_wherever_the_fetcher_is():
 def test_a_blocked_runner_leaves_the_fetcher_asleep_and_its_tasks_go_back(monkeypatch):
     go = threading.Event()
     desk = Desk()
-    hand = Hand(Threads(1, lambda task: go.wait(10)), desk)
+
+    def run(task: Taken) -> None:
+        go.wait(10)
+
+    hand = Hand(Threads(1, run), desk)
     hand.coming.append(tasks(5))
     eventually(lambda: desk.back, within=3 * STALE)
     assert sorted(desk.back) == [2, 3, 4, 5]

@@ -37,13 +37,13 @@ def pointed(alias: str, dsn: str, **settings: Any) -> Iterator[None]:
     finally:
         clients.close()
         connections[alias].close()
-        connections[alias].close_pool()
+        connections[alias].close_pool()  # type: ignore[attr-defined]
         connections.settings[alias] = before
         _forget(alias)
 
 
 def _forget(alias: str) -> None:
-    if hasattr(connections._connections, alias):  # made by this thread
+    if any(one.alias == alias for one in connections.all(initialized_only=True)):  # made by this thread
         del connections[alias]
 
 

@@ -32,6 +32,8 @@ PATIENCE = 60.0  # seconds for a process to do anything
 class Shop:
     """A copy of the example, with processes that `manage.py` starts in it."""
 
+    db: psycopg.Connection
+
     def __init__(self, folder: Path, dsn: str, stack: ExitStack) -> None:
         self.folder = folder
         self.dsn = dsn
@@ -73,7 +75,7 @@ class Shop:
 
     def serve(self) -> None:
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.exchanges.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
         self.start("runserver", self.address)
         eventually(self.status, within=PATIENCE)

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -11,12 +12,9 @@ import django_settings
 from psycopg.conninfo import conninfo_to_dict
 
 known = conninfo_to_dict(sys.argv[1])
-django_settings.DATABASES["default"] = {
-    "ENGINE": "django.db.backends.postgresql",
-    "NAME": known.pop("dbname"),
-    "OPTIONS": known,
-}
-django_settings.TASKS = {"default": {"BACKEND": "pgqueue.contrib.django.PgqueueBackend"}}
+database: dict[str, Any] = {"ENGINE": "django.db.backends.postgresql", "NAME": known.pop("dbname"), "OPTIONS": known}
+django_settings.DATABASES["default"] = database
+django_settings.TASKS = {"default": {"BACKEND": "pgqueue.contrib.django.PgqueueBackend"}}  # type: ignore[attr-defined]
 os.environ["DJANGO_SETTINGS_MODULE"] = "django_settings"
 django.setup()
 

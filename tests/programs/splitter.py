@@ -16,7 +16,8 @@ def main(dsn: str) -> None:
         while task := client.queue("ranges").take(timeout=10):
             print(json.dumps({"taken": task.data}), flush=True)
             sys.stdin.readline()
-            parts = pgqueue.split_range(*task.data, 4)
+            first, last = task.data
+            parts = pgqueue.split_range(first, last, 4)
             task.ack(put=[pgqueue.Put("ranges", part) for part in parts])
             print(json.dumps({"acked": task.data}), flush=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 from statements import column, put, row, rows, value
 
 LANES = ["a", None, "b", "a", "c", None, "b", "d", "d"]  # of the tasks that are put; see `busy`
@@ -77,7 +78,7 @@ def test_all_or_none(db: psycopg.Connection) -> None:
     db.execute("SELECT pgqueue.create_queue('q', capacity => 5, max_size => 10)")
     for data, state in [([1] * 6, "PQ037"), ([1, "x" * 20], "PQ036")]:
         with pytest.raises(psycopg.Error) as refused:
-            db.execute("SELECT pgqueue.put_many('q', %s)", [psycopg.types.json.Jsonb(data)])
+            db.execute("SELECT pgqueue.put_many('q', %s)", [Jsonb(data)])
         assert refused.value.sqlstate == state
     assert rows(db, "SELECT FROM pgqueue.task") == []
     assert len(value(db, "SELECT pgqueue.put_many('q', '[1, 2, 3, 4, 5]')")) == 5
