@@ -1,0 +1,30 @@
+"""The pages that a reader follows from top to bottom are followed so: every command, file and output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from walking import blocks, walk
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = [
+    page
+    for name in ("index.md", "quickstart.md", "tutorial.md", "guides/worker.md", "deployment/*.md")
+    for page in sorted(DOCS.glob(name))
+]
+
+
+@pytest.mark.once
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_holds_what_it_shows(page: Path, dsn: str, tmp_path: Path) -> None:
+    walk(page, tmp_path, dsn)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    """A fence without a language would not be run, and nobody would notice."""
+    fences = [line for line in page.read_text("utf-8").splitlines() if line.startswith("```")]
+    assert len(fences) == 2 * len(blocks(page)) + 2 * sum(line.startswith("```{") for line in fences)

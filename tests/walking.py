@@ -1,0 +1,159 @@
+"""Walks through a page of the documentation as a reader would: block by block, in one folder, with one database.
+
+A fenced block of `sh`, `python` or `sql` is run and has to succeed; `yaml` is parsed; `console` shows commands that a test
+cannot run, and only has to be a shell's syntax. A comment just above a block says more:
+
+    <!-- file: app.py -->          the block is this file; Python in a file is not run by itself
+    <!-- background: worker -->    the commands run until the end of the page, where SIGTERM has to end them with 0
+    <!-- output -->                what the block before printed
+    <!-- output: worker -->        what that process prints, sooner or later, among other lines
+
+In an expected output … stands for any text within a line. PGQUEUE_DSN names the database, and `pgqueue` and `python` are
+those of this interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+from commands import environment
+from eventually import eventually
+
+FENCE = re.compile(r"(?:^<!-- ([\w-]+)(?:: (\S+))? -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, with the comment above it."""
+
+    language: str
+    text: str
+    mark: str | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.mark or self.language} {self.name or ''}: {self.text[:60]!r}"
+
+
+def blocks(page: Path) -> list[Block]:
+    found = FENCE.findall(page.read_text("utf-8"))
+    return [Block(language, text, mark or None, name or None) for mark, name, language, text in found]
+
+
+@dataclass
+class Walk:
+    """Where a reader is on the page."""
+
+    folder: Path
+    dsn: str
+    stack: ExitStack
+    printed: str = ""
+    running: dict[str, Path] = field(default_factory=dict)
+
+    def step(self, block: Block) -> None:
+        if block.mark == "file":
+            assert block.name
+            path = self.folder / block.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+        if block.mark == "output":
+            self._compare(block)
+        elif block.mark == "background":
+            assert block.name
+            self.running[block.name] = self.stack.enter_context(self._background(block))
+        elif block.language == "sh":
+            self.printed = self._run(["bash", "-euo", "pipefail", "-c", block.text])
+        elif block.language == "python" and block.mark != "file":
+            self.printed = self._run([sys.executable, "-W", "error", "-c", block.text])
+        elif block.language == "sql":
+            self._sql(block.text)
+        elif block.language == "console":
+            subprocess.run(["bash", "-n"], input=block.text, check=True, text=True)
+        elif block.language == "yaml":
+            self._yaml(block.text)
+
+    def _environment(self) -> dict[str, str]:
+        return environment(PGQUEUE_DSN=self.dsn, PATH=f"{self.folder / '.bin'}:{os.environ['PATH']}")
+
+    def _run(self, command: list[str]) -> str:
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @contextmanager
+    def _background(self, block: Block) -> Iterator[Path]:
+        output = self.folder / f"{block.name}.output"
+        with output.open("w") as file:
+            process = subprocess.Popen(
+                ["bash", "-euc", f"exec {block.text.strip()}"],
+                cwd=self.folder,
+                env={**self._environment(), "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+        try:
+            yield output
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0, output.read_text()
+        finally:
+            process.kill()
+            process.wait()
+
+    def _compare(self, block: Block) -> None:
+        expected = [re.escape(line.rstrip()).replace("…", ".*") for line in block.text.splitlines()]
+        if block.name is None:
+            lines = [line.rstrip() for line in self.printed.splitlines()]
+            assert len(lines) == len(expected), self.printed
+            for pattern, line in zip(expected, lines, strict=True):
+                assert re.fullmatch(pattern, line), f"{line!r} is not {pattern!r}"
+            return
+        output = self.running[block.name]
+        for pattern in expected:
+            eventually(lambda at=f"^{pattern}$": re.search(at, output.read_text(), re.MULTILINE), within=20)
+
+    def _sql(self, text: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            for statement in re.sub(r"--.*", "", text).split(";\n"):
+                if statement.strip():
+                    connection.execute(statement)
+
+    def _yaml(self, text: str) -> None:
+        import yaml
+
+        assert list(yaml.safe_load_all(text))
+
+
+def walk(page: Path, folder: Path, dsn: str) -> None:
+    """From the top of the page to its end."""
+    programs = folder / ".bin"
+    programs.mkdir()
+    for name, command in {"pgqueue": "-m pgqueue", "python": ""}.items():
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n')
+        program.chmod(0o755)
+    with ExitStack() as stack:
+        here = Walk(folder, dsn, stack)
+        for block in blocks(page):
+            try:
+                here.step(block)
+            except BaseException as error:
+                error.add_note(f"in {page.name}, at {block}")
+                raise
