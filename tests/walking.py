@@ -1,9 +1,9 @@
 """Walks through a page of the documentation as a reader would: block by block, in one folder, with one database.
 
-A fenced block of `sh`, `python` or `sql` is run and has to succeed; `yaml` is parsed; `console` shows commands that a test
-cannot run, and only has to be a shell's syntax. A comment just above a block says more:
+A fenced block of `sh`, `python` or `sql` is run and has to succeed; `yaml` and `ini` are parsed, and `console`, commands that
+a test cannot run, has to be a shell's syntax. A comment just above a block says more:
 
-    <!-- file: app.py -->          the block is this file; Python in a file is not run by itself
+    <!-- file: app.py -->          the block is this file; Python in a file is not run by itself, and a .service is verified
     <!-- background: worker -->    the commands run until the end of the page, where SIGTERM has to end them with 0
     <!-- output -->                what the block before printed
     <!-- output: worker -->        what that process prints, sooner or later, among other lines
@@ -14,8 +14,10 @@ those of this interpreter.
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +67,8 @@ class Walk:
             path = self.folder / block.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
+            if path.suffix == ".service":
+                self._unit(path)
         if block.mark == "output":
             self._compare(block)
         elif block.mark == "background":
@@ -77,9 +81,14 @@ class Walk:
         elif block.language == "sql":
             self._sql(block.text)
         elif block.language == "console":
-            subprocess.run(["bash", "-n"], input=block.text, check=True, text=True)
+            assert all(line.startswith("$ ") for line in block.text.splitlines())
+            subprocess.run(["bash", "-n"], input=block.text.replace("$ ", ""), check=True, text=True)
         elif block.language == "yaml":
             self._yaml(block.text)
+        elif block.language == "ini":
+            configparser.ConfigParser(interpolation=None).read_string(
+                block.text if "[" in block.text else f"[all]\n{block.text}"
+            )
 
     def _environment(self) -> dict[str, str]:
         return environment(PGQUEUE_DSN=self.dsn, PATH=f"{self.folder / '.bin'}:{os.environ['PATH']}")
@@ -134,6 +143,15 @@ class Walk:
             for statement in re.sub(r"--.*", "", text).split(";\n"):
                 if statement.strip():
                     connection.execute(statement)
+
+    def _unit(self, path: Path) -> None:
+        """By systemd itself where it is installed; the program of the unit is not here, so another one stands for it."""
+        if (systemd := shutil.which("systemd-analyze")) is None:
+            return
+        unit = path.with_stem(f"verified-{path.stem}")
+        unit.write_text(re.sub(r"^(Exec\w+=)/\S+", rf"\1{sys.executable}", path.read_text(), flags=re.MULTILINE))
+        done = subprocess.run([systemd, "verify", unit], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
     def _yaml(self, text: str) -> None:
         import yaml
