@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from walking import PAGES
 
 CHECKOUT = Path(__file__).parent.parent
 README = CHECKOUT / "README.md"
-GUIDES = sorted(CHECKOUT.glob("docs/**/*.md"))
+GUIDES = [page for page in sorted(CHECKOUT.glob("docs/**/*.md")) if page not in PAGES]  # test_walks.py has those
 
 
 def blocks(language, *pages):
@@ -53,6 +54,14 @@ def test_sql_blocks_of_the_guides_run(page, db):
     for block in blocks("sql", page):
         for line in filter(None, block.splitlines()):
             db.execute(line.partition("--")[0])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_shell_blocks_of_the_guides_are_a_shells_syntax(page):
+    """Those of docs/guides/cli.md are run by a test of their own."""
+    for block in blocks("sh", page):
+        subprocess.run(["bash", "-n"], input=block, check=True, text=True)
 
 
 @pytest.mark.parametrize("excerpt", blocks("py"), ids=lambda code: code.strip().splitlines()[0])

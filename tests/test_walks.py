@@ -5,14 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from walking import blocks, walk
-
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = [
-    page
-    for name in ("index.md", "quickstart.md", "tutorial.md", "guides/worker.md", "deployment/*.md")
-    for page in sorted(DOCS.glob(name))
-]
+from walking import PAGES, blocks, walk
 
 
 @pytest.mark.once

@@ -1,15 +1,15 @@
 """Walks through a page of the documentation as a reader would: block by block, in one folder, with one database.
 
-A fenced block of `sh`, `python` or `sql` is run and has to succeed; `yaml` and `ini` are parsed, and `console`, commands that
-a test cannot run, has to be a shell's syntax. A comment just above a block says more:
+A fenced block of `sh`, `python` or `sql` is run and has to succeed. `yaml` and `ini` are parsed. `console` holds commands
+that a test cannot run, and has to be a shell's syntax. A comment just above a block says more:
 
-    <!-- file: app.py -->          the block is this file; Python in a file is not run by itself, and a .service is verified
+    <!-- file: app.py -->          the block is this file, and is not run by itself; a .service is verified by systemd
     <!-- background: worker -->    the commands run until the end of the page, where SIGTERM has to end them with 0
     <!-- output -->                what the block before printed
     <!-- output: worker -->        what that process prints, sooner or later, among other lines
 
-In an expected output … stands for any text within a line. PGQUEUE_DSN names the database, and `pgqueue` and `python` are
-those of this interpreter.
+In an expected output … stands for any text within a line. PGQUEUE_DSN names the database, and `pgqueue` and `python`
+are those of this interpreter.
 """
 
 from __future__ import annotations
@@ -29,6 +29,15 @@ from pathlib import Path
 import psycopg
 from commands import environment
 from eventually import eventually
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+#: The pages to walk through; in the others each block stands by itself.
+PAGES = [
+    page
+    for name in ("index.md", "quickstart.md", "tutorial.md", "guides/worker.md", "deployment/*.md")
+    for page in sorted(DOCS.glob(name))
+]
 
 FENCE = re.compile(r"(?:^<!-- ([\w-]+)(?:: (\S+))? -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -145,7 +154,7 @@ class Walk:
                     connection.execute(statement)
 
     def _unit(self, path: Path) -> None:
-        """By systemd itself where it is installed; the program of the unit is not here, so another one stands for it."""
+        """By systemd where it is installed. The unit's program is not on this machine, so another one stands for it."""
         if (systemd := shutil.which("systemd-analyze")) is None:
             return
         unit = path.with_stem(f"verified-{path.stem}")

@@ -102,10 +102,9 @@ class Catalogue:
         for function in self._functions:
             self._bodies[function.name] = self._bodies.get(function.name, "") + function.body
 
-    def _public(self, row: Any) -> bool:
-        # While no helper has an underscore yet, the COMMENT tells.
-        marked = any(function.name.startswith("_") for function in self._functions)
-        return not row.name.startswith("_") and (marked or row.comment is not None)
+    @staticmethod
+    def _public(row: Any) -> bool:
+        return not row.name.startswith("_")
 
     def states(self, name: str) -> list[str]:
         """The SQLSTATEs that a function may raise, itself or by a function that it calls."""

@@ -24,7 +24,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from pgqueue import errors
 
-HOMES = ("pgqueue", "pgqueue.errors", "pgqueue.migrate", "pgqueue.monitors", "pgqueue.embedded")
+HOMES = ("pgqueue", "pgqueue.types", "pgqueue.errors", "pgqueue.migrate", "pgqueue.monitors", "pgqueue.embedded")
 SPECIAL = re.compile(r"(`[^`]*`)|([*|]|(?<=\w)_(?!\w))")
 
 
