@@ -7,18 +7,33 @@ template takes about 60 ms, so tests of plain SQL may as well share one and dele
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from commands import Commands
+from processes import Program, programs
 from servers import CHOICES, Server, Unavailable, check, serve
+from shells import Shell
 
 import pgqueue
 from pgqueue import migrate
 
-pytest_plugins = ["shells", "sizes"]
+Connect = Callable[..., psycopg.Connection]
+
+#: How much the fault tests do: a little by default, as much as one likes by option, for example
+#: `pytest tests/test_handoffs.py --handoffs=20000` or `pytest tests/test_kills.py --kills=50 --kill-tasks=100000`.
+SIZES = {
+    "handoffs": (2000, "tasks handed over in test_handoffs"),
+    "kills": (5, "processes killed in test_kills"),
+    "kill_tasks": (5000, "tasks during these kills"),
+    "backlog": (100_000, "tasks that lie there in test_plans"),
+}
 
 SERVER_NOTE = pytest.StashKey[str]()
 
@@ -29,6 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--only-pg", action="store_true", help="leave out the tests in which another PostgreSQL would not show"
     )
+    for name, (default, what) in SIZES.items():
+        group.addoption(f"--{name.replace('_', '-')}", type=int, default=default, help=what)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -112,3 +129,96 @@ def db(dsn: str) -> Iterator[psycopg.Connection]:
     """A connection in autocommit to the test's database."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         yield connection
+
+
+@pytest.fixture
+def connect(dsn: str) -> Iterator[Connect]:
+    """Makes more connections in autocommit to the test's database."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: Any) -> psycopg.Connection:
+            return stack.enter_context(psycopg.connect(dsn, **({"autocommit": True} | options)))
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def shared(pg_server: Server, pg_template: str) -> Iterator[str]:
+    """A database in which nothing happens."""
+    name = pg_server.create(pg_template)
+    yield pg_server.dsn(name)
+    pg_server.drop(name)
+
+
+# --- clients
+
+
+@pytest.fixture(params=["async", "sync"])
+async def shell(request: pytest.FixtureRequest, dsn: str) -> AsyncIterator[Shell]:
+    """Makes clients of one shell. A test that uses it runs once on each."""
+    threads = ThreadPoolExecutor(64, thread_name_prefix="test")
+    async with contextlib.AsyncExitStack() as stack:
+        yield Shell(request.param, dsn, stack, threads)
+    threads.shutdown()
+
+
+@pytest.fixture
+def client(shell: Shell) -> Any:
+    return shell.client()
+
+
+@pytest.fixture
+def queue(client: Any) -> Any:
+    return client.queue("q")
+
+
+@pytest.fixture
+async def transaction(shell: Shell) -> Any:
+    """A connection of the caller's, in a transaction as soon as it is used."""
+    return await shell.connection()
+
+
+@pytest.fixture
+def blocking(dsn: str) -> Iterator[Callable[..., pgqueue.Client]]:
+    """Makes blocking clients, for tests about one shell only."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: Any) -> pgqueue.Client:
+            return stack.enter_context(pgqueue.Client(dsn, **({"poll": None} | options)))
+
+        yield make
+
+
+@pytest.fixture
+async def awaiting(dsn: str) -> AsyncIterator[Callable[..., pgqueue.AsyncClient]]:
+    """Makes awaiting clients, for tests about one shell only."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make(**options: Any) -> pgqueue.AsyncClient:
+            client = pgqueue.AsyncClient(dsn, **({"poll": None} | options))
+            stack.push_async_callback(client.close)
+            return client
+
+        yield make
+
+
+# --- processes
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Program]]:
+    """Starts the programs of tests/programs/, and ends them after the test."""
+    with programs() as make:
+        yield make
+
+
+@pytest.fixture
+def command(dsn: str) -> Commands:
+    """The command line on the test's database."""
+    return Commands(dsn)
+
+
+@pytest.fixture
+def size(request: pytest.FixtureRequest) -> dict[str, int]:
+    """The sizes by name, for `size["handoffs"]`."""
+    return {name: request.config.getoption(name) for name in SIZES}

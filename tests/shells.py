@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
-import pytest
 
 import pgqueue
 
@@ -121,45 +120,3 @@ class Shell:
             conn = Awaitable(psycopg.connect(self._dsn, **options), self._threads)
         self._stack.push_async_callback(conn.close)
         return conn
-
-
-@pytest.fixture(params=["async", "sync"])
-async def shell(request: pytest.FixtureRequest, dsn: str) -> AsyncIterator[Shell]:
-    threads = ThreadPoolExecutor(64, thread_name_prefix="test")
-    async with contextlib.AsyncExitStack() as stack:
-        yield Shell(request.param, dsn, stack, threads)
-    threads.shutdown()
-
-
-@pytest.fixture
-def client(shell: Shell) -> Any:
-    return shell.client()
-
-
-@pytest.fixture
-def queue(client: Any) -> Any:
-    return client.queue("q")
-
-
-@pytest.fixture
-def blocking(dsn: str) -> Iterator[Callable[..., pgqueue.Client]]:
-    """Makes blocking clients, for tests about one shell only."""
-    with contextlib.ExitStack() as stack:
-
-        def make(**options: Any) -> pgqueue.Client:
-            return stack.enter_context(pgqueue.Client(dsn, **({"poll": None} | options)))
-
-        yield make
-
-
-@pytest.fixture
-async def awaiting(dsn: str) -> AsyncIterator[Callable[..., pgqueue.AsyncClient]]:
-    """Makes awaiting clients, for tests about one shell only."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        def make(**options: Any) -> pgqueue.AsyncClient:
-            client = pgqueue.AsyncClient(dsn, **({"poll": None} | options))
-            stack.push_async_callback(client.close)
-            return client
-
-        yield make

@@ -18,7 +18,6 @@ import pytest
 from commands import failed, invoke, started
 from eventually import eventually
 from outages import away
-from servers import Server
 
 import pgqueue
 from pgqueue._calls import health as calls
@@ -314,14 +313,6 @@ def test_what_cannot_be_is_refused_at_the_start(options, said):
 
 
 # --- the command
-
-
-@pytest.fixture(scope="module")
-def shared(pg_server: Server, pg_template: str) -> Iterator[str]:
-    """A database in which nothing happens."""
-    name = pg_server.create(pg_template)
-    yield pg_server.dsn(name)
-    pg_server.drop(name)
 
 
 def test_the_command_tells_until_it_is_told_to_stop(dsn, blocking, hook):

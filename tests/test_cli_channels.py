@@ -6,14 +6,9 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from commands import Commands, failed, invoke
+from commands import failed, invoke
 
 pytestmark = pytest.mark.once
-
-
-@pytest.fixture
-def command(dsn):
-    return Commands(dsn)
 
 
 @pytest.fixture

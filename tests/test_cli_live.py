@@ -17,7 +17,7 @@ from typing import cast
 
 import pytest
 from click.shell_completion import BashComplete
-from commands import Commands, environment, invoke, started
+from commands import environment, invoke, started
 from eventually import eventually
 
 from pgqueue import cli
@@ -28,11 +28,6 @@ from pgqueue._sync.shell import Shell
 from pgqueue.cli import completion, live, stats
 
 pytestmark = pytest.mark.once
-
-
-@pytest.fixture
-def command(dsn):
-    return Commands(dsn)
 
 
 # --- the live view

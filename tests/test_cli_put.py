@@ -10,17 +10,12 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
-from commands import Commands, failed, invoke
+from commands import failed, invoke
 
 import pgqueue
 from pgqueue._values import data
 
 pytestmark = pytest.mark.once
-
-
-@pytest.fixture
-def command(dsn):
-    return Commands(dsn)
 
 
 @pytest.fixture

@@ -7,17 +7,12 @@ import shlex
 from types import SimpleNamespace
 
 import pytest
-from commands import Commands, failed, invoke
+from commands import failed, invoke
 from eventually import eventually
 
 from pgqueue.cli import asking
 
 pytestmark = pytest.mark.once
-
-
-@pytest.fixture
-def command(dsn):
-    return Commands(dsn)
 
 
 @pytest.fixture

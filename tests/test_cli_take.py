@@ -11,17 +11,12 @@ import sys
 import threading
 
 import pytest
-from commands import Commands, failed, invoke, started
+from commands import failed, invoke, started
 from eventually import eventually
 
 from pgqueue._calls.call import Call
 
 pytestmark = pytest.mark.once
-
-
-@pytest.fixture
-def command(dsn):
-    return Commands(dsn)
 
 
 @pytest.fixture

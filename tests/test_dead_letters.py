@@ -19,19 +19,6 @@ DEATHS = "SELECT died_in, reason, count FROM pgqueue.dead_letters WHERE id = %s"
 WHERE = "SELECT queue, state, attempts FROM pgqueue.tasks WHERE id = %s"
 
 
-@pytest.fixture
-def connect(dsn: str) -> Any:
-    made: list[psycopg.Connection] = []
-
-    def make(**options: Any) -> psycopg.Connection:
-        made.append(psycopg.connect(dsn, **({"autocommit": True} | options)))
-        return made[-1]
-
-    yield make
-    for conn in made:
-        conn.close()
-
-
 def create(conn: psycopg.Connection, name: str, options: str = "") -> None:
     conn.execute(f"SELECT pgqueue.create_queue('{name}'{options and ', ' + options})")
 
@@ -510,7 +497,9 @@ def test_a_worker_that_gives_up_makes_a_dead_letter(blocking: Any, db: psycopg.C
 
     @client.handler("dead")
     def collect(data: Any, task: pgqueue.Task) -> None:
-        arrived.append((data, task.attempts, [(death.queue, death.reason) for death in client.exchanges.exchanges.deaths(task)]))
+        arrived.append(
+            (data, task.attempts, [(death.queue, death.reason) for death in client.exchanges.exchanges.deaths(task)])
+        )
         worker.stop()
 
     worker = pgqueue.Worker(client, max_attempts=2, retry_delay=0)

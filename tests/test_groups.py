@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 
 import pytest
 from eventually import Stopwatch, eventually, soon
-from processes import Program, programs
 from statements import column, rows, value
 
 import pgqueue
@@ -17,12 +15,6 @@ import pgqueue
 pytestmark = pytest.mark.once
 
 GRACE = 0.5
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Program]]:
-    with programs() as make:
-        yield make
 
 
 def names(members: list[pgqueue.types.Member]) -> list[str]:

@@ -22,7 +22,7 @@ MEMBERS = "SELECT count(*), max(taken) FROM pgqueue.sessions WHERE identity = %s
 
 
 @pytest.fixture
-def start(dsn: str) -> Iterator[Callable[[float], Program]]:
+def join(dsn: str) -> Iterator[Callable[[float], Program]]:
     with programs() as make:
         yield lambda grace: make("member", dsn, "q", grace)
 
@@ -149,25 +149,25 @@ async def test_a_session_that_was_given_up_comes_back_as_who_it_was(client, db):
 
 
 def test_a_process_that_is_started_anew_goes_on_with_the_tasks_of_the_one_that_was_killed(
-    db: psycopg.Connection, start: Callable[[float], Program], blocking: Callable[..., pgqueue.Client]
+    db: psycopg.Connection, join: Callable[[float], Program], blocking: Callable[..., pgqueue.Client]
 ) -> None:
     ids = blocking().queue("q").put_many(range(3))
-    first = start(30)
+    first = join(30)
     identity = first.ask("identify")["identity"]
     assert first.ask("take 3") == {"taken": ids}
     first.kill()
-    second = start(0.2)
+    second = join(0.2)
     assert second.ask(f"identify {identity}") == {"identity": identity}
     assert [second.ask(f"ack {id}") for id in ids] == [{"acked": True}] * 3
     assert rows(db, "SELECT FROM pgqueue.take") == []
 
 
 def test_the_living_inherit_from_the_killed(
-    db: psycopg.Connection, start: Callable[[float], Program], blocking: Callable[..., pgqueue.Client]
+    db: psycopg.Connection, join: Callable[[float], Program], blocking: Callable[..., pgqueue.Client]
 ) -> None:
     queue = blocking().queue("q")
     ids = queue.put_many(range(2))
-    first, second = start(0.2), start(0.2)
+    first, second = join(0.2), join(0.2)
     identity = first.ask("identify")["identity"]
     second.ask(f"identify {identity}")
     assert first.ask("take 2") == {"taken": ids}
@@ -183,7 +183,7 @@ def test_the_living_inherit_from_the_killed(
 @pytest.mark.slow
 def test_whoever_joins_around_the_death_of_the_last_has_its_tasks_or_an_error(
     db: psycopg.Connection,
-    start: Callable[[float], Program],
+    join: Callable[[float], Program],
     blocking: Callable[..., pgqueue.Client],
 ) -> None:
     """A process is killed, and another joins at about the moment when the grace of the first is over. Either it has
@@ -192,7 +192,7 @@ def test_whoever_joins_around_the_death_of_the_last_has_its_tasks_or_an_error(
     chance = random.Random(38)
     outcomes = []
     for _ in range(12):
-        first, second = start(0.1), start(30)
+        first, second = join(0.1), join(30)
         identity = first.ask("identify")["identity"]
         ids = queue.put_many(range(5))
         assert first.ask("take 5") == {"taken": ids}
@@ -215,19 +215,19 @@ def test_whoever_joins_around_the_death_of_the_last_has_its_tasks_or_an_error(
 
 @pytest.mark.slow
 def test_killed_members_lose_nothing(
-    db: psycopg.Connection, start: Callable[[float], Program], blocking: Callable[..., pgqueue.Client]
+    db: psycopg.Connection, join: Callable[[float], Program], blocking: Callable[..., pgqueue.Client]
 ) -> None:
     """A relay: each takes some, and is killed or closed at a random moment after the next has joined. The last one
     acks the tasks of all of them."""
     chance = random.Random(83)
     queue = blocking().queue("q")
-    runner = start(0.2)
+    runner = join(0.2)
     identity = runner.ask("identify")["identity"]
     held: list[int] = []
     for turn in range(10):
         queue.put_many(range(2))
         held += runner.ask("take 2")["taken"]
-        following = start(0.2)
+        following = join(0.2)
         assert following.ask(f"identify {identity}") == {"identity": identity}
         threading.Event().wait(chance.uniform(0, 0.3))
         if turn % 2:

@@ -5,26 +5,20 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 from eventually import eventually
-from processes import Program, programs
+from processes import Program
 from statements import row, rows, value
 
 import pgqueue
 
 TAKERS = 4
 BATCH = 20
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Program]]:
-    with programs() as make:
-        yield make
 
 
 @pytest.mark.slow

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 from eventually import eventually
-from processes import Program, programs
+from processes import Program
 from statements import put, rows, value
 from waiters import waiting
 
@@ -53,12 +53,6 @@ async def test_a_pop_gives_the_next_of_each_lane(queue):
     assert [task.data for task in await queue.pop(10)] == [0]
     assert [task.data for task in await queue.pop(10)] == [1]
     assert await queue.pop() == []
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Program]]:
-    with programs() as make:
-        yield make
 
 
 @pytest.mark.slow

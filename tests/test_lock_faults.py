@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from eventually import eventually
 from locks import TICKETS
-from processes import Program, programs
+from processes import Program
 from servers import _system_binaries
 from statements import row, rows, value
 
@@ -26,12 +26,6 @@ from pgqueue import migrate
 from pgqueue.embedded import EmbeddedServer, reaper
 
 CONTENDERS = 4
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Program]]:
-    with programs() as make:
-        yield make
 
 
 def terminate(db: psycopg.Connection, pid: int) -> None:

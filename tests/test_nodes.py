@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 from eventually import Stopwatch, eventually, soon
-from processes import Program, programs
 from statements import column, rows, value
 
 import pgqueue
@@ -37,12 +35,6 @@ BAD_PATHS = [
     "/" + "x" * 1024,
     "/" + "€" * 700,
 ]
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Program]]:
-    with programs() as make:
-        yield make
 
 
 def listener_of(client: Any) -> Any:

@@ -27,11 +27,6 @@ async def task(queue):
     return await queue.take(0)
 
 
-@pytest.fixture
-async def transaction(shell):
-    return await shell.connection()
-
-
 def of_queue(db, name):
     return column(db, "SELECT data FROM pgqueue.tasks WHERE queue = %s ORDER BY id", name)
 

@@ -23,11 +23,6 @@ def limited(queue, db):
     return queue
 
 
-@pytest.fixture
-async def transaction(shell):
-    return await shell.connection()
-
-
 # --- keys
 
 

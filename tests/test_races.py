@@ -6,7 +6,7 @@ sentence in the head comments of sql/*/*.sql.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psycopg
 import pytest
@@ -17,19 +17,6 @@ Connect = Callable[[], psycopg.Connection]
 
 ACK_MANY = "SELECT problem FROM pgqueue.ack_many(ARRAY [%s::bigint], ARRAY [%s::bigint])"
 TAKE_FOR = "SELECT id FROM pgqueue.take('q', session => %s)"
-
-
-@pytest.fixture
-def connect(dsn: str) -> Iterator[Connect]:
-    made: list[psycopg.Connection] = []
-
-    def make() -> psycopg.Connection:
-        made.append(psycopg.connect(dsn, autocommit=True))
-        return made[-1]
-
-    yield make
-    for connection in made:
-        connection.close()
 
 
 @pytest.fixture

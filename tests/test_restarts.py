@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from eventually import eventually
-from processes import Program, programs
+from processes import Program
 from servers import Server, _system_binaries
 from statements import column, value
 
@@ -92,12 +92,6 @@ class Producer:
                 self.ids.append(self._queue.put("x").id)
             except Exception as error:  # every kind: the test says which is right
                 self.seen.append(type(error))
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Program]]:
-    with programs() as make:
-        yield make
 
 
 def test_everybody_goes_on_and_nothing_is_lost(server: Restartable, start: Callable[..., Program], mode: str) -> None:

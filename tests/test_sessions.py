@@ -10,12 +10,11 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from eventually import Stopwatch, eventually, soon, soon_enough
-from processes import Program, programs
 from psycopg.conninfo import make_conninfo
 from servers import Server, _system_binaries
 from statements import rows, state, value
@@ -27,12 +26,6 @@ from pgqueue._values import data
 from pgqueue.embedded import EmbeddedServer, reaper
 
 STATES = "SELECT state FROM pgqueue.tasks ORDER BY id"
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Program]]:
-    with programs() as make:
-        yield make
 
 
 async def swept_twice(client) -> None:

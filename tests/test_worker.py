@@ -706,7 +706,7 @@ class Process:
 
 
 @pytest.fixture
-def start(tmp_path: Path, dsn: str) -> Iterator[Callable[[], Process]]:
+def start_process(tmp_path: Path, dsn: str) -> Iterator[Callable[[], Process]]:
     """Starts worker processes."""
     with contextlib.ExitStack() as stack:
 
@@ -719,8 +719,8 @@ def start(tmp_path: Path, dsn: str) -> Iterator[Callable[[], Process]]:
 
 
 @pytest.fixture
-def process(start: Callable[[], Process]) -> Process:
-    return start()
+def process(start_process: Callable[[], Process]) -> Process:
+    return start_process()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -761,9 +761,9 @@ def test_a_second_signal_ends_a_worker_process_at_once(queue, process, number, c
     assert "Traceback" not in process.log.read_text()
 
 
-def test_the_tasks_of_a_killed_worker_are_back_within_a_second(queue, start):
+def test_the_tasks_of_a_killed_worker_are_back_within_a_second(queue, start_process):
     def kill_to_back() -> float:
-        process = start()
+        process = start_process()
         queue.put_many(range(5))
         eventually(lambda: len(process.begun()) == 2, within=10)
         others = queue.take_many(3, timeout=0)  # this client has a listener from now on

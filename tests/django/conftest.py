@@ -19,10 +19,13 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "django_settings"
 django.setup()
 del os.environ["DJANGO_SETTINGS_MODULE"]  # programs that tests start have settings of their own
 
+import errands  # noqa: E402
+from browsing import Browser  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import connections  # noqa: E402
+from tasking import configured  # noqa: E402
 
-from pgqueue.contrib.django import clients, database  # noqa: E402
+from pgqueue.contrib.django import clients, database, handlers  # noqa: E402
 
 
 @contextmanager
@@ -88,3 +91,23 @@ def point() -> Iterator[Callable[..., None]]:
 def django_db(dsn: str, point: Callable[..., None]) -> None:
     """Django's default database is the test's own."""
     point("default", dsn)
+
+
+@pytest.fixture
+def browser(django_db: None) -> Browser:
+    return Browser()
+
+
+@pytest.fixture
+def no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No handlers but the test's own."""
+    monkeypatch.setattr(handlers, "_registered", {})
+
+
+@pytest.fixture
+def tasks_configured(dsn: str, point: Callable[..., None]) -> Iterator[None]:
+    """django.tasks on the test's database, with pgqueue's backend."""
+    point("default", dsn, CONN_MAX_AGE=0)  # a task's own connection goes with it
+    with configured():
+        yield
+    errands.clear()

@@ -12,11 +12,6 @@ from pgqueue.contrib.django.models import Take
 pytestmark = pytest.mark.once
 
 
-@pytest.fixture
-def browser(django_db):
-    return Browser()
-
-
 def put(db, queue="mail", **options):
     given = "".join(f", {name} => %s" for name in options)
     (id,) = db.execute(f"SELECT id FROM pgqueue.put(%s, '{{}}'{given})", [queue, *options.values()]).fetchone()

@@ -24,11 +24,6 @@ pytestmark = pytest.mark.once
 STATES = ("ready", "delayed", "taken", "buried", "blocked", "done")
 
 
-@pytest.fixture
-def browser(django_db):
-    return Browser()
-
-
 def put(db, queue="mail", data="{}", **options):
     given = "".join(f", {name} => %s" for name in options)
     (id,) = db.execute(f"SELECT id FROM pgqueue.put(%s, %s::jsonb{given})", [queue, data, *options.values()]).fetchone()

@@ -3,16 +3,10 @@
 import re
 
 import pytest
-from browsing import Browser
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from pgqueue.contrib.django.admin.paging import MOST
-
-
-@pytest.fixture
-def browser(django_db):
-    return Browser()
 
 
 @pytest.fixture

@@ -35,13 +35,7 @@ from pgqueue.contrib.django.backend import register
 from pgqueue.contrib.django.results import LOST, story_key
 from pgqueue.contrib.django.testing import run_tasks
 
-
-@pytest.fixture(autouse=True)
-def _tasks(dsn, point):
-    point("default", dsn, CONN_MAX_AGE=0)  # a task's own connection goes with it
-    with configured():
-        yield
-    errands.clear()
+pytestmark = pytest.mark.usefixtures("tasks_configured")
 
 
 # --- more than one attempt

@@ -13,7 +13,6 @@ from eventually import eventually
 from statements import column, value
 from tasking import (
     Status,
-    configured,
     connected,
     done,
     failed,
@@ -26,15 +25,7 @@ import pgqueue
 from pgqueue.contrib.django import PgqueueBackend, clients, queue
 from pgqueue.contrib.django.results import TRACEBACK, error_of
 
-pytestmark = pytest.mark.once
-
-
-@pytest.fixture(autouse=True)
-def _tasks(dsn, point):
-    point("default", dsn, CONN_MAX_AGE=0)  # a task's own connection goes with it
-    with configured():
-        yield
-    errands.clear()
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("tasks_configured")]
 
 
 # --- what succeeds

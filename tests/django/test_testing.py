@@ -14,16 +14,10 @@ from django_orders.models import Order
 from statements import column
 from tasking import Status, backend
 
-from pgqueue.contrib.django import client, handler, handlers, queue
+from pgqueue.contrib.django import client, handler, queue
 from pgqueue.contrib.django.testing import QueuesCleared, clear, queued, run_tasks
 
-pytestmark = pytest.mark.once
-
-
-@pytest.fixture(autouse=True)
-def registry(monkeypatch):
-    """No handlers but the test's own."""
-    monkeypatch.setattr(handlers, "_registered", {})
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("no_handlers")]
 
 
 def passes(case):

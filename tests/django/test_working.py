@@ -18,17 +18,11 @@ from eventually import eventually
 from statements import column, value
 from tasking import backend
 
-from pgqueue.contrib.django import client, handler, handlers, queue, working
+from pgqueue.contrib.django import client, handler, queue, working
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("no_handlers")]
 
 LEFT_OPEN = "a handler left a transaction open on the database 'default': it is rolled back"
-
-
-@pytest.fixture(autouse=True)
-def registry(monkeypatch):
-    """No handlers but the test's own."""
-    monkeypatch.setattr(handlers, "_registered", {})
 
 
 @pytest.fixture(params=[None, 0, "pool"], ids=["kept", "closed", "pool"])
