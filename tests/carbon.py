@@ -44,7 +44,7 @@ class TcpServer:
     def _bound(self) -> socket.socket:
         bound = socket.socket()
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.exchanges.bind(("127.0.0.1", getattr(self, "port", 0)))
+        bound.bind(("127.0.0.1", getattr(self, "port", 0)))
         return bound
 
     def _accept(self) -> None:
@@ -87,5 +87,5 @@ class UdpServer:
     def _bound(self) -> socket.socket:
         bound = socket.socket(type=socket.SOCK_DGRAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.exchanges.bind(("127.0.0.1", getattr(self, "port", 0)))
+        bound.bind(("127.0.0.1", getattr(self, "port", 0)))
         return bound

@@ -23,7 +23,7 @@ CHECKOUT = Path(__file__).parent.parent
 
 def free_port() -> int:
     with socket.socket() as probe:
-        probe.exchanges.bind(("127.0.0.1", 0))
+        probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 

@@ -239,7 +239,7 @@ def test_a_webhook_that_is_no_web_server(monkeypatch, caplog, behaviour):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(webhook, "TIMEOUT", 0.05)
     with socket.socket() as server:
-        server.exchanges.bind(("127.0.0.1", 0))
+        server.bind(("127.0.0.1", 0))
         if behaviour != "refuses":
             server.listen()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"

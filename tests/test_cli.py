@@ -39,7 +39,7 @@ COMMANDS = dict(commands(cli.main))
 def nowhere() -> Iterator[str]:
     """The DSN of a port at which nothing listens, and nothing else can."""
     with socket.socket() as bound:
-        bound.exchanges.bind(("127.0.0.1", 0))
+        bound.bind(("127.0.0.1", 0))
         yield f"postgresql://somebody@127.0.0.1:{bound.getsockname()[1]}/any"
 
 

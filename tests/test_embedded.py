@@ -432,7 +432,7 @@ def test_a_systems_postgresql(place: Path, bindir: Path) -> None:
 
 def test_tcp_asks_for_the_password(server_root: Path) -> None:
     with socket.socket() as free:
-        free.exchanges.bind(("127.0.0.1", 0))
+        free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     settings = {"application_name": "it's \\ here"}
     with EmbeddedServer(server_root, durable=False, port=port, settings=settings) as server:

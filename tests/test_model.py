@@ -213,7 +213,7 @@ class QueueMachine(Machine):
     def delete_claim(self, data: st.DataObject) -> None:
         claim = self.draw_claim(data)
         given_back = value(self.admin, "SELECT pgqueue.delete_claim(%s, %s)", claim.queue, claim.id)
-        assert given_back == self.model.messages.release(claim)
+        assert given_back == self.model.delete_claim(claim)
 
     @precondition(lambda self: self.claims and self.model.tasks)
     @rule(data=st.data(), queue=QUEUES, named=st.booleans())
@@ -222,7 +222,7 @@ class QueueMachine(Machine):
         claim = self.draw_claim(data) if named else None
         query = "SELECT pgqueue.delete_message(%s, %s, claim => %s)"
         problem = value(self.admin, query, queue, task.id, claim and claim.id)
-        assert problem == self.model.messages.delete(queue, task, claim)
+        assert problem == self.model.delete_message(queue, task, claim)
 
     @precondition(lambda self: any(self.model.is_live(claim) for claim in self.claims))
     @rule(data=st.data())

@@ -53,7 +53,7 @@ def scrape(scraped: CollectorRegistry) -> Figures:
 def nowhere() -> Iterator[pgqueue.Client]:
     """A client of a port at which nothing listens, and nothing else can."""
     with socket.socket() as bound:
-        bound.exchanges.bind(("127.0.0.1", 0))
+        bound.bind(("127.0.0.1", 0))
         with pgqueue.Client(f"postgresql://somebody@127.0.0.1:{bound.getsockname()[1]}/any") as client:
             yield client
 

@@ -109,7 +109,7 @@ async def test_declarations(client: Any) -> None:
     for call in (
         client.exchanges.delete("x"),
         client.exchanges.publish("x", "", 1),
-        client.exchanges.exchanges.set_will("x", "", 1),
+        client.exchanges.set_will("x", "", 1),
     ):
         with pytest.raises(pgqueue.errors.NoExchange):
             await call
@@ -213,7 +213,7 @@ async def test_a_client_that_closes_leaves_nothing_and_no_will(shell: Any, db: p
     await staying.exchanges.bind("q", "x")
     await leaving.exchanges.declare("mine", durable=False)
     await (await leaving.create_queue("auto", auto_delete=True)).take(0)
-    await leaving.exchanges.exchanges.set_will("x", "", "never")
+    await leaving.exchanges.set_will("x", "", "never")
     with pytest.raises(pgqueue.errors.ExchangeExists, match="of another session"):
         await staying.exchanges.declare("mine", durable=False)
     await leaving.close()
@@ -224,8 +224,8 @@ async def test_a_client_that_closes_leaves_nothing_and_no_will(shell: Any, db: p
 
 async def test_a_will_can_be_taken_back(client: Any, db: psycopg.Connection) -> None:
     await client.exchanges.declare("x")
-    await client.exchanges.exchanges.set_will("x", "k", 1)
-    assert [await client.exchanges.exchanges.clear_will(), await client.exchanges.exchanges.clear_will()] == [
+    await client.exchanges.set_will("x", "k", 1)
+    assert [await client.exchanges.clear_will(), await client.exchanges.exchanges.clear_will()] == [
         True,
         False,
     ]
@@ -261,7 +261,7 @@ def test_a_lost_connection_is_no_death(blocking: Callable[..., pgqueue.Client], 
     client.exchanges.declare("x", "fanout")
     client.create_queue("mine", exclusive=True).put(1)
     client.exchanges.declare("my own", durable=False)
-    client.exchanges.exchanges.set_will("x", "", "died")
+    client.exchanges.set_will("x", "", "died")
     witness.create_queue("q")
     witness.exchanges.bind("q", "x")
     listener = client.shell.core.listener()
@@ -274,7 +274,7 @@ def test_a_lost_connection_is_no_death(blocking: Callable[..., pgqueue.Client], 
     eventually(lambda: listener.session == session, 10)
     task = client.queue("mine").take(10)
     assert task is not None
-    assert client.exchanges.exchanges.clear_will() is True
+    assert client.exchanges.clear_will() is True
     assert "my own" in column(db, "SELECT name FROM pgqueue.exchanges")
     assert witness.queue("q").take(0) is None
 

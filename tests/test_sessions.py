@@ -83,7 +83,7 @@ def root() -> Path:
 @pytest.fixture
 def port() -> int:
     with socket.socket() as free:
-        free.exchanges.bind(("127.0.0.1", 0))
+        free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 

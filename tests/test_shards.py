@@ -61,7 +61,7 @@ def dbs(dsns):
 def down(dsns):
     """The DSN of a server that is down: it refuses connections."""
     with socket.socket() as taken:  # bound and not listening, so nobody else gets the port
-        taken.exchanges.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", 0))
         yield make_conninfo(dsns[0], host="127.0.0.1", port=taken.getsockname()[1])
 
 
@@ -319,7 +319,7 @@ async def test_the_same_of_coroutines(monkeypatch, given_back):
         return [server]
 
     monkeypatch.setattr(awaiting_race, "_run_one", run_one)
-    tasks, failures = await awaiting_race.race(Race(["a", "b", "c"], 2, None), "q", None)
+    tasks, failures = await awaiting_race.race(Race(["a", "b", "c"], 2, None), "q", None)  # type: ignore[list-item]
     assert (len(tasks), failures) == (2, [])
     assert sorted(tasks + given_back) == ["a", "b", "c"]
 
@@ -332,7 +332,7 @@ async def test_a_take_that_had_ended_when_it_was_cancelled(monkeypatch, given_ba
         return [server]
 
     monkeypatch.setattr(awaiting_race, "_run_one", run_one)
-    assert await awaiting_race.race(Race(["late", "first"], 1, None), "q", None) == (["first"], [])
+    assert await awaiting_race.race(Race(["late", "first"], 1, None), "q", None) == (["first"], [])  # type: ignore[list-item]
     await soon(lambda: given_back == ["late"])
 
 

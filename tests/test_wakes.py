@@ -18,6 +18,7 @@ from eventually import Stopwatch, eventually, soon
 from statements import put, rows, state, value
 
 import pgqueue
+from pgqueue._calls.session import undo_take
 from pgqueue._engine import listener
 
 Blocking = Callable[..., pgqueue.Client]
@@ -132,7 +133,7 @@ async def test_a_take_that_is_undone_wakes_another_of_its_process(
     assert rows(db, "SELECT id FROM pgqueue.take('q', session => %s, new_token => 7)", session) == [(id,)]
     await soon(lambda: heard)
     monkeypatch.undo()
-    core.listener().later(pgqueue.calls.listening.undo_take(session, 7))
+    core.listener().later(undo_take(session, 7))
     async with asyncio.timeout(2):
         task = await patient
     assert task is not None

@@ -736,6 +736,6 @@ def test_async_handlers_are_recognised_in_any_form():
 
 
 def test_a_sync_handler_that_returns_an_awaitable_has_done_nothing():
-    bound = bind(None, "q", lambda data: awaited(data))  # type: ignore[arg-type]
+    bound = bind(None, "q", lambda data: awaited(data))  # type: ignore[arg-type, misc]
     with pytest.raises(TypeError, match="async def"):
         bound(task(1))

@@ -75,7 +75,7 @@ class Shop:
 
     def serve(self) -> None:
         with socket.socket() as free:
-            free.exchanges.bind(("127.0.0.1", 0))
+            free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
         self.start("runserver", self.address)
         eventually(self.status, within=PATIENCE)

@@ -14,7 +14,7 @@ def main(dsn: str) -> None:
         client.exchanges.declare("mine", durable=False)
         client.create_queue("exclusive", exclusive=True).put(1)
         client.create_queue("shared", auto_delete=True).take(0)
-        client.exchanges.exchanges.set_will("wills", "status", "died", retain=True)
+        client.exchanges.set_will("wills", "status", "died", retain=True)
         print(json.dumps({"ready": True}), flush=True)
         sys.stdin.read()
 
