@@ -1,7 +1,7 @@
 """Walks through a page of the documentation as a reader would: block by block, in one folder, with one database.
 
-A fenced block of `sh`, `python` or `sql` is run and has to succeed. `yaml` and `ini` are parsed. `console` holds commands
-that a test cannot run, and has to be a shell's syntax. A comment just above a block says more:
+A fenced block of `sh`, `python` or `sql` is run and has to succeed. `yaml` and `ini` are parsed. A block of `console`
+holds commands that a test cannot run; its syntax has to be that of a shell. A comment just above a block says more:
 
     <!-- file: app.py -->          the block is this file, and is not run by itself; a .service is verified by systemd
     <!-- background: worker -->    the commands run until the end of the page, where SIGTERM has to end them with 0

@@ -25,9 +25,9 @@ def initial() -> str:
     owns the schema for the right to create others.
     """
     sys.path.insert(0, str(CHECKOUT))
-    from pgqueue import schema
+    from pgqueue import sql
 
-    return "\n".join([HEAD, *(schema.read(name) for name in schema.TABLES if not name.endswith("/schema.sql"))])
+    return "\n".join([HEAD, *(sql.read(name) for name in sql.TABLES if not name.endswith("/schema.sql"))])
 
 
 def main(arguments: list[str]) -> int:
