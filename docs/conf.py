@@ -56,6 +56,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 default_role = "code"  # docstrings write `name`
+smartquotes = False  # -- begins an option
 
 copybutton_prompt_text = r"\$ |=> |=# "
 copybutton_prompt_is_regexp = True

@@ -11,7 +11,7 @@ from walking import PAGES
 
 CHECKOUT = Path(__file__).parent.parent
 README = CHECKOUT / "README.md"
-GUIDES = [page for page in sorted(CHECKOUT.glob("docs/**/*.md")) if page not in PAGES]  # test_walks.py has those
+GUIDES = [page for page in sorted(CHECKOUT.glob("docs/**/*.md")) if page not in PAGES]  # tests/docs/test_walks.py has those
 
 
 def blocks(language, *pages):

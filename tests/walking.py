@@ -29,8 +29,7 @@ from pathlib import Path
 import psycopg
 from commands import environment
 from eventually import eventually
-
-DOCS = Path(__file__).parents[1] / "docs"
+from pages import DOCS
 
 #: The pages to walk through; in the others each block stands by itself.
 PAGES = [

@@ -2,7 +2,7 @@
 
 Every public function and view of the schema pgqueue is there: those whose names begin with no underscore. What a
 function does is its COMMENT; what it may raise is read from its body and from the functions that the body calls; the
-order of the page and the examples come from docs/reference/examples.sql. tests/test_sql_reference.py compares the page.
+order of the page and the examples come from docs/reference/examples.sql. tests/docs/test_sql_reference.py compares.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 -- One example for each public function and view of the SQL reference, in the order of its page.
 --
 -- tools/sqlreference.py reads this file: `-- section:` begins a part of the page, followed by its introduction;
--- `-- name:` names the function or view of the example below it. tests/test_sql_reference.py runs all of it in a fresh
+-- `-- name:` names the function or view of the example below it. tests/docs/test_sql_reference.py runs all of it in a fresh
 -- database.
 
 -- section: Putting

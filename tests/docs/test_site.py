@@ -5,20 +5,18 @@ Sphinx comes with the extra `docs`; without it there is nothing to build, and th
 
 from __future__ import annotations
 
-import fcntl
 import inspect
 import re
-import subprocess
 import sys
 import typing
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import click
 import psycopg
 import pytest
+from pages import DOCS, Page
 
 import pgqueue
 from pgqueue import cli, errors, types
@@ -27,52 +25,6 @@ from pgqueue._calls.queue import AlterArguments, QueueArguments
 pytest.importorskip("sphinx", reason="the site needs the extra docs")
 
 pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.timeout(600)]
-
-DOCS = Path(__file__).parents[1] / "docs"
-
-
-class Page(HTMLParser):
-    """What a page refers to, and what in it can be referred to."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.targets: set[str] = set()
-        self.anchors: set[str] = set()
-        self.text = ""
-        self.feed(path.read_text("utf-8"))
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        given = dict(attributes)
-        if identifier := given.get("id"):
-            self.anchors.add(identifier)
-        for name in ("href", "src"):
-            if (target := given.get(name)) is not None:
-                self.targets.add(target)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The folder of the site, built once for all processes of a run. Any warning fails, of a broken reference too."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base if worker_id == "master" else base.parent
-    out, errors = shared / "site", shared / "site.errors"
-    with (shared / "site.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not errors.exists():
-            command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html"]
-            done = subprocess.run([*command, DOCS, out], capture_output=True, text=True, timeout=580)
-            errors.write_text(done.stderr or ("" if done.returncode == 0 else done.stdout or "it failed"))
-    assert errors.read_text() == ""
-    return out
-
-
-@pytest.fixture(scope="module")
-def pages(site: Path) -> dict[str, Page]:
-    """Every page, by its path in the site."""
-    return {path.relative_to(site).as_posix(): Page(path) for path in site.rglob("*.html")}
 
 
 def test_every_source_is_a_page(pages: dict[str, Page]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 sys.path.insert(0, str(CHECKOUT / "tools"))
 
 import sqlreference  # noqa: E402
