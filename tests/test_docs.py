@@ -11,7 +11,8 @@ from walking import PAGES
 
 CHECKOUT = Path(__file__).parent.parent
 README = CHECKOUT / "README.md"
-GUIDES = [page for page in sorted(CHECKOUT.glob("docs/**/*.md")) if page not in PAGES]  # tests/docs/test_walks.py has those
+# tests/docs/test_walks.py has the other pages, which are followed from top to bottom.
+GUIDES = [page for page in sorted(CHECKOUT.glob("docs/**/*.md")) if page not in PAGES]
 
 
 def blocks(language, *pages):

@@ -1,4 +1,4 @@
-"""Writes docs/reference/sql.md from the catalogue of a migrated database: `python tools/sqlreference.py [DSN]`.
+"""Writes docs/reference/sql.md from the catalogue of a new database: `python tools/sqlreference.py [DSN]`.
 
 Every public function and view of the schema pgqueue is there: those whose names begin with no underscore. What a
 function does is its COMMENT; what it may raise is read from its body and from the functions that the body calls; the
@@ -7,6 +7,7 @@ order of the page and the examples come from docs/reference/examples.sql. tests/
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import namedtuple_row
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -218,13 +220,19 @@ def page(connection: psycopg.Connection[Any]) -> str:
 
 
 def main(dsn: str | None = None) -> None:
-    """Write the page. Without a DSN the embedded server's database is read, whose schema is brought up to date."""
+    """Write the page from a new database, dropped afterwards, on the embedded server or on the server of a DSN."""
     from pgqueue import embedded, migrate
 
-    dsn = dsn or embedded.default_server().dsn()
-    migrate.up(dsn)
-    with psycopg.connect(dsn) as connection:
-        PAGE.write_text(page(connection), "utf-8")
+    name = f"pgqueue_reference_{os.getpid()}"
+    with psycopg.connect(dsn or embedded.default_server().dsn(), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        try:
+            fresh = make_conninfo(admin.info.dsn, dbname=name, password=admin.info.password)
+            migrate.up(fresh)
+            with psycopg.connect(fresh) as connection:
+                PAGE.write_text(page(connection), "utf-8")
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 if __name__ == "__main__":
