@@ -58,6 +58,14 @@ def test_sql_blocks_of_the_guides_run(page, db):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_the_links_of_a_page_beside_the_docs_lead_to_files(name):
+    """Those within docs/ are checked in the site."""
+    targets = re.findall(r"\]\(([^)#\s]+)", (CHECKOUT / name).read_text("utf-8"))
+    assert [target for target in targets if "://" not in target and not (CHECKOUT / target).exists()] == []
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_shell_blocks_of_the_guides_are_a_shells_syntax(page):
     """Those of docs/guides/cli.md are run by a test of their own."""
