@@ -437,12 +437,12 @@ async def test_from_either_shell(client: Any, db: psycopg.Connection) -> None:
     dead = client.queue("dead")
     for reason in ("rejected", "delivery_limit"):
         task = await dead.take(5)
-        (death,) = await client.exchanges.exchanges.deaths(task)
+        (death,) = await client.exchanges.deaths(task)
         assert (death.queue, death.reason, death.count) == ("q", reason, 1)
         assert death.time.tzinfo is not None
-    assert await client.exchanges.exchanges.deaths(12345) == []
+    assert await client.exchanges.deaths(12345) == []
     with pytest.raises(pgqueue.errors.TaskIdRequired):
-        await client.exchanges.exchanges.deaths("x")
+        await client.exchanges.deaths("x")
 
 
 async def test_a_waiting_taker_gets_the_dead_letter_of_one_that_expires(client: Any, db: psycopg.Connection) -> None:
@@ -497,9 +497,7 @@ def test_a_worker_that_gives_up_makes_a_dead_letter(blocking: Any, db: psycopg.C
 
     @client.handler("dead")
     def collect(data: Any, task: pgqueue.Task) -> None:
-        arrived.append(
-            (data, task.attempts, [(death.queue, death.reason) for death in client.exchanges.exchanges.deaths(task)])
-        )
+        arrived.append((data, task.attempts, [(death.queue, death.reason) for death in client.exchanges.deaths(task)]))
         worker.stop()
 
     worker = pgqueue.Worker(client, max_attempts=2, retry_delay=0)

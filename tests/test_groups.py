@@ -25,7 +25,7 @@ async def test_members_come_and_go(shell, client):
     other = shell.client()
     assert await client.groups.members("g") == []
     first = await client.groups.join("g", {"port": 1})
-    second = await other.join("g")
+    second = await other.groups.join("g")
     assert (first.group, first.name, first.path) == ("g", "member-0000000000", "/groups/g/member-0000000000")
     assert await other.groups.members("g") == [
         pgqueue.types.Member(name="member-0000000000", data={"port": 1}, holder=client.shell.core.label),
@@ -50,9 +50,9 @@ async def test_a_name_is_taken_once(shell, client):
     other = shell.client()
     mine = await client.groups.join("g", name="ada")
     with pytest.raises(pgqueue.errors.NodeExists, match="/groups/g/ada"):
-        await other.join("g", name="ada")
+        await other.groups.join("g", name="ada")
     await mine.leave()
-    theirs = await other.join("g", name="ada")
+    theirs = await other.groups.join("g", name="ada")
     await mine.leave()  # is nothing to who has the name now
     assert names(await client.groups.members("g")) == [theirs.name]
 
@@ -72,7 +72,7 @@ async def test_leaving_after_the_client_is_closed(client, db):
 
 @pytest.mark.parametrize("name", [None, 1, "", "a/b", ".", "..", "a\0", "\ud800", "x" * 1024])
 async def test_names_that_cannot_be(client, db, name):
-    for call in (client.join, client.members, client.groups.watch):
+    for call in (client.groups.join, client.groups.members, client.groups.watch):
         with pytest.raises(ValueError, match=r"name|path"):
             await call(name)
     if name is not None:
@@ -86,7 +86,7 @@ async def test_names_that_cannot_be(client, db, name):
 async def test_eight_join_at_once(shell):
     clients = [shell.client() for _ in range(8)]
     joined = await asyncio.gather(*(client.groups.join("g") for client in clients))
-    assert sorted(membership.name for membership in joined) == names(await clients[0].members("g"))
+    assert sorted(membership.name for membership in joined) == names(await clients[0].groups.members("g"))
     assert [membership.name[:7] for membership in joined] == ["member-"] * 8
 
 
@@ -95,13 +95,13 @@ async def test_eight_join_at_once(shell):
 
 async def test_the_list_first_and_then_each_change(shell, client):
     other = shell.client()
-    first = await other.join("g", 1)
+    first = await other.groups.join("g", 1)
     async with await client.groups.watch("g") as watch:
         assert watch.group == "g"
         assert [(member.name, member.data) for member in await watch.get(0)] == [(first.name, 1)]
         with pytest.raises(TimeoutError, match="'g' did not change"):
             await watch.get(0.1)
-        second = await other.join("g")
+        second = await other.groups.join("g")
         assert names(await watch.get(10)) == [first.name, second.name]
         await first.leave()
         assert names(await watch.get(10)) == [second.name]
@@ -160,7 +160,7 @@ async def test_the_last_state_always_comes(shell):
 
     async def come_and_go(other):
         for _ in range(30):
-            await (await other.join("g")).leave()
+            await (await other.groups.join("g")).leave()
 
     async def follow(watch):
         while names(await watch.get(20)) != ["last"]:
@@ -169,7 +169,7 @@ async def test_the_last_state_always_comes(shell):
 
     following = [asyncio.ensure_future(follow(watch)) for watch in watches]
     await asyncio.gather(*map(come_and_go, others))
-    await others[0].join("g", name="last")
+    await others[0].groups.join("g", name="last")
     await asyncio.gather(*following)
 
 
@@ -182,7 +182,7 @@ async def test_a_watch_of_members_outlives_its_connection(shell, db):
         waiting = asyncio.ensure_future(watch.get(20))
         query = "SELECT pg_terminate_backend(backend_pid, 5000) FROM pgqueue.sessions WHERE id = %s"
         eventually(lambda query=query: value(db, query, session), within=10)
-        await other.join("g")
+        await other.groups.join("g")
         assert len(await waiting) == n
     await watch.close()
 

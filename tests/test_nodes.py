@@ -74,7 +74,7 @@ async def test_what_cannot_be_done_says_so(client):
     assert raised.value.path == "/a"
     with pytest.raises(pgqueue.errors.NoNode, match="there is no node /b"):
         await client.nodes.create("/b/c")
-    for call in (client.nodes.get, client.nodes.delete, client.children):
+    for call in (client.nodes.get, client.nodes.delete, client.nodes.children):
         with pytest.raises(pgqueue.errors.NoNode, match="no node /b"):
             await call("/b")
     with pytest.raises(pgqueue.errors.NoNode):
@@ -131,7 +131,7 @@ async def test_sequential_numbers_are_unique_under_eight_creators(shell):
         assert [node.name for node in made] == sorted(node.name for node in made)
 
     await asyncio.gather(*(create(client, number) for number, client in enumerate(clients)))
-    assert await clients[0].children("/line") == [f"n-{number:010}" for number in range(80)]
+    assert await clients[0].nodes.children("/line") == [f"n-{number:010}" for number in range(80)]
 
 
 async def test_a_callers_transaction(shell, client):
@@ -153,7 +153,13 @@ async def test_a_callers_transaction(shell, client):
 
 @pytest.mark.parametrize("path", BAD_PATHS)
 async def test_a_path_that_cannot_be(client, db, path):
-    for call in (client.nodes.create, client.nodes.get, client.nodes.exists, client.nodes.delete, client.children):
+    for call in (
+        client.nodes.create,
+        client.nodes.get,
+        client.nodes.exists,
+        client.nodes.delete,
+        client.nodes.children,
+    ):
         with pytest.raises(ValueError, match="path"):
             await call(path)
     for call in (client.nodes.set(path, 1), client.nodes.watch(path)):
@@ -349,7 +355,7 @@ def test_a_close_in_the_middle_of_a_look_leaves_no_ear_behind(blocking):
 
 async def test_twenty_watchers_are_each_told_once(shell, client):
     others = [shell.client() for _ in range(2)]
-    watches = [await (client, *others)[n % 3].watch("/a") for n in range(20)]
+    watches = [await (client, *others)[n % 3].nodes.watch("/a") for n in range(20)]
     waiting = [asyncio.ensure_future(watch.wait(10)) for watch in watches]
     await client.nodes.create("/a")
     await client.nodes.delete("/a")

@@ -150,7 +150,8 @@ async def test_a_full_queue_without_a_timeout(limited, db):
 
 async def test_a_put_without_room_ends_in_its_time(limited):
     await limited.put_many([1, 2, 3])
-    assert await limited.put(4, timeout=0) is None
+    with pytest.raises(pgqueue.QueueFull):
+        await limited.put(4, timeout=0)
 
     async def put() -> float:
         watch = Stopwatch()

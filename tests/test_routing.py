@@ -225,7 +225,7 @@ async def test_a_client_that_closes_leaves_nothing_and_no_will(shell: Any, db: p
 async def test_a_will_can_be_taken_back(client: Any, db: psycopg.Connection) -> None:
     await client.exchanges.declare("x")
     await client.exchanges.set_will("x", "k", 1)
-    assert [await client.exchanges.clear_will(), await client.exchanges.exchanges.clear_will()] == [
+    assert [await client.exchanges.clear_will(), await client.exchanges.clear_will()] == [
         True,
         False,
     ]

@@ -79,8 +79,12 @@ class Putting:
             QueueDraining: the queue takes no more tasks.
             ConnectionLost: whether the task was put is unknown.
         """
-        conn = conn or self._shell.joined(waiting=timeout != 0)
-        put, seconds = PutOptions.of(options), room.check(timeout, in_transaction=conn is not None)
+        if conn is None:
+            conn = self._shell.joined(waiting=timeout != 0)
+        put = PutOptions.of(options)
+        seconds: float | None = 0.0
+        if timeout != 0:
+            seconds = room.check(timeout, in_transaction=conn is not None)
         placed = self._place(data, put, conn, seconds)
         if placed.id is None and seconds != 0:
             return None
@@ -106,7 +110,8 @@ class Putting:
             ValueError, KeyExists, KeyTaken, DataTooBig, QueueDraining, ConnectionLost: as for put.
         """
         shell, put = self._shell, PutManyOptions.of(options)
-        conn = conn or shell.joined()
+        if conn is None:
+            conn = shell.joined()
         shell.prepare_put(self.name, conn, in_lanes=put.in_lanes)
         if conn is not None or put.whole:
             return shell.run(calls.put_many(self.name, shell.encode_many(items), put), conn)

@@ -42,11 +42,11 @@ def test_the_checks_are_django_s():
         ({"keep": 1}, "there is no option 'keep': there are database, keep_results, max_attempts, retry_delay,"),
         ({"keep_results": None}, "keep_results must be a number of seconds, not None"),
         ({"keep_results": 0}, "keep_results must be over 0 to"),
-        ({"keep_results": "a day"}, "keep_results must be a number of seconds, not 'a day'"),
+        ({"keep_results": "a day"}, "keep_results must be a number of seconds or a timedelta, not 'a day'"),
         ({"max_attempts": 0}, "max_attempts must be a whole number from 1"),
         ({"max_attempts": None}, "max_attempts must be a whole number from 1"),
         ({"retry_delay": -1}, "retry_delay must be 0 to"),
-        ({"max_retry_delay": "x"}, "max_retry_delay must be a number of seconds, not 'x'"),
+        ({"max_retry_delay": "x"}, "max_retry_delay must be a number of seconds or a timedelta, not 'x'"),
     ],
 )
 def test_options_that_cannot_be(django_db, options, message):
