@@ -194,10 +194,11 @@ def test_a_pop_takes_n_in_order_and_nobody_elses(db: psycopg.Connection) -> None
 
 
 def test_a_pop_takes_what_is_due(db: psycopg.Connection) -> None:
-    delayed, overdue = put(db, "q", delay="0.02 s"), put(db, "q", ttr="0.02 s")
+    overdue = put(db, "q", ttr="0.02 s")
     take(db, "q")
+    delayed = put(db, "q", delay="0.02 s")
     eventually(lambda: state(db, delayed) == state(db, overdue) == "ready")
-    assert column(db, "SELECT id FROM pgqueue.pop('q', 2)") == [delayed, overdue]
+    assert column(db, "SELECT id FROM pgqueue.pop('q', 2)") == [overdue, delayed]
 
 
 def test_a_popped_task_opens_no_session(db: psycopg.Connection) -> None:
