@@ -20,19 +20,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     with (shared / "site.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not errors.exists():
-            command: list[str | Path] = [
-                sys.executable,
-                "-m",
-                "sphinx",
-                "-W",
-                "--keep-going",
-                "-n",
-                "-q",
-                "-b",
-                "html",
-                DOCS,
-                out,
-            ]
+            options = "-W --keep-going -n -q -b html".split()
+            command: list[str | Path] = [sys.executable, "-m", "sphinx", *options, DOCS, out]
             done = subprocess.run(command, capture_output=True, text=True, timeout=580)
             errors.write_text(done.stderr or ("" if done.returncode == 0 else done.stdout or "it failed"))
     assert errors.read_text() == ""

@@ -5,6 +5,7 @@ Sphinx comes with the extra `docs`; without it there is nothing to build, and th
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -76,6 +77,20 @@ def test_every_public_python_name_is_in_the_reference(pages: dict[str, Page]) ->
         if f"{home}.{name}.{method}" not in anchors
     ]
     assert undocumented == []
+
+
+@pytest.mark.parametrize("module", ["embedded", "contrib/flask", "contrib/django", "monitors/alerts"])
+def test_every_name_of_a_module_of_its_own_is_in_the_reference(pages: dict[str, Page], module: str) -> None:
+    """Read from the sources: Django's cannot be imported without settings."""
+    path = Path(pgqueue.__path__[0]) / module
+    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8"))
+    (names,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    anchors, home = pages["reference/modules.html"].anchors, f"pgqueue.{module.replace('/', '.')}"
+    assert [name for name in names if not any(re.fullmatch(rf"{home}(\.\w+)?\.{name}", at) for at in anchors)] == []
 
 
 def test_every_error_is_in_the_reference(pages: dict[str, Page]) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import psycopg
 import pytest
+import sqlreference
 
 CHECKOUT = Path(__file__).parents[2]
-sys.path.insert(0, str(CHECKOUT / "tools"))
-
-import sqlreference  # noqa: E402
 
 
 def test_every_public_function_and_view_has_a_comment_and_an_example(db: psycopg.Connection) -> None:
