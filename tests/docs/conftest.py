@@ -20,7 +20,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     with (shared / "site.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not errors.exists():
-            options = "-W --keep-going -n -q -b html".split()
+            options = ["-W", "--keep-going", "-n", "-q", "-b", "html"]
             command: list[str | Path] = [sys.executable, "-m", "sphinx", *options, DOCS, out]
             done = subprocess.run(command, capture_output=True, text=True, timeout=580)
             errors.write_text(done.stderr or ("" if done.returncode == 0 else done.stdout or "it failed"))
