@@ -72,9 +72,12 @@ def page(rows: Iterable[Row], conditions: Iterable[str], plot: str | None) -> st
     """The whole page, for docs/."""
     parts = [
         "# Benchmarks",
-        "Written by `python -m benchmarks`. Each line compares within one run on one server: contenders take turns, "
-        "each ratio is the median of the ratios within a round, other figures are medians unless they say what they "
-        "are. Trust the ratios; the absolute figures are as much the machine's.",
+        "How fast pgqueue is beside plain SQL on the same server, and where it misses its targets. `python -m "
+        "benchmarks` measures it and writes this page. For example, a ratio of 0.5 between two rates means that "
+        "pgqueue does half as much in a second as the reference; between two times, that it needs half as long.",
+        "Each line compares within one run on one server: the contenders take turns, and a ratio is the median of the "
+        "ratios within a round. Other figures are medians, unless the line says otherwise. Trust the ratios; the "
+        "absolute figures depend on the machine as much.",
         "Conditions:",
         "\n".join(f"- {condition}" for condition in conditions),
         table(rows),
@@ -82,7 +85,7 @@ def page(rows: Iterable[Row], conditions: Iterable[str], plot: str | None) -> st
         "ack, with no recovery, fence, deadline or wake-up (`benchmarks/conventional.py`).",
     ]
     if plot:
-        parts.append(f"![the same as plots]({plot})")
+        parts.append(f"![the figures as plots]({plot})")
     return "\n\n".join(parts) + "\n"
 
 
