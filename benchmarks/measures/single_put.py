@@ -1,4 +1,4 @@
-"""One put at a time by one client, when nobody waits, against pgbench's one-row INSERT."""
+"""One put at a time by one client, when no taker waits, against pgbench's one-row INSERT."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def measure(bench: Bench) -> Findings:
         ran = take_turns(bench.rounds, {OURS: ours, THEIRS: theirs})
     ratio = ran.ratio(OURS, THEIRS)
     row = Row(
-        "single put from Python, nobody waits",
+        "single put from Python, no taker",
         rate(ran.median(OURS)),
         f"{rate(ran.median(THEIRS))} (one-row INSERT by pgbench)",
         ratio,
