@@ -1,4 +1,4 @@
-"""docs/guides/mapping.md promises names: each of them exists."""
+"""The documentation names methods, and docs/guides/mapping.md also classes and SQL functions: each of them exists."""
 
 from __future__ import annotations
 
@@ -9,38 +9,70 @@ import psycopg
 import pytest
 
 import pgqueue
-from pgqueue import Claim, Client, Task, WatchList
+from pgqueue import Claim, Client, Queue, Task, WatchList, types
 
-TEXT = (Path(__file__).parent.parent / "docs" / "guides" / "mapping.md").read_text("utf-8")
+CHECKOUT = Path(__file__).parent.parent
+TEXT = (CHECKOUT / "docs" / "guides" / "mapping.md").read_text("utf-8")
 CELLS = [line.split(" | ")[1:] for line in TEXT.splitlines() if line.startswith("| ")]  # not the original's
 OURS = "\n".join("\n".join(re.findall(r"`([^`]+)`", cell)) for cells in CELLS for cell in cells)
-CLIENT = Client()  # connects at its first call only
-HANDLES = {
-    "client": CLIENT,
-    "queue": CLIENT.queue("any"),
+FAMILIES = {
+    "client.nodes": types.Nodes,
+    "client.groups": types.Groups,
+    "client.exchanges": types.Exchanges,
+    "client.statuses": types.Statuses,
+    "client.results": types.Results,
+    "queue.messages": types.Messages,
+}
+HANDLES: dict[str, type] = {
+    "client": Client,
+    "queue": Queue,
     "task": Task,
     "claim": Claim,
-    "watched": WatchList(CLIENT),
+    "watched": WatchList,
+    **FAMILIES,
 }
 
 
-def chains() -> list[str]:
-    """What the page names after a handle, such as `client.nodes.create`."""
-    return sorted(set(re.findall(rf"\b((?:{'|'.join(HANDLES)})(?:\.[a-z]\w*)+)", OURS)) - {"queue.tube"})
+def pair(name: str) -> tuple[str, str]:
+    handle, _, attribute = name.rpartition(".")
+    return handle, attribute
 
 
-@pytest.mark.parametrize("chain", chains())
-def test_a_method_exists(chain: str) -> None:
-    handle, *names = chain.split(".")
-    found: object = HANDLES[handle]
-    for name in names:
-        assert hasattr(found, name)
-        found = getattr(found, name)
+INSTANCES_HAVE = {("queue", "name"), *map(pair, FAMILIES)}
+GUIDES = (page for page in CHECKOUT.glob("docs/guides/*.md") if page.name != "mapping.md")
+PAGES = [CHECKOUT / "README.md", *sorted(GUIDES), *sorted(CHECKOUT.glob("docs/*.md"))]
+
+
+def handles(text: str) -> list[tuple[str, str]]:
+    """Each name after a handle: of `client.nodes.get` both (client, nodes) and (client.nodes, get)."""
+    names = "|".join(sorted(map(re.escape, HANDLES), key=len, reverse=True))
+    found: list[tuple[str, str]] = re.findall(rf"(?<![\w./])({names})\.([a-z]\w*)", text)
+    return sorted({*found, *(pair(handle) for handle, _ in found if handle in FAMILIES)})
+
+
+def spans(page: Path) -> str:
+    """The code within the sentences of a page."""
+    return "\n".join(re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)))
+
+
+def exists(handle: str, name: str) -> bool:
+    return hasattr(HANDLES[handle], name) or (handle, name) in INSTANCES_HAVE
+
+
+@pytest.mark.parametrize(("handle", "name"), handles(OURS))
+def test_a_method_exists(handle: str, name: str) -> None:
+    assert exists(handle, name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_methods_that_a_page_names_exist(page: Path) -> None:
+    column = ("queue", "special")
+    assert [name for name in handles(spans(page)) if not exists(*name) and name != column] == []
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"^([A-Z]\w+[a-z]\w*)", OURS, re.MULTILINE))))
 def test_a_class_exists(name: str) -> None:
-    assert any(hasattr(home, name) for home in (pgqueue, pgqueue.types, pgqueue.errors))
+    assert name in {*pgqueue.__all__, *vars(pgqueue.errors), *vars(types)}
 
 
 def test_functions_and_views_exist(db: psycopg.Connection) -> None:
