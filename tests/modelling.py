@@ -278,7 +278,7 @@ class Model:
     def is_live(self, claim: Claim) -> bool:
         return claim.id in self.claims and not claim.over
 
-    def delete_claim(self, claim: Claim) -> int:
+    def release_claim(self, claim: Claim) -> int:
         """How many it gave back: each has failed once more."""
         if self.claims.pop(claim.id, None) is None:
             return 0

@@ -210,10 +210,10 @@ class QueueMachine(Machine):
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
-    def delete_claim(self, data: st.DataObject) -> None:
+    def release_claim(self, data: st.DataObject) -> None:
         claim = self.draw_claim(data)
-        given_back = value(self.admin, "SELECT pgqueue.delete_claim(%s, %s)", claim.queue, claim.id)
-        assert given_back == self.model.delete_claim(claim)
+        given_back = value(self.admin, "SELECT pgqueue.release_claim(%s, %s)", claim.queue, claim.id)
+        assert given_back == self.model.release_claim(claim)
 
     @precondition(lambda self: self.claims and self.model.tasks)
     @rule(data=st.data(), queue=QUEUES, named=st.booleans())

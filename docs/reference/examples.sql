@@ -102,8 +102,8 @@ SELECT pgqueue.first_task('work', 'buried');
 -- name: find_tasks
 SELECT id, error, created_at FROM pgqueue.find_tasks('work', 'buried', 20);
 
--- name: task_status
-SELECT state, attempts, error, progress, result FROM pgqueue.task_status(1);
+-- name: outcome
+SELECT state, attempts, error, progress, result FROM pgqueue.outcome(1);
 
 -- name: kick
 SELECT pgqueue.kick('work', 100);
@@ -173,9 +173,9 @@ SELECT held.id, held.deadline
 SELECT pgqueue.put('reports', '"april"');
 SELECT pgqueue.renew_claim('reports', claim, ttl => '10 min') FROM pgqueue.claim_messages('reports', 1);
 
--- name: delete_claim
+-- name: release_claim
 SELECT pgqueue.put('reports', '"may"');
-SELECT pgqueue.delete_claim('reports', claim) FROM pgqueue.claim_messages('reports', 1);
+SELECT pgqueue.release_claim('reports', claim) FROM pgqueue.claim_messages('reports', 1);
 
 -- name: list_messages
 SELECT marker, id, state, data FROM pgqueue.list_messages('reports', n => 2, include_claimed => true);

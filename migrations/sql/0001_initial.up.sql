@@ -426,7 +426,7 @@ COMMENT ON TABLE  pgqueue.exchange            IS
     'Where tasks are published; its bindings name the queues that get them.';
 COMMENT ON COLUMN pgqueue.exchange.session_id IS 'The exchange is deleted when this session ends. NULL: it is durable.';
 COMMENT ON COLUMN pgqueue.exchange.bound_at   IS
-    'When a queue was last bound: this update orders binds and retained messages; see routes.sql.';
+    'When a queue was last bound: this update orders binds and retained messages; see exchanges.sql.';
 
 CREATE TABLE pgqueue.binding (
     exchange    text        NOT NULL REFERENCES pgqueue.exchange ON DELETE CASCADE,

@@ -136,8 +136,8 @@ def renew_claim(queue: str, claim: int, ttl: float, grace: float) -> Call[None]:
     )
 
 
-def delete_claim(queue: str, claim: int) -> Call[None]:
-    return Call("SELECT pgqueue.delete_claim(queue => %s::text, claim => %s::int8)", (queue, claim), nothing)
+def release_claim(queue: str, claim: int) -> Call[None]:
+    return Call("SELECT pgqueue.release_claim(queue => %s::text, claim => %s::int8)", (queue, claim), nothing)
 
 
 def delete_message(queue: str, id: int, claim: int | None) -> Call[None]:

@@ -64,7 +64,7 @@ def outcome(id: int) -> Call[Outcome]:
 
     return Call(
         "SELECT state, queue, attempts, error, holder, progress::text, result::text, updated_at"
-        " FROM pgqueue.task_status(id => %s::int8)",
+        " FROM pgqueue.outcome(id => %s::int8)",
         (id,),
         read,
     )

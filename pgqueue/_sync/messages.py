@@ -113,7 +113,7 @@ class Messages:
     def release(self, claim: ClaimLike) -> None:
         """Give back what a claim still holds, and end it. A claim that does not exist is ended already."""
         with contextlib.suppress(ClaimDoesNotExist):
-            self._shell.run(calls.delete_claim(self._queue, claim_named(claim, self._queue)), relaxed=True)
+            self._shell.run(calls.release_claim(self._queue, claim_named(claim, self._queue)), relaxed=True)
 
     def delete(self, message: TaskLike, claim: ClaimLike | None = None, *, conn: Conn | None = None) -> None:
         """Delete a message. One that does not exist is deleted already.

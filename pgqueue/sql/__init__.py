@@ -26,10 +26,13 @@ from ..errors import SchemaError
 #: The layers of the SQL, in the order in which they are run, and in each one its files in theirs. A file refers only
 #: to files before it; tests/test_sql_layers.py reads the references.
 LAYERS = {
-    "1_tables": ("schema", "tasks", "sessions", "statistics", "statuses", "coordination", "routing"),
+    "1_tables": ("schema", "tasks", "sessions", "statistics", "statuses", "coordination", "exchanges"),
     "2_base": ("advisory", "names", "wake", "session", "rights", "count", "stats", "task"),
     "3_tasks": ("dead", "due", "lane", "special", "put", "take", "settle", "ack", "pop", "pick", "queue"),
-    "4_families": ("channels", "statuses", "locks", "nodes", "routes", "wills", "claims", "messages", "changes"),
+    "4_families": (
+        *("channels", "statuses", "results", "locks", "nodes"),
+        *("exchanges", "wills", "claims", "messages", "changes"),
+    ),
     "5_operations": ("monitor", "health", "sweep"),
     "6_grants": ("settings", "grants"),
 }

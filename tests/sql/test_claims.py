@@ -53,7 +53,7 @@ def test_each_message_is_checked_by_itself(db: psycopg.Connection) -> None:
     ids = filled(db, 10)
     first, _ = claim(db, 5)
     second, _ = claim(db, 5)
-    value(db, "SELECT pgqueue.delete_claim('q', %s)", first)
+    value(db, "SELECT pgqueue.release_claim('q', %s)", first)
     third, claimed = claim(db, 10)
     assert claimed == ids[:5]
     assert (held(db, second), held(db, third)) == (ids[5:], ids[:5])
@@ -159,7 +159,7 @@ def test_a_claim_that_is_not_there(db: psycopg.Connection, end: str) -> None:
     if end == "expired":
         age(db, token)
     elif end == "deleted":
-        value(db, "SELECT pgqueue.delete_claim('q', %s)", token)
+        value(db, "SELECT pgqueue.release_claim('q', %s)", token)
     queue, asked = ("other" if end == "of another queue" else "q"), (token + 1 if end == "never" else token)
     assert held(db, asked, queue) is None
     assert value(db, "SELECT pgqueue.renew_claim(%s, %s)", queue, asked) is False
@@ -205,8 +205,8 @@ def test_delete_gives_back_what_is_left_and_may_be_repeated(db: psycopg.Connecti
     ids = filled(db, 3)
     token, _ = claim(db)
     assert problem(db, ids[0], token) is None
-    assert value(db, "SELECT pgqueue.delete_claim('q', %s)", token) == 2
-    assert value(db, "SELECT pgqueue.delete_claim('q', %s)", token) == 0
+    assert value(db, "SELECT pgqueue.release_claim('q', %s)", token) == 2
+    assert value(db, "SELECT pgqueue.release_claim('q', %s)", token) == 0
     assert rows(db, "SELECT id, state, attempts, error FROM pgqueue.tasks ORDER BY id") == [
         (ids[1], "ready", 1, "its claim was deleted"),
         (ids[2], "ready", 1, "its claim was deleted"),
@@ -220,7 +220,7 @@ def test_what_is_given_back_wakes_takers(db: psycopg.Connection, connect: Connec
     taker = connect()
     taker.execute(f'LISTEN "pgqueue:{q}"')
     taker.execute("SELECT pgqueue.arm(ARRAY [%s])", [q])
-    value(db, "SELECT pgqueue.delete_claim('q', %s)", token)
+    value(db, "SELECT pgqueue.release_claim('q', %s)", token)
     assert [note.channel for note in taker.notifies(timeout=10, stop_after=1)] == [f"pgqueue:{q}"]
 
 
@@ -231,7 +231,7 @@ def test_max_takes_counts_claims(db: psycopg.Connection, end: str) -> None:
     for _ in range(2):
         token, claimed = claim(db)
         assert claimed == [id]
-        age(db, token) if end == "expired" else value(db, "SELECT pgqueue.delete_claim('q', %s)", token)
+        age(db, token) if end == "expired" else value(db, "SELECT pgqueue.release_claim('q', %s)", token)
     assert claim(db) == (None, [])
     assert value(db, "SELECT queue FROM pgqueue.tasks") == "dead"
     assert row(db, "SELECT died_in, reason FROM pgqueue.dead_letters") == ("q", "delivery_limit")
@@ -267,7 +267,7 @@ def test_what_is_being_settled_is_not_given_back(db: psycopg.Connection, connect
     acker = connect(autocommit=False)
     assert problem(acker, acked, token) is None
     db.execute("SET lock_timeout = '5 s'")
-    assert value(db, "SELECT pgqueue.delete_claim('q', %s)", token) == 1
+    assert value(db, "SELECT pgqueue.release_claim('q', %s)", token) == 1
     getattr(acker, end)()
     assert state(db, acked) == (None if end == "commit" else "taken")
     assert state(db, left) == "ready"
@@ -284,7 +284,7 @@ def test_what_another_claim_has_now_is_left_to_it(db: psycopg.Connection) -> Non
     assert (held(db, one), held(db, two)) == ([], [id])
     assert value(db, "SELECT pgqueue.renew_claim('q', %s, '1000 s')", one)
     assert value(db, "SELECT deadline FROM pgqueue.tasks") == deadline
-    assert value(db, "SELECT pgqueue.delete_claim('q', %s)", one) == 0
+    assert value(db, "SELECT pgqueue.release_claim('q', %s)", one) == 0
     assert held(db, two) == [id]
 
 
@@ -305,7 +305,7 @@ def test_racing_claims_renewals_and_ends(db: psycopg.Connection, connect: Connec
                 if value(conn, "SELECT state FROM pgqueue.ack(%s, %s)", id, token) == "done":
                     done.append(id)
             if token is not None:
-                value(conn, "SELECT pgqueue.delete_claim('q', %s)", token)
+                value(conn, "SELECT pgqueue.release_claim('q', %s)", token)
         return done
 
     def renew(conn: psycopg.Connection) -> None:
@@ -335,7 +335,7 @@ def test_racing_claims_renewals_and_ends(db: psycopg.Connection, connect: Connec
         "SELECT * FROM pgqueue.claim_messages('q', 5)",
         "SELECT * FROM pgqueue.get_claim('q', {claim})",
         "SELECT * FROM pgqueue.renew_claim('q', {claim})",
-        "SELECT * FROM pgqueue.delete_claim('q', {claim})",
+        "SELECT * FROM pgqueue.release_claim('q', {claim})",
         "SELECT * FROM pgqueue.delete_message('q', 1, {claim})",
         "SELECT * FROM pgqueue.delete_message('q', 50)",
         "SELECT * FROM pgqueue.delete_messages('q', '{{1, 2, 50}}')",

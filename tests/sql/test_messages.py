@@ -115,7 +115,7 @@ def test_calls_are_counted(db: psycopg.Connection) -> None:
     token, _ = claim(db)
     problem(db, ids[0], token)
     value(db, "SELECT pgqueue.renew_claim('q', %s)", token)
-    value(db, "SELECT pgqueue.delete_claim('q', %s)", token)
+    value(db, "SELECT pgqueue.release_claim('q', %s)", token)
     problem(db, ids[1])
     counted = "SELECT verb, sum(calls) FROM pgqueue.delta WHERE calls > 0 GROUP BY verb"
     assert dict(rows(db, counted)) == {"put": 3, "take": 3, "ack": 1, "touch": 2, "release": 2, "delete": 1}

@@ -107,7 +107,7 @@ class Worker:
         if claimed := self.ask("SELECT claim, id FROM pgqueue.claim_messages('q', 3, ttl => '30 ms')"):
             self.ask("SELECT pgqueue.delete_message('q', %s, %s)", claimed[0][1], claimed[0][0])
             if self.chance.random() < 0.5:
-                self.ask("SELECT pgqueue.delete_claim('q', %s)", claimed[0][0])
+                self.ask("SELECT pgqueue.release_claim('q', %s)", claimed[0][0])
 
     def work_in_a_transaction(self) -> None:
         with self.conn.transaction():

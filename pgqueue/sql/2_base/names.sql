@@ -118,3 +118,12 @@ BEGIN
         PERFORM pgqueue._check_type(type, priority, delay, NULL, NULL, NULL, NULL, touch);
     END IF;
 END $$;
+
+-- For how long a status or a result is kept.
+CREATE OR REPLACE FUNCTION pgqueue._check_keep(name text, keep interval) RETURNS void
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF keep <= '0' THEN
+        RAISE EXCEPTION '% must be over 0, it is %', name, keep USING ERRCODE = 'PQ042';
+    END IF;
+END $$;

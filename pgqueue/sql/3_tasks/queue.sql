@@ -157,7 +157,7 @@ COMMENT ON FUNCTION pgqueue.rename_queue IS
     'Give a queue another name; its tasks, takes and bindings stay. PQ003 if a queue of that name exists.';
 
 -- Remove a queue, and up to so many batches of its tasks. The caller has locked the queue's row FOR UPDATE, and thereby
--- its bindings (routes.sql). Tasks and takes are not waited for: a task that is locked, or beyond the batches, stays
+-- its bindings (exchanges.sql). Tasks and takes are not waited for: a task that is locked, or beyond the batches, stays
 -- without a queue until the next _clean_routes().
 CREATE OR REPLACE FUNCTION pgqueue._remove_queue(queue_id int, batches int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$

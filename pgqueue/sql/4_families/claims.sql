@@ -9,7 +9,7 @@
 --                    long as the claim and its grace.
 --   delete_message   an ack, if the claim is named; otherwise only a message that is not claimed is deleted.
 --   renew_claim      another deadline for the takes that are left.
---   delete_claim     gives back what is left.
+--   release_claim    gives back what is left.
 --   the end          the deadlines have passed: the next claim or take of the queue gives the messages back (due.sql).
 --
 -- The end needs no process. A claim that is over counts as absent from that moment, and its row is deleted when the
@@ -174,15 +174,15 @@ END $$;
 COMMENT ON FUNCTION pgqueue.renew_claim IS
     'Let a claim, and the messages that it holds, live for ttl from now. False if it does not exist, or is over.';
 
-CREATE OR REPLACE FUNCTION pgqueue.delete_claim(queue text, claim bigint) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue.release_claim(queue text, claim bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     q   int;
     ids bigint[];
 BEGIN
     DELETE FROM pgqueue.claim c
-     WHERE c.token = delete_claim.claim
-       AND c.queue_id = (SELECT named.id FROM pgqueue.queue named WHERE named.name = delete_claim.queue)
+     WHERE c.token = release_claim.claim
+       AND c.queue_id = (SELECT named.id FROM pgqueue.queue named WHERE named.name = release_claim.queue)
     RETURNING c.queue_id, c.task_ids INTO q, ids;
     ids := pgqueue._lock_claimed(ids, claim);
     IF ids <> '{}' THEN
@@ -193,7 +193,7 @@ BEGIN
     END IF;
     RETURN cardinality(ids);
 END $$;
-COMMENT ON FUNCTION pgqueue.delete_claim IS
+COMMENT ON FUNCTION pgqueue.release_claim IS
     'Give back the messages that a claim still holds, and end it; returns how many. A claim that does not exist has '
     'ended already.';
 

@@ -196,6 +196,7 @@ BEGIN
     IF pg_try_advisory_xact_lock(pgqueue._cleaning_lock(), 0) THEN
         PERFORM pgqueue._clean_payloads();
         PERFORM pgqueue._clean_statuses();
+        PERFORM pgqueue._clean_results();
         PERFORM pgqueue._clean_nodes();
         PERFORM pgqueue._clean_routes();
         PERFORM pgqueue._clean_counts();

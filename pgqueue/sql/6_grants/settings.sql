@@ -42,13 +42,12 @@ BEGIN
                 'truncate_queue try_lock unbind undo_take unlock unobserve'),
                (definer || generic, 'delete_status get_status publish put put_many set_status'),
                (definer || generic || by_key,
-                'ack bury delete delete_claim delete_message delete_messages delete_strict fail finish '
-                'get_claim kick_task progress promote_all queue_stats release renew_claim requeue take_id '
-                'touch'),
+                'ack bury delete delete_message delete_messages delete_strict fail finish get_claim kick_task '
+                'progress promote_all queue_stats release release_claim renew_claim requeue take_id touch'),
                (definer || by_key || in_order || loops, 'find_tasks'),
                (definer || generic || by_key || in_order,
                 'claim_messages first_task kick message_stats next_due take take_many urgent_priority'),
-               (definer || generic || by_key || loops, 'ack_many finish_many release_many task_status'),
+               (definer || generic || by_key || loops, 'ack_many finish_many outcome release_many'),
                (definer || generic || by_key || in_order || loops, 'list_messages pop'),
                -- triggers
                (definer, '_ask_recount _count_updates'),
@@ -65,7 +64,7 @@ BEGIN
                (generic || by_key || in_order, '_drop_expired_results _find_oldest _promote'),
                (generic || by_key || loops,
                 '_claimed_messages _clean_done _end_tasks _hold_messages _remove_batch _tell_lanes'),
-               (generic || no_jit || no_bitmap, '_clean_statuses'),
+               (generic || no_jit || no_bitmap, '_clean_results _clean_statuses'),
                (generic || no_jit || no_seqscan, '_is_message _last_fold _live_claim'),
                -- pinned by itself, for _fold_deltas is also called by hand: its DELETE must not look like raw SQL
                (path || generic || no_jit, '_correct_counts'),

@@ -149,15 +149,15 @@ async def test_retained_messages(client: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "args", "options"),
     [
-        ("declare_exchange", ("",), {}),
-        ("declare_exchange", (1,), {}),
-        ("declare_exchange", ("e" * 256,), {}),
-        ("declare_exchange", ("a\0b",), {}),
-        ("declare_exchange", ("\ud800",), {}),
-        ("declare_exchange", ("x", "headers"), {}),
-        ("declare_exchange", ("x", None), {}),
-        ("declare_exchange", ("x",), {"durable": 1}),
-        ("delete_exchange", ("",), {}),
+        ("declare", ("",), {}),
+        ("declare", (1,), {}),
+        ("declare", ("e" * 256,), {}),
+        ("declare", ("a\0b",), {}),
+        ("declare", ("\ud800",), {}),
+        ("declare", ("x", "headers"), {}),
+        ("declare", ("x", None), {}),
+        ("declare", ("x",), {"durable": 1}),
+        ("delete", ("",), {}),
         ("bind", ("", "m", "k"), {}),
         ("bind", ("q", "", "k"), {}),
         ("bind", ("q", "m", 1), {}),
@@ -185,7 +185,7 @@ async def test_retained_messages(client: Any) -> None:
 async def test_bad_arguments(client: Any, db: psycopg.Connection, method: str, args: Any, options: Any) -> None:
     db.execute("SELECT pgqueue.declare_exchange('m', 'mqtt'), pgqueue.queue_id('q'), pgqueue.bind('q', 'm', '#')")
     with pytest.raises(ValueError, match=r"\w+ .*\w+"):
-        await getattr(client, method)(*args, **options)
+        await getattr(client if method == "delete_queue" else client.exchanges, method)(*args, **options)
     assert rows(db, "SELECT FROM pgqueue.task") == rows(db, "SELECT FROM pgqueue.will") == []
     assert len(rows(db, "SELECT FROM pgqueue.exchange")) == len(rows(db, "SELECT FROM pgqueue.binding")) == 1
 
@@ -225,10 +225,7 @@ async def test_a_client_that_closes_leaves_nothing_and_no_will(shell: Any, db: p
 async def test_a_will_can_be_taken_back(client: Any, db: psycopg.Connection) -> None:
     await client.exchanges.declare("x")
     await client.exchanges.set_will("x", "k", 1)
-    assert [await client.exchanges.clear_will(), await client.exchanges.clear_will()] == [
-        True,
-        False,
-    ]
+    assert [await client.exchanges.clear_will(), await client.exchanges.clear_will()] == [True, False]
     assert rows(db, "SELECT FROM pgqueue.will") == []
 
 

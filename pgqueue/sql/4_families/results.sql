@@ -1,0 +1,242 @@
+-- Outcomes: what became of a task. Results, failures and progress.
+--
+-- A task's own row has its state for as long as the task lives, and an ack deletes the row. How the task ended is known
+-- afterwards only if that is kept: finish acks and keeps a result, fail buries and keeps the error, each in one
+-- transaction. The fence decides for both: where the ack is refused no result is kept, so every result came from the
+-- holder.
+--
+--   source                   state of the outcome
+--   the row of `task`        ready, delayed, taken, buried, blocked; done, where the queue keeps done tasks
+--   the row of `result`      done (it has a value), failed (it has an error), until it expires
+--   neither                  unknown: the task was done and its result not kept, or it never existed
+--
+-- `result` goes before `task` once the task was buried or has moved to another queue, as to one for dead letters. In
+-- any other state the task was kicked and is tried again: its last result does not count.
+--
+-- Progress belongs to a take and not to a task: it carries the token, and shows only as long as that take counts. So it
+-- ends with the take, however that ends, and ack, release and sweep need not know of it.
+--
+-- Announcing costs a lock over the whole server at each commit (wake.sql), and is done for every result and progress:
+-- they are few beside puts and acks. A batch of results pays it once. Reading is one statement, hence one snapshot:
+-- between two statements a task could end, and be neither in `task` nor in `result`.
+--
+-- What has expired counts as absent from that moment on. Cleanings remove it, no more than `portion` rows at a time;
+-- and finish_many removes twice as many results as it adds, so that a busy worker removes at the pace at which it
+-- stores.
+
+CREATE OR REPLACE FUNCTION pgqueue._keep_result(
+    id bigint, queue_id int, attempts int, keep interval, value jsonb, error text
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    INSERT INTO pgqueue.result AS r (task_id, finished_at, expires_at, queue_id, attempts, value, error)
+    VALUES (id, moment, moment + keep, queue_id, attempts, value, error)
+        ON CONFLICT (task_id) DO UPDATE
+       SET finished_at = excluded.finished_at, expires_at = excluded.expires_at, queue_id = excluded.queue_id,
+           attempts = excluded.attempts, value = excluded.value, error = excluded.error;
+    PERFORM pg_notify('pgqueue:task:' || id, '');
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.finish(
+    id          bigint,
+    token       bigint   DEFAULT NULL,
+    session     int      DEFAULT NULL,
+    result      jsonb    DEFAULT NULL,
+    keep        interval DEFAULT '1 h',
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    task record;
+BEGIN
+    PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
+    SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = finish.id;
+    SELECT a.state, a.problem, a.holder INTO state, problem, holder
+      FROM pgqueue.ack(id => finish.id, token => finish.token, session => finish.session) a;
+    IF problem IS NULL THEN
+        PERFORM pgqueue._keep_result(id, task.queue_id, task.attempts, keep, coalesce(result, 'null'), NULL);
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.finish IS
+    'Ack a task and keep its result for a while. If the ack is refused, with a problem as from ack, no result is kept.';
+
+-- Delete up to n results that expired after `since`: while a snapshot is held anywhere, removed index entries stay, and
+-- a search from the oldest on walks over all of them.
+CREATE OR REPLACE FUNCTION pgqueue._drop_expired_results(n int, since timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    DELETE FROM pgqueue.result
+     WHERE ctid = ANY (ARRAY (SELECT r.ctid FROM pgqueue.result r
+                               WHERE r.expires_at > since AND r.expires_at <= moment
+                               ORDER BY r.expires_at LIMIT n FOR UPDATE SKIP LOCKED));
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.finish_many(
+    ids     bigint[],
+    tokens  bigint[] DEFAULT NULL,
+    session int      DEFAULT NULL,
+    results jsonb    DEFAULT NULL,           -- an array, one result for each task
+    keep    interval DEFAULT '1 h'
+) RETURNS TABLE (id bigint, state text, problem text, holder text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    refused  bigint[] := '{}'::bigint[];
+    queues   int[];
+    counts   int[];
+    moment   timestamptz;
+BEGIN
+    PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
+    IF results IS NOT NULL
+       AND (jsonb_typeof(results) <> 'array' OR jsonb_array_length(results) <> cardinality(ids)) THEN
+        RAISE EXCEPTION 'for % tasks as many results are needed, in an array', cardinality(ids) USING ERRCODE = 'PQ043';
+    END IF;
+    SELECT array_agg(t.queue_id ORDER BY f.n), array_agg(t.attempts ORDER BY f.n) INTO queues, counts
+      FROM unnest(ids) WITH ORDINALITY f(id, n) LEFT JOIN pgqueue.task t ON t.id = f.id;
+    FOR id, state, problem, holder IN
+        SELECT a.id, a.state, a.problem, a.holder
+          FROM pgqueue.ack_many(ids => finish_many.ids, tokens => finish_many.tokens, session => finish_many.session) a
+    LOOP
+        refused := refused || id;
+        RETURN NEXT;
+    END LOOP;
+    moment := clock_timestamp();
+    INSERT INTO pgqueue.result AS r (task_id, finished_at, expires_at, queue_id, attempts, value)
+    SELECT DISTINCT ON (f.id) f.id, moment, moment + keep, f.queue_id, f.attempts, coalesce(f.value, 'null')
+      FROM ROWS FROM (unnest(ids, queues, counts), jsonb_array_elements(results))
+           f(id, queue_id, attempts, value)
+     WHERE f.id <> ALL (refused)
+     ORDER BY f.id
+        ON CONFLICT (task_id) DO UPDATE
+       SET finished_at = excluded.finished_at, expires_at = excluded.expires_at, queue_id = excluded.queue_id,
+           attempts = excluded.attempts, value = excluded.value, error = NULL;
+    PERFORM pg_notify('pgqueue:task:' || f.id, '') FROM unnest(ids) f(id) WHERE f.id <> ALL (refused);
+    PERFORM pgqueue._drop_expired_results(2 * cardinality(ids), moment - interval '10 s');
+END $$;
+COMMENT ON FUNCTION pgqueue.finish_many IS
+    'Ack many tasks and keep their results; returns those that could not be acked, and why.';
+
+CREATE OR REPLACE FUNCTION pgqueue.fail(
+    id          bigint,
+    token       bigint   DEFAULT NULL,
+    error       text     DEFAULT NULL,
+    keep        interval DEFAULT '1 h',
+    delay       interval DEFAULT NULL,      -- try again after this time, unless it was the last attempt
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    why  CONSTANT text := coalesce(error, 'it was given up');
+    task record;
+BEGIN
+    PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
+    SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = fail.id;   -- burying it may move it
+    IF delay IS NULL THEN
+        SELECT b.state, b.problem, b.holder INTO state, problem, holder
+          FROM pgqueue.bury(id => fail.id, token => fail.token, error => why) b;
+    ELSE
+        SELECT r.state, r.problem, r.holder INTO state, problem, holder
+          FROM pgqueue.release(id => fail.id, token => fail.token, delay => fail.delay, error => why) r;
+    END IF;
+    IF problem IS NULL AND (delay IS NULL OR state NOT IN ('ready', 'delayed')) THEN
+        PERFORM pgqueue._keep_result(id, task.queue_id, task.attempts + (token IS NOT NULL)::int, keep, NULL, why);
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.fail IS
+    'Bury a task and keep its error for a while; as with bury, a token is checked if it is given. With a delay the '
+    'task is released instead, and has failed only if that was the last attempt of the queue''s max_takes.';
+
+CREATE OR REPLACE FUNCTION pgqueue.progress(
+    id          bigint,
+    token       bigint DEFAULT NULL,
+    session     int    DEFAULT NULL,
+    value       jsonb  DEFAULT NULL,
+    OUT state   text,
+    OUT problem text,
+    OUT holder  text
+)
+LANGUAGE plpgsql AS $$
+BEGIN
+    -- The lock waits for a transaction that ends this take, and keeps a late holder from overwriting the progress of
+    -- the next one.
+    INSERT INTO pgqueue.progress AS p (task_id, token, updated_at, value)
+    SELECT k.task_id, k.token, clock_timestamp(), progress.value
+      FROM pgqueue.take k
+     WHERE k.task_id = progress.id AND k.deadline > clock_timestamp()
+       AND (k.token = progress.token
+            OR progress.token IS NULL AND pgqueue._is_ours(k.session_id, progress.session))
+       FOR SHARE OF k
+        ON CONFLICT (task_id) DO UPDATE
+       SET token = excluded.token, updated_at = excluded.updated_at, value = excluded.value;
+    IF FOUND THEN
+        state := 'taken';
+        PERFORM pg_notify('pgqueue:task:' || id, '');
+    ELSE
+        SELECT e.state, e.problem, e.holder INTO state, problem, holder FROM pgqueue._explain_refusal(id) e;
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.progress IS
+    'Report how far a task is. Only its holder may; the progress shows as long as the take lasts.';
+
+CREATE OR REPLACE FUNCTION pgqueue.outcome(id bigint)
+RETURNS TABLE (
+    state text, queue text, attempts int, error text, holder text, progress jsonb, result jsonb, updated_at timestamptz
+)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT CASE WHEN NOT e.ended THEN coalesce(t.state, 'unknown')
+                    WHEN r.error IS NULL THEN 'done' ELSE 'failed' END,
+               CASE WHEN e.ended THEN q.name ELSE t.queue END,
+               CASE WHEN e.ended THEN r.attempts ELSE t.attempts END,
+               CASE WHEN e.ended THEN r.error ELSE t.error END,
+               CASE WHEN NOT e.ended THEN t.holder END,
+               CASE WHEN NOT e.ended THEN p.value END,
+               CASE WHEN e.ended THEN r.value END,
+               CASE WHEN e.ended THEN r.finished_at ELSE greatest(t.created_at, t.taken_at, p.updated_at) END
+          FROM (SELECT outcome.id) asked(id)
+          LEFT JOIN pgqueue.tasks t ON t.id = asked.id
+          LEFT JOIN pgqueue.result r ON r.task_id = asked.id AND r.expires_at > clock_timestamp()
+          LEFT JOIN pgqueue.queue q ON q.id = r.queue_id
+          LEFT JOIN pgqueue.take k ON k.task_id = asked.id AND k.deadline > clock_timestamp()
+          LEFT JOIN pgqueue.progress p ON p.task_id = asked.id AND p.token = k.token,
+               LATERAL (SELECT r.task_id IS NOT NULL
+                               AND (t.id IS NULL OR t.state IN ('buried', 'done')
+                                    OR t.queue IS DISTINCT FROM q.name)) e(ended);
+END $$;
+COMMENT ON FUNCTION pgqueue.outcome IS
+    'What became of a task, in one row: its state while it exists; then done or failed where its result is kept, else '
+    'unknown.';
+
+CREATE OR REPLACE VIEW pgqueue.results AS
+SELECT r.task_id AS id, q.name AS queue, CASE WHEN r.error IS NULL THEN 'done' ELSE 'failed' END AS state,
+       r.attempts, r.value AS result, r.error, r.finished_at, r.expires_at
+  FROM pgqueue.result r
+  LEFT JOIN pgqueue.queue q ON q.id = r.queue_id
+ WHERE r.expires_at > clock_timestamp();
+COMMENT ON VIEW pgqueue.results IS 'The results and errors of tasks that ended, where they are kept.';
+
+-- Part of clean_up.
+CREATE OR REPLACE FUNCTION pgqueue._clean_results() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    portion CONSTANT int         := 5000;
+    moment  CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    PERFORM pgqueue._drop_expired_results(portion, '-infinity');
+    -- A minute after the last report. Progress that is reported anew while this runs is younger, and the row lock makes
+    -- the statement check again.
+    DELETE FROM pgqueue.progress
+     WHERE ctid = ANY (ARRAY (SELECT p.ctid FROM pgqueue.progress p
+                               WHERE p.updated_at < moment - interval '1 min'
+                                 AND (SELECT k.token FROM pgqueue.take k WHERE k.task_id = p.task_id)
+                                     IS DISTINCT FROM p.token
+                               LIMIT portion FOR UPDATE OF p SKIP LOCKED));
+END $$;
