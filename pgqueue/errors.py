@@ -9,7 +9,7 @@
       QueueExists             create_queue of a name that is there already
       NoQueue                 there is no queue of this name
       QueueExclusive          a take from a queue that belongs to another client
-      QueueInUse              delete_queue: it is not empty, or a task of it is taken or waited for
+      QueueInUse              delete_queue: a task of it is taken, or it is not empty or is waited for
       DeadlineSoon            a waiting take: one that this client has taken is about to reach its deadline
       NotIgnored              a watch list does not ignore the last of its queues
       PutRefused              a put that the queue does not take, as it is or for now
@@ -18,7 +18,7 @@
         DataTooBig            the data is over the queue's max_size
         KeyExists             there is a task with that key
         KeyTaken              there is one, it is taken, and so it cannot be replaced
-      QueueNotListed          messages: the queue was not made to be listed
+      QueueNotListed          messages: the queue's option `listed` is off
       ClaimDoesNotExist       there is no such claim of messages, or it is over (.claim_id)
       ExchangeExists          declare_exchange: it is there as another type, or another client's
       NoExchange              there is no exchange of this name
@@ -131,7 +131,7 @@ class KeyTaken(PutRefused):
 
 
 class QueueNotListed(Error):
-    """The queue was not made to be listed, so its messages cannot be."""
+    """The queue's option `listed` is off, so its messages cannot be listed."""
 
 
 class ClaimDoesNotExist(Error):

@@ -2,14 +2,14 @@
 
 from ._async.exchanges import AsyncExchanges
 from ._async.groups import AsyncGroups, AsyncMembership, AsyncMembersWatch
-from ._async.messages import AsyncMessages
+from ._async.messages import AsyncMessage, AsyncMessages
 from ._async.nodes import AsyncNodes
 from ._async.results import AsyncResults
 from ._async.shards import AsyncShardedQueue
 from ._async.statuses import AsyncStatuses
 from ._async.watches import AsyncWatch
 from ._calls.changes import Change
-from ._calls.exchanges import Death
+from ._calls.exchanges import Binding, Death, ExchangeInfo
 from ._calls.groups import Member
 from ._calls.messages import MessageLimits, MessageStats
 from ._calls.nodes import Node, NodeEvent
@@ -20,7 +20,7 @@ from ._calls.stats import Stats
 from ._records.messages import MessagePage
 from ._sync.exchanges import Exchanges
 from ._sync.groups import Groups, Membership, MembersWatch
-from ._sync.messages import Messages
+from ._sync.messages import Message, Messages
 from ._sync.nodes import Nodes
 from ._sync.results import Results
 from ._sync.shards import ShardedQueue
@@ -32,19 +32,23 @@ __all__ = [
     "AsyncGroups",
     "AsyncMembersWatch",
     "AsyncMembership",
+    "AsyncMessage",
     "AsyncMessages",
     "AsyncNodes",
     "AsyncResults",
     "AsyncShardedQueue",
     "AsyncStatuses",
     "AsyncWatch",
+    "Binding",
     "Change",
     "Death",
+    "ExchangeInfo",
     "Exchanges",
     "Groups",
     "Member",
     "MembersWatch",
     "Membership",
+    "Message",
     "MessageLimits",
     "MessagePage",
     "MessageStats",

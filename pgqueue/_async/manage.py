@@ -30,8 +30,9 @@ class AsyncManaging:
 
         Returns:
             A dict. Tasks by state: total (all unfinished ones), ready, delayed, taken, buried, blocked; and kept, the
-            done ones that the queue keeps. done: how many were acked or deleted, or expired, in all.
-            oldest_ready_age: for how many seconds the oldest ready task has been ready, None if nothing is ready.
+            done ones that are still stored (see keep_done). done: how many were acked or deleted, or expired, in all.
+            oldest_ready_age: for how many seconds the oldest ready task has been ready: since its put, or the end of
+            its delay, or a kick; None if nothing is ready.
             calls: a dict of how many tasks each verb was called for: put, take, ack, release, bury, kick, delete,
             touch; and delay, ttr and ttl, which count the tasks whose time was over. As Tarantool's queue counts: an
             ack is no delete, and a task that expires counts as ttl and as delete. done and calls begin anew after a
@@ -42,8 +43,11 @@ class AsyncManaging:
     async def alter(self, **options: Unpack[AlterArguments]) -> None:
         """Change options of the queue, and leave the others. Tasks that are there keep what they were put with.
 
+        `listed=True` also holds for tasks that are there, and for puts that are under way: messages.list() shows them
+        within a few ticks (each of a second or less) of a running client.
+
         Args:
-            options: those of Client.create_queue, except type, exclusive, temporary and listed. None is the default.
+            options: those of Client.create_queue, except type, exclusive and temporary. None is the default.
 
         Raises:
             NoQueue: it does not exist.
@@ -72,12 +76,17 @@ class AsyncManaging:
         take_id takes from a paused queue.
 
         Raises:
+            NoQueue: the queue does not exist.
             ValueError: the time is negative, NaN or not a duration.
         """
         await self._shell.run(calls.pause_queue(self.name, seconds))
 
     async def drain(self, on: bool = True) -> None:
-        """Let nothing be put into the queue any more, until `drain(False)`: a put raises QueueDraining."""
+        """Let nothing be put into the queue any more, until `drain(False)`: a put raises QueueDraining.
+
+        Raises:
+            NoQueue: the queue does not exist.
+        """
         await self._shell.run(calls.drain_queue(self.name, on))
 
     async def truncate(self) -> int:

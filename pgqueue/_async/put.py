@@ -48,6 +48,7 @@ class AsyncPutting:
             data: anything that JSON can hold.
             priority: lower is taken first; default the queue's, else 0.
             delay: seconds, or a timedelta, until it can be taken; default the queue's, else 0.
+            run_at: in place of a delay, when it can be taken: a datetime with a time zone. One that has passed is now.
             ttr: time to run, in seconds or as a timedelta: a take that lasts longer is given back. Default the queue's,
                 else no limit.
             ttl: time to live, in seconds or as a timedelta, from when it is ready: it expires if it is not taken by
@@ -97,7 +98,7 @@ class AsyncPutting:
             items: the data of each task. May be a generator; without `conn` it is read while the server works.
             lane: one lane for all, or a sequence with one for each item.
             key: a sequence with a key for each item; None for an item without one.
-            priority, delay, ttr, ttl, if_exists, sender, conn: as for put, for every item.
+            priority, delay, run_at, ttr, ttl, if_exists, sender, conn: as for put, for every item.
 
         Returns:
             The ids, in the order of the items. With keys, of the tasks that are there now.

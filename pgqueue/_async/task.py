@@ -112,7 +112,7 @@ class AsyncTask(TaskRecord):
 
         Args:
             more: seconds, or a timedelta, to add to the deadline. None sets it to the task's ttr from now, as
-                beanstalkd's touch.
+                beanstalkd's touch, unless it is later than that: a touch never shortens the time.
             conn: a connection of the caller's, to touch in its transaction.
 
         Raises:

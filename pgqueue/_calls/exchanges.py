@@ -7,7 +7,7 @@ from datetime import datetime
 
 from .._values import arguments
 from .call import Call, nothing, scalar
-from .options import Options
+from .options import TaskOptions
 
 TYPES = ("fanout", "direct", "topic", "mqtt")
 
@@ -27,6 +27,64 @@ class Death:
     reason: str
     count: int
     time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeInfo:
+    """An exchange; see Exchanges.list().
+
+    Attributes:
+        name: its name.
+        type: fanout, direct, topic or mqtt.
+        durable: whether it outlives the client that declared it.
+        bindings: how many there are.
+        retained: how many messages it retains for queues that are bound later.
+        created_at: when it was declared.
+    """
+
+    name: str
+    type: str
+    durable: bool
+    bindings: int
+    retained: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A binding; see Exchanges.bindings().
+
+    Attributes:
+        exchange: the exchange's name.
+        key: the key, or the mask for keys, that a task has to be published under.
+        queue: the name of the queue that gets the task.
+    """
+
+    exchange: str
+    key: str
+    queue: str
+
+
+def list_exchanges() -> Call[list[ExchangeInfo]]:
+    """By name."""
+    return Call(
+        "SELECT name, type, durable, bindings, retained, created_at FROM pgqueue.exchanges ORDER BY name",
+        (),
+        lambda rows: [ExchangeInfo(*row) for row in rows],
+    )
+
+
+def list_bindings(exchange: str | None, queue: str | None) -> Call[list[Binding]]:
+    """By exchange, key and queue. Of this exchange, to this queue; None: of all, to all."""
+    of = None if exchange is None else _exchange(exchange)
+    to = None if queue is None else arguments.queue_name(queue)
+    return Call(
+        "SELECT exchange, key, queue FROM pgqueue.bindings"
+        " WHERE (%s::text IS NULL OR exchange = %s::text) AND (%s::text IS NULL OR queue = %s::text)"
+        " ORDER BY exchange, key, queue",
+        (of, of, to, to),
+        lambda rows: [Binding(*row) for row in rows],
+    )
 
 
 def declare_exchange(name: str, type: str, durable: bool) -> Call[None]:
@@ -59,11 +117,11 @@ def unbind(queue: str, exchange: str, key: str) -> Call[bool]:
     )
 
 
-def publish(exchange: str, key: str, text: str, options: Options, retain: bool) -> Call[int]:
+def publish(exchange: str, key: str, text: str, options: TaskOptions, retain: bool) -> Call[int]:
     return Call(
         "SELECT pgqueue.publish(exchange => %s::text, key => %s::text, data => %s::jsonb, priority => %s::int,"
         " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
-        " ttl => make_interval(secs => %s::float8), retain => %s::bool)",
+        " ttl => make_interval(secs => %s::float8), retain => %s::bool, run_at => %s::timestamptz)",
         (
             _exchange(exchange),
             arguments.key("key", key),
@@ -73,6 +131,7 @@ def publish(exchange: str, key: str, text: str, options: Options, retain: bool) 
             options.ttr,
             options.ttl,
             arguments.flag("retain", retain),
+            options.run_at,
         ),
         scalar,
     )

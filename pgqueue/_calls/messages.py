@@ -12,8 +12,6 @@ from .._values import arguments
 from .._values.arguments import Seconds
 from ..errors import ClaimDoesNotExist, Error, MessageIsClaimed, MessageNotClaimed, MessageNotClaimedBy
 from .call import Call, Rows, nothing
-from .pop import Popped
-from .take import Taken
 
 CLAIM_TTL = 60.0  # seconds, as Zaqar's default
 
@@ -67,13 +65,38 @@ class MessageStats:
     newest: datetime | None
 
 
+class ClaimedMessage(NamedTuple):
+    """A row of a claim: as Taken, with the times of a message in seconds."""
+
+    id: int
+    token: int
+    priority: int
+    attempts: int
+    deadline: datetime | None
+    data: str
+    queue: str
+    age: float
+    ttl: float | None
+
+
 class Held(NamedTuple):
     """A claim as it is: times in seconds, and a row for each message that it still holds."""
 
     ttl: float
     grace: float
     age: float
-    rows: list[Taken]
+    rows: list[ClaimedMessage]
+
+
+class DeletedMessage(NamedTuple):
+    """A message that was deleted, or claimed and deleted in one step."""
+
+    id: int
+    priority: int
+    attempts: int
+    data: str
+    age: float
+    ttl: float | None
 
 
 class Listed(NamedTuple):
@@ -85,6 +108,8 @@ class Listed(NamedTuple):
     priority: int
     attempts: int
     data: str
+    age: float
+    ttl: float | None
 
 
 def claim_id(value: object) -> int:
@@ -96,14 +121,15 @@ def claim_id(value: object) -> int:
     return value
 
 
-def claim_messages(queue: str, n: int, ttl: float, grace: float, session: int | None) -> Call[list[Taken]]:
+def claim_messages(queue: str, n: int, ttl: float, grace: float, session: int | None) -> Call[list[ClaimedMessage]]:
     """The claim's id is the token of its messages."""
     return Call(
-        "SELECT id, claim, priority, attempts, deadline, data::text, %s::text"
+        "SELECT id, claim, priority, attempts, deadline, data::text, %s::text,"
+        " extract(epoch FROM message_age)::float8, extract(epoch FROM message_ttl)::float8"
         " FROM pgqueue.claim_messages(queue => %s::text, n => %s::int, ttl => make_interval(secs => %s::float8),"
         " grace => make_interval(secs => %s::float8), session => %s::int)",
         (queue, queue, n, ttl, grace, session),
-        lambda rows: [Taken(*row) for row in rows],
+        lambda rows: [ClaimedMessage(*row) for row in rows],
     )
 
 
@@ -112,11 +138,12 @@ def get_claim(queue: str, claim: int) -> Call[Held]:
         if not rows:
             raise no_claim(queue, claim)
         ttl, grace, age, *_ = rows[0]
-        return Held(ttl, grace, age, [Taken(*row[3:]) for row in rows if row[3] is not None])
+        return Held(ttl, grace, age, [ClaimedMessage(*row[3:]) for row in rows if row[3] is not None])
 
     return Call(
         "SELECT extract(epoch FROM ttl)::float8, extract(epoch FROM grace)::float8, extract(epoch FROM age)::float8,"
-        " id, %s::int8, priority, attempts, deadline, data::text, %s::text"
+        " id, %s::int8, priority, attempts, deadline, data::text, %s::text,"
+        " extract(epoch FROM message_age)::float8, extract(epoch FROM message_ttl)::float8"
         " FROM pgqueue.get_claim(queue => %s::text, claim => %s::int8)",
         (claim, queue, queue, claim),
         read,
@@ -150,11 +177,21 @@ def delete_message(queue: str, id: int, claim: int | None) -> Call[None]:
     )
 
 
-def delete_messages(queue: str, ids: Sequence[int]) -> Call[list[Popped]]:
+def delete_messages(queue: str, ids: Sequence[int]) -> Call[list[DeletedMessage]]:
     return Call(
-        "SELECT id, priority, attempts, data::text FROM pgqueue.delete_messages(queue => %s::text, ids => %s::int8[])",
+        "SELECT id, priority, attempts, data::text, extract(epoch FROM age)::float8, extract(epoch FROM ttl)::float8"
+        " FROM pgqueue.delete_messages(queue => %s::text, ids => %s::int8[])",
         (queue, list(ids)),
-        lambda rows: [Popped(*row) for row in rows],
+        lambda rows: [DeletedMessage(*row) for row in rows],
+    )
+
+
+def pop_messages(queue: str, n: int, session: int | None) -> Call[list[DeletedMessage]]:
+    return Call(
+        "SELECT id, priority, attempts, data::text, extract(epoch FROM age)::float8, extract(epoch FROM ttl)::float8"
+        " FROM pgqueue.pop(queue => %s::text, n => %s::int, session => %s::int)",
+        (queue, n, session),
+        lambda rows: [DeletedMessage(*row) for row in rows],
     )
 
 
@@ -170,7 +207,8 @@ def list_messages(
     if marker is not None:
         arguments.text(marker, "a marker")
     return Call(
-        "SELECT marker, id, state, priority, attempts, data::text"
+        "SELECT marker, id, state, priority, attempts, data::text, extract(epoch FROM age)::float8,"
+        " extract(epoch FROM ttl)::float8"
         " FROM pgqueue.list_messages(queue => %s::text, after => %s::text, n => %s::int, sender => %s::uuid,"
         " echo => %s::bool, include_claimed => %s::bool, include_delayed => %s::bool)",
         (queue, marker, n, arguments.uuid("sender", sender), echo, include_claimed, include_delayed),

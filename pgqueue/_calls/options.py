@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
 from .._values import arguments
@@ -26,6 +27,19 @@ class Options:
     def __post_init__(self) -> None:
         arguments.integer("priority", self.priority)
         set_seconds(self, self.DURATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions(Options):
+    """The same for tasks: also the moment at which a task is ready, in place of a delay."""
+
+    run_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        arguments.moment("run_at", self.run_at)
+        if self.run_at is not None and self.delay is not None:
+            raise ValueError(f"a task is put with a delay or a run_at, not both: {self.delay!r}, {self.run_at}")
 
 
 def set_seconds(options: object, durations: Iterable[tuple[str, bool]]) -> None:

@@ -21,6 +21,7 @@ class Found(NamedTuple):
     attempts: int
     error: str | None
     run_at: datetime | None
+    buried_at: datetime | None
     deadline: datetime | None
     holder: str | None
     lane: str | None
@@ -35,7 +36,7 @@ def peek(id: int) -> Call[Found]:
         return Found(*rows[0])
 
     return Call(
-        "SELECT id, queue, state, priority, attempts, error, run_at, deadline, holder, lane, key,"
+        "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key,"
         " data::text FROM pgqueue.tasks WHERE id = %s::int8",
         (id,),
         read,
@@ -49,8 +50,8 @@ def tasks(queue: str, state: State | None, n: int, skip: int) -> Call[list[Found
     """In the order of the state; without one, those of each state in turn."""
     states = list(get_args(State)) if state is None else [state]
     return Call(
-        "SELECT t.id, t.queue, t.state, t.priority, t.attempts, t.error, t.run_at, t.deadline, t.holder, t.lane, t.key,"
-        " t.data::text FROM unnest(%s::text[]) WITH ORDINALITY asked(state, place)"
+        "SELECT t.id, t.queue, t.state, t.priority, t.attempts, t.error, t.run_at, t.buried_at, t.deadline, t.holder,"
+        " t.lane, t.key, t.data::text FROM unnest(%s::text[]) WITH ORDINALITY asked(state, place)"
         " CROSS JOIN LATERAL pgqueue.find_tasks(queue => %s::text, state => asked.state, n => %s::int)"
         " WITH ORDINALITY t ORDER BY asked.place, t.ordinality LIMIT %s::int OFFSET %s::int",
         (states, queue, n + skip, n, skip),
@@ -67,7 +68,8 @@ class TaskStats:
 
     Attributes:
         id, queue, state, priority, ttr: as of the task; `ttr` in seconds, None for no limit.
-        age: seconds since it was put.
+        age: for how many seconds it has been ready: since its put, or the end of its delay, or a kick; a take that came
+            back changes nothing. 0 while it is delayed.
         time_left: seconds until a take of it ends, or until it is no longer delayed; None where nothing is to end.
         reserves: how often it was taken, as far as that shows: it is taken now, or came back by one of the next three.
         releases: how often it was released.
@@ -160,7 +162,7 @@ def peek_next(queue: str, state: str) -> Call[Found | None]:
     if state not in FIRST:
         raise ValueError(f"what is next is asked of {', '.join(FIRST[:-1])} or {FIRST[-1]} tasks, not of {state!r}")
     return Call(
-        "SELECT id, queue, state, priority, attempts, error, run_at, deadline, holder, lane, key, data::text"
+        "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key, data::text"
         " FROM pgqueue.tasks WHERE id = (SELECT pgqueue.first_task(queue => %s::text, state => %s::text))",
         (queue, state),
         lambda rows: Found(*rows[0]) if rows else None,
@@ -179,7 +181,7 @@ def task_stats(id: int) -> Call[TaskStats]:
 
     return Call(
         "SELECT id, queue, state, priority, extract(epoch FROM ttr)::float8,"
-        " extract(epoch FROM clock_timestamp() - created_at)::float8,"
+        " coalesce(extract(epoch FROM clock_timestamp() - ready_since), 0)::float8,"
         " CASE state WHEN 'taken' THEN extract(epoch FROM deadline - clock_timestamp())::float8"
         " WHEN 'delayed' THEN extract(epoch FROM run_at - clock_timestamp())::float8 END,"
         " (state = 'taken')::int + releases + timeouts + buries, releases, timeouts, buries, kicks, attempts"

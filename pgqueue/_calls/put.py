@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple, TypedDict
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from .._values import arguments
 from .._values.arguments import IfExists, Seconds
 from ..errors import QueueFull
 from .call import Call, Rows, nothing, scalar
-from .options import Options, named_options
+from .options import Options, TaskOptions, named_options
 
 FULL = "full"
 
@@ -21,6 +22,7 @@ class PutArguments(TypedDict, total=False):
 
     priority: int | None
     delay: Seconds | None
+    run_at: datetime | None
     ttr: Seconds | None
     ttl: Seconds | None
     lane: str | None
@@ -34,6 +36,7 @@ class PutManyArguments(TypedDict, total=False):
 
     priority: int | None
     delay: Seconds | None
+    run_at: datetime | None
     ttr: Seconds | None
     ttl: Seconds | None
     lane: str | Sequence[str | None] | None
@@ -43,7 +46,7 @@ class PutManyArguments(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class PutOptions(Options):
+class PutOptions(TaskOptions):
     """What a put may say about its task. Checked when made."""
 
     lane: str | None = None
@@ -52,7 +55,7 @@ class PutOptions(Options):
     sender: UUID | str | None = None
 
     def __post_init__(self) -> None:
-        Options.__post_init__(self)
+        TaskOptions.__post_init__(self)
         arguments.label("lane", self.lane)
         arguments.label("key", self.key)
         arguments.if_exists(self.if_exists)
@@ -68,10 +71,11 @@ class PutOptions(Options):
 
 
 _PLAIN = PutOptions()
+_UNSAID = (None, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class PutManyOptions(Options):
+class PutManyOptions(TaskOptions):
     """The same for many tasks: a lane for all or one each, and a key each. Checked when made."""
 
     lane: str | Sequence[str | None] | None = None
@@ -80,7 +84,7 @@ class PutManyOptions(Options):
     sender: UUID | str | None = None
 
     def __post_init__(self) -> None:
-        Options.__post_init__(self)
+        TaskOptions.__post_init__(self)
         for name in self.lanes or ():
             arguments.label("lane", name)
         if isinstance(self.key, str):
@@ -120,7 +124,7 @@ class Placed(NamedTuple):
 
 
 def put(queue: str, text: str, options: PutOptions) -> Call[Placed]:
-    if options.lane is None and options.key is None and options.sender is None:  # nearly always, and shorter
+    if (options.lane, options.key, options.sender, options.run_at) == _UNSAID:  # nearly always, and shorter
         return Call(
             "SELECT id, state, existed, kept::text FROM pgqueue.put(queue => %s::text, data => %s::jsonb,"
             " priority => %s::int, delay => make_interval(secs => %s::float8),"
@@ -132,8 +136,17 @@ def put(queue: str, text: str, options: PutOptions) -> Call[Placed]:
         "SELECT id, state, existed, kept::text FROM pgqueue.put(queue => %s::text, data => %s::jsonb,"
         " priority => %s::int, delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
         " ttl => make_interval(secs => %s::float8), lane => %s::text, key => %s::text, if_exists => %s::text,"
-        " sender => %s::uuid)",
-        (queue, text, *_times(options), options.lane, options.key, options.if_exists, options.sender),
+        " sender => %s::uuid, run_at => %s::timestamptz)",
+        (
+            queue,
+            text,
+            *_times(options),
+            options.lane,
+            options.key,
+            options.if_exists,
+            options.sender,
+            options.run_at,
+        ),
         _placed,
     )
 
@@ -145,8 +158,8 @@ def put_many(queue: str, text: str, options: PutManyOptions) -> Call[list[int]]:
         "SELECT pgqueue.put_many(queue => %s::text, data => %s::jsonb, priority => %s::int,"
         " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
         " ttl => make_interval(secs => %s::float8), lanes => %s::text[], keys => %s::text[], if_exists => %s::text,"
-        " sender => %s::uuid)",
-        (queue, text, *_times(options), options.lanes, key, options.if_exists, options.sender),
+        " sender => %s::uuid, run_at => %s::timestamptz)",
+        (queue, text, *_times(options), options.lanes, key, options.if_exists, options.sender, options.run_at),
         scalar,
     )
 

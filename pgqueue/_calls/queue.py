@@ -16,7 +16,7 @@ from .options import Options, named_options
 QueueType = Literal["fifo", "fifottl", "utube", "utubettl", "limfifottl"]
 
 
-FIXED = ("type", "exclusive", "temporary", "listed")  # from its creation on
+FIXED = ("type", "exclusive", "temporary")  # from its creation on
 
 
 class AlterArguments(TypedDict, total=False):
@@ -34,6 +34,7 @@ class AlterArguments(TypedDict, total=False):
     dead_letter: str | None
     dead_letter_key: str | None
     auto_delete: bool
+    listed: bool
     metadata: Any
 
 
@@ -43,7 +44,6 @@ class QueueArguments(AlterArguments, total=False):
     type: QueueType | None
     exclusive: bool
     temporary: bool
-    listed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,10 +188,15 @@ def rename_queue(name: str, new_name: str) -> Call[None]:
     )
 
 
-def delete_queue(name: str, if_empty: bool, if_unused: bool) -> Call[int]:
+def delete_queue(name: str, if_empty: bool, if_unused: bool, force: bool) -> Call[int]:
     return Call(
-        "SELECT pgqueue.delete_queue(name => %s::text, if_empty => %s::bool, if_unused => %s::bool)",
-        (arguments.queue_name(name), arguments.flag("if_empty", if_empty), arguments.flag("if_unused", if_unused)),
+        "SELECT pgqueue.delete_queue(name => %s::text, if_empty => %s::bool, if_unused => %s::bool, force => %s::bool)",
+        (
+            arguments.queue_name(name),
+            arguments.flag("if_empty", if_empty),
+            arguments.flag("if_unused", if_unused),
+            arguments.flag("force", force),
+        ),
         scalar,
     )
 

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ..errors import TaskBusy, refusal
 from .call import Call, Rows, scalar
+
+
+class AnyTaken(Protocol):
+    """What each row of a claim has, of tasks and of messages."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def token(self) -> int: ...
+    @property
+    def queue(self) -> str: ...
 
 
 class Taken(NamedTuple):

@@ -21,14 +21,14 @@ import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .._calls import put as putting
 from .._calls import session as listening
 from .._calls import take as calls
 from .._calls import take as picking
 from .._calls.call import Call
-from .._calls.take import Taken
+from .._calls.take import AnyTaken, Taken
 from ..errors import ConnectionLost, DeadlineSoon, ServerError, SessionDead
 from .core import Core
 from .cursor import ClaimCursor, Position
@@ -36,6 +36,7 @@ from .hub import Signal, Waiter
 from .listener import Listener
 
 T = TypeVar("T")
+Row = TypeVar("Row", bound=AnyTaken)
 SOON = 1.0  # seconds, as in beanstalkd
 LOCKED_PAUSE = (0.005, 0.25)  # before looking again at a task that an open transaction has locked, seconds
 
@@ -82,12 +83,15 @@ def claim(
     listener: Listener,
     make_signal: Callable[[], Signal],
     queue: str,
-    call: Call[list[Taken]],
+    call: Call[list[Row]],
     n: int,
     timeout: float | None,
-) -> Flow[list[Taken]]:
+) -> Flow[list[Row]]:
     """What `call` claims of the queue's messages, up to n, as soon as there is one."""
-    return _Claim(core, listener, make_signal, queue, call, n, timeout).run()
+    return cast(
+        "Flow[list[Row]]",
+        _Claim(core, listener, make_signal, queue, cast("Call[list[Taken]]", call), n, timeout).run(),
+    )
 
 
 def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> Flow[list[Taken]]:

@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 from .._calls.call import Call, Fence
 from .._calls.settle import bury, release_many
-from .._calls.take import Taken
+from .._calls.take import AnyTaken
 from .._records.puts import Put, as_json
 from .._values import data
 from .core import Core, Settings
 
 T = TypeVar("T")
+Row = TypeVar("Row", bound=AnyTaken)
 
 log = logging.getLogger("pgqueue")
 
@@ -56,7 +57,7 @@ class ShellBase:
         """Have takes that nothing will handle released soon: pairs of a task's id and its token."""
         self.later(release_many(list(taken), Fence(None, None)))
 
-    def made(self, rows: list[Taken], make: Callable[[Taken], T]) -> list[T]:
+    def made(self, rows: list[Row], make: Callable[[Row], T]) -> list[T]:
         """The tasks of a claim's rows.
 
         SQL can put data that Python's json does not read. Such a task is buried, or it would come again and again.
@@ -76,7 +77,7 @@ class ShellBase:
             self.give_back((row.id, row.token) for row in rows)
             raise
 
-    def _made_of_the_readable(self, rows: list[Taken], make: Callable[[Taken], T]) -> list[T]:
+    def _made_of_the_readable(self, rows: list[Row], make: Callable[[Row], T]) -> list[T]:
         made, unreadable = [], None
         for row in rows:
             try:

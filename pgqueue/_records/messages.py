@@ -6,11 +6,26 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from .._calls.messages import Listed, claim_id, no_claim
+from .._calls.messages import ClaimedMessage, DeletedMessage, Listed, claim_id, no_claim
 from .._values import data
-from .task import Bound, TaskRecord, bind, plain
+from .task import DONE, TAKEN, Bound, TaskRecord, bind, plain
 
-AnyMessage = TypeVar("AnyMessage", bound=TaskRecord)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRecord(TaskRecord):
+    """A message: a task, with the times of Zaqar's messages.
+
+    Attributes:
+        age: for how many seconds it has been ready: since its put, or the end of its delay, or a kick. 0 while it is
+            delayed.
+        ttl: how many seconds it lives, from when it is ready on; None for no limit. A claim may make it longer.
+    """
+
+    age: float = 0.0
+    ttl: float | None = None
+
+
+AnyMessage = TypeVar("AnyMessage", bound=MessageRecord)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,5 +91,39 @@ def listed(kind: type[AnyMessage], row: Listed, queue: str, shell: Any) -> AnyMe
         data=data.decode(row.data),
         priority=row.priority,
         attempts=row.attempts,
+        age=row.age,
+        ttl=row.ttl,
+    )
+    return bind(message, shell)
+
+
+def claimed(kind: type[AnyMessage], row: ClaimedMessage, shell: Any) -> AnyMessage:
+    """A message that a claim holds."""
+    message = kind(
+        id=row.id,
+        queue=row.queue,
+        state=TAKEN,
+        data=data.decode(row.data),
+        priority=row.priority,
+        attempts=row.attempts,
+        deadline=row.deadline,
+        token=row.token,
+        age=row.age,
+        ttl=row.ttl,
+    )
+    return bind(message, shell)
+
+
+def deleted(kind: type[AnyMessage], row: DeletedMessage, queue: str, shell: Any) -> AnyMessage:
+    """A message that was deleted."""
+    message = kind(
+        id=row.id,
+        queue=queue,
+        state=DONE,
+        data=data.decode(row.data),
+        priority=row.priority,
+        attempts=row.attempts,
+        age=row.age,
+        ttl=row.ttl,
     )
     return bind(message, shell)

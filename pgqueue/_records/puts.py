@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any, Unpack
 from uuid import UUID
 
@@ -20,7 +21,7 @@ class Put:
     Attributes:
         queue: the name of the queue that it goes to.
         data: anything that JSON can hold; looked at when it is sent.
-        options: priority, delay, ttr, ttl, lane, key, if_exists and sender; see Queue.put.
+        options: priority, delay, run_at, ttr, ttl, lane, key, if_exists and sender; see Queue.put.
 
     Raises:
         ValueError: when it is made; the name or an option cannot be.
@@ -61,4 +62,10 @@ def _one_as_json(index: int, put: Put, max_size: int) -> str:
 def _encode_rest(put: Put) -> str:
     given = {field.name: getattr(put.options, field.name) for field in fields(put.options)}
     asked = {name: value for name, value in given.items() if value is not None}
-    return json.dumps({"queue": put.queue} | asked, default=lambda it: str(it) if isinstance(it, UUID) else float(it))
+    return json.dumps({"queue": put.queue} | asked, default=_as_json)
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID) else float(value)

@@ -61,6 +61,7 @@ class TaskRecord(Bound):
         attempts: how often it came back: it failed, passed its deadline, or its taker died.
         error: the text of the last failed attempt or of the burial; only peek reads it.
         run_at: when a delayed task becomes ready; only peek reads it.
+        buried_at: since when it is buried; only peek reads it.
         deadline: until when it is held; None without a time to run.
         holder: host, process id and program of its taker; only peek reads it.
         lane: the lane that it was put into; only put and peek know it.
@@ -77,6 +78,7 @@ class TaskRecord(Bound):
     attempts: int = 0
     error: str | None = None
     run_at: datetime | None = None
+    buried_at: datetime | None = None
     deadline: datetime | None = None
     holder: str | None = None
     lane: str | None = None

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import builtins
+from datetime import datetime
 from typing import Any
 
 from .._calls import exchanges as calls
-from .._calls.exchanges import Death
-from .._calls.options import Options
+from .._calls.exchanges import Binding, Death, ExchangeInfo
+from .._calls.options import TaskOptions
 from .._engine.blocking import Conn
 from .._records.task import TaskLike, named
 from .._values.arguments import Seconds
@@ -43,6 +45,10 @@ class Exchanges:
         """Remove an exchange with its bindings and retained messages. Raises NoExchange."""
         self._shell.run(calls.delete_exchange(name))
 
+    def list(self) -> list[ExchangeInfo]:
+        """Every exchange, by name. The default exchange, which always exists, is not among them."""
+        return self._shell.run(calls.list_exchanges())
+
     def bind(self, queue: str, exchange: str, key: str = "") -> bool:
         """Let a queue have the tasks that are published to an exchange under a matching key. As AMQP's queue.bind.
 
@@ -66,6 +72,19 @@ class Exchanges:
         """Undo a bind. Returns False if there was none; raises NoQueue, NoExchange, ValueError as bind."""
         return self._shell.run(calls.unbind(queue, exchange, key))
 
+    def bindings(self, exchange: str | None = None, queue: str | None = None) -> builtins.list[Binding]:
+        """Which queues are bound to which exchanges under which keys, by exchange, key and queue.
+
+        Args:
+            exchange: only the bindings of this exchange; None for those of every exchange. An exchange that does not
+                exist has none.
+            queue: only the bindings of this queue; None for those of every queue.
+
+        Raises:
+            ValueError: a name is not valid.
+        """
+        return self._shell.run(calls.list_bindings(exchange, queue))
+
     def publish(
         self,
         exchange: str,
@@ -75,6 +94,7 @@ class Exchanges:
         mandatory: bool = False,
         priority: int | None = None,
         delay: Seconds | None = None,
+        run_at: datetime | None = None,
         ttr: Seconds | None = None,
         ttl: Seconds | None = None,
         retain: bool = False,
@@ -87,7 +107,7 @@ class Exchanges:
             key: up to 255 bytes; without wildcards.
             data: anything that JSON can hold.
             mandatory: raise Unroutable when no queue is bound so; else the task is dropped, and 0 returned.
-            priority, delay, ttr, ttl: as for Queue.put; default each queue's.
+            priority, delay, run_at, ttr, ttl: as for Queue.put; default each queue's.
             retain: keep it as the last message of its key, for queues that are bound later; None as data ends that.
             conn: a connection of the caller's, to publish in its transaction. Unroutable does not abort it.
 
@@ -100,7 +120,7 @@ class Exchanges:
             BadData, ValueError: an argument is not valid.
             ConnectionLost: whether it was published is unknown.
         """
-        options = Options(priority, delay, ttr, ttl)
+        options = TaskOptions(priority, delay, ttr, ttl, run_at)
         queues = self._shell.run(calls.publish(exchange, key, self._shell.encode(data), options, retain), conn)
         if mandatory and queues == 0:
             raise Unroutable(f"no queue is bound to exchange {exchange!r} with a key that matches {key!r}")
@@ -125,7 +145,7 @@ class Exchanges:
         """Take the will back. Returns False if there was none."""
         return self._shell.on_session(calls.clear_will())
 
-    def deaths(self, task: TaskLike) -> list[Death]:
+    def deaths(self, task: TaskLike) -> builtins.list[Death]:
         """Where a dead letter died before, the last death first; empty if it never did. As AMQP's x-death.
 
         Raises:

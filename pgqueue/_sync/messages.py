@@ -12,11 +12,19 @@ from uuid import UUID
 
 from .._calls import messages as calls
 from .._calls.messages import CLAIM_GRACE, CLAIM_TTL, Held, MessageLimits, MessageStats
-from .._calls.pop import pop as pop_call
 from .._engine import flows
 from .._engine.blocking import Conn, Signal
-from .._records.messages import ClaimLike, ClaimRecord, MessagePage, claim_named, listed
-from .._records.task import TaskLike, bind, from_popped, from_taken, named
+from .._records.messages import (
+    ClaimLike,
+    ClaimRecord,
+    MessagePage,
+    MessageRecord,
+    claim_named,
+    claimed,
+    deleted,
+    listed,
+)
+from .._records.task import TaskLike, bind, named
 from .._values import arguments
 from .._values.arguments import Seconds
 from ..errors import ClaimDoesNotExist
@@ -96,6 +104,8 @@ class Messages:
     def renew(self, claim: ClaimLike, ttl: Seconds | None = None, grace: Seconds | None = None) -> None:
         """Give a claim, and the messages that it still holds, a new life from now on. As Claim.renew.
 
+        The new end is as asked, also if it is earlier than the old one, as Zaqar's. (Task.touch never shortens.)
+
         Args:
             claim: a claim, or its id.
             ttl, grace: as for claim; None keeps what the claim has.
@@ -111,7 +121,10 @@ class Messages:
         self._shell.run(calls.renew_claim(self._queue, id, *self._life(ttl, grace)), relaxed=True)
 
     def release(self, claim: ClaimLike) -> None:
-        """Give back what a claim still holds, and end it. A claim that does not exist is ended already."""
+        """Give back what a claim still holds, and end it. A claim that does not exist is ended already.
+
+        This is no attempt of the messages; only the end of a claim's time is one.
+        """
         with contextlib.suppress(ClaimDoesNotExist):
             self._shell.run(calls.release_claim(self._queue, claim_named(claim, self._queue)), relaxed=True)
 
@@ -136,7 +149,7 @@ class Messages:
 
     def delete_many(
         self, ids: Iterable[TaskLike] | None = None, *, pop: int | None = None, conn: Conn | None = None
-    ) -> list[Task]:
+    ) -> list[Message]:
         """Delete messages by their ids, claimed or not; or claim and delete the next ones.
 
         Args:
@@ -154,11 +167,11 @@ class Messages:
         if (ids is None) == (pop is None):
             raise ValueError("delete_many needs either ids or a number to pop")
         if pop is not None:
-            call = pop_call(self._queue, self.limits.count("pop", pop), self._shell.fence().session)
+            call = calls.pop_messages(self._queue, self.limits.count("pop", pop), self._shell.fence().session)
         else:
             call = calls.delete_messages(self._queue, [named(task)[0] for task in ids or ()])
         rows = self._shell.run(call, conn)
-        return [from_popped(Task, row, self._queue, self._shell) for row in rows]
+        return [deleted(Message, row, self._queue, self._shell) for row in rows]
 
     def list(
         self,
@@ -169,7 +182,7 @@ class Messages:
         echo: bool = False,
         include_claimed: bool = False,
         include_delayed: bool = False,
-    ) -> MessagePage[Task]:
+    ) -> MessagePage[Message]:
         """List messages, oldest first, from a marker on, without taking them.
 
         No message is passed over because it was committed late. Therefore a message does not show before all
@@ -185,13 +198,14 @@ class Messages:
             include_delayed: list also delayed messages.
 
         Raises:
-            QueueNotListed: the queue was not made with listed=True.
+            NoQueue: the queue does not exist.
+            QueueNotListed: the queue's option `listed` is off.
             ValueError: an argument is not valid, or not within `limits`.
         """
         n = self.limits.count("limit", limit)
         call = calls.list_messages(self._queue, marker, n, sender, echo, include_claimed, include_delayed)
         rows = self._shell.run(call)
-        messages = [listed(Task, row, self._queue, self._shell) for row in rows]
+        messages = [listed(Message, row, self._queue, self._shell) for row in rows]
         return MessagePage(messages, rows[-1].marker if rows else marker)
 
     def stats(self) -> MessageStats:
@@ -202,13 +216,18 @@ class Messages:
         return self.limits.life("ttl", ttl), self.limits.life("grace", grace)
 
     def _claim(self, id: int, held: Held) -> Claim:
-        messages = self._shell.made(held.rows, lambda row: from_taken(Task, row, self._shell))
+        messages = self._shell.made(held.rows, lambda row: claimed(Message, row, self._shell))
         claim = Claim(id=id, queue=self._queue, ttl=held.ttl, grace=held.grace, age=held.age, messages=messages)
         return bind(claim, self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim(ClaimRecord[Task]):
+class Message(Task, MessageRecord):
+    """A message: a task with its age and ttl."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim(ClaimRecord[Message]):
     """Messages that were claimed together, from queue.messages.claim() or get()."""
 
     def get(self) -> Claim:

@@ -66,22 +66,25 @@ class Queues:
         (self.shell.on_session(call) if checked.of_session else self.shell.run(call))
         return queue
 
-    def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False) -> int:
-        """Remove a queue with its tasks, taken ones too, and its bindings. As AMQP's queue.delete.
+    def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False, force: bool = False) -> int:
+        """Remove a queue with its tasks and its bindings. As AMQP's queue.delete and Tarantool's drop.
+
+        It is refused while a task of the queue is taken.
 
         Args:
             name: the queue's name. A put makes a new one of the same name.
             if_empty: refuse while it holds tasks, in any state.
-            if_unused: refuse while a task of it is taken, or a client waits for one. As Tarantool's drop.
+            if_unused: refuse while a task of it is taken, or a client waits for one.
+            force: remove it also while tasks of it are taken; what their holders do with them then fails.
 
         Returns:
             How many tasks were removed.
 
         Raises:
             NoQueue: it does not exist.
-            QueueInUse: the refusal that was asked for.
+            QueueInUse: a task of it is taken and `force` is not set, or another refusal that was asked for.
         """
-        return self.shell.run(calls.delete_queue(name, if_empty, if_unused))
+        return self.shell.run(calls.delete_queue(name, if_empty, if_unused, force))
 
     def queues(self, *, prefix: str = "", marker: str | None = None, limit: int | None = None) -> list[QueueInfo]:
         """All queues with their options, by name.

@@ -25,7 +25,12 @@ SKIP = click.IntRange(0, 1_000_000)
 
 @click.command("list")
 @click.argument("queue", type=QUEUE)
-@click.option("-s", "--state", type=click.Choice(get_args(State)), help="Only tasks in this state.")
+@click.option(
+    "-s",
+    "--state",
+    type=click.Choice(get_args(State)),
+    help="Only tasks in this state; done: those that the queue keeps.",
+)
 @click.option("-n", "--limit", type=LIMIT, default=20, show_default=True, help="How many at most.")
 @click.option("--skip", type=SKIP, default=0, help="How many to leave out before them.")
 @json_lines

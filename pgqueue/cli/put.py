@@ -15,7 +15,7 @@ from .._values.arguments import IfExists
 from .lines import Lines
 from .plainly import Fault, nothing, plainly
 from .printing import compact, echo_json
-from .values import COUNT, KEY, LANE, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, json_lines, read_json
+from .values import COUNT, KEY, LANE, MOMENT, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, json_lines, read_json
 
 
 @click.command()
@@ -24,6 +24,7 @@ from .values import COUNT, KEY, LANE, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS
 @click.option("--text", is_flag=True, help="DATA, or each line, is a plain string and not JSON.")
 @click.option("--priority", type=PRIORITY, help="Lower is taken first. Default of this and the next: the queue's.")
 @click.option("--delay", type=SECONDS, help="Seconds until it can be taken.")
+@click.option("--at", "run_at", type=MOMENT, help="When it can be taken, as 2030-01-31T08:00:00Z; not with --delay.")
 @click.option("--ttr", type=POSITIVE_SECONDS, help="Time to run: a take that lasts longer is given back.")
 @click.option("--ttl", type=POSITIVE_SECONDS, help="Time to live: what nobody took by then expires.")
 @click.option("--lane", type=LANE, help="The tasks of a lane are handled strictly one after another.")
@@ -56,6 +57,8 @@ def put(
         raise click.UsageError("--batch is for lines on standard input")
     if (piped or len(data) > 1) and (key or if_exists or timeout is not None):
         raise click.UsageError("--key, --if-exists and --timeout go with one DATA")
+    if options["run_at"] is not None and options["delay"] is not None:
+        raise click.UsageError("give --delay or --at, not both")
     if if_exists and not key:
         raise click.UsageError("--if-exists goes with --key")
     lines = Lines(_input(asked=bool(data)), text) if piped else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import click
@@ -66,12 +67,21 @@ def _positive(text: str) -> float | None:
     return arguments.seconds("it", _number(text), positive=True)
 
 
+def _moment(text: str) -> datetime | None:
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time as 2030-01-31T08:00:00Z") from None
+    return arguments.moment("it", value)
+
+
 QUEUE = QueueName()
 TASK = Checked("id", arguments.task_id)
 CLAIM = Checked("claim", claim_id)
 CHANNEL = Checked("channel", arguments.channel_name)
 SECONDS = Checked("seconds", lambda text: arguments.seconds("it", _number(text)))
 POSITIVE_SECONDS = Checked("seconds", _positive)
+MOMENT = Checked("time", _moment)
 COUNT = click.IntRange(min=1, max=arguments.MAX_INT)
 PRIORITY = click.IntRange(min=-arguments.MAX_INT - 1, max=arguments.MAX_INT)
 LANE = Checked("name", lambda text: arguments.label("lane", text))

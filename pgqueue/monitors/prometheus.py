@@ -76,13 +76,15 @@ class PgqueueCollector(Collector):
 def _families(found: _Found | None) -> Iterator[Metric]:
     up = GaugeMetricFamily("pgqueue_up", "Whether the database answered: 1 or 0.")
     tasks = GaugeMetricFamily("pgqueue_tasks", "Tasks that are not done.", labels=["queue", "state"])
-    kept = GaugeMetricFamily("pgqueue_kept_tasks", "Tasks that are done and still kept.", labels=["queue"])
+    kept = GaugeMetricFamily("pgqueue_kept_tasks", "Done tasks that are still stored, by keep_done.", labels=["queue"])
     age = GaugeMetricFamily(
         "pgqueue_oldest_ready_age_seconds",
         "How long the oldest ready task has been there; 0 if nothing is ready.",
         labels=["queue"],
     )
-    done = CounterMetricFamily("pgqueue_done", "Tasks that were acked or deleted, or expired.", labels=["queue"])
+    done = CounterMetricFamily(
+        "pgqueue_done", "How many tasks were acked or deleted, or expired, in all.", labels=["queue"]
+    )
     calls = CounterMetricFamily(
         "pgqueue_calls", "Tasks for which a verb was called, or whose time was over.", labels=["queue", "verb"]
     )

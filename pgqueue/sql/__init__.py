@@ -28,7 +28,7 @@ from ..errors import SchemaError
 LAYERS = {
     "1_tables": ("schema", "tasks", "sessions", "statistics", "statuses", "coordination", "exchanges"),
     "2_base": ("advisory", "names", "wake", "session", "rights", "count", "stats", "task"),
-    "3_tasks": ("dead", "due", "lane", "special", "put", "take", "settle", "ack", "pop", "pick", "queue"),
+    "3_tasks": ("dead", "due", "lane", "special", "put", "take", "settle", "ack", "pop", "pick", "listed", "queue"),
     "4_families": (
         *("channels", "statuses", "results", "locks", "nodes"),
         *("exchanges", "wills", "claims", "messages", "changes"),

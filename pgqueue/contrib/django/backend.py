@@ -14,7 +14,6 @@ worker of `manage.py pgqueue worker` runs the tasks; register() gives it the han
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
@@ -74,16 +73,15 @@ class PgqueueBackend(BaseTaskBackend):
         Raises:
             InvalidTask: the task cannot be run by this backend.
             TypeError: an argument is of a type that JSON does not have.
-            ValueError: bytes are not UTF-8, or run_after is more than 31 years away.
+            ValueError: bytes are not UTF-8.
             BadData: JSON or jsonb cannot hold an argument, or they are over max_data_size.
             QueueFull: the queue has a capacity, and is at it.
             ImproperlyConfigured: the backend's options cannot be.
         """
         self.validate_task(task)
         args, kwargs, now = normalize_json(args), normalize_json(kwargs), timezone.now()
-        delay = None if task.run_after is None else max(0.0, task.run_after.timestamp() - time.time())
         put = clients.queue(task.queue_name, using=self.settings.database).put(
-            results.order(task, args, kwargs, now), priority=-task.priority, delay=delay
+            results.order(task, args, kwargs, now), priority=-task.priority, run_at=task.run_after
         )
         result = TaskResult(
             task=task,

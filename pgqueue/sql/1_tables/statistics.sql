@@ -66,8 +66,8 @@ CREATE UNLOGGED TABLE pgqueue.oldest (
     queue_id    int         NOT NULL,
     looked_at   timestamptz NOT NULL,
     took        interval    NOT NULL,
-    created_at  timestamptz,
+    ready_since timestamptz,
     PRIMARY KEY (queue_id, looked_at)
 );
-COMMENT ON TABLE  pgqueue.oldest            IS 'The oldest ready task of queues in which it takes long to find.';
-COMMENT ON COLUMN pgqueue.oldest.created_at IS 'When that task was put; NULL: no task was ready.';
+COMMENT ON TABLE  pgqueue.oldest             IS 'The oldest ready task of queues in which it takes long to find.';
+COMMENT ON COLUMN pgqueue.oldest.ready_since IS 'Since when that task was ready; NULL: no task was ready.';

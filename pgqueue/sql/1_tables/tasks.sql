@@ -73,6 +73,17 @@ CREATE TABLE pgqueue.queue_grant (
 );
 COMMENT ON TABLE  pgqueue.queue_grant IS 'The roles that may use a restricted queue: rights.sql.';
 
+CREATE TABLE pgqueue.listing (
+    queue_id    int         PRIMARY KEY REFERENCES pgqueue.queue ON DELETE CASCADE,
+    altered     xid8,
+    ended       xid8
+);
+COMMENT ON TABLE  pgqueue.listing         IS
+    'Queues that became listed, of which tasks may come that do not know it yet: listed.sql.';
+COMMENT ON COLUMN pgqueue.listing.altered IS
+    'The transaction that altered the queue. NULL: every snapshot sees it.';
+COMMENT ON COLUMN pgqueue.listing.ended   IS 'When all transactions up to this one have ended, no such task can come.';
+
 CREATE TABLE pgqueue.draining (
     since       timestamptz NOT NULL
 );
@@ -80,14 +91,17 @@ COMMENT ON TABLE  pgqueue.draining IS
     'With a row in it, each queue that is created is draining from its start: queue.sql.';
 
 -- Without CHECKs: PostgreSQL reads each one anew from its stored text at every INSERT statement, which makes a put 4 %
--- slower for each. run_at is set in the state D and only there, done_at in F; a task in L has a lane.
+-- slower for each. run_at is set in the state D and only there, buried_at in B, done_at in F; a task in L has a lane.
+-- ready_at stays NULL in a plain put, which so writes no byte for it.
 CREATE TABLE pgqueue.task (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue_id    int         NOT NULL,
     priority    int         NOT NULL DEFAULT 0,
     created_at  timestamptz NOT NULL DEFAULT now(),
     run_at      timestamptz,
+    ready_at    timestamptz,
     expires_at  timestamptz,
+    buried_at   timestamptz,
     done_at     timestamptz,
     ttr         interval,
     attempts    int         NOT NULL DEFAULT 0,
@@ -112,7 +126,10 @@ CREATE TABLE pgqueue.task (
 );
 COMMENT ON TABLE  pgqueue.task             IS 'One row for each task; a take does not change it.';
 COMMENT ON COLUMN pgqueue.task.run_at      IS 'When a delayed task becomes ready; NULL in every other state.';
+COMMENT ON COLUMN pgqueue.task.ready_at    IS
+    'When its delay was over, it was kicked, or it was put with a ttl; NULL: it was ready from created_at on.';
 COMMENT ON COLUMN pgqueue.task.expires_at  IS 'The task is not taken after this time. NULL: it never expires.';
+COMMENT ON COLUMN pgqueue.task.buried_at   IS 'Since when it is buried.';
 COMMENT ON COLUMN pgqueue.task.done_at     IS 'When it was acked, where done tasks are kept.';
 COMMENT ON COLUMN pgqueue.task.attempts    IS 'How often it came back: failed, past its deadline, or its taker died.';
 COMMENT ON COLUMN pgqueue.task.lane        IS 'Tasks of a lane are handled strictly one after another. NULL: none.';
@@ -122,7 +139,8 @@ COMMENT ON COLUMN pgqueue.task.sender      IS
 COMMENT ON COLUMN pgqueue.task.routing_key IS 'The key that it was published with; NULL if it was put.';
 COMMENT ON COLUMN pgqueue.task.error       IS 'The error of the last failed attempt, or of the burial.';
 COMMENT ON COLUMN pgqueue.task.deaths      IS 'Where it died: [{queue, reason, count, time}], the last death first.';
-COMMENT ON COLUMN pgqueue.task.xid         IS 'The transaction that put it, in a queue that is listed.';
+COMMENT ON COLUMN pgqueue.task.xid         IS
+    'The transaction that put it, in a queue that is listed; or that gave it a place in the listing: listed.sql.';
 COMMENT ON COLUMN pgqueue.task.releases    IS
     'How often it was released; likewise timeouts (its time to run was over), buries and kicks. NULL: never.';
 

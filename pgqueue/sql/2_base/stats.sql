@@ -216,9 +216,10 @@ BEGIN
     DELETE FROM pgqueue.counter c WHERE NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = c.queue_id);
 END $$;
 
--- When the oldest ready task was put: the first task of each priority is looked at, from one to the next by the index.
--- Of a hundred priorities at most, since an application may use the clock for a priority. The index also has tasks in
--- flight and, while a snapshot is held, all that were acked.
+-- Since when the oldest ready task is ready: the first task of each priority is looked at, from one to the next by the
+-- index. Of a hundred priorities at most, since an application may use the clock for a priority. The index also has
+-- tasks in flight and, while a snapshot is held, all that were acked. Among tasks of one priority the first is the one
+-- that was put first; if it was delayed or kicked, a later one may have been ready for longer, and is not looked at.
 CREATE OR REPLACE FUNCTION pgqueue._find_oldest(queue_id int) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -226,20 +227,20 @@ DECLARE
 BEGIN
     RETURN (
         WITH RECURSIVE first AS (
-            (SELECT t.priority, t.created_at FROM pgqueue.task t
+            (SELECT t.priority, coalesce(t.ready_at, t.created_at) AS ready_since FROM pgqueue.task t
               WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R'
                 AND (t.expires_at IS NULL OR t.expires_at > moment)
                 AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
               ORDER BY t.priority, t.id LIMIT 1)
              UNION ALL
             SELECT next.* FROM first, LATERAL (
-               SELECT t.priority, t.created_at FROM pgqueue.task t
+               SELECT t.priority, coalesce(t.ready_at, t.created_at) FROM pgqueue.task t
                 WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R'
                   AND (t.expires_at IS NULL OR t.expires_at > moment)
                   AND t.priority > first.priority
                   AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
                 ORDER BY t.priority, t.id LIMIT 1) next)
-        SELECT min(f.created_at) FROM (SELECT * FROM first LIMIT 100) f);
+        SELECT min(f.ready_since) FROM (SELECT * FROM first LIMIT 100) f);
 END $$;
 
 -- Where that takes long, ticks look now and then, and readers use what a tick found: the age is exact while it is cheap
@@ -262,7 +263,7 @@ BEGIN
         took := clock_timestamp() - began;
         DELETE FROM pgqueue.oldest o WHERE o.queue_id = q AND o.looked_at = last.looked_at;
         IF took > '2 ms' THEN
-            INSERT INTO pgqueue.oldest (queue_id, looked_at, took, created_at) VALUES (q, began, took, found);
+            INSERT INTO pgqueue.oldest (queue_id, looked_at, took, ready_since) VALUES (q, began, took, found);
         END IF;
     END LOOP;
 END $$;
@@ -286,14 +287,14 @@ BEGIN
                coalesce((c.calls ->> 'ack')::bigint, 0) + coalesce((c.calls ->> 'delete')::bigint, 0),
                c.kept,
                CASE WHEN s.ready > 0 THEN
-                   moment - least(due.created_at,
+                   moment - least(due.ready_since,
                                   CASE WHEN o.looked_at IS NULL THEN pgqueue._find_oldest(q.id)
-                                       ELSE o.created_at END) END,
+                                       ELSE o.ready_since END) END,
                verbs || c.calls
           FROM pgqueue._counts(ids) c
           JOIN pgqueue.queue q ON q.id = c.queue_id
          CROSS JOIN LATERAL (
-               SELECT count(*) AS n, min(t.created_at) AS created_at FROM pgqueue.task t
+               SELECT count(*) AS n, min(t.run_at) AS ready_since FROM pgqueue.task t
                 WHERE c.delayed > 0 AND t.queue_id = c.queue_id AND t.state = 'D' AND t.run_at <= moment) due
          CROSS JOIN LATERAL (
                SELECT count(*) AS n FROM pgqueue.take k
@@ -311,7 +312,7 @@ BEGIN
                       c.taken - overdue.n AS taken, c.buried - expired.buried AS buried,
                       c.blocked - expired.blocked AS blocked) s
           LEFT JOIN LATERAL (
-               SELECT n.looked_at, n.created_at FROM pgqueue.oldest n
+               SELECT n.looked_at, n.ready_since FROM pgqueue.oldest n
                 WHERE n.queue_id = c.queue_id AND n.looked_at > moment - greatest('10 s', 40 * n.took)
                 ORDER BY n.looked_at DESC LIMIT 1) o ON true;
 END $$;
@@ -320,5 +321,5 @@ COMMENT ON FUNCTION pgqueue.queue_stats IS 'The view pgqueue.stats for one queue
 CREATE OR REPLACE VIEW pgqueue.stats AS SELECT * FROM pgqueue.queue_stats();
 COMMENT ON VIEW pgqueue.stats IS
     'For each queue the number of tasks in each state, the calls of each verb, and the age of the oldest ready task: '
-    'from counters, whatever the backlog. total: all tasks that are not done; done: acks since the server''s last '
-    'crash; kept: done tasks that are still stored.';
+    'from counters, whatever the backlog. total: all tasks that are not done; done: how many were acked or deleted, or '
+    'expired, in all, since the server''s last crash; kept: how many done tasks are still stored (keep_done).';

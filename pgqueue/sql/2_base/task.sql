@@ -70,6 +70,17 @@ SELECT q.id, q.name, q.special, q.lanes,
          ORDER BY t.expires_at LIMIT 1) IS NOT NULL AS ttl_over
   FROM pgqueue.queue q;
 
+-- For how long a task has been ready. It is 0 while the task is delayed.
+CREATE OR REPLACE FUNCTION pgqueue._age(t pgqueue.task) RETURNS interval
+LANGUAGE sql VOLATILE
+RETURN greatest(clock_timestamp() - coalesce(t.run_at, t.ready_at, t.created_at), '0');
+
+-- How long a task lives, from when it is ready on; a claim and a touch may make it longer than the ttl of its put.
+-- NULL: it never expires.
+CREATE OR REPLACE FUNCTION pgqueue._ttl(t pgqueue.task) RETURNS interval
+LANGUAGE sql IMMUTABLE
+RETURN t.expires_at - coalesce(t.run_at, t.ready_at, t.created_at);
+
 CREATE OR REPLACE FUNCTION pgqueue._new_token() RETURNS bigint
 LANGUAGE sql VOLATILE RETURN hashtextextended(gen_random_uuid()::text, 0);
 
@@ -102,12 +113,16 @@ SELECT t.id,
             WHEN t.run_at > now() THEN 'delayed'
             ELSE 'ready'
        END AS state,
-       t.priority, t.attempts, t.created_at, t.run_at, t.ttr, t.error, t.data,
+       t.priority, t.attempts, t.created_at, t.run_at,
+       CASE WHEN t.state <> 'D' THEN coalesce(t.ready_at, t.created_at) WHEN t.run_at <= now() THEN t.run_at
+       END AS ready_since,
+       t.ttr, t.error, t.data,
        k.taken_at,
        nullif(k.deadline, 'infinity') AS deadline,
        k.session_id AS session,
        coalesce(s.label, CASE k.session_id WHEN 0 THEN 'a claim' ELSE 'session ' || k.session_id END) AS holder,
-       t.expires_at, t.routing_key, t.deaths, t.lane, t.key, t.done_at, t.sender,
+       t.expires_at, t.routing_key, t.deaths, t.lane, t.key, t.buried_at, t.done_at,
+       t.sender,
        coalesce(t.releases, 0) AS releases, coalesce(t.timeouts, 0) AS timeouts,
        coalesce(t.buries, 0) AS buries, coalesce(t.kicks, 0) AS kicks,
        t.queue_id, t.state AS stored
@@ -117,5 +132,8 @@ SELECT t.id,
   LEFT JOIN pgqueue.session s ON s.id = k.session_id;
 COMMENT ON VIEW pgqueue.tasks IS
     'Every task with its state and its holder. For a page of a queue''s tasks in one state: find_tasks.';
+COMMENT ON COLUMN pgqueue.tasks.ready_since IS
+    'Since when it could be taken: its put, or later the end of its delay or a kick. A take that comes back changes '
+    'nothing. NULL while it is delayed.';
 COMMENT ON COLUMN pgqueue.tasks.stored IS
     'R, D, B, L or F, as the task''s row has it: indexes can be asked for it. The state comes from several rows.';

@@ -29,7 +29,7 @@ BEGIN
 END $$;
 
 -- Put the tasks that an acked task hands on to: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists,
--- sender}], times in seconds.
+-- sender, run_at}], durations in seconds.
 CREATE OR REPLACE FUNCTION pgqueue._put_all(puts jsonb) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -40,13 +40,13 @@ BEGIN
     FOR p IN
         SELECT *
           FROM jsonb_to_recordset(puts) r(queue text, data jsonb, priority int, delay float8, ttr float8, ttl float8,
-                                          lane text, key text, if_exists text, sender uuid)
+                                          lane text, key text, if_exists text, sender uuid, run_at timestamptz)
     LOOP
         SELECT * INTO new
           FROM pgqueue.put(queue => p.queue, data => coalesce(p.data, 'null'), priority => p.priority,
                            delay => make_interval(secs => p.delay), ttr => make_interval(secs => p.ttr),
                            ttl => make_interval(secs => p.ttl), lane => p.lane, key => p.key,
-                           if_exists => coalesce(p.if_exists, 'ignore'), sender => p.sender);
+                           if_exists => coalesce(p.if_exists, 'ignore'), sender => p.sender, run_at => p.run_at);
         IF new.id IS NULL THEN
             RAISE EXCEPTION 'queue "%" is full: nothing was handed on to it', p.queue USING ERRCODE = 'PQ037';
         END IF;

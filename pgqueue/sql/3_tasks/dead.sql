@@ -46,11 +46,15 @@ BEGIN
            AND CASE WHEN subject LIKE b.hint THEN subject ~ b.pattern END;
 END $$;
 
+-- How a task begins in a queue: delayed until run_at or by the delay, or ready from this moment on.
 CREATE OR REPLACE FUNCTION pgqueue._arrival(
-    delay interval, moment timestamptz, OUT state "char", OUT run_at timestamptz
+    delay interval, moment timestamptz, at timestamptz,
+    OUT state "char", OUT run_at timestamptz, OUT ready_at timestamptz
 )
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN (CASE WHEN delay > '0' THEN 'D' ELSE 'R' END::"char", CASE WHEN delay > '0' THEN moment + delay END);
+RETURN (CASE WHEN delay > '0' THEN 'D' ELSE 'R' END::"char",
+        CASE WHEN delay > '0' THEN coalesce(at, moment + delay) END,
+        CASE WHEN delay > '0' THEN NULL ELSE moment END);
 
 -- Move a task into the first of the queues, and copies of it into the others, with the delay and the ttl of each queue.
 CREATE OR REPLACE FUNCTION pgqueue._move(
@@ -61,22 +65,23 @@ DECLARE
     new record;
 BEGIN
     WITH copies AS (
-        INSERT INTO pgqueue.task (created_at, queue_id, state, run_at, expires_at,
+        INSERT INTO pgqueue.task (created_at, queue_id, state, run_at, ready_at, expires_at,
                                   priority, ttr, error, data, routing_key, deaths, xid)
-        SELECT t.created_at, q.id, w.state, w.run_at, coalesce(w.run_at, moment) + q.ttl,
-               t.priority, coalesce(t.ttr, q.ttr), t.error, t.data, _move.key, story,
+        SELECT t.created_at, q.id, w.state, w.run_at, w.ready_at, coalesce(w.run_at, moment) + q.ttl, t.priority,
+               coalesce(t.ttr, q.ttr), t.error, t.data, _move.key, story,
                CASE WHEN q.listed THEN pg_current_xact_id() END
-          FROM pgqueue.task t, pgqueue.queue q, pgqueue._arrival(q.delay, moment) w
+          FROM pgqueue.task t, pgqueue.queue q, pgqueue._arrival(q.delay, moment, NULL) w
          WHERE t.id = _move.id AND q.id = ANY (queue_ids [2:])
         RETURNING task.queue_id, task.state, task.lane)
     SELECT array_agg(c.queue_id) AS queues, array_agg(c.state) AS states, array_agg(c.lane) AS lanes INTO new
       FROM copies c;
     PERFORM pgqueue._count_new(new.queues, new.states, new.lanes);
     UPDATE pgqueue.task t
-       SET queue_id = q.id, state = w.state, run_at = w.run_at, expires_at = coalesce(w.run_at, moment) + q.ttl,
-           ttr = coalesce(t.ttr, q.ttr), attempts = 0, routing_key = _move.key, deaths = story, lane = NULL, key = NULL,
+       SET queue_id = q.id, state = w.state, run_at = w.run_at, ready_at = w.ready_at, buried_at = NULL,
+           expires_at = coalesce(w.run_at, moment) + q.ttl, ttr = coalesce(t.ttr, q.ttr), attempts = 0,
+           routing_key = _move.key, deaths = story, lane = NULL, key = NULL,
            xid = CASE WHEN q.listed THEN pg_current_xact_id() END
-      FROM pgqueue.queue q, pgqueue._arrival(q.delay, moment) w
+      FROM pgqueue.queue q, pgqueue._arrival(q.delay, moment, NULL) w
      WHERE t.id = _move.id AND q.id = queue_ids [1];
 END $$;
 
@@ -150,7 +155,7 @@ BEGIN
         dropped := ARRAY (SELECT unnest(ids) EXCEPT SELECT unnest(moved));
     END IF;
     PERFORM pgqueue._delete_tasks(dropped);
-    UPDATE pgqueue.task SET state = 'B', run_at = NULL
+    UPDATE pgqueue.task SET state = 'B', run_at = NULL, buried_at = moment
      WHERE id = ANY (ids) AND id <> ALL (moved || dropped) AND state <> 'B';
     PERFORM pgqueue._arrived(reached);
     RETURN moved || dropped;

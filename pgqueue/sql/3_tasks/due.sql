@@ -37,7 +37,8 @@ DECLARE
     n   int;
 BEGIN
     WITH due AS (
-        UPDATE pgqueue.task SET state = CASE WHEN lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL
+        UPDATE pgqueue.task
+           SET state = CASE WHEN lane IS NULL THEN 'R' ELSE 'L' END, ready_at = run_at, run_at = NULL
          WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
                                  WHERE t.queue_id = _promote.queue_id AND t.state = 'D' AND t.run_at <= moment
                                  ORDER BY t.run_at LIMIT 1000 FOR UPDATE SKIP LOCKED))

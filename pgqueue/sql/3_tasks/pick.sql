@@ -45,8 +45,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.find_tasks IS
     'n tasks of a queue in one state, after the first `skip`, fast with millions of tasks: ready and buried by '
-    '(priority, id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done by done_at; or '
-    'backwards.';
+    '(priority, id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done, of which only those '
+    'that the queue keeps are there, by done_at; or backwards.';
 
 CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1, delayed boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -70,7 +70,8 @@ BEGIN
                        ORDER BY t.run_at LIMIT kick.n FOR UPDATE SKIP LOCKED);
     END IF;
     UPDATE pgqueue.task t
-       SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, kicks = coalesce(t.kicks, 0) + 1
+       SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, ready_at = clock_timestamp(),
+           buried_at = NULL, kicks = coalesce(t.kicks, 0) + 1
      WHERE t.id = ANY (ids);
     IF ids <> '{}' THEN
         PERFORM pgqueue._note(q, 'kick', ids), pgqueue._signal(q);
@@ -168,7 +169,10 @@ BEGIN
         RETURN;
     END IF;
     IF t.state <> 'R' THEN
-        UPDATE pgqueue.task k SET state = 'R', run_at = NULL WHERE k.id = t.id;
+        UPDATE pgqueue.task k
+           SET state = 'R', run_at = NULL, buried_at = NULL,
+               ready_at = CASE t.state WHEN 'L' THEN k.ready_at ELSE moment END
+         WHERE k.id = t.id;
     END IF;
     INSERT INTO pgqueue.delta (queue_id, taken) VALUES (t.queue_id, 1);
     PERFORM pgqueue._note(t.queue_id, 'take', ARRAY [t.id]);
@@ -229,7 +233,8 @@ DECLARE
     of_queue int;
 BEGIN
     UPDATE pgqueue.task t
-       SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, kicks = coalesce(t.kicks, 0) + 1
+       SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, ready_at = clock_timestamp(),
+           buried_at = NULL, kicks = coalesce(t.kicks, 0) + 1
      WHERE t.id = kick_task.id AND t.state IN ('B', 'D')
     RETURNING t.queue_id INTO of_queue;
     IF FOUND THEN

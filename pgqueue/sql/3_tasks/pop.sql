@@ -5,7 +5,7 @@
 -- again. Only at READ COMMITTED: an older snapshot does not see the takes of others, and the task would be handled
 -- twice.
 CREATE OR REPLACE FUNCTION pgqueue.pop(queue text, n int DEFAULT 1, session int DEFAULT NULL)
-RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
+RETURNS TABLE (id bigint, priority int, attempts int, data jsonb, age interval, ttl interval)
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
@@ -41,7 +41,7 @@ BEGIN
         ids := pgqueue._untaken(ids);
         CONTINUE WHEN ids = '{}';
         RETURN QUERY
-            SELECT t.id, t.priority, t.attempts, t.data FROM pgqueue.task t
+            SELECT t.id, t.priority, t.attempts, t.data, pgqueue._age(t), pgqueue._ttl(t) FROM pgqueue.task t
              WHERE t.id = ANY (ids) ORDER BY t.priority, t.id;
         PERFORM pgqueue._note(q.id, 'take', ids), pgqueue._end_tasks(ids);
         EXIT;

@@ -4,6 +4,27 @@
 -- statistics, one signal to waiting takers (pgqueue._signal, wake.sql). Everything else goes by special.sql, where many
 -- tasks without keys are one INSERT too.
 
+-- The delay to a moment that a caller asked for. The put keeps the moment itself as run_at.
+CREATE OR REPLACE FUNCTION pgqueue._delay_until(run_at timestamptz, delay interval) RETURNS interval
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF delay IS NOT NULL THEN
+        RAISE EXCEPTION 'a task is put with a delay or a run_at, not both: delay is %, run_at is %', delay, run_at
+            USING ERRCODE = 'PQ002';
+    ELSIF NOT isfinite(run_at) THEN
+        RAISE EXCEPTION 'run_at must be a point in time, not %', run_at USING ERRCODE = 'PQ002';
+    END IF;
+    RETURN greatest(run_at - clock_timestamp(), '0');
+END $$;
+
+-- When a task with this delay is ready; NULL: now. clock_timestamp(), not now(), which is when the caller's transaction
+-- began.
+CREATE OR REPLACE FUNCTION pgqueue._later(delay interval, run_at timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN CASE WHEN delay > '0' THEN coalesce(run_at, clock_timestamp() + delay) END;
+END $$;
+
 -- The queue's row with the caller's options in place of its own; creates the queue if it does not exist.
 CREATE OR REPLACE FUNCTION pgqueue._defaults(queue text, priority int, delay interval, ttr interval, ttl interval)
 RETURNS pgqueue.queue
@@ -38,6 +59,7 @@ CREATE OR REPLACE FUNCTION pgqueue.put(
     key         text     DEFAULT NULL,
     if_exists   text     DEFAULT 'ignore',   -- a task with that key exists: ignore this put, error, or replace the task
     sender      uuid     DEFAULT NULL,
+    run_at      timestamptz DEFAULT NULL,    -- in place of a delay; a moment that has passed is now
     OUT id      bigint,
     OUT state   text,                        -- full: no task was put, the queue is at its capacity
     OUT existed boolean,
@@ -48,13 +70,18 @@ DECLARE
     q     record;                              -- the fields of the queue that a put needs
     whole pgqueue.queue;
     later timestamptz;
+    fresh timestamptz;
 BEGIN
+    IF run_at IS NOT NULL THEN
+        delay := pgqueue._delay_until(run_at, delay);
+    END IF;
     SELECT d.id, d.priority, d.delay, d.ttr, d.ttl INTO q
       FROM pgqueue.queue d WHERE d.name = put.queue AND NOT d.special;
     IF NOT FOUND OR lane IS NOT NULL OR key IS NOT NULL OR sender IS NOT NULL THEN
         whole := pgqueue._defaults(queue, priority, delay, ttr, ttl);
         PERFORM pgqueue._check_put(whole, priority, delay, ttr, ttl, lane, key, if_exists);
-        SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(whole, data, lane, key, if_exists, sender);
+        SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(
+                   whole, data, pgqueue._later(whole.delay, run_at), lane, key, if_exists, sender);
         RETURN;
     END IF;
     IF priority IS NOT NULL OR delay IS NOT NULL OR ttr IS NOT NULL OR ttl IS NOT NULL THEN
@@ -65,10 +92,12 @@ BEGIN
         q.ttl := coalesce(ttl, q.ttl);
     END IF;
     IF q.delay > '0' THEN
-        later := clock_timestamp() + q.delay;      -- not now(), which is when the caller's transaction began
+        later := coalesce(run_at, clock_timestamp() + q.delay);     -- as _later, without the call
+    ELSIF q.ttl IS NOT NULL THEN
+        fresh := clock_timestamp();
     END IF;
-    INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data)
-    VALUES (q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, coalesce(later, clock_timestamp()) + q.ttl,
+    INSERT INTO pgqueue.task (queue_id, state, run_at, ready_at, expires_at, priority, ttr, data)
+    VALUES (q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, fresh, coalesce(later, fresh) + q.ttl,
             q.priority, q.ttr, put.data)
     RETURNING task.id INTO put.id;
     IF later IS NULL THEN
@@ -81,8 +110,8 @@ BEGIN
     PERFORM pgqueue._signal(q.id);
 END $$;
 COMMENT ON FUNCTION pgqueue.put IS
-    'Add a task. Options that are left out are the queue''s. A key belongs to at most one task of the queue that is '
-    'not done; if one exists already, the answer says which task stays.';
+    'Add a task. Options that are left out are the queue''s. run_at goes in place of a delay. A key belongs to at most '
+    'one task of the queue that is not done; if one exists already, the answer says which task stays.';
 
 CREATE OR REPLACE FUNCTION pgqueue.put_many(
     queue     text,
@@ -94,28 +123,35 @@ CREATE OR REPLACE FUNCTION pgqueue.put_many(
     lanes     text[]   DEFAULT NULL,         -- one for each task, or a single one for all
     keys      text[]   DEFAULT NULL,         -- one for each task
     if_exists text     DEFAULT 'ignore',
-    sender    uuid     DEFAULT NULL
+    sender    uuid     DEFAULT NULL,
+    run_at    timestamptz DEFAULT NULL       -- as for put
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     q     pgqueue.queue;
     later timestamptz;
+    fresh timestamptz;
     ids   bigint[];
 BEGIN
+    IF run_at IS NOT NULL THEN
+        delay := pgqueue._delay_until(run_at, delay);
+    END IF;
     q := pgqueue._defaults(queue, priority, delay, ttr, ttl);
     IF q.special OR lanes IS NOT NULL OR keys IS NOT NULL OR sender IS NOT NULL THEN
         PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, name.lane, name.key, if_exists)
            FROM (SELECT DISTINCT unnest(lanes), NULL
                   UNION SELECT NULL, unnest(keys)
                   UNION SELECT NULL, NULL) name(lane, key);
-        RETURN pgqueue._put_special_many(q, data, lanes, keys, if_exists, sender);
+        RETURN pgqueue._put_special_many(
+                   q, data, pgqueue._later(q.delay, run_at), lanes, keys, if_exists, sender);
     END IF;
-    IF q.delay > '0' THEN
-        later := clock_timestamp() + q.delay;
+    later := pgqueue._later(q.delay, run_at);
+    IF q.ttl IS NOT NULL AND later IS NULL THEN
+        fresh := clock_timestamp();
     END IF;
     WITH new AS (
-        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data)
-        SELECT q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, coalesce(later, clock_timestamp()) + q.ttl,
+        INSERT INTO pgqueue.task (queue_id, state, run_at, ready_at, expires_at, priority, ttr, data)
+        SELECT q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, fresh, coalesce(later, fresh) + q.ttl,
                q.priority, q.ttr, item
           FROM jsonb_array_elements(put_many.data) item
         RETURNING task.id)

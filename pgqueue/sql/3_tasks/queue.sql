@@ -113,8 +113,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     -- Not the name, which is rename_queue's; not an option by which existing tasks were put; not the owning session.
     alterable CONSTANT text[] := '{priority,delay,ttr,ttl,maxlen,max_takes,dead_letter,dead_letter_key,auto_delete,'
-                                 'capacity,max_size,keep_done,metadata}'::text[];
+                                 'capacity,max_size,keep_done,listed,metadata}'::text[];
     q       pgqueue.queue := pgqueue._known_queue(name, lock => true);
+    before  CONSTANT boolean := q.listed;
     unknown text;
 BEGIN
     SELECT given INTO unknown FROM jsonb_object_keys(options) given WHERE given <> ALL (alterable);
@@ -127,8 +128,13 @@ BEGIN
        SET priority = coalesce(q.priority, 0), delay = coalesce(q.delay, '0'), ttr = q.ttr, ttl = q.ttl,
            maxlen = q.maxlen, max_takes = q.max_takes, dead_letter = q.dead_letter, dead_letter_key = q.dead_letter_key,
            auto_delete = coalesce(q.auto_delete, false), capacity = q.capacity, max_size = q.max_size,
-           keep_done = q.keep_done, metadata = q.metadata
+           keep_done = q.keep_done, listed = coalesce(q.listed, false), metadata = q.metadata
      WHERE altered.id = q.id;
+    IF q.listed AND NOT before THEN
+        PERFORM pgqueue._begin_listing(q.id);
+    ELSIF before AND q.listed IS NOT TRUE THEN
+        DELETE FROM pgqueue.listing l WHERE l.queue_id = q.id;
+    END IF;
     IF q.maxlen IS NOT NULL THEN
         PERFORM pgqueue._trim_queue(q.id, q.maxlen);
     END IF;
@@ -136,7 +142,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.alter_queue IS
     'Change the named options of a queue; null sets the default. Example: {"ttl": "1 h", "maxlen": null}. Tasks that '
-    'were put before keep the options that they were put with.';
+    'were put before keep the options that they were put with; but with listed they are listed too, after the markers '
+    'of earlier pages and in no order.';
 
 CREATE OR REPLACE FUNCTION pgqueue.rename_queue(name text, new_name text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -173,7 +180,8 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.delete_queue(
     name      text,
     if_empty  boolean DEFAULT false,
-    if_unused boolean DEFAULT false
+    if_unused boolean DEFAULT false,
+    force     boolean DEFAULT false           -- also while tasks of it are taken
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -182,10 +190,10 @@ DECLARE
     taken   bigint;
     awaited boolean;
 BEGIN
-    IF if_empty OR if_unused THEN
-        SELECT s.total, s.taken INTO total, taken FROM pgqueue.stats s WHERE s.queue = name;
+    IF if_empty OR if_unused OR force IS NOT TRUE THEN
+        SELECT s.total, s.taken INTO total, taken FROM pgqueue.queue_stats(name) s;
         awaited := if_unused AND pgqueue._is_awaited(q);
-        IF if_empty AND total > 0 OR if_unused AND taken > 0 OR awaited THEN
+        IF if_empty AND total > 0 OR taken > 0 AND (if_unused OR force IS NOT TRUE) OR awaited THEN
             RAISE EXCEPTION 'queue "%" is in use: it holds % tasks, of which % are taken%', name, total, taken,
                 CASE WHEN awaited THEN ', and a taker waits for more' ELSE '' END USING ERRCODE = 'PQ034';
         END IF;
@@ -193,37 +201,38 @@ BEGIN
     RETURN pgqueue._remove_queue(q);
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_queue IS
-    'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: it is not empty, or not unused: one of '
-    'its tasks is taken, or a taker waits for one.';
+    'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: a task of it is taken; force removes '
+    'the queue nevertheless. Also PQ034: with if_empty it holds a task; with if_unused a task is taken, or a taker '
+    'waits for one.';
 
 CREATE OR REPLACE FUNCTION pgqueue.pause_queue(queue text, duration interval) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    q CONSTANT int := pgqueue.queue_id(queue);
+    q CONSTANT int := (pgqueue._known_queue(queue)).id;
 BEGIN
     IF duration < '0' OR duration IS NULL THEN
         RAISE EXCEPTION 'cannot pause a queue for %', coalesce(duration::text, 'NULL') USING ERRCODE = 'PQ002';
     END IF;
-    PERFORM pgqueue._check_right(q);
     UPDATE pgqueue.queue paused SET paused_until = CASE WHEN duration > '0' THEN clock_timestamp() + duration END
      WHERE paused.id = q;
     -- Also at the start of a pause: it may end sooner than the one before, which takers sleep through.
     PERFORM pgqueue._signal(q);
 END $$;
 COMMENT ON FUNCTION pgqueue.pause_queue IS
-    'Take no tasks from a queue for this long; 0 ends a pause. Puts go on, and so do holders of tasks.';
+    'Take no tasks from a queue for this long; 0 ends a pause. Puts go on, and so do holders of tasks. PQ032: there is '
+    'no such queue.';
 
 CREATE OR REPLACE FUNCTION pgqueue.drain_queue(queue text, enabled boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    q CONSTANT int := pgqueue.queue_id(queue);
+    q CONSTANT int := (pgqueue._known_queue(queue)).id;
 BEGIN
-    PERFORM pgqueue._check_right(q);
     UPDATE pgqueue.queue drained SET draining = coalesce(enabled, true) WHERE drained.id = q;
     PERFORM pgqueue._signal(-q);                   -- puts that wait for room are refused from now on
 END $$;
 COMMENT ON FUNCTION pgqueue.drain_queue IS
-    'Refuse puts into a queue (PQ035) until this is switched off. Its tasks are taken as before.';
+    'Refuse puts into a queue (PQ035) until this is switched off. Its tasks are taken as before. PQ032: there is no '
+    'such queue.';
 
 -- Every queue, and those that are created until it is switched off. A queue that an open transaction has created, and
 -- no other transaction sees yet, escapes: to catch it, every creation of a queue would need a lock.

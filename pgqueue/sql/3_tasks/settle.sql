@@ -230,7 +230,7 @@ BEGIN
         RETURN;
     END IF;
     UPDATE pgqueue.task t
-       SET state = 'B', run_at = NULL,
+       SET state = 'B', run_at = NULL, buried_at = coalesce(t.buried_at, clock_timestamp()),
            attempts = t.attempts + (bury.token IS NOT NULL AND bury.error IS NOT NULL)::int,
            error = coalesce(bury.error, t.error),
            priority = coalesce(bury.priority, t.priority),
@@ -272,8 +272,8 @@ BEGIN
     UPDATE pgqueue.take k
        SET deadline = CASE
                WHEN more IS NOT NULL THEN k.deadline + more
-               ELSE (SELECT coalesce(least(clock_timestamp() + t.ttr, t.expires_at), 'infinity')
-                       FROM pgqueue.task t WHERE t.id = k.task_id)
+               ELSE greatest(k.deadline, (SELECT coalesce(least(clock_timestamp() + t.ttr, t.expires_at), 'infinity')
+                                            FROM pgqueue.task t WHERE t.id = k.task_id))
            END
      WHERE k.task_id = touch.id AND k.deadline > clock_timestamp() AND k.session_id <> 0     -- claims: renew_claim
        AND (k.token = touch.token OR touch.token IS NULL AND pgqueue._is_ours(k.session_id, touch.session))
@@ -291,4 +291,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.touch IS
     'Give the holder more time: add to the deadline and to the time to live, or set the deadline to the task''s ttr '
-    'from now.';
+    'from now. A deadline that is later than that stays: a touch never shortens it.';

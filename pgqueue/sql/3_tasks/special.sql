@@ -69,13 +69,13 @@ END $$;
 
 -- The task that has the key already, and what became of the put; no row if no task has it.
 CREATE OR REPLACE FUNCTION pgqueue._meet_key(
-    q pgqueue.queue, data jsonb, lane text, key text, if_exists text, sender uuid,
+    q pgqueue.queue, data jsonb, later timestamptz, lane text, key text, if_exists text, sender uuid,
     OUT id bigint, OUT state text, OUT kept jsonb
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    later timestamptz;
-    t     record;
+    moment CONSTANT timestamptz := clock_timestamp();
+    t      record;
 BEGIN
     IF if_exists = 'replace' THEN
         SELECT task.id, task.data INTO t FROM pgqueue.task
@@ -94,13 +94,11 @@ BEGIN
             RAISE EXCEPTION 'task % of queue "%" has the key "%" and is taken: it cannot be replaced', t.id, q.name, key
                 USING ERRCODE = 'PQ039';
         END IF;
-        IF q.delay > '0' THEN
-            later := clock_timestamp() + q.delay;
-        END IF;
         UPDATE pgqueue.task
            SET data = _meet_key.data, priority = q.priority, ttr = q.ttr,
-               expires_at = coalesce(later, clock_timestamp()) + q.ttl,
-               run_at = later, attempts = 0, error = NULL, lane = _meet_key.lane, sender = _meet_key.sender,
+               expires_at = coalesce(later, moment) + q.ttl,
+               run_at = later, ready_at = CASE WHEN later IS NULL THEN moment END, buried_at = NULL,
+               attempts = 0, error = NULL, lane = _meet_key.lane, sender = _meet_key.sender,
                state = CASE WHEN later IS NOT NULL THEN 'D' WHEN _meet_key.lane IS NULL THEN 'R' ELSE 'L' END
          WHERE task.id = t.id;
         PERFORM pgqueue._note(q.id, 'put', ARRAY [t.id]), pgqueue._signal(q.id);
@@ -112,13 +110,13 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._put_special(
-    q pgqueue.queue, data jsonb, lane text, key text, if_exists text, sender uuid,
+    q pgqueue.queue, data jsonb, later timestamptz, lane text, key text, if_exists text, sender uuid,
     OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    later timestamptz;
     place "char" := 'R';
+    fresh timestamptz;
 BEGIN
     existed := false;
     PERFORM pgqueue._check_size(q, data), pgqueue._lock_room(q);
@@ -126,7 +124,7 @@ BEGIN
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
     IF key IS NOT NULL THEN
-        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, lane, key, if_exists, sender);
+        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, later, lane, key, if_exists, sender);
         IF id IS NOT NULL THEN
             existed := true;
             RETURN;
@@ -136,20 +134,23 @@ BEGIN
         state := 'full';
         RETURN;
     END IF;
-    IF q.delay > '0' THEN
-        later := clock_timestamp() + q.delay;
+    IF later IS NOT NULL THEN
         place := 'D';
     ELSIF lane IS NOT NULL THEN
         place := pgqueue._enter_lane(q.id, lane, q.priority);
     END IF;
+    IF q.ttl IS NOT NULL AND later IS NULL THEN
+        fresh := clock_timestamp();
+    END IF;
     LOOP
-        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, lane, key, sender, xid)
-        VALUES (q.id, place, later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, _put_special.data,
+        INSERT INTO pgqueue.task
+               (queue_id, state, run_at, ready_at, expires_at, priority, ttr, data, lane, key, sender, xid)
+        VALUES (q.id, place, later, fresh, coalesce(later, fresh) + q.ttl, q.priority, q.ttr, _put_special.data,
                 _put_special.lane, _put_special.key, _put_special.sender,
                 CASE WHEN q.listed THEN pg_current_xact_id() END)
         ON CONFLICT DO NOTHING RETURNING task.id INTO _put_special.id;
         EXIT WHEN FOUND;
-        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, lane, key, if_exists, sender);
+        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, later, lane, key, if_exists, sender);
         IF id IS NOT NULL THEN
             existed := true;
             RETURN;
@@ -184,11 +185,11 @@ END $$;
 
 -- Many tasks without keys: one INSERT. Only the first task of a lane can be its head, for all have one priority.
 CREATE OR REPLACE FUNCTION pgqueue._put_together(
-    q pgqueue.queue, data jsonb, lanes text[], sender uuid
+    q pgqueue.queue, data jsonb, later timestamptz, lanes text[], sender uuid
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    later  timestamptz;
+    fresh  timestamptz;
     ids    bigint[];
     places "char"[];
     among  text[];
@@ -196,17 +197,17 @@ BEGIN
     IF q.max_size IS NOT NULL THEN
         PERFORM pgqueue._check_size(q, e.data) FROM jsonb_array_elements(_put_together.data) e(data);
     END IF;
-    IF q.delay > '0' THEN
-        later := clock_timestamp() + q.delay;
+    IF q.ttl IS NOT NULL AND later IS NULL THEN
+        fresh := clock_timestamp();
     END IF;
     WITH new AS (
-        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, lane, sender, xid)
+        INSERT INTO pgqueue.task (queue_id, state, run_at, ready_at, expires_at, priority, ttr, data, lane, sender, xid)
         SELECT q.id,
                CASE WHEN later IS NOT NULL THEN 'D'
                     WHEN item.lane IS NULL THEN 'R'
                     WHEN item.first THEN pgqueue._enter_lane(q.id, item.lane, q.priority)
                     ELSE 'L' END,
-               later, coalesce(later, clock_timestamp()) + q.ttl, q.priority, q.ttr, item.data, item.lane,
+               later, fresh, coalesce(later, fresh) + q.ttl, q.priority, q.ttr, item.data, item.lane,
                _put_together.sender,
                CASE WHEN q.listed THEN pg_current_xact_id() END
           FROM (SELECT l.data, l.lane, l.n, row_number() OVER (PARTITION BY l.lane ORDER BY l.n) = 1 AS first
@@ -225,7 +226,8 @@ END $$;
 -- Many tasks with keys: one after another, in the order of the keys, so that two calls with the same keys cannot
 -- deadlock.
 CREATE OR REPLACE FUNCTION pgqueue._put_by_key(
-    q pgqueue.queue, data jsonb, lanes text[], keys text[], if_exists text, sender uuid, OUT ids bigint[], OUT added int
+    q pgqueue.queue, data jsonb, later timestamptz, lanes text[], keys text[], if_exists text, sender uuid,
+    OUT ids bigint[], OUT added int
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -240,7 +242,8 @@ BEGIN
           FROM jsonb_array_elements(_put_by_key.data) WITH ORDINALITY e(data, n)
          ORDER BY keys [e.n], e.n
     LOOP
-        SELECT * INTO done FROM pgqueue._put_special(q, item.data, item.lane, item.key, if_exists, sender);
+        SELECT * INTO done FROM pgqueue._put_special(
+                            q, item.data, later, item.lane, item.key, if_exists, sender);
         added := added + (NOT done.existed)::int;
         ids [item.n] := done.id;
     END LOOP;
@@ -249,7 +252,7 @@ END $$;
 -- Many tasks at once. The queue's tasks are counted once and trimmed once: doing so at each put would read all that
 -- this transaction has put before, which is quadratic.
 CREATE OR REPLACE FUNCTION pgqueue._put_special_many(
-    q pgqueue.queue, data jsonb, lanes text[], keys text[], if_exists text, sender uuid
+    q pgqueue.queue, data jsonb, later timestamptz, lanes text[], keys text[], if_exists text, sender uuid
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -274,10 +277,10 @@ BEGIN
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
     IF keys IS NULL THEN
-        ids := pgqueue._put_together(q, data, lanes, sender);
+        ids := pgqueue._put_together(q, data, later, lanes, sender);
         added := total;
     ELSE
-        SELECT * INTO ids, added FROM pgqueue._put_by_key(q, data, lanes, keys, if_exists, sender);
+        SELECT * INTO ids, added FROM pgqueue._put_by_key(q, data, later, lanes, keys, if_exists, sender);
     END IF;
     IF added > room THEN
         RAISE EXCEPTION 'queue "%" has no room for % tasks', q.name, total USING ERRCODE = 'PQ037';

@@ -19,8 +19,9 @@
 -- follows the first free message, and counts claims by a number kept beside them; both go wrong as soon as claims end
 -- in another order than they were made. Here the number is the number of takes.
 --
--- A message that comes back from a claim counts as an attempt, whether the claim was deleted or its time was over: so
--- max_takes and dead_letter are Zaqar's _max_claim_count and _dead_letter_queue.
+-- A message that comes back because its claim's time was over counts as an attempt (due.sql): so max_takes and
+-- dead_letter are Zaqar's _max_claim_count and _dead_letter_queue. A claim that is released gives its messages back
+-- without one: its holder lives, and has not failed.
 --
 -- Locks: the claim's row, then its takes, then their tasks. A take that a transaction T1 is settling at this moment is
 -- left to T1. An application that acks messages in a long transaction T1 renews the claim in another one, T2: if T2
@@ -39,11 +40,11 @@ END $$;
 
 -- The messages that a claim still holds. By key: `take` must not be scanned (take.sql).
 CREATE OR REPLACE FUNCTION pgqueue._claimed_messages(claim bigint)
-RETURNS TABLE (id bigint, priority int, attempts int, deadline timestamptz, data jsonb)
+RETURNS TABLE (id bigint, priority int, attempts int, deadline timestamptz, data jsonb, age interval, ttl interval)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
-        SELECT t.id, t.priority, t.attempts, k.deadline, t.data
+        SELECT t.id, t.priority, t.attempts, k.deadline, t.data, pgqueue._age(t), pgqueue._ttl(t)
           FROM pgqueue.claim c, unnest(c.task_ids) held(id), pgqueue.take k, pgqueue.task t
          WHERE c.token = _claimed_messages.claim AND k.task_id = held.id AND k.token = c.token AND t.id = held.id
          ORDER BY t.priority, t.id;
@@ -91,7 +92,8 @@ CREATE OR REPLACE FUNCTION pgqueue.claim_messages(
     ttl     interval DEFAULT '60 s',
     grace   interval DEFAULT '60 s',
     session int      DEFAULT NULL            -- only for a queue that is exclusive or auto_delete
-) RETURNS TABLE (claim bigint, id bigint, priority int, attempts int, deadline timestamptz, data jsonb)
+) RETURNS TABLE (claim bigint, id bigint, priority int, attempts int, deadline timestamptz, data jsonb,
+                 message_age interval, message_ttl interval)
 LANGUAGE plpgsql AS $$
 DECLARE
     new_id CONSTANT bigint := pgqueue._new_token() & 9223372036854775807;   -- not below 0: people read it
@@ -123,11 +125,13 @@ BEGIN
       FROM clock_timestamp() moment;
     PERFORM pgqueue._hold_messages(new_id);
     RETURN QUERY
-        SELECT new_id, m.id, m.priority, m.attempts, m.deadline, m.data FROM pgqueue._claimed_messages(new_id) m;
+        SELECT new_id, m.id, m.priority, m.attempts, m.deadline, m.data, m.age, m.ttl
+          FROM pgqueue._claimed_messages(new_id) m;
 END $$;
 COMMENT ON FUNCTION pgqueue.claim_messages IS
     'Claim up to n messages for the time of ttl, the first by (priority, id). No rows, and no claim, if there are '
-    'none.';
+    'none. message_age: since when the message is ready; message_ttl: how long it lives from then on, NULL for no '
+    'limit.';
 
 CREATE OR REPLACE FUNCTION pgqueue._live_claim(queue text, claim bigint) RETURNS SETOF pgqueue.claim
 LANGUAGE plpgsql STABLE AS $$
@@ -140,11 +144,13 @@ END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.get_claim(queue text, claim bigint)
 RETURNS TABLE (ttl interval, grace interval, age interval,
-               id bigint, priority int, attempts int, deadline timestamptz, data jsonb)
+               id bigint, priority int, attempts int, deadline timestamptz, data jsonb,
+               message_age interval, message_ttl interval)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
-        SELECT c.ttl, c.grace, clock_timestamp() - c.renewed_at, m.id, m.priority, m.attempts, m.deadline, m.data
+        SELECT c.ttl, c.grace, clock_timestamp() - c.renewed_at, m.id, m.priority, m.attempts, m.deadline, m.data,
+               m.age, m.ttl
           FROM pgqueue._live_claim(queue, claim) c
           LEFT JOIN pgqueue._claimed_messages(c.token) m ON true;
 END $$;
@@ -188,14 +194,13 @@ BEGIN
     IF ids <> '{}' THEN
         DELETE FROM pgqueue.take k WHERE k.task_id = ANY (ids);
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q, -cardinality(ids));
-        PERFORM pgqueue._note(q, 'release', ids), pgqueue._count_attempt(ids, 'its claim was deleted'),
-                pgqueue._signal(q);
+        PERFORM pgqueue._note(q, 'release', ids), pgqueue._signal(q);
     END IF;
     RETURN cardinality(ids);
 END $$;
 COMMENT ON FUNCTION pgqueue.release_claim IS
-    'Give back the messages that a claim still holds, and end it; returns how many. A claim that does not exist has '
-    'ended already.';
+    'Give back the messages that a claim still holds, and end it; returns how many. This is no attempt: only the end '
+    'of a claim''s time is one. A claim that does not exist has ended already.';
 
 CREATE OR REPLACE FUNCTION pgqueue._is_message(queue text, id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$

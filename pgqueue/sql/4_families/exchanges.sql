@@ -137,7 +137,8 @@ CREATE OR REPLACE FUNCTION pgqueue._deliver(
     priority  int      DEFAULT NULL,
     delay     interval DEFAULT NULL,
     ttr       interval DEFAULT NULL,
-    ttl       interval DEFAULT NULL
+    ttl       interval DEFAULT NULL,
+    run_at    timestamptz DEFAULT NULL
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -145,11 +146,11 @@ DECLARE
     made record;
 BEGIN
     WITH new AS (
-        INSERT INTO pgqueue.task (queue_id, state, run_at, expires_at, priority, ttr, data, routing_key, xid)
-        SELECT q.id, w.state, w.run_at, coalesce(w.run_at, moment) + coalesce(_deliver.ttl, q.ttl),
+        INSERT INTO pgqueue.task (queue_id, state, run_at, ready_at, expires_at, priority, ttr, data, routing_key, xid)
+        SELECT q.id, w.state, w.run_at, w.ready_at, coalesce(w.run_at, moment) + coalesce(_deliver.ttl, q.ttl),
                coalesce(_deliver.priority, q.priority), coalesce(_deliver.ttr, q.ttr), _deliver.data, key,
                CASE WHEN q.listed THEN pg_current_xact_id() END
-          FROM pgqueue.queue q, pgqueue._arrival(coalesce(_deliver.delay, q.delay), moment) w
+          FROM pgqueue.queue q, pgqueue._arrival(coalesce(_deliver.delay, q.delay), moment, _deliver.run_at) w
          WHERE q.id = ANY (queue_ids)
         RETURNING task.id, task.queue_id, task.state, task.lane)
     SELECT array_agg(new.id) AS ids, array_agg(new.queue_id) AS queues,
@@ -248,13 +249,17 @@ CREATE OR REPLACE FUNCTION pgqueue.publish(
     delay    interval DEFAULT NULL,
     ttr      interval DEFAULT NULL,
     ttl      interval DEFAULT NULL,
-    retain   boolean  DEFAULT false
+    retain   boolean  DEFAULT false,
+    run_at   timestamptz DEFAULT NULL        -- as for put
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     ids int[];
 BEGIN
     PERFORM pgqueue._check_publishing(exchange, key, retain);
+    IF run_at IS NOT NULL THEN
+        delay := pgqueue._delay_until(run_at, delay);
+    END IF;
     IF delay < '0' OR ttr <= '0' OR ttl <= '0' THEN
         PERFORM pgqueue._check_times(delay, ttr, ttl);
     END IF;
@@ -272,7 +277,7 @@ BEGIN
     IF EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = ANY (ids) AND q.special) THEN
         PERFORM pgqueue._check_publish(ids, data, priority, delay, ttr, ttl);
     END IF;
-    RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl);
+    RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl, run_at);
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
     'Put a task into every queue that is bound to the exchange with a matching key; returns how many queues. With '

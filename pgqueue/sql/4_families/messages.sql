@@ -2,11 +2,9 @@
 --
 -- A marker that is only an id loses messages: a put gets its id at once and shows it at its commit, so a reader that is
 -- past 7 never sees a 5 of a transaction that was still open. Pages go by (xid, id), the transaction that put the
--- message and its id, and only up to the oldest transaction that is still open: below the snapshot's xmin every
--- transaction has ended, so no message can appear any more before a marker. For that a queue has to be `listed`.
---
--- The price: a message shows when all transactions that began to write before its own have ended, on the whole server.
--- An open transaction keeps listings from going on; it does not keep messages from being claimed.
+-- message (or that gave it its place later: listed.sql) and its id, and only up to the oldest transaction that is still
+-- open: below the snapshot's xmin every transaction has ended, so no message can appear any more before a marker. For
+-- that a queue has to be `listed`.
 
 -- Delete a message that is not claimed. Lock order: an expired take first, which need not be given back any more, then
 -- the task. Then a new snapshot: a claim that had the task's row meanwhile has committed its take.
@@ -55,11 +53,12 @@ COMMENT ON FUNCTION pgqueue.delete_message IS
     'claim; then nothing changed. A message that does not exist is no problem.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_messages(queue text, ids bigint[])
-RETURNS TABLE (id bigint, priority int, attempts int, data jsonb)
+RETURNS TABLE (id bigint, priority int, attempts int, data jsonb, age interval, ttl interval)
 LANGUAGE plpgsql AS $$
 BEGIN
-    FOR id, priority, attempts, data IN
-        SELECT t.id, t.priority, t.attempts, t.data FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.id
+    FOR id, priority, attempts, data, age, ttl IN
+        SELECT t.id, t.priority, t.attempts, t.data, pgqueue._age(t), pgqueue._ttl(t)
+          FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.id
     LOOP
         IF pgqueue._is_message(queue, id) AND pgqueue.delete(id) THEN
             RETURN NEXT;
@@ -77,26 +76,31 @@ CREATE OR REPLACE FUNCTION pgqueue.list_messages(
     include_claimed boolean DEFAULT false,
     include_delayed boolean DEFAULT false
 ) RETURNS TABLE (
-    marker text, id bigint, state text, priority int, attempts int, created_at timestamptz, sent_by uuid, data jsonb
+    marker text, id bigint, state text, priority int, attempts int, created_at timestamptz, sent_by uuid, data jsonb,
+    age interval, ttl interval
 )
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     q      int;
+    listed boolean;
 BEGIN
     IF n < 1 OR n IS NULL THEN
         RAISE EXCEPTION 'cannot list % messages', n USING ERRCODE = 'PQ002';
     ELSIF after !~ '^[0-9]{1,18}\.[0-9]{1,18}$' THEN
         RAISE EXCEPTION '"%" is not the marker of a message', after USING ERRCODE = 'PQ002';
     END IF;
-    SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = list_messages.queue AND named.listed;
+    SELECT named.id, named.listed INTO q, listed FROM pgqueue.queue named WHERE named.name = list_messages.queue;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'the messages of queue "%" cannot be listed: it was not made to be listed', queue
+        RAISE EXCEPTION 'there is no queue "%"', queue USING ERRCODE = 'PQ032';
+    ELSIF NOT listed THEN
+        RAISE EXCEPTION 'the messages of queue "%" cannot be listed: its option "listed" is off', queue
             USING ERRCODE = 'PQ060';
     END IF;
     RETURN QUERY
-        SELECT page.xid || '.' || page.id, t.id, t.state, t.priority, t.attempts, t.created_at, t.sender, t.data
-          FROM (SELECT m.xid, m.id
+        SELECT page.xid || '.' || page.id, t.id, t.state, t.priority, t.attempts, t.created_at, t.sender, t.data,
+               page.age, page.ttl
+          FROM (SELECT m.xid, m.id, pgqueue._age(m) AS age, pgqueue._ttl(m) AS ttl
                   FROM pgqueue.task m
                  WHERE m.queue_id = q AND m.xid IS NOT NULL AND m.state <> 'F'
                    AND (m.xid, m.id) > (coalesce(split_part(after, '.', 1), '0')::xid8,
@@ -114,7 +118,8 @@ BEGIN
          ORDER BY page.xid, page.id;
 END $$;
 COMMENT ON FUNCTION pgqueue.list_messages IS
-    'The messages after a marker, oldest first, with the markers of the next pages; PQ060 unless the queue is listed.';
+    'The messages after a marker, oldest first, with the markers of the next pages; PQ060 unless the queue is listed. '
+    'age: since when the message is ready; ttl: how long it lives from then on, NULL for no limit.';
 
 CREATE OR REPLACE FUNCTION pgqueue.message_stats(
     queue text,

@@ -154,7 +154,7 @@ BEGIN
         WHEN 'delayed' THEN format('until %s', t.run_at)
         WHEN 'buried' THEN coalesce(t.error, 'without an error')
         WHEN 'done' THEN format('since %s', t.done_at)
-        WHEN 'ready' THEN format('in queue "%s" since %s, with priority %s', t.queue, t.created_at, t.priority)
+        WHEN 'ready' THEN format('in queue "%s" since %s, with priority %s', t.queue, t.ready_since, t.priority)
         WHEN 'blocked' THEN format('in lane "%s", behind task %s', t.lane, coalesce(
              (SELECT format('%s, which %s has since %s', k.id, k.holder, k.taken_at) FROM pgqueue.takes k
                WHERE k.queue = t.queue AND k.lane = t.lane),

@@ -78,7 +78,7 @@ SELECT k.task_id AS id, q.name AS queue,
        s.host, s.pid, k.session_id AS session, s.backend_pid,
        k.taken_at, clock_timestamp() - k.taken_at AS age,
        nullif(k.deadline, 'infinity') AS deadline, nullif(k.deadline, 'infinity') - clock_timestamp() AS time_left,
-       k.lane
+       k.lane, CASE k.session_id WHEN 0 THEN k.token END AS claim
   FROM pgqueue.take k
   JOIN pgqueue.queue q ON q.id = k.queue_id
   LEFT JOIN (                                     -- once for each session, not for each take
@@ -87,7 +87,7 @@ SELECT k.task_id AS id, q.name AS queue,
  WHERE k.deadline > now();
 COMMENT ON VIEW pgqueue.takes IS
     'Every task that is taken: its holder, since when, until when. host, pid: of the holder''s process, if its label '
-    'has them.';
+    'has them. claim: the id of the claim that holds it; NULL for other takes, whose tokens are not shown.';
 
 -- The sweep marks a session as missing at its next tick; until then only its lock tells.
 CREATE OR REPLACE VIEW pgqueue.sessions AS

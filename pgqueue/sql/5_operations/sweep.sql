@@ -95,6 +95,7 @@ DECLARE
     n int;
 BEGIN
     IF pg_try_advisory_xact_lock(pgqueue._promoting_lock(), 0) THEN
+        PERFORM pgqueue._go_on_listing();             -- first: see listed.sql
         SELECT sum(pgqueue._promote(q.id)) INTO n
           FROM pgqueue._queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
         PERFORM pgqueue._check_all_lanes();

@@ -63,7 +63,7 @@ BEGIN
                (generic || no_jit, '_put_together'),
                (generic || by_key || in_order, '_drop_expired_results _find_oldest _promote'),
                (generic || by_key || loops,
-                '_claimed_messages _clean_done _end_tasks _hold_messages _remove_batch _tell_lanes'),
+                '_claimed_messages _clean_done _end_tasks _hold_messages _remove_batch _stamp_tasks _tell_lanes'),
                (generic || no_jit || no_bitmap, '_clean_results _clean_statuses'),
                (generic || no_jit || no_seqscan, '_is_message _last_fold _live_claim'),
                -- pinned by itself, for _fold_deltas is also called by hand: its DELETE must not look like raw SQL

@@ -65,7 +65,7 @@ class StateFilter(SimpleListFilter):
         return self._asked[1] if self._asked else None
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """With how many there are, which the counters know."""
+        """With how many there are, which the counters know. Of done tasks only those that the queue keeps are there."""
         if not self._asked:
             return []
         queue, state = self._asked
@@ -73,7 +73,7 @@ class StateFilter(SimpleListFilter):
             raise IncorrectLookupParameters(f"no task is ever {state!r}")
         stats = self._run(counting.stats(queue))
         counts: dict[str, Any] = {**stats, "done": stats["kept"]}
-        return [(state, f"{state} ({counts[state]:,})") for state in ORDER]
+        return [(state, f"{'done, kept' if state == 'done' else state} ({counts[state]:,})") for state in ORDER]
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """Without "All", which would be in no index."""

@@ -18,7 +18,7 @@ from . import reasons, showing
 from .acting import ActingPage, Run
 
 KICKED = 10_000  # tasks at a time: one statement, which is over in a second
-STATES = ("ready", "delayed", "taken", "buried", "blocked", "done")
+STATES = ("ready", "delayed", "taken", "buried", "blocked", "kept")
 
 
 class PauseForm(forms.Form):
@@ -63,9 +63,9 @@ class QueuePage(ActingPage):
     def blocked(self, queue: Queue) -> SafeString | str:
         return self._tasks(queue, "blocked", queue.stats.blocked)
 
-    @admin.display
-    def done(self, queue: Queue) -> SafeString | str:
-        """Those that are kept."""
+    @admin.display(description="kept")
+    def kept(self, queue: Queue) -> SafeString | str:
+        """The tasks in the state done that the queue still stores."""
         return self._tasks(queue, "done", queue.stats.kept)
 
     @admin.display(description="oldest ready")

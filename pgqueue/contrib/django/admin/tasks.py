@@ -46,7 +46,7 @@ class TaskPage(ActingPage):
         (None, {"fields": ("state_", "why", "queue_", "priority", "lane", "key", "routing_key")}),
         ("Contents", {"fields": ("data_", "error_", "result")}),
         ("Holder", {"fields": ("holder", "taken_at", "deadline")}),
-        ("Times", {"fields": ("created_at", "run_at", "expires_at", "done_at", "ttr")}),
+        ("Times", {"fields": ("created_at", "run_at", "ready_since", "expires_at", "buried_at", "done_at", "ttr")}),
         ("History", {"fields": (("attempts", "releases", "timeouts", "buries", "kicks"), "deaths_")}),
     )
 

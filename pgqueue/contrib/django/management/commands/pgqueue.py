@@ -20,7 +20,7 @@ from pgqueue import Error, migrate
 from pgqueue.contrib.django import clients, working
 
 CHUNK = 1000  # tasks a statement
-STATS = ("queue", "ready", "delayed", "taken", "buried", "blocked", "total", "done", "oldest_ready_age")
+STATS = ("queue", "ready", "delayed", "taken", "buried", "blocked", "total", "done", "kept", "oldest_ready_age")
 AGE = "extract(epoch FROM oldest_ready_age)::float8"
 EXPLAINED = (Error, ValueError, ImproperlyConfigured, DatabaseError, psycopg.Error)
 

@@ -1,0 +1,89 @@
+-- Listed queues: giving a place in the listing to tasks that were put while the queue was not listed.
+--
+-- A listing (messages.sql) goes by the transaction that wrote `xid` into the task's row, and shows a task once all
+-- transactions up to that one have ended. A put into a listed queue writes its own transaction. When a transaction T1
+-- switches `listed` on, there are tasks without one, and more may come: a put T2 that read the queue's row before T1
+-- committed writes none, and may commit at any time after. A stamping S gives such a task the transaction of S itself.
+-- That is safe at any time: S is open until it commits, so no listing has gone past S before.
+--
+-- T1 stamps the tasks that it sees, and leaves a row in `listing`. The ticks stamp what comes after, until no task
+-- without a transaction can come any more:
+--
+--   altered is set   A snapshot may be in use that does not see T1: its xmin is at most T1. When a tick finds no such
+--                    snapshot in the database, all puts that read the old row have ended their statements, and have an
+--                    xid. The tick clears `altered`.
+--   both are NULL    The next tick sets `ended` to its own xid, which is higher than those of all these puts.
+--   ended is set     When the xmin of a tick is above it, all these puts have ended, and the next statement sees them.
+--                    If that finds no task without a transaction, the row is deleted.
+--
+-- A put at READ COMMITTED that begins later sees T1. A transaction at REPEATABLE READ keeps its snapshot, and with it
+-- `altered`, until it ends. A tick must get its xid after it has read the row of `listing`; so this is done only first
+-- in a transaction.
+
+-- Stamp up to n tasks of a queue; returns how many. A task that is locked is left to the next tick.
+CREATE OR REPLACE FUNCTION pgqueue._stamp_tasks(queue_id int, n int DEFAULT 10000) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    ids := ARRAY (SELECT t.id FROM pgqueue.task t
+                   WHERE t.queue_id = _stamp_tasks.queue_id AND t.state IN ('R', 'D', 'B') AND t.xid IS NULL
+                   LIMIT n FOR UPDATE SKIP LOCKED)
+        || ARRAY (SELECT t.id FROM pgqueue.task t
+                   WHERE t.queue_id = _stamp_tasks.queue_id AND t.state = 'L' AND t.lane IS NOT NULL AND t.xid IS NULL
+                   LIMIT n FOR UPDATE SKIP LOCKED);
+    IF ids <> '{}' THEN
+        UPDATE pgqueue.task t SET xid = pg_current_xact_id() WHERE t.id = ANY (ids);
+        PERFORM pgqueue._signal(queue_id);        -- a claim that met their locks passed over them
+    END IF;
+    RETURN cardinality(ids);
+END $$;
+
+-- Part of alter_queue, when a queue becomes listed.
+CREATE OR REPLACE FUNCTION pgqueue._begin_listing(queue_id int) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO pgqueue.listing (queue_id, altered) VALUES (_begin_listing.queue_id, pg_current_xact_id())
+        ON CONFLICT ON CONSTRAINT listing_pkey DO UPDATE SET altered = excluded.altered, ended = NULL;
+    PERFORM pgqueue._stamp_tasks(queue_id);
+END $$;
+
+-- Whether a statement in this database may use a snapshot that does not see this transaction's commit.
+CREATE OR REPLACE FUNCTION pgqueue._is_unseen(xid xid8) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_stat_clear_snapshot();
+    RETURN EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
+                    WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+                      AND age(a.backend_xmin) >= age(_is_unseen.xid::xid));
+END $$;
+
+-- Part of promote_all: see the head of this file. Only at READ COMMITTED, where each statement has a new snapshot,
+-- and before anything else of the tick.
+CREATE OR REPLACE FUNCTION pgqueue._go_on_listing() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    one  pgqueue.listing;
+    over boolean;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed'
+       OR pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        RETURN;
+    END IF;
+    FOR one IN SELECT * FROM pgqueue.listing l FOR UPDATE SKIP LOCKED LOOP
+        over := one.ended < pg_snapshot_xmin(pg_current_snapshot());
+        IF pgqueue._stamp_tasks(one.queue_id) > 0 THEN
+            CONTINUE;
+        ELSIF over THEN
+            DELETE FROM pgqueue.listing l
+             WHERE l.queue_id = one.queue_id
+               AND NOT EXISTS (SELECT FROM pgqueue.task t
+                                WHERE t.queue_id = one.queue_id AND t.xid IS NULL
+                                  AND (t.state IN ('R', 'D', 'B') OR t.state = 'L' AND t.lane IS NOT NULL));
+        ELSIF one.altered IS NOT NULL AND NOT pgqueue._is_unseen(one.altered) THEN
+            UPDATE pgqueue.listing l SET altered = NULL WHERE l.queue_id = one.queue_id;
+        ELSIF one.altered IS NULL AND one.ended IS NULL THEN
+            UPDATE pgqueue.listing l SET ended = pg_current_xact_id() WHERE l.queue_id = one.queue_id;
+        END IF;
+    END LOOP;
+END $$;
