@@ -13,7 +13,7 @@ from .._values import arguments
 from .._values.arguments import Seconds
 from .queue import AsyncQueue
 from .shell import AsyncShell
-from .take import take
+from .take import pop, take
 from .task import AsyncTask
 
 
@@ -122,3 +122,11 @@ class AsyncQueues:
     async def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
         """Take up to `n` tasks of several queues; the queue whose next task is the lowest serves first."""
         return await take(self.shell, arguments.queue_names(queues), n, timeout)
+
+    async def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[AsyncTask]:
+        """Take and ack up to `n` tasks of several queues, as soon as there is one. As Redis' BLPOP.
+
+        The queue whose next task is the lowest by (priority, id) serves first, as in take_many; task.queue names the
+        queue. Otherwise as Queue.pop.
+        """
+        return await pop(self.shell, arguments.queue_names(queues), n, timeout)

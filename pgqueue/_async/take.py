@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .._calls import pop as calls
-from .._engine import flows
+from .._engine import flows, pops
 from .._engine.awaiting import Conn, Signal
 from .._engine.waits import MakeSignal
 from .._records.task import TaskLike, from_popped, from_taken, named
@@ -30,6 +30,13 @@ async def take(
     listener = await shell.listener()
     flow = flows.take(shell.core, listener, make_signal, queues, n, seconds, stopped, deadline_soon=deadline_soon)
     return shell.made(await shell.drive(flow), lambda row: from_taken(AsyncTask, row, shell))
+
+
+async def pop(shell: AsyncShell, queues: list[str], n: int, timeout: Seconds | None) -> list[AsyncTask]:
+    """Up to n tasks of several queues, taken and acked, as soon as there is one; see pops.pop."""
+    n, seconds = arguments.count("n", n), arguments.timeout(timeout)
+    flow = pops.pop(shell.core, await shell.listener(), Signal, queues, n, seconds)
+    return [from_popped(AsyncTask, row, row.queue, shell) for row in await shell.drive(flow)]
 
 
 class AsyncTaking:
@@ -74,12 +81,31 @@ class AsyncTaking:
         (taken,) = shell.made(await shell.drive(flow), lambda row: from_taken(AsyncTask, row, shell))
         return taken
 
-    async def pop(self, n: int = 1, *, conn: Conn | None = None) -> list[AsyncTask]:
-        """Take and ack up to `n` tasks in one step; does not wait.
+    async def pop(self, n: int = 1, timeout: Seconds | None = 0, *, conn: Conn | None = None) -> list[AsyncTask]:
+        """Take and ack up to `n` tasks in one step, as soon as there is one.
 
         In the caller's transaction this is exactly once: the tasks are gone when it commits and back when it rolls
-        back. On a connection of ours it is at most once, as Redis' LPOP.
+        back. On a connection of ours it is at most once, as Redis' LPOP and BLPOP: tasks that were popped when this
+        process ends, or when the answer is lost, are gone.
+
+        Args:
+            n: how many at most.
+            timeout: seconds to wait for the first, or a timedelta; None waits without limit, 0, the default, does not
+                wait.
+            conn: a connection of the caller's, to pop in its transaction. Then the pop cannot wait.
+
+        Returns:
+            The tasks, in the state `done`. An empty list when none came in time, or when the client is closed.
+
+        Raises:
+            ValueError: `n` is below 1, or there is a `timeout` with a `conn`.
+            ConnectionLost: whether tasks were popped is unknown.
+            ServerError: the server cannot be reached, for longer than both timeout and connect_timeout.
         """
-        call = calls.pop(self.name, n, self._shell.fence().session)
-        rows = await self._shell.run(call, conn)
-        return [from_popped(AsyncTask, row, self.name, self._shell) for row in rows]
+        shell = self._shell
+        if arguments.timeout(timeout) != 0:
+            if conn is not None:
+                raise ValueError("a pop with conn cannot wait: wait without conn, or pop again in another transaction")
+            return await pop(shell, [self.name], n, timeout)
+        rows = await shell.run(calls.pop(self.name, n, shell.fence().session), conn)
+        return [from_popped(AsyncTask, row, self.name, shell) for row in rows]

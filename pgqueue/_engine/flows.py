@@ -74,7 +74,7 @@ def take(
 ) -> Flow[list[Taken]]:
     """Up to n tasks, as soon as there is one. None after `timeout` seconds, when the client closes, or once `stopped`
     is true and the signal that is waited for is set. With `deadline_soon` the wait may end in that error."""
-    kind = _TakeInTime if deadline_soon else _Take
+    kind = _TakeInTime if deadline_soon else Take
     return kind(core, listener, make_signal, tuple(queues), n, timeout, stopped).run()
 
 
@@ -99,8 +99,10 @@ def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], i
     return _TakeId(core, listener, make_signal, id).run()
 
 
-class _Take:
+class Take:
     """One take, from its call to its return."""
+
+    relaxed = True  # a claim that a crash of the server forgets is only made again
 
     def __init__(
         self,
@@ -220,13 +222,12 @@ class _Take:
         while (session := (yield from self._session())) is not None:
             began = time.monotonic()
             try:
-                tasks: list[Taken] = yield Run(self._call(session, starts))
+                tasks: list[Taken] = yield Run(self._call(session, starts), self.relaxed)
             except SessionDead as error:
                 reason: Exception = error  # the listener has yet to notice, or is coming back
             except ConnectionLost as error:
                 reason = error
-                self._undo()
-                self._token = secrets.randbits(63)
+                self._lost(error)
             except ServerError as error:
                 reason = error
             else:
@@ -263,6 +264,11 @@ class _Take:
             yield Wait(signal, None if left == float("inf") else left)
         return None
 
+    def _lost(self, error: ConnectionLost) -> None:
+        """The claim may have been committed: undo it, and claim under another token."""
+        self._undo()
+        self._token = secrets.randbits(63)
+
     def _undo(self) -> None:
         if self._used_session is not None:
             self._listener.later(listening.undo_take(self._used_session, self._token))
@@ -286,7 +292,7 @@ class _Take:
         return max(self._deadline, self._began + self._core.settings.connect_timeout)
 
 
-class _TakeInTime(_Take):
+class _TakeInTime(Take):
     """The same, but it does not wait any longer once a take of this client's session has but a second left.
 
     What another thread takes meanwhile, and what is touched, is looked up at the next wake-up.
@@ -308,7 +314,7 @@ class _TakeInTime(_Take):
         return super()._left(alarm if at_most is None else min(at_most, alarm))
 
 
-class _Claim(_Take):
+class _Claim(Take):
     """The same for messages, whose claim is no session's: one whose answer is lost ends by its ttl."""
 
     def __init__(
@@ -328,7 +334,7 @@ class _Claim(_Take):
         return self._claiming
 
 
-class _TakeId(_Take):
+class _TakeId(Take):
     """The same for a task that is named: there is one claim, of no queue, and an error if it is not to be had."""
 
     def __init__(self, core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> None:

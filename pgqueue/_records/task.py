@@ -156,7 +156,7 @@ def from_taken(kind: type[AnyTask], row: Taken, shell: Any) -> AnyTask:
     return bind(task, shell)
 
 
-def from_popped(kind: type[AnyTask], row: Popped, queue: str, shell: Any) -> AnyTask:
+def from_popped(kind: type[AnyTask], row: Popped | Taken, queue: str, shell: Any) -> AnyTask:
     """A task that was taken and acked in one step."""
     task = kind(
         id=row.id, queue=queue, state=DONE, data=data.decode(row.data), priority=row.priority, attempts=row.attempts

@@ -15,7 +15,7 @@ from .._values import arguments
 from .._values.arguments import Seconds
 from .queue import Queue
 from .shell import Shell
-from .take import take
+from .take import pop, take
 from .task import Task
 
 
@@ -120,3 +120,11 @@ class Queues:
     def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[Task]:
         """Take up to `n` tasks of several queues; the queue whose next task is the lowest serves first."""
         return take(self.shell, arguments.queue_names(queues), n, timeout)
+
+    def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[Task]:
+        """Take and ack up to `n` tasks of several queues, as soon as there is one. As Redis' BLPOP.
+
+        The queue whose next task is the lowest by (priority, id) serves first, as in take_many; task.queue names the
+        queue. Otherwise as Queue.pop.
+        """
+        return pop(self.shell, arguments.queue_names(queues), n, timeout)

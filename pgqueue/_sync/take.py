@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .._calls import pop as calls
-from .._engine import flows
+from .._engine import flows, pops
 from .._engine.blocking import Conn, Signal
 from .._engine.waits import MakeSignal
 from .._records.task import TaskLike, from_popped, from_taken, named
@@ -32,6 +32,13 @@ def take(
     listener = shell.listener()
     flow = flows.take(shell.core, listener, make_signal, queues, n, seconds, stopped, deadline_soon=deadline_soon)
     return shell.made(shell.drive(flow), lambda row: from_taken(Task, row, shell))
+
+
+def pop(shell: Shell, queues: list[str], n: int, timeout: Seconds | None) -> list[Task]:
+    """Up to n tasks of several queues, taken and acked, as soon as there is one; see pops.pop."""
+    n, seconds = arguments.count("n", n), arguments.timeout(timeout)
+    flow = pops.pop(shell.core, shell.listener(), Signal, queues, n, seconds)
+    return [from_popped(Task, row, row.queue, shell) for row in shell.drive(flow)]
 
 
 class Taking:
@@ -76,12 +83,31 @@ class Taking:
         (taken,) = shell.made(shell.drive(flow), lambda row: from_taken(Task, row, shell))
         return taken
 
-    def pop(self, n: int = 1, *, conn: Conn | None = None) -> list[Task]:
-        """Take and ack up to `n` tasks in one step; does not wait.
+    def pop(self, n: int = 1, timeout: Seconds | None = 0, *, conn: Conn | None = None) -> list[Task]:
+        """Take and ack up to `n` tasks in one step, as soon as there is one.
 
         In the caller's transaction this is exactly once: the tasks are gone when it commits and back when it rolls
-        back. On a connection of ours it is at most once, as Redis' LPOP.
+        back. On a connection of ours it is at most once, as Redis' LPOP and BLPOP: tasks that were popped when this
+        process ends, or when the answer is lost, are gone.
+
+        Args:
+            n: how many at most.
+            timeout: seconds to wait for the first, or a timedelta; None waits without limit, 0, the default, does not
+                wait.
+            conn: a connection of the caller's, to pop in its transaction. Then the pop cannot wait.
+
+        Returns:
+            The tasks, in the state `done`. An empty list when none came in time, or when the client is closed.
+
+        Raises:
+            ValueError: `n` is below 1, or there is a `timeout` with a `conn`.
+            ConnectionLost: whether tasks were popped is unknown.
+            ServerError: the server cannot be reached, for longer than both timeout and connect_timeout.
         """
-        call = calls.pop(self.name, n, self._shell.fence().session)
-        rows = self._shell.run(call, conn)
-        return [from_popped(Task, row, self.name, self._shell) for row in rows]
+        shell = self._shell
+        if arguments.timeout(timeout) != 0:
+            if conn is not None:
+                raise ValueError("a pop with conn cannot wait: wait without conn, or pop again in another transaction")
+            return pop(shell, [self.name], n, timeout)
+        rows = shell.run(calls.pop(self.name, n, shell.fence().session), conn)
+        return [from_popped(Task, row, self.name, shell) for row in rows]
