@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import contextmanager
+from datetime import date
 
 import pytest
 import sqlalchemy
 from click.testing import CliRunner
 from eventually import eventually
-from flask import Flask, current_app, has_app_context
+from flask import Flask, current_app, has_app_context, jsonify
 from flask.cli import FlaskGroup
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy.pool import NullPool
@@ -297,3 +299,15 @@ def test_the_commands_use_the_applications_database(shop, app, db):
     assert (done.exit_code, done.output.startswith("Error: a worker needs a handler:")) == (1, True)
     for absent in ("server", "demo", "nonsense"):
         assert run(args=["pgqueue", absent]).exit_code == 2
+
+
+def test_jsonify_of_a_task_and_a_claim(shop, dsn):
+    """As as_dict(): without the token, and times as ISO 8601 text. Other values are Flask's own matter."""
+    app = shop.app(dsn)
+    with app.test_request_context():
+        queue = shop.queues.client.queue("plain")
+        queue.put_many([{"n": 1}, {"n": 2}], ttr=60)
+        task, claim = queue.take(0), queue.messages.claim()
+        assert json.loads(jsonify(task).data) == task.as_dict()
+        assert json.loads(jsonify(tasks=[task], of=claim).data) == {"tasks": [task.as_dict()], "of": claim.as_dict()}
+        assert json.loads(jsonify(date(2030, 1, 2)).data) == "Wed, 02 Jan 2030 00:00:00 GMT"

@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from typing import Literal, cast
 from uuid import UUID
 
+from .._values.record import Record
 from .call import Call, nothing
 
 Op = Literal["put", "take", "release", "bury", "kick", "touch", "delay", "ttr", "ttl", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(Record):
     """What became of a task, as a callback of Queue.on_task_change() is told.
 
     Attributes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from .._values import arguments
+from .._values.record import Record
 from .call import Call, nothing, scalar
 from .options import TaskOptions
 
@@ -13,7 +14,7 @@ TYPES = ("fanout", "direct", "topic", "mqtt")
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class Death(Record):
     """How often a task died in a queue, and for which reason: see Client.deaths().
 
     Attributes:

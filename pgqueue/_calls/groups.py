@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._values import data
+from .._values.record import Record
 from .call import Call, Rows
 from .nodes import Node, Seen, _created, part, path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Record):
     """A member of a group.
 
     Attributes:

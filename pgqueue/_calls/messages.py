@@ -10,6 +10,7 @@ from uuid import UUID
 
 from .._values import arguments
 from .._values.arguments import Seconds
+from .._values.record import Record
 from ..errors import ClaimDoesNotExist, Error, MessageIsClaimed, MessageNotClaimed, MessageNotClaimedBy
 from .call import Call, Rows, nothing
 
@@ -47,7 +48,7 @@ class MessageLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageStats:
+class MessageStats(Record):
     """How many messages a queue has; see Queue.message_stats().
 
     Attributes:

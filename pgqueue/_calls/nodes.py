@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from .._values import arguments, data
+from .._values.record import Record
 from ..errors import BadVersion, EphemeralParent, NodeError, NodeExists, NoNode, NotEmpty
 from .call import Call, Rows
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Record):
     """A node as it was when it was read.
 
     Attributes:
@@ -45,7 +46,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeEvent:
+class NodeEvent(Record):
     """What a watch was set off by.
 
     Attributes:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple, get_args
 
 from .._values import arguments
+from .._values.record import Record
 from ..errors import TaskError, refusal
 from .call import Call, Fence, Rows, scalar
 
@@ -63,7 +64,7 @@ FIRST = ("ready", "delayed", "buried")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStats:
+class TaskStats(Record):
     """What happened to a task so far. As beanstalkd's stats-job.
 
     Attributes:

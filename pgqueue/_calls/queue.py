@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, LiteralString, TypedDict, get_args
 
 from .._values import arguments, data
 from .._values.arguments import Seconds
+from .._values.record import Record
 from ..errors import NoQueue
 from .call import Call, Rows, nothing, scalar
 from .options import Options, named_options
@@ -90,7 +91,7 @@ class QueueOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueInfo:
+class QueueInfo(Record):
     """A queue and its options, at the moment of the call. Times are in seconds.
 
     Attributes:

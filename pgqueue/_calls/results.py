@@ -9,13 +9,14 @@ from typing import Any
 
 from .._values import arguments, data
 from .._values.arguments import Seconds
+from .._values.record import Record
 from .call import Call, Fence, Named, Refused, Rows, columns, error_text, refusals, settled
 
 ENDED = frozenset(("done", "failed", "unknown"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Record):
     """What is known of a task at a moment, also after its end.
 
     Attributes:

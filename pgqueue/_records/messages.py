@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from .._calls.messages import ClaimedMessage, DeletedMessage, Listed, claim_id, no_claim
 from .._values import data
-from .task import DONE, TAKEN, Bound, TaskRecord, bind, plain
+from .._values.record import Record
+from .task import DONE, TAKEN, Bound, TaskRecord, bind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +48,12 @@ class ClaimRecord(Bound, Generic[AnyMessage]):
     age: float
     messages: list[AnyMessage]
 
-    def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON can hold them, the messages too: as Task.as_dict."""
-        fields: dict[str, Any] = plain(dataclasses.asdict(self))
-        return fields
-
 
 ClaimLike = ClaimRecord[Any] | int | str  # what a verb takes: a claim, or its id as an int or a string of digits
 
 
 @dataclass(frozen=True, slots=True)
-class MessagePage(Generic[AnyMessage]):
+class MessagePage(Record, Generic[AnyMessage]):
     """A page of messages.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -12,11 +11,12 @@ from .._calls.pop import Popped
 from .._calls.put import Placed, PutOptions, insist
 from .._calls.take import Taken
 from .._values import arguments, data
+from .._values.record import Record
 
 TAKEN, DONE = "taken", "done"
 
 
-class Bound:
+class Bound(Record):
     """A record that knows what its verbs run on: a task its shell, a claim its `queue.messages`.
 
     This is no field: it takes no part in equality, in `dataclasses.asdict` or in a pickle. A record that was unpickled
@@ -34,17 +34,6 @@ class Bound:
             raise RuntimeError(
                 f"this {type(self).__name__} was copied or unpickled, so it has no client: use the verbs of its queue"
             ) from None
-
-
-def plain(value: Any) -> Any:
-    """A field as JSON can hold it: times as ISO 8601 text; and without a token, which is the right to settle."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, list):
-        return [plain(one) for one in value]
-    if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items() if name != "token"}
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,18 +75,13 @@ class TaskRecord(Bound):
     existed: bool = False
     token: int | None = field(default=None, repr=False)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON can hold them: times as ISO 8601 text, and without the token."""
-        fields: dict[str, Any] = plain(dataclasses.asdict(self))
-        return fields
-
 
 TaskLike = TaskRecord | int | str  # what a verb takes: a task, or an id as an int or a string of digits
-Record = TypeVar("Record", bound=Bound)
+AnyRecord = TypeVar("AnyRecord", bound=Bound)
 AnyTask = TypeVar("AnyTask", bound=TaskRecord)
 
 
-def bind(record: Record, home: Any) -> Record:
+def bind(record: AnyRecord, home: Any) -> AnyRecord:
     """Give a new record what its verbs run on."""
     object.__setattr__(record, "_bound", home)
     return record

@@ -77,7 +77,7 @@ def queues(dsn: str | None, prefix: str, as_json: bool) -> None:
         found = client.queues(prefix=prefix)
     if as_json:
         for info in found:
-            echo_json(asdict(info))
+            echo_json(info.as_dict())
         return
     for line in table(("QUEUE", "CREATED", "OPTIONS"), [(q.name, q.created_at, _options(q)) for q in found]):
         click.echo(line)

@@ -15,6 +15,7 @@ from ... import Client, Worker
 from ..._values import arguments
 from .commands import commands
 from .contexts import in_context
+from .json import serialize_records
 from .queues import FlaskQueue
 from .settings import SettingError, client_options
 
@@ -53,12 +54,16 @@ class PgQueue:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        """Give an application its client and the commands `flask pgqueue ...`. Connects to nothing; raises as above."""
+        """Give an application its client, the commands `flask pgqueue ...`, and jsonify() for tasks and other records.
+
+        Connects to nothing; raises as above.
+        """
         if "pgqueue" in app.extensions:
             raise RuntimeError("this application has a PgQueue already: use that one")
         options = client_options(app.config, with_db=self._db is not None)
         app.extensions["pgqueue"] = Installed(self, Client(**options))
         app.cli.add_command(commands)
+        serialize_records(app)
 
     @property
     def client(self) -> Client:
