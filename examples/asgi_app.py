@@ -26,7 +26,7 @@ client = pgqueue.AsyncClient()  # where to, says PGQUEUE_DSN
 sums = client.queue("sums")
 
 LONG_POLL = 25.0  # seconds: below what proxies allow
-HEARTBEAT = 15.0  # seconds between comments in a silent stream, so that a browser that left is noticed
+HEARTBEAT = 0.5  # seconds between comments in a silent stream: a write after a browser has gone fails
 
 
 @client.handler("sums", keep_result=3600)
@@ -44,12 +44,24 @@ async def order(request: Request) -> Response:
 
 async def fetch(request: Request) -> Response:
     """The sum; or 204 for "ask again"."""
+    waiting = asyncio.ensure_future(client.results.get(request.path_params["id"], LONG_POLL))
+    gone = asyncio.ensure_future(disconnected(request))
     try:
-        return JSONResponse({"sum": await client.results.get(request.path_params["id"], LONG_POLL)})
+        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+        return JSONResponse({"sum": await waiting}) if waiting.done() else Response(status_code=204)
     except TimeoutError:
         return Response(status_code=204)
     except pgqueue.errors.ResultUnknown:
         return Response(status_code=404)
+    finally:
+        waiting.cancel()
+        gone.cancel()
+
+
+async def disconnected(request: Request) -> None:
+    """Returns once the browser has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def events(request: Request) -> Response:
@@ -63,7 +75,7 @@ async def events(request: Request) -> Response:
                 try:
                     yield f"data: {await subscription.get(HEARTBEAT)}\n\n"
                 except TimeoutError:
-                    yield ": nothing new\n\n"
+                    yield ": ping\n\n"
 
     return StreamingResponse(stream(), media_type="text/event-stream")
 

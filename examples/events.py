@@ -17,20 +17,19 @@ from flask import Flask, Response, request
 
 import pgqueue
 
+from .browsers import long_poll
+
 app = Flask(__name__)
 client = pgqueue.Client()  # connects at the first request, in each process for itself
 
 LONG_POLL = 25.0  # seconds: below what proxies allow
-HEARTBEAT = 15.0  # seconds between comments in a silent stream, so that a browser that left is noticed
+HEARTBEAT = 0.5  # seconds between comments in a silent stream: the second write after a browser has gone fails
 
 
 @app.get("/wait/<channel>")
 def wait(channel: str) -> Response:
     """The next payload, or 204 for "ask again"."""
-    try:
-        return Response(client.wait(channel, request.args.get("timeout", LONG_POLL, float)), mimetype="text/plain")
-    except TimeoutError:
-        return Response(status=204)
+    return long_poll(client, channel, request.args.get("timeout", LONG_POLL, float))
 
 
 @app.get("/events/<channel>")
@@ -46,7 +45,7 @@ def events(channel: str) -> Response:
                 try:
                     payload = subscription.get(HEARTBEAT)
                 except TimeoutError:
-                    yield ": nothing new\n\n"
+                    yield ": ping\n\n"
                     continue
                 if subscription.gaps > gaps:
                     gaps = subscription.gaps

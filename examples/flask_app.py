@@ -24,6 +24,8 @@ import pgqueue
 from pgqueue.contrib.flask import PgQueue
 from pgqueue.contrib.sqlalchemy import url
 
+from .browsers import long_poll
+
 
 class Base(DeclarativeBase):
     pass
@@ -77,10 +79,7 @@ def show(id: int) -> dict[str, Any]:
 @shop.get("/mailed")
 def mailed() -> Response:
     """The next order that is mailed, whichever process does it; or 204 for "ask again"."""
-    try:
-        return Response(queues.client.wait("mailed", LONG_POLL), mimetype="text/plain")
-    except TimeoutError:
-        return Response(status=204)
+    return long_poll(queues.client, "mailed", LONG_POLL)
 
 
 @queues.handler("mail")

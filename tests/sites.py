@@ -57,6 +57,18 @@ class Site:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
+def events(stream: Any, n: int) -> list[list[bytes]]:
+    """The lines of the next server-sent events of an answer; comments are left out, as a browser does."""
+    found: list[list[bytes]] = [[]]
+    while len(found) <= n:
+        line = stream.readline()
+        if line == b"\n" and found[-1]:
+            found.append([])
+        elif line != b"\n" and not line.startswith(b":"):
+            found[-1].append(line)
+    return found[:n]
+
+
 @contextlib.contextmanager
 def started(
     *module: str, settings: dict[str, str], cwd: Path = CHECKOUT, output: Any = subprocess.DEVNULL
