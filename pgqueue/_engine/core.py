@@ -18,7 +18,8 @@ from .._values.arguments import Seconds
 from ..errors import ClosedError
 from . import dsn, forks
 from .cursor import ClaimCursor
-from .listener import Listener, label
+from .labels import new_label
+from .listener import Listener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class Settings:
 class Core:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.label = label()
+        self.label = new_label()
         self.closed = False
         self.queue_ids: dict[str, int] = {}
         self.queue_ids_session: int | None = None  # whom they were learned under; see flows.py
@@ -151,7 +152,7 @@ class Core:
             self._listener = None
             _listening.discard(self)
         self.observers = {}
-        self.label = label()
+        self.label = new_label()
 
 
 #: Held here, for a listener's thread and what it has taken outlive a client that was dropped without a close.

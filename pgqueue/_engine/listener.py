@@ -26,11 +26,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
 import selectors
 import socket
-import sys
 import threading
 import time
 from collections import deque
@@ -333,8 +331,3 @@ class Listener:
                 str(error).strip(),
                 exc_info=not isinstance(error, psycopg.Error),
             )
-
-
-def label() -> str:
-    """What others see of this process: host, process id and program."""
-    return f"{socket.gethostname()}:{os.getpid()}:{os.path.basename(sys.argv[0] or 'python')}"

@@ -52,7 +52,8 @@ class TaskRecord(Bound):
         run_at: when a delayed task becomes ready; only peek reads it.
         buried_at: since when it is buried; only peek reads it.
         deadline: until when it is held; None without a time to run.
-        holder: host, process id and program of its taker; only peek reads it.
+        holder: the label of its taker: host, process id and program, as in `web1:4711:gunicorn`, with `#2` for the
+            second client of that process; only peek reads it.
         lane: the lane that it was put into; only put and peek know it.
         key: the key that it was put with; only put and peek know it.
         existed: for a put with a key: the task was there already.
