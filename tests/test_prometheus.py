@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import re
 import subprocess
 import sys
 import threading
@@ -262,7 +263,9 @@ def test_as_a_wsgi_application(busy):
 
 def test_the_command_serves(dsn, busy):
     with started("--dsn", dsn, "metrics", "--port", "0", stdout=subprocess.PIPE, text=True) as process:
-        url = process.stdout.readline().strip()
+        said = process.stdout.readline()
+        assert re.fullmatch(r"serving on http://127\.0\.0\.1:\d+/metrics\n", said)
+        url = said.removeprefix("serving on ").strip()
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(url, timeout=10) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=")

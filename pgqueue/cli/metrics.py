@@ -22,7 +22,7 @@ from .values import POSITIVE_SECONDS, QUEUE
 @click.pass_obj
 @plainly
 def metrics(dsn: str | None, host: str, port: int, queues: tuple[str, ...], timeout: float, once: bool) -> None:
-    """Serve metrics of the queues to Prometheus, at /metrics, until SIGTERM or SIGINT.
+    """Serve metrics of the queues to Prometheus, at /metrics, until SIGTERM or SIGINT; print the URL.
 
     They are read at each scrape. While the database is away, pgqueue_up is 0.
     """
@@ -43,7 +43,7 @@ def metrics(dsn: str | None, host: str, port: int, queues: tuple[str, ...], time
             server, thread = start_http_server(port, host, registry)
         except OSError as error:
             raise Fault(f"cannot listen at {host}:{port}: {error.strerror}") from error
-        click.echo(f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics")
+        click.echo(f"serving on http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics")
         until_signal()
         server.shutdown()
         server.server_close()
