@@ -204,14 +204,13 @@ def test_migrate_up_status_and_down(empty_dsn):
         assert done.stderr == ""
         return done.returncode, done.stdout
 
-    nothing = (1, "not installed (database: nothing, library: 0001)\n")
-    installed = (0, "up to date (database: 0001, library: 0001)\n")
-    assert call("status") == nothing
-    assert call("up") == installed
-    assert call("up") == installed
-    assert call("status") == installed
-    assert call("down")[1] == nothing[1]
-    assert call("up", "--revision", "0001") == installed
+    assert call("status") == (1, "not installed (database: nothing, library: 0001)\n")
+    assert call("up") == (0, "created schema pgqueue at version 0001\n")
+    assert call("up") == (0, "nothing to do: schema pgqueue is at version 0001\n")
+    assert call("status") == (0, "up to date (database: 0001, library: 0001)\n")
+    assert call("down") == (0, "removed schema pgqueue, which was at version 0001\n")
+    assert call("status") == (1, "not installed (database: nothing, library: 0001)\n")
+    assert call("up", "--revision", "0001") == (0, "created schema pgqueue at version 0001\n")
 
 
 def test_migrate_down_does_not_lose_tasks_unless_forced(dsn):

@@ -20,12 +20,19 @@ def migrate() -> None:
 @click.pass_obj
 @plainly
 def up(given: str | None, revision: str) -> None:
-    """Install or upgrade the schema. Safe when several run at once."""
+    """Install or upgrade the schema, and print what was done. Safe when several run at once."""
     from .. import migrate as migrations
 
     conninfo = dsn.resolve(given)
+    before = migrations.status(conninfo).current
     migrations.up(conninfo, revision=revision)
-    click.echo(migrations.status(conninfo))
+    after = migrations.status(conninfo).current
+    if before == after:
+        click.echo(f"nothing to do: schema pgqueue is at version {after}")
+    elif before is None:
+        click.echo(f"created schema pgqueue at version {after}")
+    else:
+        click.echo(f"upgraded schema pgqueue from version {before} to {after}")
 
 
 @migrate.command()
@@ -34,12 +41,17 @@ def up(given: str | None, revision: str) -> None:
 @click.pass_obj
 @plainly
 def down(given: str | None, revision: str, force: bool) -> None:
-    """Downgrade the schema. Refuses if tasks would be lost."""
+    """Downgrade the schema, and print what was done. Refuses if tasks would be lost."""
     from .. import migrate as migrations
 
     conninfo = dsn.resolve(given)
+    before = migrations.status(conninfo).current
     migrations.down(conninfo, revision=revision, force=force)
-    click.echo(migrations.status(conninfo))
+    after = migrations.status(conninfo).current
+    if after is None:
+        click.echo(f"removed schema pgqueue, which was at version {before}")
+    else:
+        click.echo(f"downgraded schema pgqueue from version {before} to {after}")
 
 
 @migrate.command()
