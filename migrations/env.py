@@ -1,4 +1,7 @@
-"""Run by Alembic at each upgrade and downgrade, in the transaction that pgqueue.migrate supplies."""
+"""Run by Alembic at each upgrade and downgrade, in the transaction that pgqueue.migrate supplies.
+
+The command `alembic` supplies none: then the DSN is that of `-x dsn=...`, or what any client takes.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Any
 from alembic import context
 
 from pgqueue import sql as schema
+from pgqueue._engine.dsn import resolve
 from pgqueue.errors import SchemaError
-from pgqueue.migrate import LOCK, LOCK_TIMEOUT, VERSION_TABLE, run
+from pgqueue.migrate import LOCK, LOCK_TIMEOUT, VERSION_TABLE, commanded, run
 
 # Not CREATE SCHEMA IF NOT EXISTS: that wants the right to create schemas even when there is nothing to
 # create.
@@ -28,6 +32,14 @@ GRANT SELECT ON pgqueue.schema_version TO PUBLIC;
 
 
 def main() -> None:
+    if context.is_offline_mode() or "connection" in context.config.attributes:
+        migrate()
+    else:
+        with commanded(context.config, lambda: resolve(context.get_x_argument(as_dictionary=True).get("dsn"))):
+            migrate()
+
+
+def migrate() -> None:
     attributes: dict[str, Any] = context.config.attributes
     if context.is_offline_mode():
         context.configure(dialect_name="postgresql", literal_binds=True, **VERSION_TABLE)
@@ -36,10 +48,13 @@ def main() -> None:
         # caller.
         context.configure(connection=attributes["connection"], **VERSION_TABLE)
         refuse_newer()
+        if context.get_context().opts.get("dont_mutate"):  # `alembic current`
+            context.run_migrations()
+            return
     with context.begin_transaction():
         if context.is_offline_mode():
             run(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';\nSELECT pg_advisory_xact_lock({LOCK});")
-        if attributes["force"] is not None:  # a downgrade
+        if attributes.get("force") is not None:  # a downgrade by pgqueue.migrate
             run(f"SET LOCAL pgqueue.force = {'on' if attributes['force'] else 'off'};")
         run(CREATE_SCHEMA)
         context.run_migrations()

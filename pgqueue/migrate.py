@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import psycopg
 from psycopg.rows import tuple_row
 
-from .errors import SchemaError
+from .errors import Error, SchemaError
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -138,6 +138,23 @@ def run(statements: str) -> None:
     else:
         assert migration.connection is not None
         migration.connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
+
+
+@contextmanager
+def commanded(config: Config, dsn: Callable[[], str]) -> Iterator[None]:
+    """For env.py under the command `alembic`: give its configuration a connection, as `up` and `down` do.
+
+    An error becomes one that `alembic` prints in one line.
+    """
+    from alembic.util.exc import CommandError
+
+    try:
+        with _clear_errors(), _owned(dsn()) as alchemy:
+            config.attributes["connection"] = alchemy
+            with _turn(config):
+                yield
+    except (Error, psycopg.Error) as error:
+        raise CommandError(str(error).strip()) from error
 
 
 def _home() -> Path:
