@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import pytest
@@ -19,8 +20,50 @@ def test_what_json_holds_goes_through(value: Any) -> None:
     assert data.decode(data.encode(value)) == value
 
 
-def test_tuples_and_keys_become_what_json_has() -> None:
-    assert data.decode(data.encode({1: (2, 3), None: True, 1.5: {}})) == {"1": [2, 3], "null": True, "1.5": {}}
+def test_tuples_become_lists() -> None:
+    assert data.decode(data.encode({"1": (2, 3)})) == {"1": [2, 3]}
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [1, 0, -7, 10**30, 1.5, 1e100, -1e-7, float("nan"), float("inf"), True, False, None, Number.ONE, (1, 2), b"k"],
+)
+@pytest.mark.parametrize(
+    ("around", "path"),
+    [
+        (lambda it: it, "$"),
+        (lambda it: {"lines": [1, {"1": "a"}, "x", it]}, "$.lines[3]"),
+        (lambda it: ({"a": (0, it)},), "$[0].a[1]"),
+    ],
+    ids=["bare", "in a list", "in a tuple"],
+)
+def test_a_key_that_is_not_a_string_is_refused(key: Any, around: Any, path: str) -> None:
+    with pytest.raises(BadData) as raised:
+        data.encode(around({"a": "1", key: 2}))
+    assert str(raised.value) == f"{path}: a key must be a string, not {key!r}"
+    with pytest.raises(BadData) as raised:
+        data.encode_many([{"1": 1}, around({key: 2})])
+    assert raised.value.path == f"[1]{path}"
+
+
+class Text(str):
+    pass
+
+
+class Color(StrEnum):
+    RED = "1"
+
+
+@pytest.mark.parametrize(
+    "key", ["1", "line1", "name", "-1.5e+10", "true", "false", "null", "", '"1":', "ü", Text("7"), Color.RED]
+)
+def test_a_string_that_looks_like_another_key_is_none(key: str) -> None:
+    assert data.decode(data.encode([{key: {key: 1}}])) == [{str(key): {str(key): 1}}]
+    assert data.decode(data.encode([{"a": f'"{key}":'}])) == [{"a": f'"{key}":'}]
 
 
 CIRCLE: list[Any] = [1]

@@ -45,7 +45,7 @@ class AsyncPutting:
         """Add a task.
 
         Args:
-            data: anything that JSON can hold.
+            data: anything that JSON can hold; the keys of a dict must be strings.
             priority: lower is taken first; default the queue's, else 0.
             delay: seconds, or a timedelta, until it can be taken; default the queue's, else 0.
             run_at: in place of a delay, when it can be taken: a datetime with a time zone. One that has passed is now.
