@@ -118,7 +118,7 @@ async def test_a_server_that_is_away(shell: Any, db: psycopg.Connection, pg_serv
     let_in(False)
     terminate_listeners(db)
     await soon(lambda: not lock.held, within=10)
-    with pytest.raises(pgqueue.ServerError, match="no lock can be had without a session"):
+    with pytest.raises(pgqueue.ServerError, match="cannot be requested without a session"):
         await client.lock("a", 0.1).__aenter__()
     waiting = asyncio.ensure_future(client.lock("a").__aenter__())
     with pytest.raises(pgqueue.LockLost):

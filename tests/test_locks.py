@@ -96,7 +96,7 @@ async def test_timeouts(shell: Any, db: psycopg.Connection) -> None:
     async with one.lock("a"):
         for client in (one, other):
             watch = Stopwatch()
-            with pytest.raises(pgqueue.LockTimeout, match=r"the lock 'a' could not be had within 0.3 s") as error:
+            with pytest.raises(pgqueue.LockTimeout, match=r"the lock 'a' was not granted within 0.3 s") as error:
                 await client.lock("a", 0.3).__aenter__()
             assert 0.3 <= watch() < 5
             assert isinstance(error.value, TimeoutError)

@@ -1,4 +1,4 @@
-"""A call that one thread asks for and the listener's runs."""
+"""A call that one thread asks for and that the listener's thread runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Asked(Generic[T]):
-    """A call that was asked for on the listener's connection; `done` is set when it has an outcome."""
+    """A call for the listener's connection. `done` is set when the call has succeeded or failed."""
 
     def __init__(self, call: Call[T], done: Signal) -> None:
         self.call = call
@@ -20,7 +20,7 @@ class Asked(Generic[T]):
         self._error: Exception | None = None
 
     def outcome(self) -> T:
-        """The result, or the error, of a call that is done."""
+        """The result of a call that is done; raises its error."""
         if self._error is not None:
             raise self._error
         return cast(T, self._result)

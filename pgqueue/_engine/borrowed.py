@@ -1,18 +1,18 @@
-"""A connection of the caller's: which kinds there are, and how each one runs a call.
+"""Calls on a connection that belongs to the caller: the kinds of connection, and how a call runs on each.
 
-A call is one statement, in whatever transaction the connection is in. Nothing is opened, committed or rolled back.
-`with conn.transaction()` around it looks harmless, and is not: Django's atomic() and SQLAlchemy's Session send
-their BEGIN with their first statement. If that is ours, the block would be the outermost one, and its end would commit
-the task although the caller rolls back.
+A call is one statement in the transaction that the connection is in. pgqueue does not begin, commit or roll back
+anything. `with conn.transaction()` around the call would be wrong: Django's atomic() and SQLAlchemy's Session send
+their BEGIN with their first statement. If the call is this first statement, the block would be the outermost one, and
+its end would commit the task although the caller rolls back.
 
-psycopg's connections are served here. Another library's are served by an adapter, which is loaded when the first such
-connection comes, so that nobody needs a library that they do not use. An adapter is a module with
+This module serves psycopg's connections. An adapter serves the connections of another library. It is loaded when the
+first such connection arrives, so an application needs only the libraries that it uses. An adapter is a module with
 
     run(conn, call) -> the call's result                  for the blocking shell
     async run_async(conn, call) -> the call's result      for the awaiting one
-    refuse(conn) -> None                                  raises TypeError for what is no connection of theirs
+    refuse(conn) -> None                                  raises TypeError if conn is not a connection of its library
 
-and raises what errors.translate makes of its errors.
+and raises its errors as errors.translate maps them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ADAPTERS = {"sqlalchemy": "pgqueue.contrib.sqlalchemy", "django": "pgqueue.contr
 
 
 def run(conn: Conn, call: Call[T]) -> T:
-    """Run a call on the caller's connection. Raises TypeError if it is of no kind that is known."""
+    """Run a call on the caller's connection. Raises TypeError for an unknown kind of connection."""
     if not isinstance(conn, psycopg.Connection):
         done: T = _adapter(conn, "psycopg.Connection").run(conn, call)
         return done
@@ -66,7 +66,7 @@ def run(conn: Conn, call: Call[T]) -> T:
 
 
 async def run_async(conn: AsyncConn, call: Call[T]) -> T:
-    """The same, awaiting."""
+    """As run(), for the awaiting shell."""
     if not isinstance(conn, psycopg.AsyncConnection):
         done: T = await _adapter(conn, "psycopg.AsyncConnection").run_async(conn, call)
         return done
@@ -77,7 +77,7 @@ async def run_async(conn: AsyncConn, call: Call[T]) -> T:
 
 
 def fail(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error) -> NoReturn:
-    """Raise the error as one of ours, if it is one."""
+    """Raise the error as the pgqueue error that it stands for, if there is one."""
     seen = translate(error, lost=conn.closed)
     if seen is error:
         raise error

@@ -1,10 +1,12 @@
-"""Hearing what becomes of tasks, being one of several that act as one, and reloading. Both shells.
+"""Callbacks on the changes of a queue's tasks. Both shells.
 
-An observer is an ear (switchboard.py) without a buffer, on the channel of its queue's changes (sql/change.sql). A
-client has one for a queue, as Tarantool's queue has one callback for a tube; what makes it the one is that it stands
-in `core.observers`. Replacing it is one assignment there, while both have an ear, so no change falls in between.
+An observer is an ear (switchboard.py) without a buffer, on the channel of its queue's changes
+(sql/4_families/changes.sql). A client has one observer for a queue, as Tarantool's queue has one callback for a tube:
+the one in `core.observers`. Replacing an observer is one assignment there, while the old and the new one both have an
+ear, so no change is lost between them.
 
-After a lost connection it asks to observe anew: if the session was given up, so was what it observed.
+After a lost connection the observer registers with the server again: if the old session was given up, its registration
+is gone.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ OnChange = Callable[[Change], Any]
 
 
 class Observer:
-    """A callback on the changes of one queue; `run` calls it with each, and does not raise."""
+    """A callback on the changes of one queue. `run` calls it with each change and does not raise."""
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ def observe(
     callback: OnChange,
     run: Callable[[OnChange, Change], None],
 ) -> Flow[OnChange | None]:
-    """Put a callback in the place of the one that there is, if any, and return that."""
+    """Set the queue's callback. Returns the callback that it replaces, or None."""
     ids: dict[str, int] = yield Run(queue_ids([queue]))
     new = Observer(core, listener, queue, ids[queue], callback, run, make_signal)
     old: Observer | None = None
@@ -100,14 +102,14 @@ def observe(
 
 
 def unobserve(core: Core, listener: Listener, make_signal: MakeSignal, queue: str) -> Flow[OnChange | None]:
-    """Take the callback away, and return it."""
+    """Remove the queue's callback. Returns it, or None."""
     old: Observer | None = core.exchange_observer(queue, None)
     if old is None:
         return None
     listener.switchboard.leave(old.ear)
-    with contextlib.suppress(ConnectionLost):  # then the end of the session does it
+    with contextlib.suppress(ConnectionLost):  # then the end of the session stops the observing
         yield from waits.ask(listener, make_signal, calls.unobserve(old.queue_id))
-        if queue in core.observers:  # somebody was quicker, and we have just undone it
+        if queue in core.observers:  # another thread has set one meanwhile, and the call above has just undone it
             yield from waits.ask(listener, make_signal, calls.observe(old.queue_id))
     return old.callback
 

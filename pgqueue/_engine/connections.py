@@ -1,15 +1,16 @@
 """How a Call runs on a connection: the pools of a client, blocking and awaiting.
 
-Two pools, each made at its first use. Puts and acks keep the server's durability. Claims and releases run with
-synchronous_commit off: losing one in a crash only means that a task is delivered again, and it saves one of the two
-flushes of a take and ack. That setting cannot be part of the SQL functions, where it would take the durability of the
-caller's whole transaction. Nor can it be had behind a transaction pooler, where a setting stays with the wrong client.
+A client has two pools, each made at its first use. Puts and acks keep the server's durability. Claims and releases run
+with synchronous_commit off. If a crash loses one of them, a task is delivered again; in exchange a take with its ack
+needs one flush instead of two. The SQL functions cannot have this setting, since it would remove the durability of the
+caller's whole transaction. Behind a transaction pooler it is not possible either, since the setting would stay with a
+server connection that other clients use next.
 
-A connection of ours keeps its cursor: a new one looks up anew how to send and read every type, which costs a take and
-ack a tenth of its time.
+A pool's connection keeps its cursor. A new cursor looks up again how to send and read every type, which costs a take
+and ack a tenth of its time.
 
-A connection that broke while it idled in the pool (a restart of the server) is recognised by its socket, for two
-microseconds and without a round trip, and replaced. One that breaks during a call is ConnectionLost.
+A connection that broke while it idled in the pool (the server restarted) is recognised by its socket and replaced; the
+check takes two microseconds and no round trip. A connection that breaks during a call raises ConnectionLost.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ AsyncConn = psycopg.AsyncConnection[Any]
 Row = tuple[Any, ...]
 
 
-# Whatever the role's default is: a claim has to see what others took while it ran (sql/3_tasks/take.sql).
+# Overrides the role's default: a claim has to see the takes that were committed while it ran (sql/3_tasks/take.sql).
 READ_COMMITTED = r"-c default_transaction_isolation=read\ committed"
 RELAXED = "-c synchronous_commit=off"
 AHEAD = 16  # calls that run_all sends before it reads the answer to the first: each holds its text until then
@@ -49,7 +50,7 @@ def _pool_arguments(core: Core, conninfo: str, relaxed: bool) -> dict[str, Any]:
     settings = core.settings
     given = conninfo_to_dict(conninfo)
     known: dict[str, Any] = {"application_name": given.get("application_name") or "pgqueue"}
-    if not settings.listen_dsn:  # a pooler takes no options
+    if not settings.listen_dsn:  # a pooler accepts no options
         chosen = [str(given.get("options") or ""), READ_COMMITTED, RELAXED if relaxed else ""]
         known["options"] = " ".join(filter(None, chosen))
     kwargs: dict[str, Any] = {"autocommit": True, "row_factory": tuple_row}
@@ -62,7 +63,7 @@ def _pool_arguments(core: Core, conninfo: str, relaxed: bool) -> dict[str, Any]:
         "max_size": settings.pool_size,
         "num_workers": 1,
         "timeout": settings.connect_timeout,
-        # Its pauses double while the server is away: without an end, they would outlast that by as much again.
+        # The pool doubles its pauses while the server is away. Without a limit it would stay away twice as long.
         "reconnect_timeout": settings.connect_timeout,
         "name": "pgqueue-claims" if relaxed else "pgqueue",
     }
@@ -82,7 +83,7 @@ class _OwnConn(psycopg.Connection[Row]):
 
 
 class _OwnAsyncConn(psycopg.AsyncConnection[Row]):
-    """The same, awaiting."""
+    """A connection of an awaiting client's pool."""
 
     kept: psycopg.AsyncCursor[Row] | None = None
 
@@ -100,7 +101,7 @@ def _usable(conn: Conn | AsyncConn) -> None:
     poll = select.poll()
     poll.register(conn.fileno(), select.POLLIN)
     while poll.poll(0):
-        conn.pgconn.consume_input()  # raises at the end of the stream, before which comes a message that says why
+        conn.pgconn.consume_input()  # raises at the end of the stream, after a message with the reason
 
 
 async def _usable_async(conn: AsyncConn) -> None:
@@ -117,7 +118,7 @@ class Connections:
         forks.register(self)
 
     def run(self, call: Call[T], *, relaxed: bool = False) -> T:
-        """Run a call on a connection of ours. Written out: two context managers would cost a put 5 % of its time."""
+        """Run a call on a pool's connection. Written out: two context managers would cost a put 5 % of its time."""
         pool, conn = self._get(relaxed)
         try:
             return conn.run(call)
@@ -127,7 +128,7 @@ class Connections:
             pool.putconn(conn)
 
     def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
-        """Run calls in one transaction; the next is made while the server works on the last, or on the last few."""
+        """Run calls in one transaction. The next call is made while the server works on the last AHEAD calls."""
         results: list[T] = []
         sent: deque[tuple[Call[T], psycopg.Cursor[Row]]] = deque()
         with self._connection(False) as conn, translated(conn), conn.pipeline(), conn.transaction():
@@ -175,7 +176,7 @@ class Connections:
 
 
 class AsyncConnections:
-    """The pools of an awaiting client. They belong to the running event loop; in another one they are made anew."""
+    """The pools of an awaiting client. They belong to the running event loop; another loop gets new pools."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -1,8 +1,8 @@
-"""What a client is, apart from how it waits: its settings, where it connects to, and its listener.
+"""The part of a client that both shells share: its settings, its server and its listener.
 
 A Client and its mirror `client.aio` share one core, hence one listener thread, one session and one advisory lock.
-Nothing is connected before the first call, and there is no listener before the first take. Threads share all of it;
-the two dictionaries need no lock, since nothing is ever taken out of them: the ids are replaced as a whole.
+The core connects at the first call and starts the listener at the first take. Threads share all of it. The dictionaries
+of ids and cursors need no lock, since no entry is ever removed: the ids are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Settings:
         idle_timeout: Seconds = 15.0,
         max_data_size: int = data.MAX_SIZE,
     ) -> Settings:
-        """As given to a client. Raises ValueError."""
+        """Settings from the arguments of a client. Raises ValueError."""
         return cls(
             dsn=dsn,
             listen_dsn=listen_dsn,
@@ -67,8 +67,8 @@ class Core:
         self.label = new_label()
         self.closed = False
         self.queue_ids: dict[str, int] = {}
-        self.queue_ids_session: int | None = None  # whom they were learned under; see flows.py
-        self.queues_with_lanes: set[str] = set()  # those of which we said so; only grows
+        self.queue_ids_session: int | None = None  # the session under which the ids were read; see flows.py
+        self.queues_with_lanes: set[str] = set()  # queues that this client has told to use lanes; only grows
         self.cursors: dict[str, ClaimCursor] = {}
         self.observers: dict[str, Any] = {}  # one a queue; see changes.py
         self._lock = threading.Lock()
@@ -77,11 +77,11 @@ class Core:
         forks.register(self)
 
     def conninfo(self) -> str:
-        """Where to connect to; checks at the first call that the server is there and that its schema fits.
+        """The connection string. The first call checks that the server can be reached and that its schema fits.
 
         Raises:
-            ServerError: the server cannot be reached, or refuses.
-            SchemaError: pgqueue's schema there does not fit.
+            ServerError: the server cannot be reached, or refuses the connection.
+            SchemaError: the version of pgqueue's schema in the database does not fit this library.
             ClosedError: the client is closed.
         """
         with self._lock:
@@ -101,15 +101,15 @@ class Core:
 
     @property
     def running_listener(self) -> Listener | None:
-        """The listener if it is there already: then nobody need leave the event loop for it."""
+        """The listener if it runs already: then a coroutine gets it without leaving the event loop."""
         return None if self.closed else self._listener
 
     def fence(self, token: int | None) -> Fence:
-        """What a settling call presents: the token of a take, else the session, also while that reconnects."""
+        """The proof that a settling call presents: a take's token, or the session, even while it reconnects."""
         return Fence(token, self._listener.last_session if self._listener else None, self.label)
 
     def exchange_observer(self, queue: str, new: Any) -> Any:
-        """Put one in the place of another, None being none; returns the other."""
+        """Replace the queue's observer, None for none. Returns the one that stood there, or None."""
         with self._lock:
             old = self.observers.get(queue)
             if new is None:
@@ -119,7 +119,7 @@ class Core:
             return old
 
     def reload(self) -> None:
-        """Another thread for the listener, if there is one. Raises ClosedError, RuntimeError."""
+        """Replace the listener's thread, if there is a listener. Raises ClosedError, RuntimeError."""
         with self._lock:
             if self.closed:
                 raise ClosedError("the client is closed")
@@ -128,7 +128,7 @@ class Core:
             listener.reload()
 
     def close(self) -> None:
-        """Give back what is taken and end the listener. Does nothing the second time."""
+        """Release all takes and end the listener. Does nothing the second time."""
         with self._lock:
             self.closed = True
             listener = self._listener
@@ -155,12 +155,12 @@ class Core:
         self.label = new_label()
 
 
-#: Held here, for a listener's thread and what it has taken outlive a client that was dropped without a close.
+#: References to cores, since a listener's thread and its takes outlive a client that was dropped without a close.
 _listening: set[Core] = set()
 
 
 def _at_exit() -> None:
-    """A process that ends in order gives back its tasks at once, though nobody closed its client."""
+    """Close the clients that the program did not close: their tasks are ready again at once."""
     for core in list(_listening):
         core.close()
 

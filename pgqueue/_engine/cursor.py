@@ -1,19 +1,22 @@
-"""Where a client's next claim starts: at the head of the queue while that is cheap, behind the last claim when not.
+"""Where a client's next claim starts: at the head of the queue while that is cheap, else behind the last claim.
 
-A claim at the head walks over everything in front of the first ready task: tasks in flight, and the index entries of
-acked ones, which stay for as long as anybody holds a snapshot open. With 300,000 of them that is a tenth of a
-second a claim. Starting behind the last position costs nothing, but can miss what comes in ahead of it: a
-release, a higher priority, a put that was committed late. So it is exact while that is cheap, bounded when not:
+A claim at the head walks over all index entries in front of the first ready task: tasks in flight, and acked tasks,
+whose entries stay while a transaction holds an old snapshot. With 300,000 entries a claim takes a tenth of a second.
+A claim that starts behind the last position costs nothing extra, but it can miss a task that arrives ahead of it:
+a released task, a higher priority, a put that was committed late. So the order is exact while that is cheap, and
+otherwise off by a bounded time:
 
-    head, cheap        -> head again
-    head, slow twice   -> the cursor, until REST times as long as that claim took (and at least MIN_REST) have passed
-    cursor, empty      -> says nothing about the queue: only the head does
+    claim at the head, cheap        -> the next claim starts at the head
+    claims at the head, slow twice  -> the next claims start at the cursor, until REST times the duration of that claim
+                                       (at least MIN_REST) has passed
+    claim at the cursor, empty      -> says nothing about the queue; only a claim at the head does
 
-Slow is what takes milliseconds, and twice as long as a claim from the cursor: a distant server makes all claims slow,
-and starting elsewhere would not help. Once is chance: a new connection compiles the functions in its first claim.
+A claim is slow if it takes milliseconds and twice as long as a claim from the cursor. A distant server makes all claims
+slow, and another starting point would not help. One slow claim is not enough: the first claim of a new connection
+compiles the functions.
 
-The queue's order is then off by a bounded time, the walks cost at most 1/REST of it, and nothing is missed for good.
-One object a client and queue, shared by threads without a lock: a lost update costs one walk.
+The walks cost at most 1/REST of the time, and every task is found at the next claim at the head. A client has one
+cursor for each queue. Its threads share it without a lock: a lost update costs one walk.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-SLOW = 0.003  # seconds for a claim...
-EACH = 0.00003  # ...and for every task that it gave
+SLOW = 0.003  # seconds for a claim,
+EACH = 0.00003  # and for every task that it returned
 REST = 10.0
 MIN_REST = 0.05
 
@@ -37,10 +40,10 @@ class ClaimCursor:
         self._last: Position | None = None
         self._head_at = 0.0
         self._slow_in_a_row = 0
-        self._usual = 0.0  # what the last claim from the cursor took, without its tasks
+        self._usual = 0.0  # seconds of the last claim from the cursor, without its tasks
 
     def start(self) -> Position | None:
-        """Where to start now: behind this (priority, id), or None for the head."""
+        """The start of the next claim: behind this (priority, id), or None for the head."""
         return self._last if self.rest() > 0 else None
 
     def rest(self) -> float:
@@ -48,7 +51,7 @@ class ClaimCursor:
         return max(0.0, self._head_at - self._clock()) if self._last else 0.0
 
     def claimed(self, start: Position | None, took: float, last: Position | None, n: int) -> None:
-        """Learn from a claim: where it started, its seconds, the last position that it gave, and how many."""
+        """Learn from a claim: its start, its duration in seconds, the last position that it returned, and its tasks."""
         if last is not None:
             self._last = last
         cost = took - EACH * n

@@ -1,4 +1,4 @@
-"""The listener's connection: a direct one, on which nothing times out but a server that is gone."""
+"""The listener's direct connection. Its only timeouts are those that detect a server that is gone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = """
 
 
 def connect(conninfo: str, notified: Callable[[str, str], None]) -> psycopg.Connection[Any]:
-    """`notified` is called with the channel and payload of what comes with the answer to a statement."""
+    """Connect. `notified` gets channel and payload of each notification that arrives with a statement's answer."""
     options = make_conninfo(conninfo, application_name="pgqueue listener", **HALF_OPEN)
     conn = psycopg.connect(options, autocommit=True, row_factory=tuple_row, connect_timeout=10)
     conn.add_notify_handler(lambda note: notified(note.channel, note.payload))

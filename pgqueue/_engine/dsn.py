@@ -1,4 +1,4 @@
-"""Where a client connects to, and whether what is there fits."""
+"""The server that a client connects to, and the check that its schema fits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def resolve(given: str | None) -> str:
 
 
 def plain(dsn: str) -> str:
-    """A DSN in libpq's words, from them or as SQLAlchemy writes it (postgresql+psycopg://). Raises ServerError."""
+    """A DSN as libpq accepts it, from libpq's form or SQLAlchemy's (postgresql+psycopg://). Raises ServerError."""
     scheme, separator, rest = dsn.partition("://")
     conninfo = scheme.partition("+")[0] + separator + rest if separator else dsn
     try:
@@ -50,7 +50,7 @@ def describe(conninfo: str) -> str:
 
 
 def check(conninfo: str, connect_timeout: float) -> None:
-    """Connect once. Raises ServerError if that fails, SchemaError if the schema there does not fit."""
+    """Connect once. Raises ServerError if that fails, SchemaError if the schema does not fit this library."""
     try:
         conn = psycopg.connect(conninfo, autocommit=True, connect_timeout=max(1, round(connect_timeout)))
     except psycopg.OperationalError as error:
@@ -65,7 +65,7 @@ def unreachable(conninfo: str, error: Exception) -> ServerError:
 
 
 def schema_fault(conn: psycopg.Connection[Any]) -> Exception | None:
-    """Why this library cannot work with what is behind an autocommit connection, or None."""
+    """The error that keeps this library from working on an autocommit connection's database, or None."""
     try:
         return schema.mismatch([row[0] for row in conn.execute(schema.VERSIONS).fetchall()])
     except psycopg.errors.InsufficientPrivilege:
@@ -77,7 +77,7 @@ def schema_fault(conn: psycopg.Connection[Any]) -> Exception | None:
 
 
 def _embedded() -> str:
-    """Start or join the embedded server, which has no administrator: its schema is brought up here."""
+    """Start or join the embedded server. It has no administrator, so this function migrates its schema."""
     from .. import embedded, migrate
 
     conninfo = embedded.default_server().dsn()

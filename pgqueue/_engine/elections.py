@@ -1,10 +1,10 @@
 """Elections: campaigns for a lock in the background, one term of leadership after another. Both shells.
 
-    in line --granted--> gained() ... lost, resigned or closed ... lost() --> release, if it is still ours --> in line
+    in line --granted--> gained() ... lost, resigned or closed ... lost() --> release, if still held --> in line
 
-A blocking client's campaign is a daemon thread, an asyncio client's a task. Callbacks run in it, one at a time and in
-this order. `leader` is false as soon as the term is over; what the leader has to wind down belongs in lost(), since
-the lock of one who resigns is released behind it.
+A blocking client's campaign is a daemon thread, an asyncio client's campaign an asyncio task. Callbacks run in it, one
+at a time and in this order. `leader` is false as soon as the term is over. Put the leader's clean-up into lost(): when
+a leader resigns, its lock is released after lost() has returned.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ log = logging.getLogger("pgqueue")
 
 Callback = Callable[[Any], Any]
 
-PAUSE = 1.0  # seconds after an error that nobody expected, as missing rights
+PAUSE = 1.0  # seconds after an unexpected error, for example missing rights
 
 
 class Campaign:
-    """What an election is in both shells."""
+    """The state of an election, shared by both shells."""
 
     def __init__(self, name: str, gained: Callback | None, lost: Callback | None) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class Campaign:
 
     @property
     def leader(self) -> bool:
-        """Whether this one is the leader, as far as this process knows."""
+        """Whether this election is the leader, as far as this process knows."""
         request = self._request
         return request is not None and request.held and not request.stopped
 

@@ -1,17 +1,18 @@
-"""The one loop that needs both the database and the clock: a take that waits. Written once, for both shells.
+"""The take that waits: the loop that needs both the database and the clock. Written once, for both shells.
 
-A flow is a generator. It yields what it needs, a Run (a call on a claiming connection) or a Wait (for a signal, so
-many seconds), and is sent the answer; a shell drives it, blocking or awaiting, in ten lines.
+A flow is a generator. It yields its next step, a Run (a call on a claiming connection) or a Wait (for a signal, for
+some seconds), and is sent the answer. A shell drives it, blocking or awaiting, in ten lines.
 
-The take, step by step (the letters are those of sql/2_base/wake.sql):
+The take, step by step (T1 to T4 are the steps of sql/2_base/wake.sql):
 
-    claim. Nothing? Until the time is over:
+    claim; if it returns no task, repeat until the timeout is over:
         enter the hub as a waiter, and wait until LISTEN and the WAITER lock are committed     T1 T2 T3
-        look once more: is there something ready, and when will something be due?              T4
+        look once more: is a task ready, and when will one be due?                             T4
         sleep until signalled, due, or out of time; leave; claim
 
-The deadline governs waiting only. A claim that was sent is awaited and its task returned, however late; and one that
-was cut off (a cancelled coroutine, Ctrl-C, a lost connection) is undone by its token, for it may have been committed.
+The timeout limits the waiting only. The take awaits the answer to a claim that it has sent and returns its task,
+however late. A claim that was cut off (a cancelled coroutine, Ctrl-C, a lost connection) may have been committed: the
+take undoes it by its token.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ LOCKED_PAUSE = (0.005, 0.25)  # before looking again at a task that an open tran
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run the call on a claiming connection, or on one whose commits wait for the disk; and send its result."""
+    """Run the call and send its result. `relaxed`: on a claiming connection, whose commits do not wait for the disk."""
 
     call: Call[Any]
     relaxed: bool = True
@@ -51,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for the signal, for so many seconds at most (None: for ever)."""
+    """Wait for the signal, at most `seconds` seconds (None: without limit)."""
 
     signal: Signal
     seconds: float | None
@@ -72,8 +73,11 @@ def take(
     *,
     deadline_soon: bool = False,
 ) -> Flow[list[Taken]]:
-    """Up to n tasks, as soon as there is one. None after `timeout` seconds, when the client closes, or once `stopped`
-    is true and the signal that is waited for is set. With `deadline_soon` the wait may end in that error."""
+    """Take up to n tasks, as soon as one is ready.
+
+    The list is empty after `timeout` seconds, when the client closes, or once `stopped()` is true and the signal of the
+    current wait is set. With `deadline_soon` the wait raises DeadlineSoon when a take of this session is about to end.
+    """
     kind = _TakeInTime if deadline_soon else Take
     return kind(core, listener, make_signal, tuple(queues), n, timeout, stopped).run()
 
@@ -87,7 +91,7 @@ def claim(
     n: int,
     timeout: float | None,
 ) -> Flow[list[Row]]:
-    """What `call` claims of the queue's messages, up to n, as soon as there is one."""
+    """Claim up to n of the queue's messages with `call`, as soon as one is ready."""
     return cast(
         "Flow[list[Row]]",
         _Claim(core, listener, make_signal, queue, cast("Call[list[Taken]]", call), n, timeout).run(),
@@ -95,7 +99,7 @@ def claim(
 
 
 def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> Flow[list[Taken]]:
-    """The task of this id, as the only one of the list. Nothing is waited for but the server."""
+    """Take the task of this id, returned as a list of one. The flow waits for the server only."""
     return _TakeId(core, listener, make_signal, id).run()
 
 
@@ -126,10 +130,10 @@ class Take:
         self._stopped = stopped
         self._token = secrets.randbits(63)
         self._used_session: int | None = None
-        self._resting = False  # the last claim did not start at the head: that it was empty says nothing
+        self._resting = False  # the last claim did not start at the head: its being empty says nothing
         self._locked_pause = LOCKED_PAUSE[0]
         self._ids_known: dict[str, int] = {}
-        self._signalled = False  # ever: then it is for us to see that the next waiter knows what comes next
+        self._signalled = False  # at any time in this take: then this take signals the next waiter
 
     def run(self) -> Flow[list[Taken]]:
         try:
@@ -141,16 +145,16 @@ class Take:
                     tasks = yield from self._claim()
         except BaseException:
             self._undo()
-            self._pass_on()  # whatever woke us, we did not see to it
+            self._pass_on()  # this take may have used up a signal without looking
             raise
         if len(tasks) == self._n or self._signalled:
-            self._pass_on()  # one notification may stand for more than we took, or than an open transaction let us
+            self._pass_on()  # one notification may stand for more tasks than this take got; others may have been locked
         return tasks
 
     # --- sleeping
 
     def _sleep(self) -> Flow[list[Taken]]:
-        """Until there may be something to take; returns tasks if some came in while we lay down."""
+        """Sleep until a task may be ready. Returns the tasks that arrived before the sleep began."""
         waiter = Waiter((yield from self._ids()), self._make_signal)
         try:
             if self._hub.enter(waiter):
@@ -166,9 +170,9 @@ class Take:
             self._signalled = self._signalled or waiter.woken.is_set()
 
     def _last_look(self) -> Flow[tuple[list[Taken], float | None]]:
-        """Look after the waiter is armed; what is put later signals it. Also says for how long to sleep.
+        """Look once the waiter is armed; a later put signals it. Returns tasks, and for how many seconds to sleep.
 
-        While claims rest from the head it is a claim from the cursor, and the sleep is as long as that rest at most.
+        While claims start at the cursor, the look is such a claim, and the sleep lasts until the head is due at most.
         """
         if self._resting:
             tasks = yield from self._claim()
@@ -183,12 +187,12 @@ class Take:
                     self._listener.poke()
             return [], self._left(self._core.settings.poll)
         tasks = yield from self._claim()
-        # Still nothing: a transaction that is open has the task locked, and says nothing if it rolls back.
+        # Nothing, although a task is ready: an open transaction has it locked, and its rollback would signal nothing.
         pause, self._locked_pause = self._locked_pause, min(self._locked_pause * 2, LOCKED_PAUSE[1])
         return tasks, self._left(pause)
 
     def _forget(self, deleted: set[str]) -> None:
-        """Queues that were deleted, and perhaps made anew under another id: their ids are to be asked for again."""
+        """Forget the ids of queues that were deleted: a queue that was created again has another id."""
         self._core.queue_ids = {
             queue: id
             for queue, id in dict(self._core.queue_ids).items()
@@ -196,15 +200,15 @@ class Take:
         }
 
     def _ids(self) -> Flow[tuple[int, ...]]:
-        """The queues' ids. Asked for again under a new session: it may be that the server crashed or another one took
-        over, and that the rows which some take had made did not survive."""
+        """The queues' ids. They are read again under a new session: if the server crashed, or a standby took over,
+        queues that a take had created with synchronous_commit off may be gone."""
         if self._core.queue_ids_session != self._listener.last_session:
             self._core.queue_ids, self._core.queue_ids_session = {}, self._listener.last_session
         known = self._core.queue_ids
         if not all(queue in known for queue in self._queues):
             known.update((yield Run(putting.queue_ids(self._queues))))
         before, self._ids_known = self._ids_known, {queue: known[queue] for queue in self._queues}
-        # Who sleeps in front of a queue that was deleted has to move as well, and only we know that they may be there.
+        # A waiter on the deleted queue's id would sleep on: only this take knows that the id has changed.
         self._hub.signal(id for queue, id in before.items() if id != self._ids_known[queue])
         return tuple(self._ids_known.values())
 
@@ -224,7 +228,7 @@ class Take:
             try:
                 tasks: list[Taken] = yield Run(self._call(session, starts), self.relaxed)
             except SessionDead as error:
-                reason: Exception = error  # the listener has yet to notice, or is coming back
+                reason: Exception = error  # the listener has not noticed yet, or is reconnecting
             except ConnectionLost as error:
                 reason = error
                 self._lost(error)
@@ -233,7 +237,7 @@ class Take:
             else:
                 self._learn(starts, time.monotonic() - began, tasks)
                 if not tasks:
-                    self._used_session = None  # answered: there is nothing to undo
+                    self._used_session = None  # the server has answered: there is nothing to undo
                 return tasks
             if time.monotonic() > self._give_up():
                 raise ServerError(f"nothing can be taken: {reason}") from reason
@@ -252,7 +256,7 @@ class Take:
             cursor.claimed(start, took, (last.priority, last.id) if last else None, len(tasks))
 
     def _session(self) -> Flow[int | None]:
-        """The session to take for; None when the client closes, or the take is stopped."""
+        """The session for the take; None when the client closes, or the take is stopped."""
         while not self._listener.stopping and not self._stopped():
             if (session := self._listener.session) is not None:
                 return session
@@ -274,7 +278,7 @@ class Take:
             self._listener.later(listening.undo_take(self._used_session, self._token))
 
     def _pass_on(self) -> None:
-        """Also in front of a queue that was deleted since: who sleeps there has to find out, and only a sleeper can."""
+        """Signal the next waiter of each queue, also of a deleted queue's id: its waiters have to look again."""
         now = self._core.queue_ids
         self._hub.signal({ids[queue] for ids in (now, self._ids_known) for queue in self._queues if queue in ids})
 
@@ -288,24 +292,24 @@ class Take:
         return None if left == float("inf") else max(0.0, left)
 
     def _give_up(self) -> float:
-        """A server that restarts is waited for, also by a take that does not wait for tasks."""
+        """Until when to wait for a server that restarts. A take that does not wait for tasks waits for this too."""
         return max(self._deadline, self._began + self._core.settings.connect_timeout)
 
 
 class _TakeInTime(Take):
-    """The same, but it does not wait any longer once a take of this client's session has but a second left.
+    """A take that raises DeadlineSoon once another take of this client's session has only a second left.
 
-    What another thread takes meanwhile, and what is touched, is looked up at the next wake-up.
+    The deadlines are read before each sleep: takes and touches of other threads count from the next wake-up on.
     """
 
-    _alarm = float("inf")  # the moment at which a second is left
+    _alarm = float("inf")  # the moment at which one second is left
 
     def _sleep(self) -> Flow[list[Taken]]:
         left: float | None = None
         if (session := self._listener.session) is not None:
             left = yield Run(calls.session_deadline(session))
         if left is not None and left <= SOON:
-            raise DeadlineSoon(f"a task that this client has taken is to be settled or touched within {left:.2f} s")
+            raise DeadlineSoon(f"settle or touch a task that this client has taken: its time ends in {left:.2f} s")
         self._alarm = float("inf") if left is None else time.monotonic() + left - SOON
         return (yield from super()._sleep())
 
@@ -315,7 +319,7 @@ class _TakeInTime(Take):
 
 
 class _Claim(Take):
-    """The same for messages, whose claim is no session's: one whose answer is lost ends by its ttl."""
+    """A take of messages. A claim of messages belongs to no session: if its answer is lost, it ends by its ttl."""
 
     def __init__(
         self,
@@ -335,7 +339,7 @@ class _Claim(Take):
 
 
 class _TakeId(Take):
-    """The same for a task that is named: there is one claim, of no queue, and an error if it is not to be had."""
+    """A take of a task by its id: one claim without a queue, which raises an error if the task cannot be taken."""
 
     def __init__(self, core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> None:
         super().__init__(core, listener, make_signal, (), 1, 0.0, lambda: False)

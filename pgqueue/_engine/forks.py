@@ -1,8 +1,8 @@
-"""After a fork, the child drops what the parent opened, and opens its own at first use.
+"""After a fork, the child drops the parent's connections and opens its own at first use.
 
-Dropping is not closing: closing would end the parent's connection. But a copy that stays open keeps the server's side
-alive when the parent dies, the lock of its session included, for as long as the child lives. So the copied socket is
-replaced by /dev/null, and the objects around it are kept where no finaliser reaches them.
+Dropping is not closing: closing would end the parent's connection. But a copied socket that stays open would keep the
+parent's server connection, and the lock of its session, alive after the parent's death, for as long as the child lives.
+So the child replaces the copied socket by /dev/null, and keeps the objects around it where no finaliser reaches them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import psycopg
 
 class Forkable(Protocol):
     def after_fork(self) -> None:
-        """In the child: forget everything that is shared with the parent. Must not block."""
+        """In the child: forget everything that the parent shares. Must not block."""
 
 
 _forkables: weakref.WeakSet[Forkable] = weakref.WeakSet()
@@ -29,7 +29,7 @@ def register(thing: Forkable) -> None:
 
 
 def bury(thing: object) -> None:
-    """Keep an object of the parent's for good, so that nothing finalises it here."""
+    """Keep one of the parent's objects for good, so that its finaliser never runs in the child."""
     _parents.append(thing)
 
 

@@ -1,4 +1,4 @@
-"""Groups of processes: who is there, as a recipe on ephemeral nodes. Both shells."""
+"""Groups of processes: the list of members, as ZooKeeper's recipe on ephemeral nodes. Both shells."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .watches import Observer
 
 
 def is_over(listener: Listener | None) -> bool:
-    """The client is closed, and the node with it; or this is a forked child, and the node its parent's."""
+    """Whether the membership is over: the client is closed, or this is a forked child of the member's process."""
     return listener is None or listener.stopping
 
 
 class Roll(Observer[list[Member]]):
-    """The list of members, again after each change; changes that come fast may be told as one."""
+    """The list of members, again after each change. Changes in quick succession may be reported as one."""
 
     def __init__(self, listener: Listener, make_signal: MakeSignal, group: str) -> None:
         super().__init__(listener, make_signal, calls.group_path(group), "children", calls.members(group))
         self._told: object = None
 
     def call(self, left: TimeLeft) -> Flow[list[Member] | None]:
-        """The list, if it is not the one that was told last; None when the time is over."""
+        """The next list that differs from the last one returned; None when the time is over."""
         while self.seen.state == self._told:
             if (yield from self.event(left)) is None or not (yield from self.observe(left)):
                 return None

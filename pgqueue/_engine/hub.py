@@ -1,28 +1,29 @@
-"""Who waits for which queue, and what the listener has to do about it. No I/O and no thread of its own.
+"""The waiters of each queue, and the steps that the listener has to take for them. No I/O and no thread of its own.
 
 Theory of operation
 -------------------
-A waiter is one sleep of one taker: made before it looks for the last time, signalled at most once, then thrown away.
-That makes it an event count without a counter: what is signalled after the waiter entered is never lost, and there
-is no event to clear at the wrong moment. (Clearing a shared event *after* the last look is the classic lost wake-up.)
+A waiter is one sleep of one taker. The taker makes it before its last look, it is signalled at most once, and then it
+is thrown away. That makes it an event count without a counter: a signal that comes after the waiter entered is never
+lost, and there is no event to clear at the wrong moment. (Clearing a shared event *after* the last look is the classic
+lost wake-up.)
 
-Each queue that somebody waits for has a channel here. Its way up and down, and who may move it:
+Each queue with a waiter has a channel here. Its states, and the steps between them:
 
     absent --enter--> wanted --LISTEN--> listening --arm--> armed --drain--> drained
                                              ^                 |                |
                                              '---- disarm -----+----------------'     UNLISTEN after an idle time
 
-- Takers only enter and leave. All else is done by the listener thread, in the order that plan() gives it.
+- Takers only enter and leave. The listener thread performs all other steps, in the order that plan() returns.
 - A waiter's `armed` is set once LISTEN and the WAITER lock are known to be committed: only then does its last look
-  count (wake.sql, T4). An armed channel that is not drained is polled, with a growing pause: each attempt at the
-  drain wakes a waiter, and so does its success.
-- A step down is marked here before it is sent, so that a taker that enters meanwhile asks for the way up again
-  instead of trusting what is about to go.
-- A channel stays armed for LINGER after its last waiter went: a taker that handles a task in a millisecond and
-  comes back finds all as it was. After that producers are silent again.
+  count (sql/2_base/wake.sql, T4). A channel that is armed but not yet drained is polled, with a growing pause: each
+  attempt at the drain wakes a waiter, and so does its success.
+- plan() marks a step down before the listener sends it. A taker that enters meanwhile then asks for the steps up again
+  and does not rely on a LISTEN or a lock that is about to go.
+- A channel stays armed for LINGER after its last waiter left: a taker that handles a task in a millisecond and
+  returns finds the channel armed. After that time producers no longer notify.
 
-One notification may stand for many tasks, and one waiter is signalled for it. Whoever then takes as much as it asked
-for signals the next; whoever was signalled and did not get to look does so too.
+One notification may stand for many tasks, and the hub signals one waiter for it. A taker that then takes as many tasks
+as it asked for signals the next waiter; so does a taker that was signalled and ended before it looked.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ DRAIN_PAUSE = (0.002, 0.25)  # first and longest, seconds
 
 
 class Signal(Protocol):
-    """An event that any thread may set; how one waits for it is the matter of a shell."""
+    """An event that any thread may set. The shell defines how to wait for it."""
 
     def set(self) -> None: ...
     def is_set(self) -> bool: ...
@@ -70,7 +71,7 @@ class Channel:
 
 @dataclass(slots=True)
 class Plan:
-    """What to send now, in this order, and when to ask again."""
+    """The statements to send now, in this order, and when to ask again."""
 
     disarm: list[int] = field(default_factory=list)
     unlisten: list[int] = field(default_factory=list)
@@ -95,7 +96,7 @@ class Hub:
     # --- takers
 
     def enter(self, waiter: Waiter) -> bool:
-        """Begin to wait; True if the listener has to be told."""
+        """Begin to wait. Returns True if the caller has to poke the listener."""
         with self._lock:
             for id in waiter.queues:
                 self._channels.setdefault(id, Channel()).waiters.append(waiter)
@@ -105,12 +106,12 @@ class Hub:
             return not self._tell_if_armed(waiter)
 
     def leave(self, waiter: Waiter) -> bool:
-        """End to wait, signalled or not; True if the listener has to be told, which may now have to disarm."""
+        """End the wait, signalled or not. Returns True if the caller has to poke the listener, which may disarm."""
         with self._lock:
             return self._remove(waiter)
 
     def signal(self, queues: Iterable[int]) -> None:
-        """There may be something to take: wake one waiter of each queue."""
+        """Wake one waiter of each queue: a task may be ready."""
         with self._lock:
             for id in queues:
                 channel = self._channels.get(id)
@@ -118,7 +119,7 @@ class Hub:
                     self._wake(channel.waiters[0])
 
     def set_due(self, queue: int, seconds: float) -> bool:
-        """Signal the queue in so many seconds; True if the listener sleeps for longer and has to be told."""
+        """Signal the queue in `seconds` seconds. Returns True if the listener sleeps longer and has to be poked."""
         with self._lock:
             channel = self._channels.get(queue)
             at = self._clock() + seconds
@@ -131,7 +132,7 @@ class Hub:
     # --- the listener
 
     def plan(self) -> Plan:
-        """The next steps of every channel. What goes down is down here as soon as it is planned."""
+        """The next steps of every channel. A planned step down counts as done from now on."""
         with self._lock:
             now = self._clock()
             if not self._changed and now < self._again:
@@ -139,7 +140,7 @@ class Hub:
             plan, self._changed = Plan(), False
             for id in list(self._channels):
                 self._plan(id, self._channels[id], now, plan)
-            self._again = now if self._changed else plan.again  # changed: by waking what was due
+            self._again = now if self._changed else plan.again  # changed: a waiter that was due was woken
             plan.again = self._again
             return plan
 
@@ -150,7 +151,7 @@ class Hub:
                 self._channels[id].listening = True
 
     def armed(self, drained: dict[int, bool]) -> None:
-        """The WAITER lock is held; what is not drained will be tried again."""
+        """The WAITER lock is held. The listener will try again to drain the channels that are not drained."""
         with self._lock:
             for id in drained:
                 self._channels[id].armed = True
@@ -160,7 +161,7 @@ class Hub:
                     self._tell_if_armed(waiter)
 
     def drained(self, drained: dict[int, bool]) -> None:
-        """The result of a drain. Successful or not, a waiter looks: what came silently, came before now."""
+        """The result of a drain. In both cases a waiter looks: a put that did not notify was committed before now."""
         with self._lock:
             self._drained(drained)
             for id in drained:
@@ -175,14 +176,14 @@ class Hub:
                 channel.listening = channel.armed = channel.drained = False
 
     def wake_all(self) -> None:
-        """Everybody looks again: what was notified while nobody listened is gone."""
+        """Every waiter looks again: notifications that were sent while the listener was disconnected are gone."""
         with self._lock:
             for channel in self._channels.values():
                 while channel.waiters:
                     self._wake(channel.waiters[0])
 
     def close(self) -> None:
-        """Wake everybody, now and from now on."""
+        """Wake every waiter, and from now on each one that enters."""
         with self._lock:
             self._closed = True
         self.wake_all()
@@ -245,7 +246,7 @@ class Hub:
         waiter.armed.set()
 
     def _remove(self, waiter: Waiter) -> bool:
-        """True if it was the last of a channel."""
+        """Remove the waiter from its channels. Returns True if it was the last one of a channel."""
         last = False
         for id in waiter.queues:
             channel = self._channels.get(id)

@@ -1,24 +1,27 @@
-"""The one thread and dedicated connection of a client that takes: it listens, holds the session, and sweeps.
+"""The listener: a client's one thread with a dedicated connection. It listens, holds the session, and sweeps.
 
 Theory of operation
 -------------------
-The connection is this thread's alone. Other threads leave work (a hub to reconcile, a job to run) and write a byte
+Only this thread uses the connection. Other threads leave work (a hub to reconcile, a job to run) and write a byte
 into a pipe; the thread sleeps in a selector over that pipe and the connection's socket. psycopg's own notifies()
 would hold the connection's lock for as long as it waits, and wakes ten times a second.
 
-    connect -> open the session -> wake everybody -> [ reconcile the hub, jobs, ticks, notifications, sleep ] ...
+    connect -> open the session -> wake all waiters -> [ reconcile the hub, jobs, ticks, notifications, sleep ] ...
        ^                                                              |
        '---------------- pause, growing to 5 s <------ lost ----------'
 
-- The session's advisory lock lives on this connection, so the connection's life is the session's. After a loss the
-  session is opened again by its id, and takes live on if that was quick enough (session.sql).
-- What was notified while nobody listened is gone: after each connect everybody looks again.
-- Notifications are read before sleeping, always: some arrive with the answers to our own statements.
-- No put runs here: the probe for waiters cannot see the locks of its own connection (wake.sql).
-- A tick gives back what dead sessions held, and makes ready what is due. A tick that took long is followed by a
-  rest REST times as long, since under a held snapshot it walks over dead rows.
-- reload() puts another thread in this one's place. All that outlives a turn of the loop is the listener's and not the
-  thread's, the connection included, so the next one goes on where this one stopped: nothing is sent, nobody notices.
+- This connection holds the session's advisory lock, so the session lives as long as the connection. After a loss the
+  listener opens the session again by its id; if that was quick enough, the takes live on (sql/2_base/session.sql).
+- Notifications that were sent while the listener was disconnected are gone: after each connect every waiter looks
+  again.
+- The thread always reads notifications before it sleeps: some arrive with the answers to its own statements.
+- No put runs on this connection: the probe for waiters cannot see the locks of its own connection
+  (sql/2_base/wake.sql).
+- A tick releases the takes of dead sessions and makes ready the tasks that are due. A tick that took long is followed
+  by a rest REST times as long, since under a held snapshot it walks over dead rows.
+- reload() replaces the thread by another one. All state that outlives a turn of the loop, the connection included,
+  belongs to the listener and not to the thread. So the next thread goes on where this one stopped: it sends nothing to
+  the server, and no waiter is woken.
 - Half-open connections: the kernel is told to give up after about 11 s without an answer, on both ends.
 """
 
@@ -54,14 +57,15 @@ T = TypeVar("T")
 log = logging.getLogger("pgqueue")
 
 TICK = 0.25  # seconds between sweeps, jittered
-CLEANING = 10.0  # seconds between removals of what nobody needs any more
+CLEANING = 10.0  # seconds between removals of obsolete rows
 PAUSE = (0.02, 5.0)  # before connecting anew: first and longest, seconds
 
 
 class Listener:
-    """Starts its thread when made. `hub` is for takers, `switchboard` for who waits on a named channel.
+    """Starts its thread when made. Takers wait in `hub`, waiters on a named channel in `switchboard`.
 
-    `session` is the session's id while it is alive; `on_lost` is what its thread calls when the connection breaks.
+    `session` is the session's id while it is alive. The thread calls each function in `on_lost` when the connection
+    breaks.
     """
 
     def __init__(self, conninfo: str, label: str, *, grace: float, idle_timeout: float) -> None:
@@ -74,7 +78,7 @@ class Listener:
         self._label = label
         self._grace = grace
         self.last_session: int | None = None
-        self.identity: str | None = None  # of the session, and of the next if this one is given up; session.sql
+        self.identity: str | None = None  # of this session, and of the next if this one is given up; 2_base/session.sql
         self._jobs: deque[Call[Any]] = deque()
         self._asked: deque[Asked[Any]] = deque()
         self._posted: deque[tuple[str, str]] = deque()
@@ -94,19 +98,19 @@ class Listener:
     # --- for other threads
 
     def when_session(self, signal: Signal) -> None:
-        """Set `signal` as soon as there is a session, or the news that there is none."""
+        """Set `signal` as soon as there is a session, or an attempt to connect has failed, or the client closes."""
         with self._lock:
             self._waiting.append(signal)
             if self.session is not None or self.stopping:
                 signal.set()
 
     def later(self, call: Call[Any]) -> None:
-        """Run a call on the listener's connection, soon; again after a failure."""
+        """Run a call on the listener's connection soon, and repeat it if the connection breaks."""
         self._jobs.append(call)
         self.poke()
 
     def ask(self, call: Call[T], done: Signal) -> Asked[T]:
-        """Run a call on the listener's connection, once, and set `done`. For what belongs to this very connection."""
+        """Run a call on the listener's connection, once, and set `done`. For state that this connection holds."""
         asked = Asked(call, done)
         with self._lock:
             if self.stopping:
@@ -122,7 +126,7 @@ class Listener:
             self._pipe[1].send(b"\0")
 
     def stop(self) -> None:
-        """Give back all that is taken, end the session and the thread, and wake everybody."""
+        """Release all takes, end the session and the thread, and wake all waiters."""
         with self._lock:
             self.stopping = True
         self.poke()
@@ -131,7 +135,7 @@ class Listener:
                 self._thread.join()
 
     def reload(self) -> None:
-        """Replace the thread, once it has ended, by one that goes on with what it leaves: connection, waits."""
+        """Replace the thread, once it has ended, by one that goes on with its connection and its waiters."""
         if self._thread is threading.current_thread():
             raise RuntimeError("reload() in a callback would wait for the end of the thread that it runs in")
         with self._replacing:
@@ -140,7 +144,7 @@ class Listener:
                 self.poke()
                 self._thread.join()
                 self._handing_over = False
-                self._start()  # also while it is stopping: somebody has to end it
+                self._start()  # also while the listener is stopping: a thread has to end it
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="pgqueue-listener", daemon=True)
@@ -163,8 +167,8 @@ class Listener:
         while not (self.stopping or self._handing_over):
             try:
                 self._serve(self._conn or self._connect())
-            except Exception as error:  # of whatever kind: without this thread nobody is woken
-                if self.session is not None:  # and not at the connect: a standby lets us in, and then refuses a session
+            except Exception as error:  # of any kind: without this thread no taker is woken
+                if self.session is not None:  # else keep the pause: a standby connects, but refuses a session
                     pause = PAUSE[0]
                 self._disconnected(error)
                 self._sleep(random.uniform(pause / 2, pause))
@@ -197,8 +201,8 @@ class Listener:
             cleanings.run(lambda: self._do(conn, session_calls.clean_up()))
             self._read(conn)
             self._sleep(min(again, sweeps.at, promotions.at, cleanings.at) - time.monotonic())
-            if self._read(conn):  # a taker waits for this more than for all of the above
-                time.sleep(0)  # and who was woken needs the interpreter now, which we would keep until we sleep
+            if self._read(conn):  # a taker may be waiting for a notification
+                time.sleep(0)  # give the interpreter to the woken thread at once, not when this one sleeps
 
     def _end(self) -> None:
         try:
@@ -223,7 +227,7 @@ class Listener:
                 self._jobs.popleft()
 
     def _reconcile(self, conn: psycopg.Connection[Any]) -> float:
-        """Send what the hub plans; returns when it wants to be asked again."""
+        """Send the statements that the hub and the switchboard plan. Returns the time of the next plan."""
         plan = self.hub.plan()
         off, on, ask_again = self.switchboard.plan()
         if plan.disarm:
@@ -241,19 +245,19 @@ class Listener:
         return 0.0 if plan.arm or plan.drain else min(plan.again, ask_again)
 
     def _listen(self, conn: psycopg.Connection[Any], off: list[str], on: list[str]) -> None:
-        """All of it in one round trip. Identifiers are quoted: LISTEN Foo would listen to foo."""
+        """Send all of them in one round trip. Identifiers are quoted: LISTEN Foo would listen to foo."""
         verbs = [("UNLISTEN {}", name) for name in off] + [("LISTEN {}", name) for name in on]
         conn.execute(sql.SQL("; ").join(sql.SQL(verb).format(sql.Identifier(name)) for verb, name in verbs))
 
     def _answer(self, conn: psycopg.Connection[Any]) -> None:
-        """Run what others asked for. What is not begun when the connection breaks is refused: nobody asks twice."""
+        """Run the calls that other threads asked for. A broken connection refuses those that were not begun."""
         while self._asked:
             asked = self._asked.popleft()
             try:
                 result = self._do(conn, asked.call)
             except psycopg.Error as error:
                 if conn.closed:
-                    self._asked.appendleft(asked)  # refused with the others, once those who hold something were told
+                    self._asked.appendleft(asked)  # refused with the others, after on_lost has told the holders
                     raise
                 asked.failed(translate(error, lost=False))
             except Exception as error:
@@ -269,7 +273,7 @@ class Listener:
         return call.read(conn.execute(call.sql, call.args).fetchall())
 
     def _read(self, conn: psycopg.Connection[Any]) -> bool:
-        """Take in what was notified; whether there was anything."""
+        """Handle the notifications that have arrived. Returns whether there were any."""
         conn.pgconn.consume_input()  # raises when the server has gone
         any_came = bool(self._posted)
         while note := conn.pgconn.notifies():
@@ -286,9 +290,9 @@ class Listener:
             self._posted.append((channel, payload))
 
     def _deliver(self, conn: psycopg.Connection[Any]) -> None:
-        """Hand out what was posted, in its order.
+        """Deliver the posted payloads, in their order.
 
-        Not as it arrives, which may be in the middle of another call, while a large payload has to be fetched.
+        They are not delivered as they arrive: a large payload has to be fetched, and another call may be under way.
         """
         while self._posted:
             channel, payload = self._posted.popleft()

@@ -1,4 +1,4 @@
-"""lock, try_lock and elect, as ZooKeeper's recipes. Both shells."""
+"""The state of a lock object, for lock, try_lock and elect, as ZooKeeper's recipes. Both shells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OnLost = Callable[[Any], Any]
 
 
 class LockState:
-    """What a lock is in both shells. One object is one hold at a time."""
+    """The state of a lock, shared by both shells. An object holds its lock once at a time."""
 
     def __init__(self, name: str, timeout: float | None, shared: bool, on_lost: OnLost | None) -> None:
         self.name = name
@@ -37,11 +37,11 @@ class LockState:
 
     @property
     def held(self) -> bool:
-        """Whether it is held, as far as this process knows. Asks nothing."""
+        """Whether the lock is held, as far as this process knows. Does not ask the server."""
         return self._request is not None and self._request.held
 
     def _begin(self) -> bool:
-        """False if it need not be asked for."""
+        """Whether the lock has to be requested: False if try_lock has just acquired it."""
         given, self._given = self._given, False
         if not given and (self._asking or self.held):
             raise RuntimeError(f"this object holds or awaits the lock {self.name!r}: make one for each with block")
@@ -56,11 +56,11 @@ class LockState:
             log.exception("on_lost of the lock %r failed", self.name)
 
     def _too_late(self) -> LockTimeout:
-        return LockTimeout(f"the lock {self.name!r} could not be had within {self._timeout} s: see pgqueue.locks")
+        return LockTimeout(f"the lock {self.name!r} was not granted within {self._timeout} s: see pgqueue.locks")
 
     def _checked(self) -> Flow[None]:
         if self._request is None:
-            raise RuntimeError(f"the lock {self.name!r} was never held by this object")
+            raise RuntimeError(f"this object never held the lock {self.name!r}")
         return self._request.check()
 
 

@@ -1,19 +1,21 @@
-"""One request for a lock, from the question to its end: its state, and the flows that both shells drive.
+"""One request for a lock, from asking to the end: its state, and the flows that both shells drive.
 
 Theory of operation
 -------------------
-The lock belongs to the listener's connection (sql/4_families/locks.sql), so everything here is asked on that.
+The lock belongs to the listener's connection (sql/4_families/locks.sql), so all calls here run on that connection.
 
     asking --granted--> held --release--> over
        '-- time over,     '-- connection broke, client closed --> lost
            cut off --> withdrawn
 
-- The token is ours, so a request can be repeated, and undone before its answer is known. What undoes it is asked for
-  on the same connection, behind the request: `later` could overtake it. If the connection broke, the server freed the
-  lock but may keep a ticket, as the session may come back: then it is undone again, by `later`, on the next one.
-- A grant counts only if the connection did not break since it was asked for: the listener's thread says so by
-  `on_lost`, and that may be before we have read the answer. In doubt we ask again: the server knows.
-- A forked child has a listener that is `stopping`. It looks at that first, since a mutex may be taken for ever there.
+- The client chooses the token, so it can repeat a request, and undo it before its answer is known. It asks for
+  drop_lock on the same connection, behind the request: `later` could overtake the request. If the connection broke, the
+  server freed the lock, but it may keep the ticket, since the session may return: then drop_lock runs again, by
+  `later`, on the next connection.
+- A grant counts only if the connection did not break since the request was sent. The listener's thread reports the
+  break by `on_lost`, possibly before the waiting thread has read the answer. In doubt the flow asks the server again.
+- In a forked child the listener is `stopping`. The child checks that first, since the parent may have held a mutex at
+  the fork, and in the child nothing would release it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from .switchboard import Ear
 from .waits import MakeSignal, TimeLeft
 
 T = TypeVar("T")
-POLL = (0.05, 1.0)  # seconds between the looks of the first in line, for a holder that died; and of anybody at most
+POLL = (0.05, 1.0)  # seconds between looks: of the first in line, for a holder that died, and the maximum for others
 
 
 class Stopped(Exception):
@@ -45,7 +47,7 @@ class Stopped(Exception):
 
 
 class Drop:
-    """drop_lock, until it took effect. Sets `done` after the first attempt; `held` is None if that failed."""
+    """Calls drop_lock until it takes effect. Sets `done` after the first attempt; `held` is None if that failed."""
 
     def __init__(self, listener: Listener, token: int, done: Signal | None = None) -> None:
         self.held: bool | None = None
@@ -89,24 +91,24 @@ class Request:
         self._token = secrets.randbits(63)
         self._channel = ""
         self._mutex = threading.Lock()
-        self._signal: Signal | None = None  # the last one that was waited for
-        self._broke = False  # the connection, since the last call was sent
+        self._signal: Signal | None = None  # of the last wait
+        self._broke = False  # whether the connection broke since the last call was sent
         self._held = False
         self._lost = False
-        self._over = False  # released, or its loss was told
+        self._over = False  # released, or its loss was reported
 
     @property
     def held(self) -> bool:
         return self._held and not self._listener.stopping
 
     def stop(self) -> None:
-        """End whatever wait is under way, and any later one. A lock that is held stays so until release()."""
+        """End the wait that is under way, and any later one. A lock that is held stays held until release()."""
         with self._mutex:
             self.stopped = True
             self._wake()
 
     def withdraw(self) -> None:
-        """Undo it, in whatever state it is, and do not wait for that. Does nothing once it is over."""
+        """Undo the request in any state, without waiting for the server. Does nothing once the request is over."""
         if self._listener.stopping or self._over:
             return
         self._over, self._held = True, False
@@ -119,7 +121,7 @@ class Request:
         """Whether the lock was granted in time.
 
         Raises:
-            ServerError: there was no server, for longer than both timeouts.
+            ServerError: the server could not be reached for longer than both timeouts.
             ClosedError: the client is closed.
             Stopped: stop() was called.
         """
@@ -133,7 +135,7 @@ class Request:
                 yield from self._session(patience)
                 last = left.over()
                 if ear is not None:
-                    board.forget(ear)  # before the look: what is called after it counts
+                    board.forget(ear)  # before the look: a call that comes after the look counts
                 try:
                     answer = yield from self._ask(calls.ask_lock(self.name, self._shared, self._token, not last))
                 except ConnectionLost:
@@ -161,7 +163,7 @@ class Request:
                 board.leave(ear)
 
     def release(self) -> Flow[None]:
-        """Release the lock, unless that was done. Raises LockLost, once, if it was lost before."""
+        """Release the lock. Does nothing the second time. Raises LockLost, once, if the lock was lost before."""
         if self._listener.stopping:
             over, self._over = self._over, True
             if over:
@@ -183,7 +185,7 @@ class Request:
             raise self._loss()
 
     def check(self) -> Flow[None]:
-        """Ask the server. Raises LockLost."""
+        """Ask the server whether the lock is held. Raises LockLost."""
         if self.held:
             with contextlib.suppress(ClosedError):
                 try:
@@ -215,7 +217,8 @@ class Request:
     def _session(self, patience: TimeLeft) -> Flow[None]:
         while self._listener.session is None and not self._listener.stopping:
             if patience.over():
-                raise ServerError(f"no lock can be had without a session: {self._listener.failure}")
+                reason = self._listener.failure
+                raise ServerError(f"the lock {self.name!r} cannot be requested without a session: {reason}")
             signal = self._make()
             self._listener.when_session(signal)
             yield Wait(signal, patience.seconds())
@@ -229,7 +232,7 @@ class Request:
         return asked.outcome()
 
     def _called(self, ear: Ear, left: TimeLeft) -> Flow[None]:
-        """Until this request is called, the connection was lost and is there again, or the time is over."""
+        """Wait until the server calls this request, or the connection was lost and is back, or the time is over."""
         while isinstance(heard := (yield from waits.next_payload(self._listener, self._make, ear, left)), str):
             if heard == str(self._token):
                 return
@@ -237,7 +240,7 @@ class Request:
     # --- state
 
     def _make(self) -> Signal:
-        """A signal that stop() sets; there is none after it."""
+        """A signal that stop() sets. Raises Stopped after stop()."""
         signal = self._make_signal()
         with self._mutex:
             if self.stopped:
@@ -274,14 +277,14 @@ class Request:
         if self._listener.stopping:
             why = "the client was closed, or this is a forked process"
         elif self._lost or self._held:
-            why = "the connection that held it broke, and the server gave it to the next"
+            why = "the connection that held it broke, and the server granted it to the next request"
         else:
             why = "it was released"
         return LockLost(f"the lock {self.name!r} is not held: {why}")
 
 
 def lock_name(value: object) -> str:
-    """1 to 200 characters, none of them NUL. Raises ValueError."""
+    """A lock's name: 1 to 200 characters, none of them NUL. Raises ValueError."""
     if not isinstance(value, str):
         raise ValueError(f"a lock's name is a string, not {value!r}")
     if not 1 <= len(value) <= 200:
@@ -290,7 +293,7 @@ def lock_name(value: object) -> str:
 
 
 def callback(name: str, value: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
-    """Something to call, or None. Raises ValueError."""
+    """A callable or None. Raises ValueError."""
     if value is not None and not callable(value):
         raise ValueError(f"{name} must be a function or None, not {value!r}")
     return value

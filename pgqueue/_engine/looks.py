@@ -1,8 +1,8 @@
-"""Looking at a status or at a task until it is as wanted: flows for waits.until.
+"""Looks at a status or at a task's outcome until it is as wanted: flows for waits.until.
 
-Every change that is waited for here is announced at commit (4_families/statuses.sql, results.sql): a first look, and
-where that is not enough, LISTEN, look, wait, look. A change that announces nothing, such as the end of a task whose
-result is not kept, is found within POLL seconds.
+The server announces at commit every change that these flows wait for (sql/4_families/statuses.sql, results.sql). The
+flow looks once, and if that is not enough: LISTEN, look, wait, look. A change that is not announced, for example the
+end of a task without a kept result, is found within POLL seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLL = 2.0  # seconds
 
 
 def status(key: str, until: Any) -> Look:
-    """Finds the status of a key, if it is the one that is waited for."""
+    """Finds the status of a key if it is the wanted one."""
     if inspect.iscoroutinefunction(until):
         raise ValueError("until must be a value or a plain function, not a coroutine function")
     holds: Holds = until if callable(until) else _is(until)
@@ -68,7 +68,7 @@ def other_than(known: Outcome) -> Look:
 
 
 def _read(call: Call[Any]) -> Flow[Any]:
-    """A read whose connection broke is sent again: it changes nothing, and the server may be restarting."""
+    """Run a read, again if its connection broke: a read changes nothing, and the server may be restarting."""
     while True:
         try:
             return (yield Run(call))
@@ -77,7 +77,7 @@ def _read(call: Call[Any]) -> Flow[Any]:
 
 
 def in_time(found: Any, what: str, timeout: float | None) -> Any:
-    """What was found. Raises TimeoutError for nothing."""
+    """Returns `found`. Raises TimeoutError if it is None."""
     if found is None:
         raise TimeoutError(f"{what} did not come within {timeout} s")
     return found

@@ -1,8 +1,9 @@
-"""Putting into a queue that may be full: a flow, as in flows.py, for both shells.
+"""Puts into a queue that may be full: a flow, as in flows.py, for both shells.
 
-Who waits for room sleeps as takers do, on a channel of its own: that of the queue's negated id. Whatever makes room in
-a queue with a capacity signals it (count.sql), and wake.sql's theory of operation holds for it word for word: the put
-that finds the queue full after the waiter is armed cannot have missed anything.
+A put that waits for room sleeps as a take does, on a channel of its own: that of the queue's negated id. Each
+transaction that makes room in a queue with a capacity signals this channel (sql/2_base/count.sql), and the theory of
+operation of sql/2_base/wake.sql holds for it word for word: a put that finds the queue full after its waiter is armed
+cannot have missed a signal.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .waits import TimeLeft
 
 
 def check(timeout: Seconds | None, *, in_transaction: bool) -> float | None:
-    """As arguments.timeout. Raises ValueError for a wait in a transaction: no room could be made before it commits."""
+    """As arguments.timeout. Raises ValueError for a wait in a transaction: no room is made before its commit."""
     seconds = arguments.timeout(timeout)
     if seconds != 0 and in_transaction:
         raise ValueError("a put with conn cannot wait for room: the tasks that it waits for are acked after its commit")
@@ -36,7 +37,7 @@ def put(
     call: Call[Placed],
     timeout: float | None,
 ) -> Flow[Placed]:
-    """The answer to the put, as soon as there is room; FULL after `timeout` seconds, or when the client closes."""
+    """Put as soon as there is room. Returns the answer; FULL after `timeout` seconds, or when the client closes."""
     left = TimeLeft(timeout)
     placed: Placed = yield Run(call, relaxed=False)
     while placed.state == FULL and not left.over() and not listener.stopping:
@@ -54,5 +55,5 @@ def put(
             if listener.hub.leave(waiter):
                 listener.poke()
             if waiter.woken.is_set():
-                listener.hub.signal([channel])  # one notification may stand for more room than we use
+                listener.hub.signal([channel])  # one notification may stand for more room than this put uses
     return placed

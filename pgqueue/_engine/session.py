@@ -1,4 +1,4 @@
-"""Making what lives as long as the client's session: a call that names the session, and is refused if that is dead."""
+"""Calls that create objects of the client's session, for example an ephemeral node. A dead session is refused."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .waits import MakeSignal, TimeLeft
 
 T = TypeVar("T")
 
-PAUSE = 0.05  # after a refusal, seconds: the listener has yet to notice, or is coming back
+PAUSE = 0.05  # seconds after a refusal: the listener has not noticed yet, or is reconnecting
 
 
 def session(listener: Listener, make_signal: MakeSignal, left: TimeLeft) -> Flow[int]:
-    """The session, as soon as there is one.
+    """Wait for the listener's session and return its id.
 
     Raises:
         ServerError: the server could not be reached in time.
@@ -25,7 +25,7 @@ def session(listener: Listener, make_signal: MakeSignal, left: TimeLeft) -> Flow
         if listener.stopping:
             raise ClosedError("the client is closed")
         if left.over():
-            raise ServerError(f"nothing can be held without a session: {listener.failure}")
+            raise ServerError(f"nothing can be created without a session: {listener.failure}")
         signal = make_signal()
         listener.when_session(signal)
         yield Wait(signal, left.seconds())
@@ -33,11 +33,11 @@ def session(listener: Listener, make_signal: MakeSignal, left: TimeLeft) -> Flow
 
 
 def refused(error: SessionDead, make_signal: MakeSignal, left: TimeLeft, in_transaction: bool) -> Flow[None]:
-    """Pause before the next attempt, if there can be one."""
+    """Pause before the next attempt. Raises an error if the call cannot be repeated or the time is over."""
     if in_transaction:
         raise ConnectionLost(
             f"the listener had lost its connection: nothing was created ({error}); repeat it"
         ) from error
     if left.over():
-        raise ServerError(f"nothing can be held without a session: {error}") from error
+        raise ServerError(f"nothing can be created without a session: {error}") from error
     yield Wait(make_signal(), PAUSE)

@@ -1,7 +1,7 @@
-"""What both shells share apart from how they wait: fences, encoding, and what becomes of the rows of a take.
+"""The part of a shell that both shells share: fences, encoding, and the tasks made from a take's rows.
 
-The shell is what the classes of _async and _sync need of their client: `run` sends a call, `drive` performs a flow.
-Only the client owns it, and queues, tasks and families refer to it, so none of them refers to the client.
+A shell is the part of a client that the classes of _async and _sync need: `run` sends a call, `drive` performs a flow.
+The client owns its shell. Queues, tasks and families refer to the shell and not to the client.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Row = TypeVar("Row", bound=AnyTaken)
 log = logging.getLogger("pgqueue")
 
 CHUNK = 1000  # tasks in a statement of put_many
-UNREADABLE = (ValueError, RecursionError)  # json, for a number of 5,000 digits and for data that is nested too deep
+UNREADABLE = (ValueError, RecursionError)  # of json: for a number of 5,000 digits, for data nested too deep
 
 
 class ShellBase:
-    """`core` is the client apart from how it waits; the subclass adds `connections`, `run`, `drive` and `listener`."""
+    """`core` is the part of the client without I/O; a subclass adds `connections`, `run`, `drive` and `listener`."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -37,34 +37,34 @@ class ShellBase:
         return self.core.settings
 
     def fence(self, token: int | None = None) -> Fence:
-        """What a settling call presents: the token of a take, else the client's session."""
+        """The proof that a settling call presents: the token of a take, else the client's session."""
         return self.core.fence(token)
 
     def joined(self, *, waiting: bool = False) -> Any:
-        """The connection of a framework, for puts that name none; None where pools are used."""
+        """The framework's connection for puts without `conn`; None: use the client's pool."""
         return None
 
     def ended(self, state: str, conn: object) -> str:
-        """A verb has ended a take, on the caller's connection if there is one. A worker's shell notes it."""
+        """A hook: a verb has ended a take, on the caller's connection if conn is given. A worker's shell records it."""
         return state
 
     def later(self, call: Call[Any]) -> None:
-        """Have the listener run a call soon; nothing waits for it."""
+        """Have the listener run a call soon. Does not wait for it."""
         if (listener := self.core.running_listener) is not None:
             listener.later(call)
 
     def give_back(self, taken: Iterable[tuple[int, int | None]]) -> None:
-        """Have takes that nothing will handle released soon: pairs of a task's id and its token."""
+        """Have takes released soon that no caller will handle. `taken`: pairs of a task's id and its token."""
         self.later(release_many(list(taken), Fence(None, None)))
 
     def made(self, rows: list[Row], make: Callable[[Row], T]) -> list[T]:
         """The tasks of a claim's rows.
 
-        SQL can put data that Python's json does not read. Such a task is buried, or it would come again and again.
-        Ctrl-C may come between the claim and the return: then all of the rows are given back.
+        SQL can put data that Python's json does not read. Such a task is buried; else it would be delivered again and
+        again. If Ctrl-C comes between the claim and the return, all of the rows are released.
 
         Raises:
-            ValueError: none of them can be read.
+            ValueError: none of the rows can be read.
         """
         try:
             try:

@@ -1,19 +1,19 @@
-"""Who waits for what on which named channel, and what the listener has to LISTEN to for it. No I/O and no thread.
+"""The waiters on named channels, and the channels that the listener has to LISTEN to. No I/O and no thread.
 
 Theory of operation
 -------------------
-An ear is one waiter's end of a channel. It hears every payload that is committed after it became active: by then
-LISTEN is known to be committed. All ears of a channel hear the same; each has a buffer of its own, for a shared counter
-miscounts as soon as one of its waiters gives up.
+An ear is one waiter's end of a channel. It hears every payload that is committed after the ear became active: LISTEN
+is known to be committed by then. All ears of a channel hear the same payloads. Each ear has a buffer of its own, since
+a shared counter miscounts as soon as one of its waiters gives up.
 
     absent --enter--> wanted --LISTEN--> listening ... the last ear left ... --UNLISTEN after an idle time--> absent
 
-- Takers of channels only enter and leave; LISTEN and UNLISTEN are the listener thread's, as plan() says.
-- A channel that is to go is taken out here before UNLISTEN is sent, so that one who enters meanwhile asks for LISTEN
-  anew, behind it, instead of trusting what is about to go.
-- A connection that was lost may have lost payloads with it. Every ear that was active is told once LISTEN is committed
-  anew: it has a gap. Told at the loss, it would look at the state and sleep again before anybody listens.
-- A buffer that is full drops the oldest payload, and that is a gap too. The listener never waits for a slow reader.
+- Waiters only enter and leave. The listener thread sends LISTEN and UNLISTEN, as plan() returns them.
+- plan() removes a channel here before the listener sends its UNLISTEN. A waiter that enters meanwhile then asks for a
+  new LISTEN, behind the UNLISTEN, and does not rely on the one that is about to go.
+- A lost connection may have lost payloads. Every ear that was active gets a gap once LISTEN is committed again. If it
+  got the gap at the loss, its waiter would look at the state and sleep again before the listener listens.
+- A full buffer drops its oldest payload, which is a gap too. The listener never waits for a slow reader.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ TOO_LATE = Gap("a large payload was fetched too late")
 
 
 class Ear:
-    """One waiter's end of a channel; `ready` is set once it is active, and also when the listener ends.
+    """One waiter's end of a channel. `ready` is set once the ear is active, and also when the listener ends.
 
-    With `tell` it has no buffer: the listener's thread calls that for everything that is heard. It must not raise.
+    With `tell` the ear has no buffer: the listener's thread calls `tell` with each payload and gap. It must not raise.
     """
 
     __slots__ = ("channel", "hung_up", "limit", "payloads", "ready", "signal", "tell")
@@ -86,7 +86,7 @@ class Switchboard:
     # --- waiters
 
     def enter(self, ear: Ear) -> bool:
-        """Begin to hear; True if the listener has to be told."""
+        """Begin to hear. Returns True if the caller has to poke the listener."""
         with self._lock:
             line = self._lines.setdefault(ear.channel, Line())
             line.ears.append(ear)
@@ -97,7 +97,7 @@ class Switchboard:
             return True
 
     def leave(self, ear: Ear) -> None:
-        """End to hear. The listener finds out by itself, for nothing is urgent about it."""
+        """Stop hearing. The listener need not be poked: its UNLISTEN is not urgent."""
         with self._lock:
             line = self._lines.get(ear.channel)
             if line and ear in line.ears:
@@ -107,19 +107,19 @@ class Switchboard:
                     self._again = min(self._again, line.idle_since + self._idle_timeout)
 
     def hang_up(self, ear: Ear) -> None:
-        """Leave, and let whoever waits for the next payload know."""
+        """Leave, and wake the waiter for the next payload."""
         self.leave(ear)
         with self._lock:
             ear.hung_up = True
             self._rouse(ear)
 
     def hear(self, ear: Ear) -> str | Gap | None:
-        """What came next, if anything."""
+        """The next payload or gap, None if there is none yet."""
         with self._lock:
             return ear.payloads.popleft() if ear.payloads else None
 
     def forget(self, ear: Ear) -> None:
-        """Whatever came until now is of no interest."""
+        """Drop the payloads and gaps that came until now."""
         with self._lock:
             ear.payloads.clear()
 
@@ -133,7 +133,7 @@ class Switchboard:
     # --- the listener
 
     def plan(self) -> tuple[list[str], list[str], float]:
-        """What to UNLISTEN and what to LISTEN to now, and when to ask again."""
+        """The channels to UNLISTEN and those to LISTEN to now, and when to ask again."""
         with self._lock:
             now = self._clock()
             if not self._changed and now < self._again:
@@ -154,7 +154,7 @@ class Switchboard:
             return off, on, self._again
 
     def listening(self, names: Iterable[str]) -> None:
-        """LISTEN is committed. Who was active before has a gap: it ends here, and to look any sooner is too soon."""
+        """LISTEN is committed. Ears that were active before a loss get their gap now: a look any sooner is too soon."""
         with self._lock:
             for name in names:
                 line = self._lines[name]
@@ -168,7 +168,7 @@ class Switchboard:
         self._tell()
 
     def deliver(self, name: str, payload: str | None) -> None:
-        """Every ear of the channel hears it. None: it was removed before we came to fetch it."""
+        """Give a payload to every ear of the channel. None: the payload was removed before the listener fetched it."""
         with self._lock:
             line = self._lines.get(name)
             for ear in line.ears if line else ():
@@ -184,7 +184,7 @@ class Switchboard:
                 line.listening = False
 
     def close(self) -> None:
-        """Nobody hears anything any more."""
+        """End all waits: no ear hears anything any more."""
         with self._lock:
             self.closed = True
             for line in self._lines.values():
@@ -193,12 +193,12 @@ class Switchboard:
                     self._rouse(ear)
 
     def after_fork(self) -> None:
-        """In a forked child, where nobody listens for it. The lock may have been held at the fork."""
+        """In a forked child: there is no listener. The lock may have been held at the fork."""
         self._lock = threading.Lock()
         self.closed = True
 
     def _tell(self) -> None:
-        """Outside the lock: who is told may enter or leave."""
+        """Call the ears' `tell` outside the lock: it may enter or leave."""
         while self._untold:
             tell, item = self._untold.popleft()
             tell(item)
@@ -209,7 +209,7 @@ class Switchboard:
         if ear.tell is not None:
             self._untold.append((ear.tell, item))
             return
-        known = bool(ear.payloads) and isinstance(ear.payloads[0], Gap)  # that the oldest were dropped
+        known = bool(ear.payloads) and isinstance(ear.payloads[0], Gap)  # whether older payloads were dropped
         if len(ear.payloads) - known >= ear.limit:
             for _ in range(1 + known):
                 ear.payloads.popleft()

@@ -1,4 +1,4 @@
-"""When the listener does its periodic work."""
+"""The times of the listener's periodic work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ REST = 10.0
 
 
 class Ticks:
-    """When to do a periodic piece of work: jittered, earlier if it asks for that, later if it took long."""
+    """The time of a periodic piece of work: jittered, earlier if the work asks for it, later if the work took long."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval

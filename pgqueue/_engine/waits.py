@@ -1,7 +1,7 @@
-"""Waiting on named channels, and for what they announce: flows, as in flows.py, for both shells.
+"""Waits on named channels, and for the changes that they announce: flows, as in flows.py, for both shells.
 
-The order is always the same: enter the switchboard, wait until LISTEN is committed, and only then look. Whatever is
-committed after the look is heard; whatever was committed before is seen by it.
+The order is always the same: enter the switchboard, wait until LISTEN is committed, and only then look. The look sees
+what was committed before it; the ear hears what is committed after it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MakeSignal = Callable[[], Signal]
 
 
 class TimeLeft:
-    """A moment from which nothing is waited for any more; None is never."""
+    """The end of a wait. A timeout of None has no end."""
 
     def __init__(self, timeout: float | None) -> None:
         self._end = float("inf") if timeout is None else time.monotonic() + timeout
@@ -32,7 +32,7 @@ class TimeLeft:
         return None if left == float("inf") else max(0.0, left)
 
     def at_most(self, seconds: float) -> TimeLeft:
-        """The same, or so many seconds from now if that is sooner."""
+        """This end, or `seconds` from now if that is sooner."""
         sooner = TimeLeft(seconds)
         return sooner if sooner._end < self._end else self
 
@@ -44,7 +44,7 @@ def ask(listener: Listener, make_signal: MakeSignal, call: Call[T]) -> Flow[T]:
     """Run a call on the listener's own connection, which holds the session.
 
     Raises:
-        ConnectionLost: it broke; whether the call took effect is unknown.
+        ConnectionLost: the connection broke; whether the call took effect is unknown.
         ClosedError: the client is closed.
     """
     asked = listener.ask(call, make_signal())
@@ -53,7 +53,7 @@ def ask(listener: Listener, make_signal: MakeSignal, call: Call[T]) -> Flow[T]:
 
 
 def enter(listener: Listener, ear: Ear, left: TimeLeft) -> Flow[bool]:
-    """Begin to hear, and wait until it is active; False if the time was over before. The caller leaves."""
+    """Begin to hear, and wait until the ear is active. False if the time was over before. The caller calls leave()."""
     if listener.switchboard.enter(ear):
         listener.poke()
     if not ear.ready.is_set():
@@ -62,7 +62,7 @@ def enter(listener: Listener, ear: Ear, left: TimeLeft) -> Flow[bool]:
 
 
 def next_payload(listener: Listener, make_signal: MakeSignal, ear: Ear, left: TimeLeft) -> Flow[str | Gap | None]:
-    """What comes next, a payload or the news of a gap; None when the time is over.
+    """The next payload or gap; None when the time is over.
 
     Raises:
         ClosedError: the client is closed.
@@ -85,7 +85,7 @@ def wait(listener: Listener, make_signal: MakeSignal, channel: str, timeout: flo
     try:
         yield from enter(listener, ear, left)
         while not isinstance(heard := (yield from next_payload(listener, make_signal, ear, left)), str):
-            if heard is None:  # and not a gap: what came meanwhile is lost, and what comes now will do
+            if heard is None:  # after a gap go on: the lost payload is gone, and a later one is as good
                 raise TimeoutError(f"nothing was posted to {channel!r} within {timeout} s")
         return heard
     finally:
@@ -100,16 +100,16 @@ def until(
     timeout: float | None,
     poll: float = float("inf"),
 ) -> Flow[T | None]:
-    """What `look` finds: now, or after whatever is announced on the channel; None when the time is over.
+    """Look until `look` finds something, and return that; None when the time is over.
 
-    `look` runs once LISTEN is committed, or the time is over before, then after each payload and after a gap; and every
-    `poll` seconds, for what announces nothing, as a death.
+    `look` runs once LISTEN is committed, or the time is over before, then after each payload and after each gap. It
+    also runs every `poll` seconds, for changes that are not announced, for example the death of a process.
     """
     left, ear = TimeLeft(timeout), Ear(channel, make_signal)
     try:
         yield from enter(listener, ear, left)
         while True:
-            listener.switchboard.forget(ear)  # before the look: what comes after it counts
+            listener.switchboard.forget(ear)  # before the look: a payload that comes after the look counts
             found = yield from look()
             if found is not None or left.over():
                 return found

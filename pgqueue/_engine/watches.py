@@ -1,8 +1,9 @@
-"""Watching a node: what to look at, what is heard about it, and the one-shot Watch. Both shells.
+"""Watches of nodes: the looks at a node, the changes that are heard, and the one-shot Watch. Both shells.
 
-An observer looks at a node once LISTEN is committed, and keeps the snapshot that it saw it in. From then on it hears
-of every change, and the snapshot says which of them it has seen (nodes.sql). After a gap, when something may have
-been missed, it begins anew with an ear of its own and compares what it finds with what it saw.
+An observer looks at a node once LISTEN is committed, and keeps the snapshot of that look. From then on it hears of
+every change, and the snapshot tells which of the changes the look has already seen (sql/4_families/nodes.sql). After a
+gap, when a change may have been missed, the observer begins again with a new ear and compares the new look with the
+last one.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from .waits import MakeSignal, TimeLeft
 
 T = TypeVar("T")
 
-PAUSE = 0.05  # before looking again when the connection broke under a look, seconds
+PAUSE = 0.05  # seconds before the next look when the connection broke during a look
 
 
 class Observer(Generic[T]):
-    """Watches the node of a path, and what `changes` says: its data ("changed") or its list of "children"."""
+    """Watches the node of a path: its data if `changes` is "changed", its list of children if it is "children"."""
 
     seen: Seen[T]
 
@@ -39,7 +40,7 @@ class Observer(Generic[T]):
         self._changes = changes
         self._look = look
         self._ear = self._new_ear()
-        self._missed = True  # something may have been, since the last look
+        self._missed = True  # a change may have been missed since the last look
 
     def begin(self, timeout: float) -> Flow[Self]:
         """Look for the first time. Raises ServerError when the listener is not connected in time."""
@@ -52,15 +53,15 @@ class Observer(Generic[T]):
             raise
 
     def observe(self, left: TimeLeft) -> Flow[bool]:
-        """Look, from where all that comes later is heard; False if the time was over before.
+        """Look, such that every later change is heard. False if the time was over before.
 
         Raises:
-            ClosedError: closed, or the client is.
+            ClosedError: the watch or the client is closed.
         """
         self._missed = True
         self._listener.switchboard.leave(self._ear)
         self._ear = self._new_ear()
-        self._check()  # after the new ear is there to be hung up: close() may be under way
+        self._check()  # once the new ear is set: a close() in another thread has to find it
         if not (yield from waits.enter(self._listener, self._ear, left)):
             return False
         self._check()
@@ -69,10 +70,10 @@ class Observer(Generic[T]):
         return True
 
     def event(self, left: TimeLeft) -> Flow[str | None]:
-        """What happened first after the last look; None when the time is over. After an error it may be asked again.
+        """The first change after the last look; None when the time is over. May be called again after an error.
 
         Raises:
-            ClosedError: closed, or the client is.
+            ClosedError: the watch or the client is closed.
         """
         while True:
             self._check()
@@ -90,12 +91,12 @@ class Observer(Generic[T]):
             if heard is None:
                 return None
             if isinstance(heard, Gap):
-                self._missed = True  # and look from a new ear: this one may not be listened to again yet
+                self._missed = True  # look again with a new ear: there may be no LISTEN for this one yet
             elif kind := self.seen.news(heard, self._changes):
                 return kind
 
     def close(self) -> None:
-        """Hear nothing more; who waits for an event gets ClosedError. In any thread."""
+        """Stop hearing. A wait for an event raises ClosedError. May be called in any thread."""
         self.closed = True
         ear = self._ear
         self._listener.switchboard.hang_up(ear)
@@ -103,7 +104,7 @@ class Observer(Generic[T]):
 
     def _check(self) -> None:
         if self.closed:
-            self._listener.switchboard.leave(self._ear)  # which may have been entered after close() left it
+            self._listener.switchboard.leave(self._ear)  # close() may have run before it entered
             raise ClosedError(f"the watch of {self.path} is over")
 
     def _new_ear(self) -> Ear:

@@ -1,12 +1,12 @@
 """One queue over several servers, for a load that one server cannot carry.
 
-There is no coordinator, and no server knows of the others: each has a whole pgqueue of its own. A put goes to the
-server that its shard key names, or to the next one that can be reached; a take takes from all of them, wherever a task
-lies. So a server that fails holds up its own tasks and nothing else, and no task has to move when servers come and go.
+There is no coordinator, and no server knows of the others: each has a complete pgqueue of its own. A put goes to the
+server that its shard key names, or to the next one that can be reached. A take takes from all servers. So a server that
+fails holds up its own tasks and nothing else, and no task has to move when a server is added or removed.
 
-    servers.py                  which servers are asked, in which order, and which of them rest after a failure
+    servers.py                  the servers to call, their order, and the rest of a server after a failure
     flows.py                    a put that fails over, a take from all: generators, for both shells
-    awaiting.py, blocking.py    a wait at all servers at once, in coroutines or in threads
+    awaiting.py, blocking.py    a wait on all servers at once, in coroutines or in threads
 
 The promises of one server (order, lanes, keys, capacities, an ack that hands on) hold on that server and not across
 them; and the tasks of a dead server wait until it is back. The guide "Push notifications" says so to users.

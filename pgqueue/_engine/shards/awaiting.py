@@ -1,7 +1,7 @@
-"""A wait at all servers at once: a take each, in coroutines, of which the first to find a task wins.
+"""A wait on all servers at once: one take for each server, in coroutines. The first take that finds a task wins.
 
-The other takes are cancelled, and each undoes itself. A task that one of them has taken all the same is returned too,
-as far as it is wanted, or goes back to its place.
+The other takes are cancelled, and each undoes itself. If one of them has taken a task all the same, the caller gets
+this task too, up to the number that it asked for; the other tasks are released.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .servers import UNREACHABLE, Server
 Tasks = list[Any]
 Take = Callable[..., Awaitable[Tasks]]  # of _async/take.py
 
-_ending: set[asyncio.Task[Tasks]] = set()  # held here until they have ended: a loop does not hold its tasks
+_ending: set[asyncio.Task[Tasks]] = set()  # references until they end: an event loop keeps only weak ones
 
 
 async def race(race: Race, name: str, take: Take) -> Raced:
@@ -54,7 +54,7 @@ def _result(one: asyncio.Task[Tasks], failures: list[Exception]) -> Tasks:
 
 
 def _cancel(one: asyncio.Task[Tasks]) -> None:
-    """A take that is cancelled undoes itself; one that has ended in the meantime has its tasks given back."""
+    """Cancel a take, which then undoes itself. If it has ended in the meantime, its tasks are released."""
     _ending.add(one)
     one.cancel()
     one.add_done_callback(_cancelled)

@@ -1,7 +1,8 @@
-"""A wait at all servers at once: a take each, in threads, of which the first to find a task wins.
+"""A wait on all servers at once: one take for each server, in threads. The first take that finds a task wins.
 
-The other takes are stopped. A task that one of them has taken all the same is returned too, as far as it is wanted, or
-goes back to its place. Nothing waits for their end: one may be stuck in front of a server that does not answer.
+The other takes are stopped. If one of them has taken a task all the same, the caller gets this task too, up to the
+number that it asked for; the other tasks are released. The race does not wait for the threads to end: one of them may
+be connected to a server that does not answer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Take = Callable[..., Tasks]  # of _sync/take.py
 
 
 def race(race: Race, name: str, take: Take) -> Raced:
-    """The threads are daemons, and not an executor's, for whose threads a process waits before it ends."""
+    """Run the race in daemon threads. (A process waits for the threads of an executor before it ends.)"""
     course = _Course()
     tasks: Tasks = []
     failures: list[Exception] = []
@@ -43,16 +44,16 @@ def race(race: Race, name: str, take: Take) -> Raced:
 
 
 class _Course:
-    """Where the threads race: which of them arrive in time, and how the others are stopped."""
+    """The shared state of the racing threads: the tasks that arrived in time, and the signals that stop the others."""
 
     def __init__(self) -> None:
         self.arrivals: queue.SimpleQueue[tuple[Tasks, Exception | None]] = queue.SimpleQueue()
         self.closed = threading.Event()
         self._lock = threading.Lock()
-        self._signals: weakref.WeakSet[threading.Event] = weakref.WeakSet()  # what the threads may be waiting for
+        self._signals: weakref.WeakSet[threading.Event] = weakref.WeakSet()  # that the threads may be waiting for
 
     def signal(self) -> threading.Event:
-        """An event that close() sets too, whichever comes first: the event or the close."""
+        """An event that close() sets too."""
         made = threading.Event()
         with self._lock:
             self._signals.add(made)
@@ -61,7 +62,7 @@ class _Course:
         return made
 
     def arrive(self, tasks: Tasks, failure: Exception | None) -> bool:
-        """False if the race is over."""
+        """Hand in a thread's tasks or its failure. Returns False if the race is over."""
         with self._lock:
             if self.closed.is_set():
                 return False
@@ -69,7 +70,7 @@ class _Course:
             return True
 
     def close(self) -> Tasks:
-        """End it. Returns the tasks that arrived and were not looked at."""
+        """End the race. Returns the tasks that arrived and were not read."""
         with self._lock:
             self.closed.set()
             waited_for = list(self._signals)
@@ -91,7 +92,7 @@ def _run_one(course: _Course, server: Server[Any], take: Take, name: str, n: int
             tasks = take(
                 server.client.shell, [name], n, seconds, stopped=course.closed.is_set, make_signal=course.signal
             )
-    except Exception as error:  # of whatever kind: the caller has to hear of it
+    except Exception as error:  # of any kind: the caller has to see it
         failure = error
     if not course.arrive(tasks, failure):
         give_back(tasks)

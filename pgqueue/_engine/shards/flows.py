@@ -1,14 +1,14 @@
-"""What is asked of which server: a put that fails over, a take from all of them. Generators, as in ../flows.py.
+"""Calls on several servers: a put that fails over, a take from all of them. Generators, as in ../flows.py.
 
-A flow yields an Ask, one call to the queue on one server, or a Race, the same take on several at once; a shell performs
-it, blocking or awaiting, and sends the answer.
+A flow yields an Ask, one call to the queue on one server, or a Race, the same take on several servers at once. A shell
+performs it, blocking or awaiting, and sends the answer.
 
-A take goes round the servers, beginning at each in turn, and asks for what is there. Only when that is nothing it
-races, and waits. Races alone would do, at the price of n claims for each task, and of giving back what all but one of
-them took. While a server rests, a race ends after `retry` seconds and another one begins: so it is noticed when that
-is back.
+A take asks each server in turn for ready tasks; successive takes start at different servers. Only when no server has a
+ready task, the take starts a race and waits. Races alone would be enough, but each task would then cost n claims, and
+the tasks of all claims but one would be released again. While a server rests, a race ends after `retry` seconds and
+another one begins, so that the take notices when the server is back.
 
-A take that is cut off in between (Ctrl-C, a cancelled coroutine) gives back the tasks that it has taken so far.
+A take that is cut off (Ctrl-C, a cancelled coroutine) releases the tasks that it has taken so far.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Do this with the queue on that server, and send what comes of it."""
+    """Call `verb` with the queue on this server, and send its result."""
 
     server: Server[Any]
     verb: Callable[[Any], Any]
@@ -39,7 +39,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Take from all of these; send what came first, and why which of them failed."""
+    """Take from all of these servers. Send the tasks that came first, and the errors of the servers that failed."""
 
     servers: Sequence[Server[Any]]
     n: int
@@ -51,7 +51,10 @@ Flow = Generator[Ask | Race, Any, T]
 
 
 def put(servers: Servers[Any], key: ShardKey | None, data: Any, options: PutArguments) -> Flow[Any]:
-    """On the first server that can be reached. One whose connection broke may have the task: then no other gets it."""
+    """Put on the first server that can be reached.
+
+    If the connection breaks during the put, that server may have the task, so no other server is tried.
+    """
     failures = []
     for server in servers.to_ask(servers.home(key)):
         try:
@@ -98,7 +101,7 @@ def _take_what_is_there(servers: Servers[Any], n: int) -> Flow[list[Any]]:
 
 
 def ack_many(servers: Servers[Any], tasks: Iterable[Any]) -> Flow[None]:
-    """All servers are asked, and the first error is raised then."""
+    """Ack on all servers, and then raise the first error, if any."""
     failed: Exception | None = None
     parts: dict[Server[Any], list[Any]] = {}
     for task in tasks:
@@ -131,7 +134,7 @@ def summed(found: Iterable[Stats | None]) -> Stats:
 
 
 def give_back(tasks: Iterable[Any]) -> None:
-    """Tasks that no caller will handle go back to their places soon; nothing waits for it."""
+    """Release tasks that no caller will handle, soon and without waiting for it."""
     for task in tasks:
         home_of(task).give_back([(task.id, task.token)])
 

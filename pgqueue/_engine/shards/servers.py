@@ -1,8 +1,8 @@
-"""Which servers are asked, in which order, and which rest. No I/O but the check of a server that had failed.
+"""The servers, their order, and which of them rest. No I/O but the check of a server that had failed.
 
-A server that could not be reached rests for `retry` seconds: calls pass over it, instead of each waiting in turn for
-what does not answer. After that one call tries it again, while the others still pass over it. It begins with a new
-connection, which a server that is down refuses at once, whereas a pool would try again until its time is over.
+A server that could not be reached rests for `retry` seconds: calls skip it, so that not each of them waits for a server
+that does not answer. After that time one call tries it again, while the others still skip it. This call begins with a
+new connection, which fails at once if the server is down; a pool would try to connect until its timeout is over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..shell import ShellBase
 
 
 class ClientLike(Protocol):
-    """A client of either shell, as far as this package needs it."""
+    """A client of either shell: the part that this package uses."""
 
     @property
     def shell(self) -> ShellBase: ...
@@ -42,7 +42,7 @@ class Server(Generic[C]):
         self._rests_until = 0.0
 
     def resting(self) -> bool:
-        """Whether calls pass over it. False to the one call that is to try it again."""
+        """Whether calls skip this server. Returns False to the one call that tries it again."""
         if not self.failed:
             return False
         if self._clock() < self._rests_until:
@@ -52,7 +52,7 @@ class Server(Generic[C]):
 
     @contextmanager
     def asked(self) -> Iterator[None]:
-        """Around a call: the server rests after one that did not reach it."""
+        """Wrap a call: if it does not reach the server, the server rests."""
         try:
             yield
         except UNREACHABLE:
@@ -62,10 +62,10 @@ class Server(Generic[C]):
         self.failed = False
 
     def check(self) -> None:
-        """Connect once: it is back if that succeeds. Not if a call does, as a take that was told to stop.
+        """Connect once, and end the rest if that succeeds. (A take that is stopped succeeds without the server.)
 
         Raises:
-            ServerError: it is still out of reach.
+            ServerError: the server still cannot be reached.
         """
         core = self.client.shell.core
         dsn.check(core.conninfo(), core.settings.connect_timeout)
@@ -73,7 +73,7 @@ class Server(Generic[C]):
 
 
 class Servers(Generic[C]):
-    """All of them, in their order."""
+    """All servers, in their order."""
 
     def __init__(self, clients: Sequence[C], retry: float) -> None:
         self.all = [Server(client, retry) for client in clients]
@@ -81,11 +81,11 @@ class Servers(Generic[C]):
         self._turns = itertools.count()
 
     def turn(self) -> int:
-        """Where to begin when it does not matter: at each server in turn."""
+        """The index of the server to begin with, for a call without a key: each server in turn."""
         return next(self._turns) % len(self.all)
 
     def home(self, key: ShardKey | None) -> int:
-        """Which server a key names: an int modulo their number, else the CRC-32 of its bytes; None: each in turn.
+        """The index of a key's server: an int, or the CRC-32 of the bytes, modulo the number of servers. None: turn().
 
         Raises:
             ValueError: it is not an int, a string or bytes.
@@ -100,9 +100,10 @@ class Servers(Generic[C]):
         return zlib.crc32(key.encode(errors="surrogatepass") if isinstance(key, str) else key) % len(self.all)
 
     def to_ask(self, first: int) -> Iterator[Server[C]]:
-        """Those that do not rest, from one on; all of them if every one rests.
+        """The servers that do not rest, from `first` on; all of them if every one rests.
 
-        Each is looked at when its turn comes: a call that ends before must not use up the one try of a later server.
+        resting() is called when the caller reaches the server: a call that ends before must not use up the server's
+        one try.
         """
         order = self.all[first:] + self.all[:first]
         all_rest = True
@@ -114,7 +115,7 @@ class Servers(Generic[C]):
             yield from order
 
     def of(self, shell: object) -> Server[C]:
-        """The server of a shell. Raises ValueError if it is none of these."""
+        """The server of a shell. Raises ValueError if the shell belongs to none of these servers."""
         for server in self.all:
             if server.client.shell is shell:
                 return server
