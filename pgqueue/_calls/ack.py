@@ -6,7 +6,7 @@ from .call import Call, Fence, Named, Refused, columns, refusals, settled
 
 
 def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
-    """`puts` is a JSON array of the tasks that this one hands on to."""
+    """Ack a task. `puts` is a JSON array of the tasks that the ack puts."""
     if puts is None:
         return Call(
             "SELECT state, problem, holder FROM pgqueue.ack(id => %s::int8, token => %s::int8, session => %s::int)",

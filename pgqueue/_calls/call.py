@@ -1,4 +1,4 @@
-"""What a call is: one round trip, and how its rows are read. No I/O."""
+"""A call: the statement of one round trip, and how to read its rows. No I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Call(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What a settling call presents: the token of the take, or, by id alone, the session."""
+    """The proof that a settling call presents: the take's token, or the session for a task named by its id alone."""
 
     token: int | None
     session: int | None
@@ -33,7 +33,7 @@ class Fence:
 
 
 class Refused(NamedTuple):
-    """A task that a call for many could not settle, and why."""
+    """A task that a call for many tasks could not settle, and the reason."""
 
     id: int
     state: str | None
@@ -41,11 +41,11 @@ class Refused(NamedTuple):
     holder: str | None
 
 
-Named = Sequence[tuple[int, int | None]]  # ids, each with its token if that is known
+Named = Sequence[tuple[int, int | None]]  # ids, each with its token, or None if that is unknown
 
 
 def insist(refused: list[Refused], fence: Fence) -> None:
-    """Raise the TakeLost of the first, if any."""
+    """Raise the TakeLost of the first refused task, if there is one."""
     for task in refused:
         raise refusal(*task, fence.me)
 

@@ -15,14 +15,14 @@ Op = Literal["put", "take", "release", "bury", "kick", "touch", "delay", "ttr", 
 
 @dataclass(frozen=True, slots=True)
 class Change(Record):
-    """What became of a task, as a callback of Queue.on_task_change() is told.
+    """A change of a task, as the callback of Queue.on_task_change() gets it.
 
     Attributes:
-        task_id: the task's id. The task may have changed again since, or be gone.
+        task_id: the task's id. The task may have changed again since then, or be gone.
         queue: the name of its queue.
         op: put, take, release, bury, kick or touch; delete, also by an ack; delay (its delay is over and it is ready),
             ttr (its time to run is over and it is ready) or ttl (its time to live is over and it ends).
-        at: when, by the server's clock; it was told when that transaction committed.
+        at: the time of the change, by the server's clock. The callback runs after the change's transaction committed.
     """
 
     task_id: int
@@ -32,7 +32,7 @@ class Change(Record):
 
 
 def observe(queue_id: int) -> Call[str | None]:
-    """For the channel, or None if there is no such queue any more."""
+    """Register this session for the queue's changes. Returns the channel, None if the queue is gone."""
     return Call("SELECT pgqueue.observe(queue_id => %s::int)", (queue_id,), lambda rows: cast("str | None", rows[0][0]))
 
 
@@ -50,7 +50,7 @@ def channel(queue_id: int) -> str:
 
 
 def changes(queue: str, payload: str) -> list[Change]:
-    """What such a notification says."""
+    """The changes of a notification's payload."""
     op, seconds, ids = payload.split(" ")
     at = datetime.fromtimestamp(float(seconds), UTC)
     return [Change(int(id), queue, cast(Op, op), at) for id in ids.split(",")]

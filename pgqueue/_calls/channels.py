@@ -12,7 +12,7 @@ LARGEST = 7999  # bytes that NOTIFY carries
 
 
 def post(channel: str, payload: str) -> Call[None]:
-    """What pgqueue.post would hand to pg_notify as it is goes there at once: a tenth of the way to a waiter."""
+    """Post. A payload that pgqueue.post would not change goes to pg_notify at once, which saves a tenth of the time."""
     values = (arguments.channel_name(channel), arguments.payload(payload))
     if len(payload.encode()) <= LARGEST and not payload.startswith(MARK):
         return Call("SELECT pg_catalog.pg_notify(%s::text, %s::text)", values, nothing)
@@ -20,7 +20,7 @@ def post(channel: str, payload: str) -> Call[None]:
 
 
 def stored(payload: str) -> int | None:
-    """Where the payload that this one stands for is, or None if it is itself."""
+    """The id of the stored payload that this one stands for, or None if it is the payload itself."""
     id = payload.removeprefix(MARK)
     return int(id) if id != payload and id.isdecimal() else None
 

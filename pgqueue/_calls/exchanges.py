@@ -1,4 +1,4 @@
-"""Calls of 4_families/exchanges.sql: exchanges, bindings, wills; and where a dead letter died."""
+"""Calls of 4_families/exchanges.sql: exchanges, bindings, wills; and the deaths of a dead letter."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TYPES = ("fanout", "direct", "topic", "mqtt")
 
 @dataclass(frozen=True, slots=True)
 class Death(Record):
-    """How often a task died in a queue, and for which reason: see Client.deaths().
+    """The deaths of a task in one queue for one reason: see client.exchanges.deaths().
 
     Attributes:
         queue: the queue's name.
         reason: rejected (buried), delivery_limit (its max_takes), expired (its ttl) or maxlen.
-        count: how often.
-        time: when it did last.
+        count: the number of these deaths.
+        time: the time of the last one.
     """
 
     queue: str
@@ -159,7 +159,7 @@ def deaths(id: int) -> Call[list[Death]]:
 
 
 def _exchange(value: object) -> str:
-    """An exchange's name, also that of the default one."""
+    """An exchange's name, also that of the default exchange."""
     return arguments.key("exchange", value)
 
 

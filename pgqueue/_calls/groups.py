@@ -17,8 +17,8 @@ class Member(Record):
     """A member of a group.
 
     Attributes:
-        name: its own within the group.
-        data: what it joined with.
+        name: its name within the group.
+        data: the data that it joined with.
         holder: the client that joined: host, process id and program.
     """
 
@@ -42,7 +42,7 @@ def join(group: str, value: Any, text: str, name: str | None) -> Callable[[int |
 
 
 def members(group: str) -> Call[Seen[list[Member]]]:
-    """In the order in which they joined."""
+    """The members, in the order in which they joined."""
 
     def read(rows: Rows) -> Seen[list[Member]]:
         ids = [id for _, id, *_ in rows if id is not None]

@@ -8,7 +8,7 @@ from .call import Call, Rows, nothing
 
 
 class Answer(NamedTuple):
-    """What ask_lock said. `channel` is where this request's token will be called."""
+    """The answer of ask_lock. `channel` is the channel on which this request's token will be called."""
 
     fence: int | None
     ahead: int
@@ -33,5 +33,5 @@ def drop_lock(token: int) -> Call[bool]:
 
 
 def ping() -> Call[None]:
-    """Whether the connection is there."""
+    """A round trip that checks the connection."""
     return Call("SELECT 1", (), nothing)

@@ -1,4 +1,4 @@
-"""Calls of 4_families/messages.sql: claims and listings, and the limits of what may be asked for."""
+"""Calls of 4_families/messages.sql: claims and listings, and the limits of their arguments."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CLAIM_GRACE = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLimits:
-    """What may be asked of a queue's messages. The defaults are Zaqar's; set others on a Queue, or on the class.
+    """The limits of the calls on a queue's messages. The defaults are Zaqar's; set others on a Queue, or on the class.
 
     Attributes:
-        messages: how many at most in a claim, a page, or a pop.
-        shortest: the least that a claim's ttl and grace may be, seconds.
-        longest: the most that they may be, seconds.
+        messages: the most messages of a claim, a page, or a pop.
+        shortest: the shortest ttl and grace of a claim, in seconds.
+        longest: the longest ttl and grace of a claim, in seconds.
     """
 
     messages: int = 20
@@ -49,14 +49,14 @@ class MessageLimits:
 
 @dataclass(frozen=True, slots=True)
 class MessageStats(Record):
-    """How many messages a queue has; see Queue.message_stats().
+    """The number of messages in a queue; see queue.messages.stats().
 
     Attributes:
-        free: those that nobody holds.
-        claimed: those that a claim or a take holds.
+        free: messages that no claim and no take holds.
+        claimed: messages that a claim or a take holds.
         total: both.
-        oldest: when the oldest was put; None if there is none, or the queue is not listed.
-        newest: when the newest was put; likewise.
+        oldest: when the oldest was put; None if there is no message, or the queue is not listed.
+        newest: when the newest was put; None likewise.
     """
 
     free: int
@@ -81,7 +81,7 @@ class ClaimedMessage(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A claim as it is: times in seconds, and a row for each message that it still holds."""
+    """A claim at the moment of the call: times in seconds, and a row for each message that it still holds."""
 
     ttl: float
     grace: float
@@ -101,7 +101,7 @@ class DeletedMessage(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A message of a page, and the marker to go on from behind it."""
+    """A message of a page, and the marker of the page that begins behind it."""
 
     marker: str
     id: int
@@ -123,7 +123,7 @@ def claim_id(value: object) -> int:
 
 
 def claim_messages(queue: str, n: int, ttl: float, grace: float, session: int | None) -> Call[list[ClaimedMessage]]:
-    """The claim's id is the token of its messages."""
+    """Claim messages. The claim's id is the token of its messages."""
     return Call(
         "SELECT id, claim, priority, attempts, deadline, data::text, %s::text,"
         " extract(epoch FROM message_age)::float8, extract(epoch FROM message_ttl)::float8"
@@ -232,7 +232,7 @@ def no_claim(queue: str, claim: int | str) -> ClaimDoesNotExist:
 
 
 def _refused(problem: str, queue: str, id: int, claim: int) -> Error:
-    """Why a message was not deleted."""
+    """The error for a message that was not deleted."""
     if problem == "claimed":
         return MessageIsClaimed(f"message {id} of queue {queue!r} is claimed: name its claim to delete it", id)
     if problem == "not claimed":

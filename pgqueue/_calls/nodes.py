@@ -21,13 +21,13 @@ class Node(Record):
     """A node as it was when it was read.
 
     Attributes:
-        path: as in `/app/config`.
+        path: for example `/app/config`.
         data: any JSON.
-        version: how often the data was set; what set_node and delete_node can be made to depend on.
-        ephemeral: whether it goes with the session of the client that created it.
-        holder: of an ephemeral node, that client: host, process id and program.
+        version: the number of times that the data was set. `nodes.set` and `nodes.delete` can require it.
+        ephemeral: whether it is deleted when the session of the client that created it ends.
+        holder: the client that created an ephemeral node: host, process id and program.
         created_at, updated_at: when it was created, and when its data was set last.
-        id: tells it from an earlier node of the same path.
+        id: distinguishes it from an earlier node of the same path.
     """
 
     path: str
@@ -47,11 +47,11 @@ class Node(Record):
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent(Record):
-    """What a watch was set off by.
+    """The event that fired a watch.
 
     Attributes:
         kind: `created`, `changed` or `deleted`; `children` for a watch of children.
-        path: of the node that is watched.
+        path: the path of the watched node.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class NodeEvent(Record):
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
-    """What a look at a node found. `snapshot`, `id` and `state` tell what is news to who saw it."""
+    """The result of a look at a node. `snapshot`, `id` and `state` tell which later changes are news."""
 
     value: T
     snapshot: str
@@ -68,18 +68,18 @@ class Seen(Generic[T]):
     state: object
 
     def covers(self, transaction: int) -> bool:
-        """Whether what that transaction did was seen: PostgreSQL's pg_visible_in_snapshot."""
+        """Whether the look has seen that transaction's changes, as PostgreSQL's pg_visible_in_snapshot."""
         low, high, running = self.snapshot.split(":")
         return transaction < int(low) or (transaction < int(high) and str(transaction) not in running.split(","))
 
     def news(self, heard: str, changes: str) -> str | None:
-        """What a notification tells to who watches the node and its `changes`, if anything."""
+        """The news of a notification for a watch of the node's `changes`, or None."""
         kind, _, transaction = heard.partition(" ")
         wanted = kind in ("created", "deleted", changes)
         return kind if wanted and transaction.isdecimal() and not self.covers(int(transaction)) else None
 
     def difference(self, later: Seen[T], changes: str) -> str | None:
-        """The same, from a later look instead of a notification."""
+        """The news that a later look shows, or None."""
         if self.id != later.id:
             return "created" if self.id is None else "deleted"
         return changes if self.state != later.state else None
@@ -119,7 +119,7 @@ def channel(path: str) -> str:
 
 
 def create(at: str, value: Any, text: str, ephemeral: bool, sequential: bool) -> Callable[[int | None], Call[Node]]:
-    """The call for a session. `text` is `value` as JSON."""
+    """A function from the session to the call. `text` is `value` as JSON."""
     arguments_ = (path(at), text, flag("ephemeral", ephemeral), flag("sequential", sequential))
     return lambda session: Call(
         "SELECT problem, path, version, holder, created_at, id FROM pgqueue.create_node(path => %s::text,"
@@ -165,7 +165,7 @@ def set_data(at: str, value: Any, text: str, version: int | None) -> Call[Node]:
 
 
 def delete(at: str, version: int | None, id: int | None = None) -> Call[None]:
-    """With an id, that very node and no later one of the same path."""
+    """Delete a node. With an id, only the node of this id, not a later one of the same path."""
 
     def read(rows: Rows) -> None:
         problem, found = rows[0]
@@ -197,7 +197,7 @@ def children(at: str) -> Call[list[str]]:
 
 
 def look(at: str, children: bool) -> Call[Seen[tuple[Node | None, list[str] | None]]]:
-    """The node, and if asked for the names of its children."""
+    """The node, and with `children` the names of its children."""
 
     def read(rows: Rows) -> Seen[tuple[Node | None, list[str] | None]]:
         snapshot, names, ids, *row = rows[0]

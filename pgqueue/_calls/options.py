@@ -1,4 +1,4 @@
-"""The options that puts, publishes and queues share. Checked when made."""
+"""The options that puts, publishes and queues share. They are checked when they are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = TypeVar("Kind", bound="Options")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a put may say about its tasks; None is the queue's default. A timedelta becomes a number of seconds."""
+    """The options of a put; None is the queue's default. A timedelta becomes a number of seconds."""
 
     DURATIONS: ClassVar[tuple[tuple[str, bool], ...]] = (("delay", False), ("ttr", True), ("ttl", True))
 
@@ -43,14 +43,14 @@ class TaskOptions(Options):
 
 
 def set_seconds(options: object, durations: Iterable[tuple[str, bool]]) -> None:
-    """Check a frozen record's durations, and make each timedelta a number. True: it must be over 0."""
+    """Check a frozen record's durations, and convert each timedelta to seconds. True: it must be over 0."""
     for name, positive in durations:
         if (value := getattr(options, name)) is not None:
             object.__setattr__(options, name, arguments.seconds(name, value, positive=positive))
 
 
 def named_options(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
-    """The options as given by name. Raises ValueError for an unknown one."""
+    """The options from keyword arguments. Raises ValueError for an unknown one."""
     if unknown := sorted(given.keys() - kind.__dataclass_fields__.keys()):
         raise ValueError(f"{what} has no option {unknown[0]!r}: there are {', '.join(kind.__dataclass_fields__)}")
     return kind(**given)

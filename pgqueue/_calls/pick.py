@@ -48,7 +48,7 @@ State = Literal["taken", "ready", "delayed", "blocked", "buried", "done"]
 
 
 def tasks(queue: str, state: State | None, n: int, skip: int) -> Call[list[Found]]:
-    """In the order of the state; without one, those of each state in turn."""
+    """The tasks of a state, in its order; without a state, the tasks of each state in turn."""
     states = list(get_args(State)) if state is None else [state]
     return Call(
         "SELECT t.id, t.queue, t.state, t.priority, t.attempts, t.error, t.run_at, t.buried_at, t.deadline, t.holder,"
@@ -65,19 +65,18 @@ FIRST = ("ready", "delayed", "buried")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStats(Record):
-    """What happened to a task so far. As beanstalkd's stats-job.
+    """The history of a task. As beanstalkd's stats-job.
 
     Attributes:
-        id, queue, state, priority, ttr: as of the task; `ttr` in seconds, None for no limit.
-        age: for how many seconds it has been ready: since its put, or the end of its delay, or a kick; a take that came
-            back changes nothing. 0 while it is delayed.
-        time_left: seconds until a take of it ends, or until it is no longer delayed; None where nothing is to end.
-        reserves: how often it was taken, as far as that shows: it is taken now, or came back by one of the next three.
-        releases: how often it was released.
-        timeouts: how often its time to run was over.
-        buries: how often it was buried.
-        kicks: how often it was kicked.
-        attempts: how often it failed: by a release or burial with an error, a timeout, or the death of its taker.
+        id, queue, state, priority, ttr: as for the task; `ttr` in seconds, None for no limit.
+        age: seconds since it was put.
+        time_left: seconds until its take ends, or until its delay ends; None if neither applies.
+        reserves: the number of takes that are known: one if it is taken now, plus releases, timeouts and buries.
+        releases: the number of its releases.
+        timeouts: the number of takes that ended with its time to run.
+        buries: the number of times that it was buried.
+        kicks: the number of times that it was kicked.
+        attempts: the number of failures: a release or burial with an error, a timeout, or the death of its taker.
     """
 
     id: int
@@ -96,7 +95,7 @@ class TaskStats(Record):
 
 
 def requeue(id: int, fence: Fence) -> Call[tuple[int, str]]:
-    """The new id, and the state."""
+    """Requeue a task. Returns its new id and its state."""
 
     def read(rows: Rows) -> tuple[int, str]:
         new_id, state, problem, holder = rows[0]
@@ -135,7 +134,7 @@ def delete_strict(id: int, fence: Fence) -> Call[None]:
 
 
 def delete_one(id: int, fence: Fence, strict: bool) -> Call[None]:
-    """Strict: not if another client has taken it."""
+    """Delete a task. `strict`: refuse if another client has taken it."""
     return delete_strict(id, fence) if strict else delete(id)
 
 
@@ -148,7 +147,7 @@ def kick(queue: str, n: int, delayed: bool) -> Call[int]:
 
 
 def kick_task(id: int) -> Call[str | None]:
-    """The state that the task has now; None if it was neither buried nor delayed."""
+    """Kick a task. Returns its new state; None if it was neither buried nor delayed."""
 
     def read(rows: Rows) -> str | None:
         state, problem = rows[0]

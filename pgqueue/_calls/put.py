@@ -32,7 +32,7 @@ class PutArguments(TypedDict, total=False):
 
 
 class PutManyArguments(TypedDict, total=False):
-    """The same for many tasks at once; Queue.put_many explains them."""
+    """The keyword arguments of put_many; Queue.put_many explains them."""
 
     priority: int | None
     delay: Seconds | None
@@ -47,7 +47,7 @@ class PutManyArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PutOptions(TaskOptions):
-    """What a put may say about its task. Checked when made."""
+    """The options of a put. Checked when made."""
 
     lane: str | None = None
     key: str | None = None
@@ -76,7 +76,7 @@ _UNSAID = (None, None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class PutManyOptions(TaskOptions):
-    """The same for many tasks: a lane for all or one each, and a key each. Checked when made."""
+    """The options of put_many: one lane for all tasks or one for each, and a key for each. Checked when made."""
 
     lane: str | Sequence[str | None] | None = None
     key: Sequence[str | None] | None = None
@@ -110,7 +110,7 @@ class PutManyOptions(TaskOptions):
 
     @property
     def whole(self) -> bool:
-        """Whether lanes or keys go with the tasks one by one, so that all of them travel together."""
+        """Whether each task has a lane or key of its own, so that all tasks have to go in one statement."""
         return self.key is not None or (self.lane is not None and not isinstance(self.lane, str))
 
 
@@ -152,7 +152,7 @@ def put(queue: str, text: str, options: PutOptions) -> Call[Placed]:
 
 
 def put_many(queue: str, text: str, options: PutManyOptions) -> Call[list[int]]:
-    """`text` is a JSON array of what put takes one by one."""
+    """Put several tasks. `text` is a JSON array of their data."""
     key = None if options.key is None else list(options.key)
     return Call(
         "SELECT pgqueue.put_many(queue => %s::text, data => %s::jsonb, priority => %s::int,"

@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/queue.sql: what a queue may be, and what is done to it as a whole."""
+"""Calls of 3_tasks/queue.sql: the options of a queue, and the operations on a queue as a whole."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class QueueArguments(AlterArguments, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions(Options):
-    """What a queue may be. Checked when made."""
+    """The options of a queue. Checked when made."""
 
     DURATIONS: ClassVar[tuple[tuple[str, bool], ...]] = (*Options.DURATIONS, ("keep_done", True))
 
@@ -86,7 +86,7 @@ class QueueOptions(Options):
 
     @property
     def of_session(self) -> bool:
-        """Whether it ends with the session that makes it."""
+        """Whether the queue is deleted when the session that creates it ends."""
         return self.exclusive or self.temporary
 
 
@@ -98,10 +98,10 @@ class QueueInfo(Record):
         name: its name.
         type, priority, delay, ttr, ttl, maxlen, max_takes, max_size, capacity, keep_done, dead_letter, dead_letter_key,
             exclusive, temporary, auto_delete, listed, metadata: as for Client.create_queue.
-        draining: nothing is put into it any more.
-        paused_until: until then nothing is taken; None if it is not paused.
-        granted_to: the only roles that may use it; None if everyone may.
-        created_at: when it was made.
+        draining: whether it refuses puts.
+        paused_until: no task is taken until then; None if it is not paused.
+        granted_to: the only roles that may use it; None if every role may.
+        created_at: when it was created.
     """
 
     name: str
@@ -170,7 +170,7 @@ def create_queue(name: str, options: QueueOptions, if_not_exists: bool) -> Call[
 
 
 def alter_queue(name: str, given: Mapping[str, Any]) -> Call[None]:
-    """Only what is given is changed."""
+    """Change the given options of a queue."""
     if fixed := sorted(given.keys() & set(FIXED)):
         raise ValueError(f"a queue's {fixed[0]} cannot be altered: make another queue")
     options = named_options(QueueOptions, given, "a queue")
@@ -203,7 +203,7 @@ def delete_queue(name: str, if_empty: bool, if_unused: bool, force: bool) -> Cal
 
 
 def queues(prefix: str, marker: str | None, limit: int | None) -> Call[list[QueueInfo]]:
-    """Those whose names begin so and come after the marker."""
+    """The queues with names that begin with the prefix and come after the marker."""
     return Call(
         _INFO + " WHERE starts_with(name, %s::text) AND (%s::text IS NULL OR name > %s::text)"
         " ORDER BY name LIMIT %s::int",
@@ -248,7 +248,7 @@ def release_all(name: str) -> Call[int]:
 
 
 def state() -> Call[str]:
-    """A standby says of every transaction that it is read-only."""
+    """The state of the server. On a standby every transaction is read-only."""
     return Call(
         "SELECT CASE WHEN current_setting('transaction_read_only')::bool THEN 'read only' ELSE 'running' END",
         (),

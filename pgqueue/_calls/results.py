@@ -1,4 +1,4 @@
-"""Calls of 4_families/results.sql: what became of a task, its result and its progress."""
+"""Calls of 4_families/results.sql: the outcome of a task, its result and its progress."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ ENDED = frozenset(("done", "failed", "unknown"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Record):
-    """What is known of a task at a moment, also after its end.
+    """The state of a task at the moment of the call, also after its end.
 
     Attributes:
-        id: the task's.
-        state: as a task's while it lives: ready, delayed, taken, buried. After its end `done` or `failed`, if that was
-            kept, and otherwise `unknown`, as for a task that never was.
+        id: the task's id.
+        state: ready, delayed, taken or buried before its end. After its end `done` or `failed` if its result was
+            kept, and otherwise `unknown`, as for a task that never existed.
         queue: the queue's name; None if the state is unknown.
-        attempts: how often it came back.
-        error: what the last failed attempt said; of a task that failed, the one that ended it.
-        holder: host, process id and program of whoever has it taken.
-        progress: what its holder has reported, if anything.
-        result: what it came to, if it is done.
+        attempts: the number of times that the task came back.
+        error: the error of the last failed attempt; for a failed task, the error that ended it.
+        holder: host, process id and program of the client that has taken it.
+        progress: the last progress that its taker reported; None if it reported none.
+        result: the result of a task that is done.
         updated_at: when it was put, taken, last reported progress, or ended: the latest of these that is known.
     """
 
@@ -44,7 +44,7 @@ class Outcome(Record):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it: it is done, failed or unknown."""
+        """Whether the task has ended: it is done, failed or unknown."""
         return self.state in ENDED
 
 
@@ -96,7 +96,7 @@ def finish_many(tasks: Named, texts: Sequence[str], fence: Fence, keep: Seconds)
 
 
 def fail(id: int, fence: Fence, error: str | None, keep: Seconds, delay: float | None = None) -> Call[str]:
-    """With a delay it is tried again, and fails only if the queue allows no more attempts."""
+    """Fail a task. With a delay it is tried again, and fails only if the queue allows no more attempts."""
     return Call(
         "SELECT state, problem, holder FROM pgqueue.fail(id => %s::int8, token => %s::int8, error => %s::text,"
         " keep => make_interval(secs => %s::float8), delay => make_interval(secs => %s::float8))",

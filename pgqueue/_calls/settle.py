@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/settle.sql: what ends a take without an ack, or prolongs it."""
+"""Calls of 3_tasks/settle.sql: release, bury and touch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import set_seconds
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """How a task is given back. Times in seconds. Checked when made."""
+    """The options of a release. Times in seconds. Checked when made."""
 
     delay: Seconds | None = None
     every: Seconds | None = None

@@ -1,4 +1,4 @@
-"""Calls of 2_base/stats.sql: how many tasks, how many calls."""
+"""Calls of 2_base/stats.sql: the numbers of tasks and of calls."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def stats(queue: str) -> Call[Stats]:
 
 
 def every_stats() -> Call[dict[str, Stats]]:
-    """Of every queue, by its name."""
+    """The stats of every queue, by its name."""
     return Call(_AS_JSON + ", queue FROM pgqueue.stats", (), lambda rows: {name: json.loads(s) for s, name in rows})
 
 
 def sessions() -> Call[int]:
-    """How many clients take."""
+    """The number of clients that take."""
     return Call("SELECT count(*) FROM pgqueue.sessions", (), lambda rows: int(rows[0][0]))
 
 
 def summed(found: Iterable[Stats]) -> Stats:
-    """Those of several queues as of one; of none: all zero."""
+    """The sum of the stats of several queues; of none, all zero."""
     every = list(found)
     ages = [one["oldest_ready_age"] for one in every if one["oldest_ready_age"] is not None]
     return Stats(

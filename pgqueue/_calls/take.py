@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/take.sql, and what a waiting take asks for."""
+"""Calls of 3_tasks/take.sql, and the other calls of a waiting take."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AnyTaken(Protocol):
 
 
 class Taken(NamedTuple):
-    """A row of a claim. `data` is still JSON text: a batch is decoded by whoever needs it."""
+    """A row of a claim. `data` is still JSON text; ShellBase.made decodes it."""
 
     id: int
     token: int
@@ -64,7 +64,7 @@ def take_many(
 
 
 def next_due(queues: Sequence[str], ids: Sequence[int]) -> Call[dict[str, float | None]]:
-    """Without an entry for a queue whose id is none of these any more."""
+    """Seconds until a task is due, by queue. A queue has no entry if its id is not one of `ids` any more."""
     return Call(
         "SELECT queue, seconds FROM pgqueue.next_due(queues => %s::text[], ids => %s::int[])",
         (list(queues), list(ids)),

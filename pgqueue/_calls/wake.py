@@ -25,7 +25,7 @@ def channel(queue_id: int) -> str:
 
 
 def queue_of(channel: str) -> int | None:
-    """The queue of such a channel, or None for any other. Below 0: of who waits for room in that queue."""
+    """The queue id of such a channel, None for any other channel. A negated id: puts that wait for room."""
     prefix, _, id = channel.partition(":")
     return int(id) if prefix == "pgqueue" and id.removeprefix("-").isdecimal() else None
 
