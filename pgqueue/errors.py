@@ -1,8 +1,8 @@
-"""The errors that pgqueue raises, one small tree.
+"""The errors that pgqueue raises, as a tree.
 
     Error
-      ServerError             no server can be reached or, embedded, started
-      ConnectionLost          the connection broke during a call: whether it took effect is unknown
+      ServerError             the server cannot be reached, or the embedded server cannot be started
+      ConnectionLost          the connection broke during a call: whether the call took effect is unknown
       SchemaError             the schema in the database is missing, or too old or too new for this library
       ClosedError             the client is closed
       NotRunning              queues do not work here: the server is a standby, or read-only
@@ -27,26 +27,26 @@
       LockTimeout             a lock was not granted in time (also a TimeoutError)
       LockLost                a lock that was held is held no more
       TaskError               about one task
-        TaskIdRequired        no task id was given, or not one (also a ValueError)
-        TakeLost              the take that was presented does not count
-          TaskNotFound        the task is gone: acked, deleted, or never there
-          TaskNotTaken        nobody holds it: the deadline passed, or it was given back
-          TaskTakenByOther    somebody else holds it (.holder)
-        MessageIsClaimed      delete_message without a claim: the message is claimed
-        MessageNotClaimed     delete_message with a claim: nobody has claimed the message
-        MessageNotClaimedBy   the same: another claim holds it (.claim_id: the one that does not)
-        TaskBusy              take_id: its lane is busy, or somebody is just changing it
-        TaskFailed            result: it failed for good (.error)
-        ResultUnknown         result: the task is gone, and no result of it is kept
+        TaskIdRequired        the task id is missing or not valid (also a ValueError)
+        TakeLost              the take is over, so it cannot settle the task
+          TaskNotFound        the task is gone: acked, deleted, or never put
+          TaskNotTaken        the task is not taken: its deadline passed, or it was released
+          TaskTakenByOther    another take holds the task (.holder)
+        MessageIsClaimed      a delete without a claim: the message is claimed
+        MessageNotClaimed     a delete with a claim: the message is not claimed
+        MessageNotClaimedBy   a delete with a claim: another claim holds the message (.claim_id: the given one)
+        TaskBusy              take_id: the task's lane is busy, or a transaction is changing the task
+        TaskFailed            result: the task failed for good (.error)
+        ResultUnknown         result: the task is gone, and its result is not kept
       NodeError               about one node (.path)
-        NodeExists            create_node: there is one of this path
-        NoNode                there is none of this path, or no parent to create it under
-        BadVersion            it is at another version than the one that was named
-        NotEmpty              delete_node: it has children
-        EphemeralParent       create_node: an ephemeral node has no children
+        NodeExists            create: a node of this path exists
+        NoNode                no node of this path exists, or create: the parent does not exist
+        BadVersion            the node is not at the given version
+        NotEmpty              delete: the node has children
+        EphemeralParent       create: an ephemeral node cannot have children
 
-A bad argument is a ValueError: the caller's code is wrong, and no retry will mend it. BadData is the one that names
-the place in a task's data. What the database itself refuses stays a psycopg.Error.
+An argument that is not valid raises ValueError: the caller's code is wrong, and no retry will help. Its subclass
+BadData names the place in a task's data. Errors of the database that this tree does not cover stay psycopg.Error.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ class Error(Exception):
 
 
 class ServerError(Error):
-    """No server can be reached or, embedded, started; the message says what to do."""
+    """The server cannot be reached, or the embedded server cannot be started. The message says what to do."""
 
 
 class ConnectionLost(Error):
-    """The connection broke during a call, so it is unknown whether that took effect.
+    """The connection broke during a call, so it is unknown whether the call took effect.
 
-    A put may be repeated at the price of a duplicate. An ack may be repeated: if it did take effect, the second
-    one says TaskNotFound.
+    A put may be repeated; that may make a duplicate. An ack may be repeated: if the first one took effect, the second
+    raises TaskNotFound.
     """
 
 
 class SchemaError(Error):
-    """The schema in the database does not fit this library; the message names what mends it."""
+    """The schema in the database does not fit this library. The message names the command that mends it."""
 
 
 class ClosedError(Error):
@@ -79,11 +79,11 @@ class ClosedError(Error):
 
 
 class NotRunning(Error):
-    """Queues do not work here: the server is a standby, or somebody made it, or this transaction, read-only."""
+    """Queues do not work here: the server is a standby, or the server or this transaction is read-only."""
 
 
 class QueueExists(Error):
-    """A queue of this name is there already."""
+    """A queue of this name already exists."""
 
 
 class NoQueue(Error):
@@ -91,31 +91,31 @@ class NoQueue(Error):
 
 
 class QueueExclusive(Error):
-    """The queue is another client's, and only that one may take from it."""
+    """The queue belongs to another client, and only that client may take from it."""
 
 
 class QueueInUse(Error):
-    """The queue was not deleted: it holds tasks, or somebody holds a task of it or waits for one."""
+    """The queue was not deleted: it holds tasks, or a client holds one of its tasks or waits for one."""
 
 
 class DeadlineSoon(Error):
-    """A take that this client holds ends within a second: finish it, or touch it. As beanstalkd's DEADLINE_SOON."""
+    """A take of this client ends within a second: settle the task or touch it. As beanstalkd's DEADLINE_SOON."""
 
 
 class NotIgnored(Error):
-    """A watch list has at least one queue: the last is not ignored. As beanstalkd's NOT_IGNORED."""
+    """The last queue of a watch list cannot be ignored. As beanstalkd's NOT_IGNORED."""
 
 
 class PutRefused(Error):
-    """The queue does not take this put; nothing was changed."""
+    """The queue refuses this put. Nothing was changed."""
 
 
 class QueueFull(PutRefused):
-    """The queue is at its capacity: put again later, or with a timeout to wait for room."""
+    """The queue is at its capacity. Put again later, or with a timeout to wait for room."""
 
 
 class QueueDraining(PutRefused):
-    """The queue is draining: nothing is put into it any more. As beanstalkd's DRAINING."""
+    """The queue is draining and refuses puts. As beanstalkd's DRAINING."""
 
 
 class DataTooBig(PutRefused):
@@ -123,7 +123,7 @@ class DataTooBig(PutRefused):
 
 
 class KeyExists(PutRefused):
-    """The queue has a task with this key that is not done, and the put was to be an error then."""
+    """The queue has a task with this key that is not done, and the put was called with if_exists="error"."""
 
 
 class KeyTaken(PutRefused):
@@ -131,11 +131,11 @@ class KeyTaken(PutRefused):
 
 
 class QueueNotListed(Error):
-    """The queue's option `listed` is off, so its messages cannot be listed."""
+    """The queue was created without listed=True, so its messages cannot be listed."""
 
 
 class ClaimDoesNotExist(Error):
-    """There is no such claim of messages: it is over, it was deleted, or it never existed.
+    """The claim of messages is over, was deleted, or never existed.
 
     Attributes:
         claim_id: the id that was given.
@@ -147,7 +147,7 @@ class ClaimDoesNotExist(Error):
 
 
 class ExchangeExists(Error):
-    """An exchange of this name is there already, of another type, or it lives as long as another client."""
+    """An exchange of this name exists already, with another type, or it belongs to another client's session."""
 
 
 class NoExchange(Error):
@@ -155,26 +155,26 @@ class NoExchange(Error):
 
 
 class Unroutable(Error):
-    """No queue is bound so that it would get what was published; nothing was put."""
+    """No binding routes the published message to a queue. Nothing was put."""
 
 
 class NoIdentity(Error):
-    """Nobody has this identity: it never was, or who had it was gone for too long, and their tasks were given back."""
+    """The identity is unknown, or its client was gone for too long, and its session and takes were given up."""
 
 
 class LockTimeout(Error, TimeoutError):
-    """A lock was not granted in time; the view pgqueue.locks says who holds it."""
+    """A lock was not granted in time. The view pgqueue.locks shows its holder."""
 
 
 class LockLost(Error):
-    """A lock that was held is held no more, so somebody else may hold it: stop what it protected."""
+    """A lock that was held is no longer held. Another client may hold it now: stop the work that it protected."""
 
 
 class BadData(ValueError):
     """A task's data cannot be stored as JSON.
 
     Attributes:
-        path: where in the data, as in `$.lines[3].price`; `[index]` before the `$` with put_many.
+        path: the place in the data, for example `$.lines[3].price`; put_many adds `[index]` before the `$`.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -188,7 +188,7 @@ class SessionDead(Error):
 
 
 class TaskError(Error):
-    """Something about one task; `task_id` says which."""
+    """An error about one task. `task_id` is its id."""
 
     def __init__(self, message: str, task_id: int | None = None) -> None:
         super().__init__(message)
@@ -196,26 +196,26 @@ class TaskError(Error):
 
 
 class TaskIdRequired(TaskError, ValueError):
-    """A task is named by its id: an int, or a string of decimal digits."""
+    """The task id is missing or not valid. It is an int, or a string of decimal digits."""
 
 
 class TakeLost(TaskError):
-    """The take that was presented does not count any more; nothing was changed."""
+    """The take is over, so it cannot settle the task. Nothing was changed."""
 
 
 class TaskNotFound(TakeLost):
-    """There is no such task: acked, deleted, or never put."""
+    """The task does not exist: it was acked, deleted, or never put."""
 
 
 class TaskNotTaken(TakeLost):
-    """The task is not taken by anybody."""
+    """The task is not taken: its deadline passed, or it was released."""
 
 
 class TaskTakenByOther(TakeLost):
-    """The task is taken by somebody else.
+    """Another take holds the task.
 
     Attributes:
-        holder: who, as in the view pgqueue.sessions: host, process id and program.
+        holder: the client of that take, as in the view pgqueue.sessions: host, process id and program.
     """
 
     def __init__(self, message: str, task_id: int, holder: str) -> None:
@@ -224,15 +224,15 @@ class TaskTakenByOther(TakeLost):
 
 
 class MessageIsClaimed(TaskError):
-    """The message is claimed, or taken, and is only deleted by who can name its claim."""
+    """The message is claimed or taken. A claimed message can only be deleted together with its claim's id."""
 
 
 class MessageNotClaimed(TaskError):
-    """A claim was named to delete the message, and nobody has claimed it."""
+    """The message was to be deleted with a claim, but it is not claimed."""
 
 
 class MessageNotClaimedBy(TaskError):
-    """A claim was named to delete the message, and another one holds it.
+    """The message was to be deleted with a claim, but another claim holds it.
 
     Attributes:
         claim_id: the id that was given.
@@ -244,14 +244,14 @@ class MessageNotClaimedBy(TaskError):
 
 
 class TaskBusy(TaskError):
-    """The task cannot be taken at this moment: its lane is busy, or somebody is just changing it."""
+    """The task cannot be taken now: its lane is busy, or another transaction is changing it."""
 
 
 class TaskFailed(TaskError):
-    """The task whose result was asked for has failed for good.
+    """The task has failed for good, so it has no result.
 
     Attributes:
-        error: what its last attempt said.
+        error: the error of its last attempt.
     """
 
     def __init__(self, task_id: int, error: str) -> None:
@@ -260,23 +260,23 @@ class TaskFailed(TaskError):
 
 
 class ResultUnknown(TaskError):
-    """The task whose result was asked for is gone, and no result is kept: it expired, was never kept, or never was."""
+    """The task is gone, and no result is kept: the result expired, or was not kept, or the task never existed."""
 
 
 def refusal(task_id: int, state: str | None, problem: str, holder: str | None, me: str) -> TakeLost:
-    """The error for a row that a settling function answered with a problem."""
+    """The error for a row of a settling function that reports a problem."""
     if problem == "not found":
         return TaskNotFound(f"task {task_id} was not found: it was acked, deleted or never put", task_id)
     if problem == "not taken":
-        return TaskNotTaken(f"task {task_id} is not taken by anybody: it is {state}", task_id)
+        return TaskNotTaken(f"task {task_id} is not taken: it is {state}", task_id)
     return TaskTakenByOther(f"task {task_id} is taken by {holder}, not by this take of {me}", task_id, holder or "?")
 
 
 class NodeError(Error):
-    """Something about one node; nothing was changed.
+    """An error about one node. Nothing was changed.
 
     Attributes:
-        path: the node's.
+        path: the node's path.
     """
 
     def __init__(self, message: str, path: str) -> None:
@@ -285,15 +285,15 @@ class NodeError(Error):
 
 
 class NodeExists(NodeError):
-    """There is a node of this path already."""
+    """A node of this path already exists."""
 
 
 class NoNode(NodeError):
-    """There is no node of this path, or, when one is created, none above it."""
+    """No node of this path exists, or, for a create, its parent does not exist."""
 
 
 class BadVersion(NodeError):
-    """The node is at another version than the one that was named: somebody has changed it since."""
+    """The node is not at the given version: another client has changed it since."""
 
 
 class NotEmpty(NodeError):
@@ -301,7 +301,7 @@ class NotEmpty(NodeError):
 
 
 class EphemeralParent(NodeError):
-    """The node above is ephemeral, and such a node has no children."""
+    """The parent is ephemeral, and an ephemeral node cannot have children."""
 
 
 _MISUSE = {
@@ -324,22 +324,22 @@ _MISUSE = {
     **dict.fromkeys(("PQ040", "PQ041", "PQ042", "PQ043"), ValueError),
 }
 _READ_ONLY = "25006"  # read_only_sql_transaction
-_UNSUPPORTED = "0A000"  # of a standby, where our UNLOGGED tables are not, and of much else
+_UNSUPPORTED = "0A000"  # a standby has no UNLOGGED tables; the code has many other causes
 _NO_SCHEMA = {"3F000", "42883", "42P01"}  # invalid_schema_name, undefined_function, undefined_table
 
 
 def translate(error: psycopg.Error, *, lost: bool) -> Exception:
-    """What a caller should see of an error of psycopg; `lost` tells that its connection is broken."""
+    """The error to raise for an error of psycopg. `lost`: the connection is broken."""
     message = error.diag.message_primary or str(error)
     return known(error.sqlstate, message, error.diag.source_function, lost=lost) or error
 
 
 def known(sqlstate: str | None, message: str, source_function: str | None, *, lost: bool) -> Exception | None:
-    """The same of any driver's error, from what the server said: one of ours, or None.
+    """The pgqueue error for an error of any driver, or None.
 
     Args:
-        sqlstate: of the server; None if the error is not its.
-        message: its primary message.
+        sqlstate: the server's SQLSTATE; None if the error is not from the server.
+        message: the primary message.
         source_function: the function of the server's source in which the error arose.
         lost: the connection is broken.
     """

@@ -1,4 +1,4 @@
-"""The types of what pgqueue's calls return, for annotations; none of them is made by hand."""
+"""The types of the values that pgqueue's calls return, for annotations. A program does not make them itself."""
 
 from ._async.exchanges import AsyncExchanges
 from ._async.groups import AsyncGroups, AsyncMembership, AsyncMembersWatch

@@ -33,10 +33,10 @@ class ClaimRecord(Bound, Generic[AnyMessage]):
     """A claim at the moment at which a call returned it.
 
     Attributes:
-        id: the number that names it: to renew or delete the claim, or to delete its messages.
+        id: its number: for renewing or deleting the claim, or for deleting its messages.
         queue: the queue's name.
-        ttl: how long it lasts from when it was made or renewed, in seconds.
-        grace: how much longer than the claim its messages live at least, in seconds.
+        ttl: its duration from when it was made or renewed, in seconds.
+        grace: the least time that its messages live longer than the claim, in seconds.
         age: seconds since it was made or renewed.
         messages: the messages that it holds; an ack of one deletes it.
     """
@@ -49,7 +49,7 @@ class ClaimRecord(Bound, Generic[AnyMessage]):
     messages: list[AnyMessage]
 
 
-ClaimLike = ClaimRecord[Any] | int | str  # what a verb takes: a claim, or its id as an int or a string of digits
+ClaimLike = ClaimRecord[Any] | int | str  # an argument: a claim, or its id as an int or a string of digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class MessagePage(Record, Generic[AnyMessage]):
 
     Attributes:
         messages: oldest first.
-        marker: where the next page begins; unchanged while there is nothing behind it.
+        marker: the start of the next page; unchanged if this page is empty.
     """
 
     messages: list[AnyMessage]

@@ -1,4 +1,4 @@
-"""A task to be put by another statement: an ack puts the tasks that it hands on to in the same moment."""
+"""A task that another call puts: an ack puts the tasks that it hands on to in the same statement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Put:
         options: priority, delay, run_at, ttr, ttl, lane, key, if_exists and sender; see Queue.put.
 
     Raises:
-        ValueError: when it is made; the name or an option cannot be.
+        ValueError: the name or an option is not valid; raised when the Put is made.
     """
 
     queue: str
@@ -38,11 +38,11 @@ class Put:
 
 
 def as_json(puts: Iterable[Put], max_size: int = data.MAX_SIZE) -> str | None:
-    """The JSON array that pgqueue.ack takes as `puts`; None if there are none.
+    """The JSON array for the argument `puts` of pgqueue.ack; None if there are no puts.
 
     Raises:
-        BadData: of one put; the path begins with its index, as in `[2]$.name`.
-        ValueError: one of them is no Put.
+        BadData: the data of one put; the path begins with its index, as in `[2]$.name`.
+        ValueError: one of them is not a Put.
     """
     texts = [_one_as_json(index, put, max_size) for index, put in enumerate(puts)]
     return f"[{','.join(texts)}]" if texts else None
@@ -50,12 +50,12 @@ def as_json(puts: Iterable[Put], max_size: int = data.MAX_SIZE) -> str | None:
 
 def _one_as_json(index: int, put: Put, max_size: int) -> str:
     if not isinstance(put, Put):
-        raise ValueError(f"what is handed on is a Put, not {put!r}: Put(queue, data)")
+        raise ValueError(f"put must hold Put(queue, data) objects, not {put!r}")
     try:
         text = data.encode(put.data, max_size)
     except BadData as error:
         raise BadData(f"[{index}]{error.path}", error.reason) from None
-    # Data goes in as it is: to decode it for the sake of one encoding would cost as much again.
+    # The data is JSON text already. Decoding it to encode everything at once would cost as much again.
     return f'{_encode_rest(put)[:-1]},"data":{text}}}'
 
 

@@ -17,10 +17,10 @@ TAKEN, DONE = "taken", "done"
 
 
 class Bound(Record):
-    """A record that knows what its verbs run on: a task its shell, a claim its `queue.messages`.
+    """A record with a reference for its verbs: a task refers to its shell, a claim to its `queue.messages`.
 
-    This is no field: it takes no part in equality, in `dataclasses.asdict` or in a pickle. A record that was unpickled
-    has none.
+    The reference is not a field: equality, `dataclasses.asdict` and pickle leave it out, so an unpickled record has
+    none.
     """
 
     __slots__ = ("_bound",)
@@ -43,11 +43,11 @@ class TaskRecord(Bound):
     Attributes:
         id: unique in the database.
         queue: the queue's name.
-        state: ready, delayed, taken, buried, or blocked (its lane is busy); done after its ack, dead once it went to
-            the queue's dead letters.
+        state: ready, delayed, taken, buried, or blocked (its lane is busy); done after its ack, dead once it was moved
+            to the queue's dead letters.
         data: the data that was put.
-        priority: lower is taken first.
-        attempts: how often it came back: it failed, passed its deadline, or its taker died.
+        priority: the lowest is taken first.
+        attempts: the number of times that it came back: it failed, passed its deadline, or its taker died.
         error: the text of the last failed attempt or of the burial; only peek reads it.
         run_at: when a delayed task becomes ready; only peek reads it.
         buried_at: since when it is buried; only peek reads it.
@@ -56,7 +56,7 @@ class TaskRecord(Bound):
             second client of that process; only peek reads it.
         lane: the lane that it was put into; only put and peek know it.
         key: the key that it was put with; only put and peek know it.
-        existed: for a put with a key: the task was there already.
+        existed: after a put with a key: whether the task existed already.
         token: the fence of the take, for a task that this client took.
     """
 
@@ -83,13 +83,13 @@ AnyTask = TypeVar("AnyTask", bound=TaskRecord)
 
 
 def bind(record: AnyRecord, home: Any) -> AnyRecord:
-    """Give a new record what its verbs run on."""
+    """Set the reference that the record's verbs use. Returns the record."""
     object.__setattr__(record, "_bound", home)
     return record
 
 
 def home_of(record: Bound) -> Any:
-    """What a record's verbs run on. Raises RuntimeError for one that was unpickled."""
+    """The reference that a record's verbs use. Raises RuntimeError for an unpickled record."""
     return record._home
 
 
@@ -101,7 +101,7 @@ def named(task: TaskLike) -> tuple[int, int | None]:
 
 
 def settled(task: AnyTask, state: str) -> AnyTask:
-    """The task after a verb; without a take it has no token any more."""
+    """The task after a verb. Its take is over, so it has no token."""
     return bind(replace(task, state=state, token=task.token if state == TAKEN else None), task._home)
 
 
@@ -113,7 +113,7 @@ def moved(task: AnyTask, new_id: int, state: str) -> AnyTask:
 def from_placed(
     kind: type[AnyTask], placed: Placed, queue: str, value: Any, options: PutOptions, shell: Any
 ) -> AnyTask:
-    """The task that is there after a put: the new one, or the one that had its key. Raises QueueFull."""
+    """The task after a put: the new one, or the one that already had its key. Raises QueueFull."""
     task = kind(
         id=insist(placed, queue),
         queue=queue,

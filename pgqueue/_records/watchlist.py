@@ -9,7 +9,7 @@ DEFAULT = "default"
 
 
 class Watched:
-    """What a watch list is in both shells."""
+    """The names on a watch list, shared by both shells."""
 
     def __init__(self, queues: tuple[str, ...]) -> None:
         self._queues = dict.fromkeys(map(queue_name, queues or (DEFAULT,)))
@@ -20,17 +20,17 @@ class Watched:
         return list(self._queues)
 
     def watch(self, queue: str) -> int:
-        """Take from this queue too, from the next take on. Returns how many are watched now. As beanstalkd's watch."""
+        """Add a queue; the next take includes it. Returns the number of watched queues. As beanstalkd's watch."""
         self._queues[queue_name(queue)] = None
         return len(self._queues)
 
     def ignore(self, queue: str) -> int:
-        """Take from it no more. Returns how many are watched now. As beanstalkd's ignore.
+        """Remove a queue; the next take leaves it out. Returns the number of watched queues. As beanstalkd's ignore.
 
         Raises:
-            NotIgnored: it is the only one.
+            NotIgnored: it is the only watched queue.
         """
         if list(self._queues) == [queue]:
-            raise NotIgnored(f"{queue!r} is the last queue of this watch list: watch another one before it is ignored")
+            raise NotIgnored(f"{queue!r} is the last queue of the watch list: watch another one first")
         self._queues.pop(queue, None)
         return len(self._queues)

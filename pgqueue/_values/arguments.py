@@ -1,4 +1,4 @@
-"""Checks of arguments, before anything is sent: each error names the argument and what it may be."""
+"""Checks of arguments, before anything is sent. Each error names the argument and its valid values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..errors import TaskIdRequired
 MAX_SECONDS = 1e9  # about 31 years; beyond it a timestamp is a mistake in units
 MAX_INT = 2**31 - 1
 MAX_KEY = 255  # bytes, of an exchange's name and of a routing key: as in AMQP
-Seconds: TypeAlias = float | timedelta  # a duration, wherever one is asked for
+Seconds: TypeAlias = float | timedelta  # the type of every duration
 IfExists = Literal["ignore", "error", "replace"]  # what a put does when a task has its key already
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -39,7 +39,7 @@ def required_seconds(name: str, value: Seconds, *, positive: bool = False) -> fl
 
 
 def timeout(value: Seconds | None) -> float | None:
-    """How long to wait, in seconds: None is without limit, 0 does not wait. Any length will do. Raises ValueError."""
+    """A timeout in seconds: None waits without limit, 0 does not wait. There is no maximum. Raises ValueError."""
     if value is None:
         return None
     number = _number("timeout", value, " or None")
@@ -116,18 +116,18 @@ def queue_names(value: Sequence[str]) -> list[str]:
 
 
 def channel_name(value: object) -> str:
-    """A channel's name: 1 to 63 bytes, none of them NUL, and not one of ours. Raises ValueError."""
+    """A channel's name: 1 to 63 bytes, none of them NUL, and not one of pgqueue's own. Raises ValueError."""
     if not isinstance(value, str):
         raise ValueError(f"a channel's name is a string, not {value!r}")
     if not 1 <= len(text(value, "a channel's name").encode()) <= 63:
         raise ValueError(f"a channel's name has 1 to 63 bytes, this one has {len(value.encode())}")
     if value.startswith("pgqueue:"):
-        raise ValueError(f"channels that begin with pgqueue: are its own, as {value!r}")
+        raise ValueError(f"a channel's name must not begin with pgqueue: as {value!r} does; such channels are internal")
     return value
 
 
 def payload(value: object) -> str:
-    """What is posted: a string without NUL. Raises ValueError."""
+    """A payload: a string without NUL. Raises ValueError."""
     if not isinstance(value, str):
         raise ValueError(f"a payload is a string, not {type(value).__name__}: encode it, as JSON for example")
     return text(value, "a payload")
@@ -154,7 +154,7 @@ def key(name: str, value: object) -> str:
 
 
 def flag(name: str, value: object) -> bool:
-    """True or False, and nothing that only counts as such. Raises ValueError."""
+    """A bool, no other value that is true or false. Raises ValueError."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, not {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""Task data as JSON text: out in one pass, and the place of the fault when there is one.
+"""Task data as JSON text: encoded in one pass, and the place of the fault if the data is bad.
 
 The encoder is the standard library's. It lets through three things that jsonb does not hold: NUL characters, lone
 surrogates, and text over the limit; and it changes a key that is not a string into one, so that what is taken would not
@@ -32,7 +32,7 @@ def encode(data: Any, max_size: int = MAX_SIZE) -> str:
     """`data` as JSON text of at most `max_size` bytes.
 
     Raises:
-        BadData: JSON, or PostgreSQL's jsonb, cannot hold it; names the place.
+        BadData: JSON, or PostgreSQL's jsonb, cannot hold the data; the error names the place.
     """
     try:
         text = _encode(data)
@@ -49,15 +49,15 @@ def encode(data: Any, max_size: int = MAX_SIZE) -> str:
 
 
 def decode_if_any(text: str | None) -> Any:
-    """The value of a JSON text; None of none."""
+    """The value of a JSON text; None for None."""
     return None if text is None else decode(text)
 
 
 def encode_many(items: list[Any], max_size: int = MAX_SIZE, first: int = 0) -> str:
     """The items as one JSON array. A BadData names the index of its item, counted from `first`, as in `[17]$.name`.
 
-    All in one go is three times as fast as one by one. When it fails, one of them is bad, or they are only too large
-    together.
+    Encoding all items at once is three times as fast as one by one. If that fails, one of the items is bad, or only
+    their total is too large.
     """
     try:
         return encode(items, max_size)
@@ -66,7 +66,7 @@ def encode_many(items: list[Any], max_size: int = MAX_SIZE, first: int = 0) -> s
 
 
 def encode_chunks(items: Iterable[Any], size: int, max_size: int = MAX_SIZE) -> Iterator[str]:
-    """The same as several arrays, of up to `size` items each."""
+    """As encode_many, in several arrays of up to `size` items each."""
     left = iter(items)
     first = 0
     while chunk := list(islice(left, size)):

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 
 def split_range(lo: int, hi: int, parts: int) -> list[tuple[int, int]]:
-    """Cut the numbers from `lo` to `hi`, both included, into `parts` ranges whose sizes differ by one at most.
+    """Cut the numbers from `lo` to `hi`, both included, into `parts` ranges with sizes that differ by one at most.
 
     Together they hold every number once, in order; the larger ones come first. `split_range(1, 10, 3)` is
     `[(1, 4), (5, 7), (8, 10)]`. With Task.ack(put=[...]) this is the cascade of docs/guides/push.md.
@@ -14,7 +14,7 @@ def split_range(lo: int, hi: int, parts: int) -> list[tuple[int, int]]:
     Args:
         lo: the first number.
         hi: the last number.
-        parts: how many ranges; there are fewer when there are fewer numbers, for none is empty.
+        parts: the number of ranges. If there are fewer numbers, there are fewer ranges, since none is empty.
 
     Raises:
         ValueError: `lo` is above `hi`, `parts` is below 1, or one of them is not a whole number.
