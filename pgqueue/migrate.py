@@ -1,7 +1,7 @@
 """Bring the schema up or down with Alembic, from Python and without an alembic.ini.
 
-One call is one transaction: it happens as a whole or not at all, also inside a transaction of the caller. The
-price is that no step can use CREATE INDEX CONCURRENTLY, which a queue's small tables can do without.
+One call is one transaction, or part of the caller's transaction: it takes effect as a whole or not at all. Therefore no
+step can use CREATE INDEX CONCURRENTLY; a queue's tables are small enough without it.
 
 Alembic and SQLAlchemy are imported inside the functions: they take 0.3 s, and `import pgqueue` needs neither.
 """
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 VERSION_TABLE: dict[str, Any] = {"version_table": "schema_version", "version_table_schema": "pgqueue"}
 
 LOCK = int.from_bytes(b"pgqueue")  # the advisory lock: one migration at a time in a database
-LOCK_TIMEOUT = "5s"  # a table lock that we wait for makes every later put wait behind us
+LOCK_TIMEOUT = "5s"  # while a migration waits for a table lock, every later put waits behind it
 PATIENCE = 300.0  # seconds to wait for another migration
 
-_alembic = threading.Lock()  # its context is one global of the process
+_alembic = threading.Lock()  # Alembic's context is a global of the process
 _REFUSALS = {
-    "PQ090": "",  # raised by our down files: rows would be lost
+    "PQ090": "",  # raised by the down files: rows would be lost
     "2BP01": "",  # dependent_objects_still_exist
     "55P03": "a table of pgqueue stayed locked, so nothing was changed; try again: ",  # lock_not_available
 }
@@ -44,7 +44,7 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a database stands, seen from this library."""
+    """The version of a database's schema, compared with this library's."""
 
     current: str | None
     head: str
@@ -56,11 +56,11 @@ class Status:
 
 
 def up(dsn: str | None = None, *, connection: Borrowable | None = None, revision: str = "head") -> None:
-    """Upgrade to `revision`. At the newest one, the functions and views are created anew.
+    """Upgrade to `revision`. At the newest one, the functions and views are created again.
 
-    `dsn` is anything that libpq takes: a URI, a conninfo string, or nothing, for the PG* environment.
-    `connection` is the caller's, psycopg's or SQLAlchemy's: the work is part of its transaction and never
-    commits it. (A psycopg connection in autocommit has no transaction; there the work gets one of its own.)
+    `dsn` is a libpq URI or conninfo string; without it the PG* environment variables count.
+    `connection` is a connection of psycopg or SQLAlchemy: the upgrade is part of its transaction and does not commit
+    it. (A psycopg connection in autocommit has no transaction; there the upgrade makes one of its own.)
     """
     from alembic import command
 
@@ -75,10 +75,10 @@ def down(
     revision: str = "-1",
     force: bool = False,
 ) -> None:
-    """Downgrade to `revision`, by default one step; "base" leaves nothing but the empty version table.
+    """Downgrade to `revision`, by default one step; "base" removes all but the empty version table.
 
-    Refuses when tasks would be lost, unless `force` is set. The functions are this library's until the `up`
-    of an older one puts its own in their place.
+    Refuses if tasks would be lost, unless `force` is set. The functions stay those of this library until the `up` of
+    an older library replaces them.
     """
     from alembic import command
 
@@ -104,10 +104,10 @@ def status(dsn: str | None = None, *, connection: Borrowable | None = None) -> S
 
 
 def sql(revision: str = "head", *, down: bool = False, force: bool = False) -> str:
-    """What `up` or `down` would run, as one transaction for psql; needs no database.
+    """The SQL that `up` or `down` would run, as one transaction for psql. Needs no database.
 
-    `revision` is where to end, coming from nothing, or "from:to"; a downgrade always needs both
-    ("0001:base").
+    `revision` is the last revision of an upgrade from an empty database, or "from:to". A downgrade needs both, for
+    example "0001:base".
     """
     from alembic import command
 
@@ -127,8 +127,7 @@ def run_file(name: str) -> None:
 def run(statements: str) -> None:
     """For a revision and env.py: run SQL as it stands, or print it when offline.
 
-    op.execute() reads ':name' as a parameter and doubles each '%' when offline, which breaks format() and
-    RAISE.
+    op.execute() reads ':name' as a parameter, and offline it doubles each '%', which breaks format() and RAISE.
     """
     from alembic import context
 
@@ -185,10 +184,10 @@ def _config(dsn: str | None, connection: Borrowable | None, force: bool | None =
 
 @contextmanager
 def _turn(config: Config) -> Iterator[None]:
-    """Wait until no other migration runs in the database; the next one waits for our transaction to end.
+    """Wait until no other migration runs in the database. The next migration waits for this transaction to end.
 
-    Polled: a blocked pg_advisory_lock() keeps a snapshot, which holds up every vacuum. Not a session's lock:
-    behind a transaction pooler it would never be freed.
+    The lock is polled, since a blocked pg_advisory_lock() holds a snapshot, and that holds up every vacuum. It is a
+    transaction's lock, since behind a transaction pooler a session's lock would never be released.
     """
     from sqlalchemy import text
 
@@ -204,7 +203,7 @@ def _turn(config: Config) -> Iterator[None]:
 
 @contextmanager
 def _owned(dsn: str | None) -> Iterator[AlchemyConnection]:
-    # psycopg parses the dsn: SQLAlchemy knows only URLs, and neither services nor the PG* environment.
+    # psycopg parses the dsn: SQLAlchemy accepts only URLs, and supports neither services nor the PG* environment.
     with psycopg.connect(dsn or "", fallback_application_name="pgqueue migrate") as own:
         # Whoever waited for another migrator has to see what it committed, whatever the database's default
         # is.
@@ -223,7 +222,7 @@ def _borrowed(connection: Borrowable) -> Iterator[AlchemyConnection]:
     from sqlalchemy import Connection
 
     if not isinstance(connection, Connection):
-        raise TypeError(f"connection: psycopg's or SQLAlchemy's Connection, not {type(connection).__name__}")
+        raise TypeError(f"connection must be a Connection of psycopg or SQLAlchemy, not {type(connection).__name__}")
     if getattr(connection.connection.driver_connection, "autocommit", False):
         raise ValueError("a SQLAlchemy connection in AUTOCOMMIT has no transaction to work in")
     yield connection
@@ -233,8 +232,8 @@ def _borrowed(connection: Borrowable) -> Iterator[AlchemyConnection]:
 def _transaction_if_none(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """Give an autocommit connection a transaction.
 
-    Only then: on any other connection transaction() may turn out to be the outermost block, and commit what
-    the caller goes on to roll back.
+    Only such a connection gets one: on any other, transaction() may be the outermost block, and would commit a
+    transaction that the caller rolls back later.
     """
     if not connection.autocommit:
         yield
@@ -245,14 +244,14 @@ def _transaction_if_none(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 @contextmanager
 def _wrapped(connection: psycopg.Connection[Any]) -> Iterator[AlchemyConnection]:
-    """SQLAlchemy on a psycopg connection, which it must neither commit, roll back nor close."""
+    """A SQLAlchemy connection on a psycopg connection, which SQLAlchemy must not commit, roll back or close."""
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(
         "postgresql+psycopg://",
         creator=lambda: _Wrapper(connection),
         poolclass=sqlalchemy.NullPool,
-        use_native_hstore=False,  # would register adapters on a connection that is not ours
+        use_native_hstore=False,  # would register adapters on the caller's connection
     )
     with engine.connect() as alchemy:
         yield alchemy
@@ -261,9 +260,9 @@ def _wrapped(connection: psycopg.Connection[Any]) -> Iterator[AlchemyConnection]
 class _Wrapper:
     """A psycopg connection whose transaction SQLAlchemy cannot end.
 
-    SQLAlchemy rolls back as soon as it has looked at a new connection, and again when it gives it back. A
-    second psycopg.Connection over the same libpq connection would be less code, but takes over the first
-    one's notices.
+    SQLAlchemy rolls back after its first look at a new connection, and again when it returns the connection to the
+    pool. A second psycopg.Connection over the same libpq connection would be less code, but it would take over the
+    first one's notices.
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
@@ -287,7 +286,7 @@ class _Wrapper:
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
-    """Turn Alembic's and SQLAlchemy's errors into ours or the driver's."""
+    """Turn the errors of Alembic and SQLAlchemy into pgqueue's or the driver's."""
     from alembic.util.exc import CommandError
     from sqlalchemy.exc import DBAPIError
 

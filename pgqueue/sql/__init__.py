@@ -1,19 +1,18 @@
-"""Which SQL makes up the schema, and which versions of it this library can work with.
+"""The SQL files of the schema in their order, and the schema versions that this library works with.
 
-Tables have history, functions have none. `sql/1_tables/` holds the tables as they are today, and migrations/
-holds the steps that led there. Every other file is code: CREATE OR REPLACE throughout, run again at the end
-of each upgrade, in the upgrade's transaction. Versioning the functions like the tables looks more orderly,
-but then each change of one line is a copied file, and what runs today has to be pieced together from all of
-them.
+Tables are versioned, functions are not. `sql/1_tables/` holds the tables as they are today, and migrations/ holds the
+steps that led there. Every other file is code: CREATE OR REPLACE throughout, run again at the end of each upgrade, in
+the upgrade's transaction. If the functions were versioned like the tables, each change of one line would be a copied
+file, and a reader would have to assemble today's code from all of them.
 
 To change the schema:
 - tables: edit sql/1_tables/ and run tools/migration.py. After the first release: also write
   migrations/versions/0002_*.py with its two SQL files (a test compares);
-- functions: edit the code file, and add a revision whose SQL is empty, so that a client can tell old from
-  new. CREATE OR REPLACE cannot remove a function or change what it returns: such a revision drops it by name;
-- either way set NEWEST below, and OLDEST to the first version whose functions this library can still call.
+- functions: edit the code file, and add a revision with empty SQL, so that a client can tell old from new. CREATE OR
+  REPLACE cannot remove a function or change its return type: such a revision drops the function by name;
+- in both cases set NEWEST below, and OLDEST to the first version with functions that this library can still call.
 
-Nothing heavy is imported here: every client reads this file at its start.
+This file imports nothing heavy: every client imports it at its start.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from pathlib import Path
 
 from ..errors import SchemaError
 
-#: The layers of the SQL, in the order in which they are run, and in each one its files in theirs. A file refers only
-#: to files before it; tests/test_sql_layers.py reads the references.
+#: The layers of the SQL and the files of each layer, in the order in which they are run. A file refers only to files
+#: before it; tests/test_sql_layers.py checks the references.
 LAYERS = {
     "1_tables": ("schema", "tasks", "sessions", "statistics", "statuses", "coordination", "exchanges"),
     "2_base": ("advisory", "names", "wake", "session", "rights", "count", "stats", "task"),
@@ -45,7 +44,7 @@ FILES = TABLES + CODE
 OLDEST = "0001"
 NEWEST = "0001"
 
-#: For a connection of one's own: without the table it raises undefined_table, and that aborts a transaction.
+#: Run it outside of a caller's transaction: without the table it raises undefined_table, which aborts the transaction.
 VERSIONS = "SELECT version_num FROM pgqueue.schema_version"
 
 _MISSING = {"42P01", "3F000"}  # undefined_table, invalid_schema_name
@@ -57,10 +56,10 @@ def read(name: str) -> str:
 
 
 def mismatch(versions: Iterable[str] = (), *, sqlstate: str | None = None) -> SchemaError | None:
-    """Say why this library cannot work with a database, or None when it can.
+    """The error if this library cannot work with a database's schema, else None.
 
-    `versions` are the rows that `VERSIONS` gave, or `sqlstate` is the error that it gave. Any other error is
-    no matter of the schema: None.
+    `versions` are the rows that `VERSIONS` returned, or `sqlstate` is the error that it raised. An error that does not
+    concern the schema gives None.
     """
     if sqlstate is not None and sqlstate not in _MISSING:
         return None
