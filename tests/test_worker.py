@@ -377,7 +377,7 @@ def test_a_task_that_outlives_its_time_to_run_is_handled_again(queue, work, capl
     eventually(lambda: gone(queue))
     assert seen == [0, 1]
     (message,) = caplog.messages
-    assert message.startswith(f"handled in vain: task {put.id} is taken by ")
+    assert message.startswith(f"a handled task could not be acked: task {put.id} is taken by ")
 
 
 def test_a_handler_may_touch_its_task(queue, work):

@@ -650,7 +650,7 @@ def test_a_stop_gives_up_what_cannot_be_sent(settler, office, caplog, monkeypatc
     finish(settler, 1)
     settler.give_back(tasks(2))
     settler.close()
-    assert caplog.messages == [f"tasks could not be settled, and will be done again: {error}"] * 2
+    assert caplog.messages == [f"tasks could not be settled and will be delivered again: {error}"] * 2
 
 
 def test_a_task_that_is_gone_is_no_news_but_one_that_was_lost_is(settler, office, caplog):
@@ -658,7 +658,7 @@ def test_a_task_that_is_gone_is_no_news_but_one_that_was_lost_is(settler, office
     office.then = [lambda: refused]
     finish(settler, 1, 2)
     eventually(lambda: caplog.messages)
-    assert caplog.messages == ["handled in vain: task 2 is taken by you, not by this take of me"]
+    assert caplog.messages == ["a handled task could not be acked: task 2 is taken by you, not by this take of me"]
 
 
 def test_a_failure_is_released_and_the_last_one_buried(settler, office, caplog):

@@ -1,15 +1,16 @@
-"""The worker: takes tasks in batches, runs handlers, settles in batches.
+"""The worker: takes tasks in batches, runs their handlers, and settles them in batches.
 
     fetcher --fill--> buffer --pop--> runners --append--> settler
     (thread)                          (threads,           (thread)
                                        coroutines)
 
 Sync handlers run in threads, async ones in coroutines of one loop; each kind has a buffer and fetcher of its own
-(crew.py). The fetcher takes as much as the buffer wants (buffer.py), the settler acks as much as has come together
-(settler.py); handlers.py calls the handlers. All of this together is a shift (shift.py). At a stop nothing more is
-taken, what was not started goes back at once, and what is under way is finished and settled. At a reload another shift
-begins, with the new handlers, and the old one ends in just that way, in a thread of its own: a handler that takes an
-hour does not keep the new ones waiting.
+(crew.py). The fetcher takes as many tasks as the buffer wants (buffer.py), the settler acks the tasks that were handled
+in the meantime (settler.py), and handlers.py calls the handlers. All of these together are a shift (shift.py).
+
+At a stop the shift takes no more tasks, releases the tasks that were not started, and finishes and settles those under
+way. At a reload another shift begins, with the new handlers, and the old one ends in the same way, in a thread of its
+own: a handler that takes an hour does not delay the new handlers.
 """
 
 from __future__ import annotations
@@ -37,32 +38,32 @@ AnyClient = Client | AsyncClient
 
 log = logging.getLogger("pgqueue")
 
-STOP, RELOAD = b"\0", b"\xff"  # in the pipe that run() reads; no numbers of signals
+STOP, RELOAD = b"\0", b"\xff"  # in the pipe that run() reads; they differ from all signal numbers
 
 
 class Worker:
     """Runs handlers on the tasks of their queues.
 
     Args:
-        client: whose queues; a Client or an AsyncClient. It stays open.
+        client: the client to take with; a Client or an AsyncClient. It stays open.
         handlers: a function for each queue, sync or async, called with a task's data, and with the Task too (an
             AsyncTask if it is async) if it has a parameter named `task`. Default: those registered with
-            client.handler(), with their keep_result. A return acks the task, if the handler has not settled it; an
-            exception is a failed attempt.
-        concurrency: how many handlers of each kind, sync and async, run at once.
-        max_attempts: after so many failed attempts a task is buried, with its error kept.
+            client.handler(), with their keep_result. When the handler returns, the worker acks the task, unless the
+            handler has settled it. An exception is a failed attempt.
+        concurrency: the number of handlers of each kind, sync and async, that run at once.
+        max_attempts: after this number of failed attempts a task is buried, with its error kept.
         retry_delay: in seconds. A failed task is ready again after a random delay of up to
             retry_delay * 2 ** (attempts - 1): full jitter.
         max_retry_delay: the longest such delay, in seconds.
-        load: what reload() calls, as does SIGHUP if this is given, for the client to go on with. If that is another
-            one, the one before is closed once its tasks are done.
+        load: a function that returns the client to go on with. reload() calls it, and with `load` so does SIGHUP. If
+            it returns another client, the worker closes the old one once its tasks are done.
 
     Attributes:
-        client: the one whose handlers are at work.
+        client: the client of the handlers that run now.
 
-    A task is handled at least once. A worker that is killed repeats what it had not acked: handlers under way, and
-    tasks that were done in the last moments (settler.py has the bound). A ttr runs from the take, so it has to leave
-    room for buffer.AHEAD seconds in the buffer.
+    A task is handled at least once. After a worker was killed, other workers repeat the tasks that it had not acked:
+    those under way, and those that were done in the last moments (settler.py has the bound). A ttr runs from the take,
+    so it has to include buffer.AHEAD seconds in the buffer.
     """
 
     def __init__(
@@ -89,27 +90,27 @@ class Worker:
             weakref.finalize(self, os.close, end)
 
     def run(self) -> None:
-        """Work until stop() is called, the client is closed, or the process gets SIGTERM or SIGINT; then finish what
-        is under way and give back the rest. A second signal ends the process at once. With `load`, SIGHUP is reload().
+        """Work until stop() is called, the client is closed, or the process gets SIGTERM or SIGINT.
 
-        Signals are caught in the main thread only; from another one, call stop().
+        Then finish the tasks under way and release the rest. A second signal ends the process at once. With `load`,
+        SIGHUP is reload(). Signals are caught in the main thread only; in another thread, call stop().
 
         Raises:
-            ServerError, SchemaError: as a first call of the client.
+            ServerError, SchemaError: as the first call of a client.
         """
         with self._caught_signals():
             self._work()
 
     def stop(self) -> None:
-        """Let run() return as soon as the handlers under way are done. From any thread or signal handler."""
+        """Let run() return once the handlers under way are done. May be called in any thread or signal handler."""
         self._tell(STOP)
 
     def reload(self) -> None:
         """Let run() go on with new handlers: those of the client that `load` returns, else those registered by now.
 
-        Tasks in hand are finished by the old handlers, and their threads are joined then; until then both are there,
-        each with its `concurrency`. What was taken and not begun goes back. If loading fails, that is logged, and the
-        old handlers go on. From any thread or signal handler; does not wait.
+        The old handlers finish the tasks under way, and then their threads end; until then both sets of handlers run,
+        each with its `concurrency`. Tasks that were taken and not started are released. If loading fails, the worker
+        logs the error and goes on with the old handlers. May be called in any thread or signal handler; does not wait.
         """
         self._tell(RELOAD)
 
@@ -124,7 +125,7 @@ class Worker:
             while (byte := os.read(self._pipe[0], 1)) != STOP:  # a signal's own byte: its handler comes next
                 if byte == RELOAD:
                     shift = self._relieved(shift)
-            log.info("stopping: finishing what is under way")
+            log.info("stopping: finishing the tasks under way")
         finally:
             for any_shift in [shift, *self._relieving]:
                 any_shift.hurry()
@@ -147,7 +148,7 @@ class Worker:
         return Shift(client, dict(self._handlers(client)), dict(keep), self._concurrency, self._policy, self.stop)
 
     def _relieved(self, old: Shift) -> Shift:
-        """The shift that goes on with the new handlers, while the old one ends. If those cannot be had, the old one."""
+        """Start a shift with the new handlers, and end the old one. If loading the new ones fails, the old shift."""
         try:
             client = self._load() if self._load else self.client
             new = self._shift(client)
@@ -168,20 +169,21 @@ class Worker:
             if isinstance(client, Client):
                 client.close()
             else:
-                client.shell.core.close()  # what is open on an event loop went with the shift's
+                client.shell.core.close()  # the connections of an event loop ended with the shift's loop
 
     @contextmanager
     def _caught_signals(self) -> Iterator[None]:
-        """While SIGTERM and SIGINT mean stop(), by a pipe, for a handler may come while an Event's lock is taken.
+        """Within this block SIGTERM and SIGINT mean stop().
 
-        Python runs a handler between two bytecodes of the main thread. A signal that arrives after the last of them and
-        before os.read sleeps, or that the kernel gives to another thread, would be noted and change nothing: hence the
-        wakeup fd, into which the interpreter writes at the signal itself.
+        The signal handler writes into a pipe, since it may run while the main thread holds an Event's lock. Python runs
+        a signal handler between two bytecodes of the main thread. If a signal arrives after the last of them and before
+        os.read sleeps, or if the kernel delivers it to another thread, the handler would not run until os.read returns:
+        hence the wakeup fd, into which the interpreter writes at the signal itself.
         """
         before: dict[int, Any] = {}
 
         def caught(number: int, frame: FrameType | None) -> None:
-            restore()  # the next one has its usual effect
+            restore()  # the next signal has its usual effect
             self.stop()
 
         def restore() -> None:

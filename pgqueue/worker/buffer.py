@@ -1,15 +1,15 @@
-"""Tasks between the database and the handlers, and how many to hold.
+"""The buffer of tasks between the database and the handlers, and its size.
 
-Taking ahead is what makes a worker fast, and what keeps tasks from others who could do them sooner. So the buffer
-holds what its handlers do in AHEAD seconds at the pace they show: with slow handlers that is nothing, and a task is
-taken when a runner is free for it.
+Taking ahead makes a worker fast, but it keeps tasks from other workers that could handle them sooner. So the buffer
+holds the tasks that its handlers finish in AHEAD seconds at their present pace. With slow handlers it holds none: a
+task is taken when a runner is free for it.
 
-The pace is a moving average of what handlers took, not of tasks a second, so an idle hour is no slowness. Nor is one
-quick task a promise: no more is held than was finished before. A pace is a memory all the same. When the handlers
-turn out slower, what they will not come to within STALE seconds goes back.
+The pace is a moving average of the time per task, not of tasks per second, so an idle hour does not slow it. One quick
+task is not enough for a large buffer: the buffer never holds more tasks than were finished before. When the handlers
+become slower than their pace, the tasks that they will not start within STALE seconds are released.
 
-Runners pop `tasks` without a lock, since deque.popleft is atomic, and come to the lock only when they find nothing.
-The lock makes sure that a runner goes idle only while there really is nothing: fill() appends and wakes under it.
+Runners pop `tasks` without a lock, since deque.popleft is atomic. A runner takes the lock only when it finds no task.
+Under the lock it goes idle only while there is really none: fill() appends and wakes under the same lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WEIGHT = 1 / 16  # of the latest task in the pace
 
 
 class Buffer:
-    """Filled by one fetcher, emptied by the runners of one kind, of which it wakes idle ones by `wake(n)`."""
+    """Filled by one fetcher, emptied by the runners of one kind. It wakes idle runners by `wake(n)`."""
 
     def __init__(self, wake: Callable[[int], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.tasks: deque[Taken] = deque()
@@ -39,10 +39,10 @@ class Buffer:
         self._closed = False
         self._idle = 0
         self._low = 0
-        self._moved_at = clock()  # when a task was started, or came into an empty buffer
+        self._moved_at = clock()  # the time when a task was last started, or came into an empty buffer
         self._filled_at = self._moved_at
-        self._finished = 0  # this and the pace by all runners, without a lock: a lost count does no harm
-        self._pace = 0.0  # seconds a task, of all runners together
+        self._finished = 0  # all runners set this and the pace without a lock: a lost count does no harm
+        self._pace = 0.0  # seconds per task, of all runners together
 
     # --- runners
 
@@ -53,7 +53,7 @@ class Buffer:
             self.hungry.set()
 
     def finished(self, started: float, at_once: int) -> float:
-        """A task that was started then is handled; `at_once` runners are at work. Returns the time."""
+        """A task that was started at `started` is handled; `at_once` runners are at work. Returns the time."""
         now = self.clock()
         took = (now - started) / at_once
         self._pace += (took - self._pace) * (WEIGHT if self._finished else 1)
@@ -61,7 +61,7 @@ class Buffer:
         return now
 
     def rest(self) -> bool | None:
-        """A runner found nothing. True: wait to be woken; False: look again; None: there will be no more."""
+        """A runner found no task. True: wait to be woken; False: look again; None: end, the buffer is closed."""
         with self._lock:
             if self.tasks:
                 return False
@@ -74,8 +74,8 @@ class Buffer:
     # --- the fetcher
 
     def wanted(self) -> int:
-        """How many tasks to take now: one for each idle runner, and what is to lie ahead of them."""
-        self.hungry.clear()  # before the look: who gets hungry later sets it again
+        """The number of tasks to take now: one for each idle runner, and those to hold ahead."""
+        self.hungry.clear()  # before the look: a runner that goes idle later sets it again
         ahead = self._ahead()
         self._low = ahead // 2
         if self._closed:
@@ -85,7 +85,7 @@ class Buffer:
         return idle + max(0, ahead - held) if idle or held <= self._low else 0
 
     def fill(self, tasks: list[Taken]) -> list[Taken]:
-        """Hand tasks to the runners; returns those that came too late, after close()."""
+        """Hand tasks to the runners. Returns those that came too late, after close()."""
         with self._lock:
             if self._closed:
                 return tasks
@@ -100,18 +100,18 @@ class Buffer:
         return []
 
     def surplus(self) -> list[Taken]:
-        """What the runners will not come to soon, taken out: all if nothing has moved for STALE seconds."""
+        """Remove and return the tasks that will not be started soon: all if none was started for STALE seconds."""
         now, held = self.clock(), len(self.tasks)
         if held and now - self._moved_at >= STALE:
             self._finished = self._low = 0  # the pace is forgotten
             return self._take_out(0)
-        # What was filled in just now may be for runners that have yet to wake up.
+        # The tasks of the last fill() may be for runners that have not woken up yet.
         if held * self._pace > STALE and now - self._filled_at >= AHEAD:
             return self._take_out(self._ahead())
         return []
 
     def close(self) -> list[Taken]:
-        """There will be no more. Idle runners end; returns what nobody started."""
+        """Close the buffer: idle runners end. Returns the tasks that were not started."""
         with self._lock:
             self._closed = True
             left = self._take_out(0)
@@ -127,7 +127,7 @@ class Buffer:
         return min(int(AHEAD / max(self._pace, 1e-6)), self._finished, LARGEST)
 
     def _take_out(self, left: int) -> list[Taken]:
-        """From the far end, until so many are left; runners pop meanwhile."""
+        """Remove tasks from the far end until `left` are left; runners pop meanwhile."""
         out: list[Taken] = []
         try:
             while len(self.tasks) > left:

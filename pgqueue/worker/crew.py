@@ -1,4 +1,4 @@
-"""A fetcher thread with its buffer and runners: the part of a worker that handles one kind of handler."""
+"""A crew: a fetcher thread with its buffer and runners, for one kind of handler, sync or async."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pgqueue")
 
-PAUSE = 1.0  # after an error that taking could not mend by itself, seconds
-CATCH_UP = 0.01  # before looking again whether the settler caught up, seconds
+PAUSE = 1.0  # seconds after an error that the take could not resolve by itself
+CATCH_UP = 0.01  # seconds until the next look whether the settler has caught up
 
 
 class Crew:
-    """Takes from `queues` whatever its runners want, from its making to stop(). Calls `closed` if the client is."""
+    """Takes tasks from `queues` for its runners until stop(). Calls `closed` if the client is closed."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class Crew:
         self._closed = closed
         self._closing = threading.Event()
         self._lock = threading.Lock()
-        self._signals: weakref.WeakSet[threading.Event] = weakref.WeakSet()  # what the fetcher may be waiting for
+        self._signals: weakref.WeakSet[threading.Event] = weakref.WeakSet()  # that the fetcher may be waiting for
         self._unstarted: list[Taken] = []
         self._thread = threading.Thread(target=self._fetch, name="pgqueue-fetcher", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Take nothing more, and start nothing more."""
+        """Take no more tasks, and start no more."""
         with self._lock:
             self._closing.set()
             waited_for = list(self._signals)
@@ -58,7 +58,7 @@ class Crew:
             signal.set()
 
     def give_back(self) -> None:
-        """Give back what was not started; after stop()."""
+        """Release the tasks that were not started; after stop()."""
         self._settler.give_back(self._unstarted)
 
     def join(self) -> None:
@@ -69,7 +69,7 @@ class Crew:
     def _fetch(self) -> None:
         while not self._closing.is_set():
             try:
-                if self._settler.behind():  # what a crash would repeat is bounded
+                if self._settler.behind():  # bounds the tasks that a crash would repeat
                     self._closing.wait(CATCH_UP)
                 elif wanted := self._buffer.wanted():
                     self._settler.give_back(self._buffer.fill(self._take(wanted)))
@@ -87,7 +87,7 @@ class Crew:
                 self._closing.wait(PAUSE)
 
     def _take(self, n: int) -> list[Taken]:
-        # Tasks that lie in the buffer must not get old while this waits for more.
+        # Tasks in the buffer must not become stale while the fetcher waits for more.
         timeout = STALE if self._buffer.tasks else None
         shell = self._client.shell
         listener = shell.listener()
@@ -95,7 +95,7 @@ class Crew:
         return shell.drive(flow)
 
     def _signal(self) -> threading.Event:
-        """An event that stop() sets too, whichever comes first: the event or the stop."""
+        """An event that stop() sets too."""
         made = threading.Event()
         with self._lock:
             self._signals.add(made)

@@ -1,11 +1,11 @@
-"""Handlers as functions of a claimed row, which say whether they settled the task themselves; and their errors.
+"""Handlers as functions of a claimed row. They return whether the handler settled the task itself. And their errors.
 
-A handler may ack, release or bury its own task, and then the worker has nothing left to do. What it does in a
-transaction of its own (conn=...) does not count as settled: that may have been rolled back. The worker's ack after it
-does no harm: a task that is gone is gone.
+A handler may ack, release or bury its own task; then the worker does nothing more. A settling call in a transaction of
+the handler (conn=...) does not count, since that transaction may have been rolled back. The worker's ack after it does
+no harm: if the task is gone, the ack finds nothing.
 
-Where results are kept, a handler whose task is still to be settled leaves its result with the settler, and that counts
-as settled: the ack goes with the result.
+Where results are kept and the task is not settled yet, the handler's result goes to the settler. That counts as
+settled, since the settler acks the task together with its result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Finish = Callable[[Taken, str], None]  # with the result, as JSON
 
 
 def bind(client: Client, function: Handler, finish: Finish | None = None) -> Bound:
-    """With `finish` its results are kept."""
+    """A function of a row that calls the handler. With `finish` the handler's results are kept."""
     if finish:
         return _keeping(client, function, finish)
     decode = data.decode
@@ -107,13 +107,13 @@ def _keeping_async(client: AsyncClient, function: Handler, finish: Finish) -> As
 
 
 def is_async(function: Handler) -> bool:
-    """Also for an object whose __call__ is async."""
-    # An object may be a handler by an async __call__, and callable(), which B004 wants, says nothing about that.
+    """Whether the handler is a coroutine function, or an object with an async __call__."""
+    # callable(), which B004 suggests, does not tell whether __call__ is async.
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def describe(error: BaseException) -> str:
-    """The error for people: its type and message, and where it came from. Never raises, and any log can hold it."""
+    """The error as text: its type, its message, and its place in the code. Never raises; any log can hold the text."""
     where = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         where = f" ({os.path.basename(frame.f_code.co_filename)}:{line}, in {frame.f_code.co_name})"
@@ -122,7 +122,7 @@ def describe(error: BaseException) -> str:
 
 
 class _Noting:
-    """The shell of one task in its handler's hands: notes whether a verb has ended the take."""
+    """The shell of a task that its handler gets: records whether a verb has ended the take."""
 
     def __init__(self, shell: ShellBase) -> None:
         self.settled = False
@@ -149,7 +149,7 @@ def _encoded(client: Client | AsyncClient, result: object) -> str:
 
 
 def _insist_on_done(result: object) -> None:
-    """What only now begins to work is not done: a lambda around an async function, say."""
+    """Refuse an awaitable result, for example from a lambda around an async function: its work has not begun."""
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()

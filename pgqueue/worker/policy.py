@@ -1,4 +1,4 @@
-"""What becomes of a task that failed: tried again after a growing, random delay, or buried."""
+"""The retries of a failed task: again after a growing, random delay, or buried."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Policy:
         arguments.seconds("max_retry_delay", self.max_retry_delay)
 
     def exhausted(self, attempts: int) -> bool:
-        """Whether a task that has failed so often is not to be tried again."""
+        """Whether a task with this number of failed attempts is not tried again."""
         return attempts >= self.max_attempts
 
     def delay(self, attempts: int) -> float:
-        """Seconds until the next attempt after so many failed ones: full jitter, which spreads what failed together."""
+        """Seconds until the next attempt: full jitter, which spreads the retries of tasks that failed together."""
         longest = self.retry_delay * 2.0 ** min(attempts - 1, 60)
         return random.uniform(0, min(longest, self.max_retry_delay))

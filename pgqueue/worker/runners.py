@@ -1,7 +1,7 @@
 """Runners take tasks from a buffer and run their handlers: persistent threads, or coroutines of one loop in a thread.
 
-No future, no queue entry and no hand-over for a task: a runner pops the next one itself, and sleeps only when there is
-none. Both kinds have the same shape: make, wake(n), join.
+A task costs no future, no queue entry and no hand-over: a runner pops the next task itself, and sleeps only when there
+is none. Both kinds have the same interface: make, wake(n), join.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .buffer import Buffer
 Handle = Callable[[Taken], None]
 AsyncHandle = Callable[[Taken], Awaitable[None]]
 
-TURN = 0.001  # seconds for which handlers that never wait may keep the loop from the others
+TURN = 0.001  # seconds that handlers without an await may keep the loop
 
 
 class Threads:
@@ -87,7 +87,7 @@ class Coroutines:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             everything = runner.get_loop().create_task(self._all())
             while not everything.done():
-                # asyncio lets these two of a handler's own tasks out of the loop; the handler that awaits them fails.
+                # asyncio raises these two through the loop if a handler's own task raises them; the handler fails.
                 with contextlib.suppress(SystemExit, KeyboardInterrupt):
                     self._loop.run_until_complete(everything)
 
@@ -112,7 +112,7 @@ class Coroutines:
             buffer.started(now)
             self._at_work += 1
             await self._handle(task)
-            # Those that wait for the loop are not at work: handlers that only compute do one task at a time.
+            # Runners that wait for the loop are not at work: handlers that only compute run one at a time.
             now = buffer.finished(now, self._at_work)
             self._at_work -= 1
             if now - self._yielded_at > TURN:

@@ -1,14 +1,14 @@
-"""Settles what the handlers are done with: acks, alone or with results, in batches; failures one by one.
+"""The settler settles the tasks that were handled: acks, with or without results, in batches; failures one by one.
 
-An ack is sent when COUNT tasks are done, or AGE seconds after the first of them, whichever comes first. When the
-settler falls behind nothing more is taken, so a worker that is killed repeats, of what was done, usually the last
-AGE seconds and never more than 6 * COUNT tasks and a full buffer. Results are held in memory until then, so they are
-bounded by their size too.
+The settler sends the acks when COUNT tasks are done, or AGE seconds after the first of them, whichever comes first.
+When it falls behind, the worker takes no more tasks. So of the tasks that a killed worker had done, usually those of
+the last AGE seconds are repeated, and never more than 6 * COUNT tasks and a full buffer. Results stay in memory until
+they are sent, so their total size is bounded too.
 
-A connection that breaks during a batch leaves it unknown whether that was acked, so it is sent again; a task that is
-then not found was acked the first time. What cannot be sent is tried for as long as the worker works: the server may
-be restarting, or somebody may be mending its permissions. Once the worker stops it is given up after LAST seconds,
-and the tasks come back by themselves. A result that the server cannot take at all fails its task, and no other's.
+If the connection breaks during a batch, it is unknown whether the batch was acked. The settler sends it again; a task
+that is then not found was acked the first time. A batch that cannot be sent is retried while the worker works: the
+server may be restarting, or an administrator may be restoring permissions. Once the worker stops, the settler gives up
+after LAST seconds, and the tasks are delivered again. A result that the server refuses fails its own task only.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ T = TypeVar("T")
 log = logging.getLogger("pgqueue")
 
 COUNT = 500
-SIZE = 1 << 22  # characters of results to send at once; four times as many are held
+SIZE = 1 << 22  # characters of results to send at once; up to four times as many are held
 AGE = 0.01
-PAUSE = 0.2  # before sending again what could not be sent, seconds
-LAST = 10.0  # seconds
+PAUSE = 0.2  # seconds before the next attempt to send
+LAST = 10.0  # seconds to go on trying once the worker stops
 UNACCEPTABLE = ("22", "54")  # classes of SQLSTATEs: data exception, program limit exceeded
 
 
 class Settler:
     """One thread. Runners append to `done` and `failed`, or call finish(), and then call tell().
 
-    `keep` has the queues whose results are kept, and for how many seconds.
+    `keep` maps each queue with kept results to the seconds for which they are kept.
     """
 
     def __init__(self, shell: Shell, policy: Policy, keep: Mapping[str, float] | None = None) -> None:
         self.done: deque[tuple[int, int]] = deque()
         self.failed: deque[tuple[Taken, str]] = deque()
         self._finished: deque[tuple[Taken, str]] = deque()
-        self._size = 0  # of the results in it, in characters
+        self._size = 0  # of its results, in characters
         self._lock = threading.Lock()  # for these two
         self._shell = shell
         self._policy = policy
@@ -84,7 +84,7 @@ class Settler:
             self._full.set()
 
     def behind(self) -> bool:
-        """Whether so much is done and not settled that no more should be begun."""
+        """Whether so many tasks are done and not settled that no more should be started."""
         return len(self.done) + len(self.failed) + len(self._finished) >= 4 * COUNT or self._size >= 4 * SIZE
 
     def give_back(self, tasks: list[Taken]) -> None:
@@ -94,11 +94,11 @@ class Settler:
             self._until_sent(lambda: self._shell.run(settle_calls.release_many(named, self._fence()), relaxed=True))
 
     def stop(self) -> None:
-        """The worker stops: from now on, give up what cannot be sent."""
+        """The worker stops: give up LAST seconds from now."""
         self._stopping.set()
 
     def close(self) -> None:
-        """Settle all that is left, and end. No runner may be at work any more."""
+        """Settle all remaining tasks, and end. No runner may be at work any more."""
         self._closing = True
         self._full.set()
         self._some.set()
@@ -109,9 +109,9 @@ class Settler:
             self._some.wait()
             self._full.wait(AGE)
             self._full.clear()
-            self._some.clear()  # before the look at the deques: what is appended later sets it again
+            self._some.clear()  # before the look at the deques: a later append sets it again
             while self.done or self.failed or self._finished:
-                for _ in range(len(self.failed)):  # no more than these: the acks must not wait for ever
+                for _ in range(len(self.failed)):  # no more than these: the acks must not wait for later failures
                     task, error = self.failed.popleft()
                     self._fail(task, error)
                 if batch := [self.done.popleft() for _ in range(min(len(self.done), 2 * COUNT))]:
@@ -146,7 +146,7 @@ class Settler:
                 self._finish([one], keep)
 
     def _some_finished(self) -> dict[float, list[tuple[Taken, str]]]:
-        """The next to settle, by how long their results are kept."""
+        """The next tasks to settle, by the seconds for which their results are kept."""
         batches: dict[float, list[tuple[Taken, str]]] = {}
         n = size = 0
         with self._lock:
@@ -160,7 +160,7 @@ class Settler:
     def _told(self, refused: list[Refused] | None, fence: Fence) -> None:
         for task in refused or ():
             if task.problem != "not found":  # else it was acked: by the first attempt, or in the handler's transaction
-                log.warning("handled in vain: %s", refusal(*task, fence.me))
+                log.warning("a handled task could not be acked: %s", refusal(*task, fence.me))
 
     def _fail(self, task: Taken, error: str) -> None:
         attempts = task.attempts + 1
@@ -179,13 +179,13 @@ class Settler:
         try:
             self._until_sent(lambda: self._shell.run(call, relaxed=delay is not None))
         except TakeLost as lost:
-            log.warning("it failed in vain: %s", lost)
+            log.warning("a failed attempt could not be recorded: %s", lost)
 
     def _fence(self) -> Fence:
         return self._shell.fence()
 
     def _until_sent(self, send: Callable[[], T]) -> T | None:
-        """Send until it is known to have been carried out. None if it was given up."""
+        """Send until the answer is known. Returns it; None if the settler gave up."""
         began = time.monotonic()
         while True:
             try:
@@ -195,7 +195,7 @@ class Settler:
             except Exception as error:
                 given_up = self._stopping.is_set() and time.monotonic() - began >= LAST
                 if given_up or isinstance(error, ClosedError):
-                    log.error("tasks could not be settled, and will be done again: %s", error)
+                    log.error("tasks could not be settled and will be delivered again: %s", error)
                     return None
                 log.warning("settling tasks again in %s s: %s", PAUSE, error)
                 time.sleep(PAUSE)

@@ -1,4 +1,4 @@
-"""One set of handlers at work: their crews, and the settler that they share. A reload puts another in its place."""
+"""A shift: one set of handlers at work, with their crews and the settler that they share. A reload replaces it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .policy import Policy
 from .runners import Coroutines, Threads
 from .settler import Settler
 
-POISON = "not tried again: it came back too often, its takers died or it was failed elsewhere"
+POISON = "not tried again: it came back too often (its takers died, or it was failed elsewhere)"
 
 
 class Shift:
-    """Works from its making to stop(), and has ended after end(). Calls `closed` if the client is."""
+    """Works until stop(), and has ended after end(). Calls `closed` if the client is closed."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Shift:
         self._crews: list[Crew] = []
         try:
             self._begin(handlers, keep, concurrency, closed)
-        except BaseException:  # a handler without a signature: nobody would end what has begun
+        except BaseException:  # a handler without a signature: end the crews that have begun
             self.stop()
             self.end()
             raise
@@ -56,17 +56,17 @@ class Shift:
             self._crews.append(Crew(client, list(awaiting), coroutines, settler, closed))
 
     def hurry(self) -> None:
-        """The worker stops: from now on, give up what cannot be settled."""
+        """The worker stops: the settler gives up soon."""
         self._settler.stop()
 
     def stop(self) -> None:
-        """Take nothing more, and start nothing more. Does not wait."""
+        """Take no more tasks, and start no more. Does not wait."""
         for crew in self._crews:
             crew.stop()
 
     def end(self) -> None:
-        """Give back what was not started, and wait until what is under way is finished and settled; after stop()."""
-        for step in (Crew.give_back, Crew.join):  # each for all of them, before anything waits
+        """Release the tasks that were not started, and wait until those under way are settled; after stop()."""
+        for step in (Crew.give_back, Crew.join):  # release the tasks of all crews before joining the first one
             for crew in self._crews:
                 step(crew)
         self._settler.close()
