@@ -221,7 +221,7 @@ def test_a_webhook_that_refuses_is_given_up_and_logged_without_its_secrets(hook,
     assert [hook.posted.get(timeout=10)[1] for _ in range(3)] == ["application/json"] * 3
     assert hook.posted.empty()  # the redirect was not followed
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith(f"the webhook at http://127.0.0.1:{hook.server_port} was not told of ")
+    assert message.startswith(f"the webhook at http://127.0.0.1:{hook.server_port} did not accept ")
     assert "too long" in message
     assert "418" in message
     assert "secret" not in message
@@ -256,7 +256,7 @@ def test_a_webhook_that_is_no_web_server(monkeypatch, caplog, behaviour):
         assert not webhook.Webhook(url).post({}, lambda seconds: True)
         if thread.ident:
             thread.join()
-    assert f"the webhook at {url} was not told of {{}}: " in caplog.text
+    assert f"the webhook at {url} did not accept {{}}: " in caplog.text
 
 
 # --- what goes wrong
@@ -294,7 +294,7 @@ WRONG = [
     ({"webhook": "http://example.org/\nX-Evil: 1"}, "a webhook is a URL of http or https"),
     ({"webhook": "http://example.org/ä"}, "a webhook is a URL of http or https"),
     ({"webhook": 5}, "a webhook is a URL of http or https, not 5"),
-    ({"factors": [2]}, "factors are over 2, or the average would follow: not 2"),
+    ({"factors": [2]}, "each factor must be over 2, not 2: the average would follow it"),
     ({"factors": ["5"]}, "factors must be a number from 0, not '5'"),
     ({"factors": [float("nan")]}, "factors must be a number from 0, not nan"),
     ({"age": 0}, "age must be over 0"),

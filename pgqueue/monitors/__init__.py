@@ -1,1 +1,1 @@
-"""What tells other systems how the queues are: Graphite, Prometheus, alerts."""
+"""Reports of the queues' state to other systems: Graphite, Prometheus, alerts."""

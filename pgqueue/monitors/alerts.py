@@ -1,4 +1,4 @@
-"""Alerts: a thread that looks at the queues now and then, and tells when one begins to be alarming."""
+"""Alerts: a thread that looks at the queues periodically, and reports when one reaches a threshold."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ class Monitor:
     """Watches queues from a thread that begins at once. Closed at the end of a `with` block.
 
     Args:
-        client: whose queues; a blocking Client, which stays open.
-        queues: a queue's name, or several. None: all that there are.
+        client: the client to read with; a blocking Client, which stays open.
+        queues: a queue's name, or several. None: all queues.
         callback: called with each Alert, in the monitor's thread. An exception in it is logged.
         webhook: a URL of http or https to which each Alert is posted as JSON: three attempts, with pauses of 1 and 3 s,
             each given up after 5 s of silence. The looks wait for that.
-        factors: an alert when a queue's length (its `total`) reaches so many times its moving average, for each of
-            them. Over 2.
-        age: an alert when the oldest ready task of a queue is there for so many seconds. None: none.
-        half_life: of the moving average, in seconds: after it, half of the average is what came since.
-        minimum_average: a lower average counts as this one: nothing below min(factors) * minimum_average is alarming.
+        factors: for each factor, an alert when a queue's length (its `total`) reaches this multiple of its moving
+            average. Each is over 2.
+        age: an alert when the oldest ready task of a queue is this old, in seconds. None: no such alert.
+        half_life: the half-life of the moving average, in seconds: after it, the lengths since then make up half of
+            the average.
+        minimum_average: a lower average counts as this one, so lengths below min(factors) * minimum_average raise no
+            alert.
         health: an alert when a check of the view pgqueue.health turns bad.
-        interval: seconds from look to look.
-        elect: a name, as for Client.elect: of all processes that watch under it only the elected leader tells; the
-            others watch too, to know what is usual when they are elected. Takes a listener connection. None: each
-            one tells.
+        interval: seconds between looks.
+        elect: a name, as for Client.elect: of all processes that watch under this name only the elected leader sends
+            alerts. The others watch too, to have an average when they are elected. Needs a listener connection. None:
+            each process sends alerts.
 
-    Each Alert is a warning of the logger `pgqueue.alerts` too. It comes once when its threshold is reached, and again
-    only after the value was below 0.8 of it, or the check not bad. What is usual is kept in memory: a monitor takes
-    what it finds at its start for usual, so one that is started during an outage knows it by age only. A forked child
-    does not watch.
+    Each Alert is also logged as a warning of the logger `pgqueue.alerts`. It is sent once when its threshold is
+    reached, and again only after the value was below 0.8 of the threshold, or the check was not bad. Averages are kept
+    in memory and begin with the first look: a monitor that starts during an outage detects it by age only. A forked
+    child does not watch.
 
     Raises:
-        ValueError: an argument cannot be.
+        ValueError: an argument is not valid.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Monitor:
         self._rounds = Rounds("pgqueue-alerts", self._look, interval, election)
 
     def close(self) -> None:
-        """Watch no more, and wait for the end of the thread. May be called twice, and in the callback."""
+        """Stop watching, and wait for the end of the thread. May be called twice, and in the callback."""
         self._rounds.close()
 
     def __enter__(self) -> Self:

@@ -1,9 +1,9 @@
-"""Graphite: how many tasks there are, in its plaintext protocol, once a period.
+"""Graphite: the numbers of tasks, in its plaintext protocol, once a period.
 
     <prefix>.<queue>.<key> <whole number> <seconds since 1970>
 
-By TCP, a report is one send on a connection that stays; by UDP it is one datagram a line. A server that goes away costs
-the reports of that time and nothing else: whoever puts and takes does not notice.
+By TCP, a report is one send on a connection that stays open; by UDP, one datagram a line. While the Graphite server is
+away its reports are lost; puts and takes go on as usual.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ class GraphiteReporter:
     """Sends the lengths of queues to Graphite, from a thread that begins at once. Closed at the end of a `with` block.
 
     Args:
-        client: whose queues; a blocking Client, which stays open.
+        client: the client to read with; a blocking Client, which stays open.
         host: the server's name or address.
         port: its port for the plaintext protocol.
         protocol: tcp or udp.
-        prefix: what the paths begin with: letters, digits, _ and -, with dots between them.
-        interval: seconds from report to report.
-        queues: a queue's name, or several; zeros are sent of one that is not there. None: all queues that there are.
-        keys: which figures: those of Queue.stats, but for `calls`. Whole numbers, ages in seconds.
-        elect: a name, as for Client.elect: of all processes that report under it only one does, the elected leader. For
-            web servers with many workers. Takes a listener connection. None: each one reports.
+        prefix: the beginning of each path: words of letters, digits, _ and -, with dots between them.
+        interval: seconds between reports.
+        queues: a queue's name, or several; zeros are sent for one that does not exist. None: all queues.
+        keys: the figures to send: those of Queue.stats except `calls`. Whole numbers, ages in seconds.
+        elect: a name, as for Client.elect: of all processes that report under this name only the elected leader sends
+            reports. For web servers with many workers. Needs a listener connection. None: each process reports.
 
-    In the path of a queue all but ASCII letters, digits, _ and - is replaced: by _, a character outside of ASCII by its
-    number. Queues whose names become the same are added up.
+    In the path of a queue every character other than ASCII letters, digits, _ and - is replaced: an ASCII character by
+    _, any other by its number. The figures of queues with the same path are added up.
 
-    What fails once it has begun is logged when it begins and when it is over. A forked child does not report.
+    After the start, a failure is logged when it begins and when it is over. A forked child does not report.
 
     Raises:
         ServerError: the host's name cannot be resolved.
-        ValueError: an argument cannot be.
+        ValueError: an argument is not valid.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class GraphiteReporter:
         self._rounds = Rounds("pgqueue-graphite", self._report, interval, election)
 
     def close(self) -> None:
-        """Report no more, and wait for the end of the thread. May be called twice."""
+        """Stop reporting, and wait for the end of the thread. May be called twice."""
         self._rounds.close()
         self._link.close()
 
@@ -114,7 +114,7 @@ def lines(found: Mapping[str, Stats], prefix: str, keys: Sequence[Key], at: int)
 
 
 def component(queue: str) -> str:
-    """A queue's name as a part of a path, in which dots and more have a meaning."""
+    """A queue's name as a part of a path, in which dots and some other characters have a meaning."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", queue.encode("ascii", "backslashreplace").decode())[:LONGEST]
 
 

@@ -1,4 +1,4 @@
-"""How a report gets to Graphite: by TCP or UDP, to a server that comes and goes."""
+"""The ways of a report to Graphite: TCP or UDP, to a server that may be away for a time."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ TIMEOUT = 5.0  # seconds for a connect, and for a send
 
 
 class Link(ABC):
-    """One of the two ways.
+    """A connection to Graphite, by TCP or UDP.
 
     Attributes:
-        pause: seconds before another attempt when a send failed; None is at the next report.
+        pause: seconds before another attempt when a send failed; None: wait for the next report.
     """
 
     pause: float | None
@@ -51,7 +51,7 @@ class Link(ABC):
 
 
 def link(host: str, port: int, protocol: Transport) -> Link:
-    """The way to a server that can be resolved. Raises ServerError, ValueError."""
+    """A link to a server. Raises ServerError if the host's name cannot be resolved, ValueError."""
     if not isinstance(host, str) or not host:
         raise ValueError(f"host must be a name or an address, not {host!r}")
     if arguments.integer("port", port, 1, 65535) is None:
@@ -76,7 +76,7 @@ class _Tcp(Link):
             except OSError as error:
                 log.warning("the connection to Graphite at %s:%s is lost: %s", *self._address, error)
         self._conn = socket.create_connection(self._address, TIMEOUT)
-        with contextlib.suppress(AttributeError):  # only Linux gives up so soon on a host that has vanished
+        with contextlib.suppress(AttributeError):  # Linux only: give up early on a host that has vanished
             self._conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(TIMEOUT * 1000))
         return self._send(self._conn, data)
 
@@ -86,7 +86,7 @@ class _Tcp(Link):
                 raise ConnectionResetError("it was closed there")
             conn.sendall(data)
         except OSError:
-            self.close()  # half a report may have gone
+            self.close()  # half a report may have been sent
             raise
 
 
@@ -97,20 +97,20 @@ class _Udp(Link):
         if self._conn is None:
             family, kind, protocol, _, address = socket.getaddrinfo(*self._address, type=socket.SOCK_DGRAM)[0]
             self._conn = socket.socket(family, kind, protocol)
-            self._conn.connect(address)  # or nothing would be heard of a port where nobody listens
+            self._conn.connect(address)  # else the error of a port without a listener would not be reported
         failure = None
         for line in report:
             try:
                 self._conn.send(line.encode())
-            except OSError as error:  # perhaps of the datagram before this one
+            except OSError as error:  # possibly caused by the datagram before this one
                 failure = error
         if failure is not None:
-            self.close()  # the next report asks anew where the host is
+            self.close()  # the next report resolves the host again
             raise failure
 
 
 def _hung_up(conn: socket.socket) -> bool:
-    """Whether the other end is closed. A send would not tell: the first one after that succeeds, and is lost."""
+    """Whether the other end is closed. A send would not tell: the first send after the close succeeds and is lost."""
     poll = select.poll()
     poll.register(conn, select.POLLIN)
     return bool(poll.poll(0)) and not conn.recv(4096)

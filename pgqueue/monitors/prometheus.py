@@ -1,7 +1,7 @@
-"""Prometheus: a collector that reads at each scrape, so that nothing runs and nothing is counted in this process.
+"""Prometheus: a collector that reads the database at each scrape. This process counts nothing and has no thread for it.
 
-The figures are the database's. Whichever process of many is scraped tells the same, and prometheus_client's
-multiprocess mode is not needed.
+The figures come from the database, so each of many processes reports the same, and prometheus_client's multiprocess
+mode is not needed.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class _Found(NamedTuple):
 
 
 class PgqueueCollector(Collector):
-    """For prometheus_client.REGISTRY.register(), or a registry of one's own. Registering asks nothing of the database.
+    """For prometheus_client.REGISTRY.register(), or another registry. Registering does not read the database.
 
     Args:
-        client: whose queues; a blocking Client, which stays open.
-        queues: a queue's name, or several; zeros for one that is not there. None: all queues that there are.
-        timeout: seconds to wait for the database. If it is away, or takes longer, the scrape has pgqueue_up 0 and
-            nothing else, and the log says why.
+        client: the client to read with; a blocking Client, which stays open.
+        queues: a queue's name, or several; zeros for one that does not exist. None: all queues.
+        timeout: seconds to wait for the database. If it is away, or takes longer, the scrape has only pgqueue_up with
+            the value 0, and the log has the reason.
 
     Raises:
-        ValueError: an argument cannot be.
+        ValueError: an argument is not valid.
     """
 
     def __init__(self, client: Client, queues: str | Sequence[str] | None = None, *, timeout: float = TIMEOUT) -> None:
@@ -62,7 +62,7 @@ class PgqueueCollector(Collector):
         yield from _families(None)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they are now."""
+        """The metrics with their present values."""
         try:
             found = self._reader.read()
         except ClosedError:

@@ -1,7 +1,8 @@
-"""How monitors read: by a client's own calls, and for no longer than they can wait.
+"""The reads of monitors: through a client's calls, with a timeout.
 
-A server that hangs, or a network that swallows, keeps a call for minutes. So each read runs in a thread of its own, and
-who gives up waiting leaves it there. There is never more than one: who asks meanwhile waits for that one's answer.
+A server that hangs, or a network that drops packets, may block a call for minutes. So each read runs in a thread of its
+own, and a monitor that gives up waiting leaves the thread behind. A reader has at most one such thread: a read that is
+asked for meanwhile waits for its answer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TIMEOUT = 5.0  # seconds
 
 
 class Outage:
-    """Tells the log when something begins to fail and when it works again, and nothing of the attempts in between."""
+    """Logs when something begins to fail and when it works again, and none of the attempts in between."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -46,7 +47,7 @@ class Outage:
 
 
 class Reader(Generic[T]):
-    """Calls `function` in a thread, and waits for what it returns."""
+    """Calls `function` in a thread, and waits for its result."""
 
     def __init__(self, function: Callable[[], T], timeout: float = TIMEOUT) -> None:
         self._function = function
@@ -57,7 +58,7 @@ class Reader(Generic[T]):
         forks.register(self)
 
     def read(self) -> T | None:
-        """What the function returned; None if it failed, or not in time, which is logged. Raises ClosedError."""
+        """The function's result; None if it failed or was late, which is logged. Raises ClosedError."""
         try:
             found = self._begun().result(self._timeout)
         except ClosedError:
@@ -76,7 +77,7 @@ class Reader(Generic[T]):
             if self._running is None:
                 running: Future[T] = Future()
                 threading.Thread(target=self._run, args=(running,), name="pgqueue-monitor-read", daemon=True).start()
-                self._running = running  # which the thread cannot take away before the lock is free
+                self._running = running  # the thread cannot clear it before the lock is free
             return self._running
 
     def _run(self, running: Future[T]) -> None:
@@ -99,7 +100,7 @@ class Reader(Generic[T]):
 
 
 def stats_of(client: Client, queues: Sequence[str] | None) -> dict[str, Stats]:
-    """Of these queues, those that are not there included; None is every queue that there is."""
+    """The stats of these queues, zeros for those that do not exist; None: of all queues."""
     found = client.shell.run(counting.every_stats())
     return found if queues is None else {name: found.get(name) or counting.summed([]) for name in queues}
 

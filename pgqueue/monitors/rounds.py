@@ -1,4 +1,4 @@
-"""The thread of a monitor: a piece of work every so often, until it is closed."""
+"""The thread of a monitor: periodic work until it is closed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Rounds:
     """Starts its thread when made. It ends with close(), or when the client is closed; a forked child has none.
 
     Args:
-        name: the thread's.
-        work: called with these rounds; returns after how many seconds it is to be called again, None being the next
-            period. A ClosedError ends it.
+        name: the thread's name.
+        work: called with these rounds. It returns the seconds until its next call, None for the next period. A
+            ClosedError ends the thread.
         interval: the period, in seconds.
         election: closed with the rounds.
     """
@@ -38,15 +38,15 @@ class Rounds:
 
     @property
     def leading(self) -> bool:
-        """Whether this process is the one that was elected; without an election it always is."""
+        """Whether this process is the elected leader; without an election it always is."""
         return self._election is None or self._election.leader
 
     def pause(self, seconds: float) -> bool:
-        """Sleep, in the thread; whether it is to end."""
+        """Sleep, in the thread. Returns whether the thread has to end."""
         return self._stopped.wait(seconds)
 
     def close(self) -> None:
-        """End the thread, and wait for that. May be called twice, and in the thread itself."""
+        """End the thread, and wait for its end. May be called twice, and in the thread itself."""
         self._stopped.set()
         if self._thread is not threading.current_thread():
             self._thread.join()

@@ -1,18 +1,19 @@
-"""When a queue is alarming. No I/O, and time is given: what to tell of, and once only.
+"""The thresholds of alerts, and the alerts that reach them. No I/O; the caller passes the time.
 
 Theory of operation
 -------------------
-A queue's length says little by itself: a thousand tasks are an outage here and a quiet night there. So it is compared
-with its own average, as it was until now. That average must not follow an outage faster than the outage grows, or no
-threshold is ever reached. Hence
+A queue's length says little by itself: a thousand tasks are an outage in one application and normal in another. So the
+length is compared with the queue's own average until now. This average must not follow an outage faster than the outage
+grows, or no threshold would ever be reached. Hence
 
-- it is exponential, with a half-life much longer than an outage may go unnoticed;
-- a length counts as CAP times the average at most, so that the average can at most double in a half-life: a queue
-  that grows faster reaches every threshold, and what stays at a new level is the new normal after some half-lives;
-- an average below a minimum counts as that minimum, or a queue that is mostly empty would alarm at its first tasks.
+- the average is exponential, with a half-life much longer than an outage may go unnoticed;
+- a length counts as CAP times the average at most, so that the average can at most double in a half-life. A queue that
+  grows faster reaches every threshold; a queue that stays at a new length has it as its average after some half-lives;
+- an average below a minimum counts as the minimum. Otherwise a queue that is mostly empty would alarm at its first
+  tasks.
 
 An alarm rings when its value reaches the threshold. It is armed again once the value is clearly below, at REARM of the
-threshold: a value that trembles around it rings once. A check of pgqueue.health rings when it turns bad.
+threshold, so a value that varies around the threshold rings once. A check of pgqueue.health rings when it turns bad.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ REARM = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """Something that began to be alarming.
+    """A value that reached its threshold.
 
     Attributes:
-        kind: `length`, of a queue as compared with its average; `age`, of its oldest ready task; or `health`, of a
-            check in the view pgqueue.health that is bad.
-        name: of the queue, or of the check.
-        value: the length in tasks, or the age in seconds; of a check, what that view says.
-        threshold: what it reached: in tasks, or in seconds. None of a check.
-        factor: of a length, how many times the average the threshold is.
-        average: of a length, its average until now, or the minimum if that is more.
-        at: when, in seconds since 1970.
-        text: all of it for people to read.
+        kind: `length`: a queue's length, compared with its average; `age`: the age of its oldest ready task; `health`:
+            a bad check of the view pgqueue.health.
+        name: the name of the queue or the check.
+        value: the length in tasks, or the age in seconds; for a check, the value in the view.
+        threshold: the threshold that was reached, in tasks or in seconds. None for a check.
+        factor: for a length, the threshold as a multiple of the average.
+        average: for a length, the average until now, or the minimum if that is more.
+        at: the time, in seconds since 1970.
+        text: a sentence for people.
     """
 
     kind: Literal["length", "age", "health"]
@@ -56,13 +57,13 @@ class Alert:
     text: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The attributes by their names, for JSON, which has no infinity: that is None."""
+        """The attributes by their names, for JSON. Infinity becomes None, since JSON has no infinity."""
         return asdict(self) | ({} if math.isfinite(self.value) else {"value": None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What is alarming; Monitor's docstring explains them. Checked when made."""
+    """The thresholds; Monitor's docstring explains them. Checked when made."""
 
     factors: Sequence[float] = (5.0, 10.0, 20.0)
     age: float | None = None
@@ -72,7 +73,7 @@ class Thresholds:
     def __post_init__(self) -> None:
         for factor in self.factors:
             if _number("factors", factor) <= CAP:
-                raise ValueError(f"factors are over {CAP:g}, or the average would follow: not {factor!r}")
+                raise ValueError(f"each factor must be over {CAP:g}, not {factor!r}: the average would follow it")
         arguments.seconds("age", self.age, positive=True)
         arguments.seconds("half_life", self.half_life, positive=True)
         if _number("minimum_average", self.minimum_average) == 0:
@@ -106,13 +107,13 @@ class Alarm:
         self._on = False
 
     def rings(self, value: float, threshold: float) -> bool:
-        """Whether this is the moment at which the value reaches the threshold."""
+        """Whether the value reaches the threshold with this call."""
         before, self._on = self._on, value >= threshold * (REARM if self._on else 1.0)
         return self._on and not before
 
 
 class Watched:
-    """A queue, what its length usually is, and its alarms."""
+    """A queue, its average length, and its alarms."""
 
     def __init__(self, queue: str, thresholds: Thresholds, usual: float, at: float) -> None:
         self._queue = queue
@@ -151,7 +152,7 @@ class Watched:
 
 
 class Watcher:
-    """All the queues, as they come and go, and the checks of the database."""
+    """All queues, also those that are created and deleted meanwhile, and the checks of the database."""
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._thresholds = thresholds
@@ -159,10 +160,10 @@ class Watcher:
         self._bad: set[str] = set()
 
     def look(self, found: Mapping[str, Stats], checks: Sequence[Check], at: float) -> list[Alert]:
-        """What began to be alarming since the last look.
+        """The alerts since the last look.
 
-        The first look takes the lengths that it sees for usual, as it knows no better. A queue that is new later on
-        was empty.
+        The first look takes the lengths that it finds as averages. A queue that appears later begins with an empty
+        average.
         """
         known, self._watched = self._watched, {}
         alerts = []

@@ -1,4 +1,4 @@
-"""Telling a web server: one POST of JSON, tried a few times."""
+"""Alerts to a web server: one POST of JSON, with a few attempts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT = 5.0  # seconds for an attempt
 
 
 class Webhook:
-    """Where to POST to. Raises ValueError for what is no URL of http or https."""
+    """A URL to POST to. Raises ValueError if it is not a URL of http or https."""
 
     def __init__(self, url: str) -> None:
         if not isinstance(url, str) or not re.fullmatch(r"https?://[!-~]+", url) or not _host(url):
@@ -29,7 +29,7 @@ class Webhook:
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def post(self, what: dict[str, Any], pause: Callable[[float], bool]) -> bool:
-        """Whether it was accepted, by a status of 2xx. `pause` sleeps, and says whether to give up."""
+        """POST. Returns whether the server accepted it, by a status of 2xx. `pause` sleeps; True means give up."""
         body = data.encode(what).encode()
         for seconds in (*PAUSES, None):
             try:
@@ -40,7 +40,7 @@ class Webhook:
                 return True
             if seconds is None or pause(seconds):
                 break
-        log.error("the webhook at %s was not told of %s: %s", _host(self._url), body.decode(), why)
+        log.error("the webhook at %s did not accept %s: %s", _host(self._url), body.decode(), why)
         return False
 
     def _post(self, body: bytes) -> None:
@@ -54,14 +54,14 @@ class Webhook:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What is redirected is a GET from then on, which tells nobody: so it fails."""
+    """Fail at a redirect: urllib would follow it with a GET, without the alert."""
 
     def redirect_request(self, *args: Any) -> None:
         return None
 
 
 def _host(url: str) -> str | None:
-    """All that may be shown of a URL: the rest is often a secret."""
+    """The part of a URL that a log may show: the rest is often a secret."""
     try:
         parts = urlsplit(url)
         return parts.hostname and f"{parts.scheme}://{parts.hostname}:{parts.port or parts.scheme}"
