@@ -1,13 +1,13 @@
-"""A PostgreSQL server of one's own: `pip install`, one command, a running queue.
+"""An embedded PostgreSQL server: `pip install`, one command, a running queue.
 
     server = embedded.default_server()      # starts the user's server, or joins it
     psycopg.connect(server.dsn())
 
-The server lies in the user's data directory and runs while any process uses it; see EmbeddedServer. The
-functions start, stop and status are for a command line: a server started by `start` stays until `stop`.
+The server is in the user's data directory and runs while any process uses it; see EmbeddedServer. The functions start,
+stop and status are for a command line: a server started by `start` stays until `stop`.
 
 server.py joins and starts, cluster.py creates and launches, reaper.py stops, binaries.py finds PostgreSQL,
-account.py says whom it runs as.
+account.py chooses the account that it runs as.
 Environment: PGQUEUE_HOME, PGQUEUE_PG_BINDIR, and for root PGQUEUE_EMBEDDED_USER.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pgqueue.errors import ServerError
 
-if sys.platform == "win32":  # no fork, flock or Unix accounts; import this package only when it is needed
+if sys.platform == "win32":  # no fork, flock or Unix accounts: the library imports this package only when it needs it
     raise ServerError("the embedded server does not run on Windows: set PGQUEUE_DSN to a server of your own")
 
 from pgqueue.embedded import binaries, reaper
@@ -31,11 +31,11 @@ _default: EmbeddedServer | None = None
 def default_server() -> EmbeddedServer:
     """Start or join the user's default server, and return it running, with the database `pgqueue`.
 
-    The process has one claim on it, up to its end. Each call sees to it that the server runs: call again
-    when it was lost. It blocks, for about 1 s the first time and 20 ms the next.
+    The process has one claim on the server, until the process ends. Each call starts the server if it does not run, so
+    call it again when the server was lost. It blocks for about 1 s the first time and 20 ms the next.
 
     Raises:
-        ServerError: it cannot be started.
+        ServerError: the server cannot be started.
     """
     global _default
     _default = _default or EmbeddedServer()  # two threads here make two claims: harmless
@@ -44,17 +44,17 @@ def default_server() -> EmbeddedServer:
 
 @dataclass(frozen=True)
 class Status:
-    """The user's default server as it is.
+    """The state of the user's default server.
 
     Attributes:
-        running: it accepts connections.
-        kept: it stays when its last user goes, until `stop()`.
-        version: of the PostgreSQL programs, as in "18.6".
+        running: whether it accepts connections.
+        kept: whether it stays after its last user has gone, until `stop()`.
+        version: the version of the PostgreSQL programs, for example "18.6".
         data: its data directory, which may not exist yet.
         log: its log file.
-        pid: of the postmaster, if running.
-        dsn: of the database `pgqueue`, if running.
-        users: pids of the processes that hold a claim, where the system can tell (Linux), else None.
+        pid: the postmaster's pid, if running.
+        dsn: the DSN of the database `pgqueue`, if running.
+        users: pids of the processes that hold a claim, where the system tells them (Linux), else None.
     """
 
     running: bool
@@ -71,7 +71,7 @@ def status() -> Status:
     """Look at the default server, without claiming or starting it.
 
     Raises:
-        ServerError: there are no PostgreSQL programs, or it is another user's.
+        ServerError: there are no PostgreSQL programs, or the server belongs to another user.
     """
     root = EmbeddedServer().root
     try:
@@ -93,10 +93,10 @@ def status() -> Status:
 
 
 def start() -> Status:
-    """Start the default server so that it stays though no process uses it.
+    """Start the default server so that it stays even if no process uses it.
 
     Raises:
-        ServerError: it cannot be started.
+        ServerError: the server cannot be started.
     """
     with EmbeddedServer() as server:
         server.keep()
@@ -104,18 +104,18 @@ def start() -> Status:
 
 
 def stop() -> bool:
-    """Stop the default server, even if it is kept or in use; True if it ran.
+    """Stop the default server, even if it is kept or in use. Returns True if it ran.
 
     Processes that use it lose their connections; their next `default_server()` starts it again.
 
     Raises:
-        ServerError: it cannot be stopped.
+        ServerError: the server cannot be stopped.
     """
     return EmbeddedServer().halt()
 
 
 def _holders(lock: Path) -> tuple[int, ...] | None:
-    """Who holds a lock shared, from the kernel's list of lines `1: FLOCK ADVISORY READ pid dev:inode ...`."""
+    """The pids that hold a lock shared, from the kernel's list of lines `1: FLOCK ADVISORY READ pid dev:inode ...`."""
     try:
         rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
         inode = str(lock.stat().st_ino) if lock.exists() else ""

@@ -1,11 +1,11 @@
 """The account that the server runs as.
 
-PostgreSQL refuses to run as root. As root we run it as an account which exists, `postgres` or else
-`nobody`, and create none; as anybody else we run it as ourselves. initdb asks for the account's name, so
-a bare uid without an entry in passwd does not do.
+PostgreSQL refuses to run as root. If the caller is root, the server runs as an existing account, `postgres` or else
+`nobody`; no account is created. Otherwise it runs as the caller's account. initdb needs the account's name, so a uid
+without an entry in passwd is not enough.
 
-Programs get a bare environment: PG* variables of the caller would change what they do, its locale what
-they say, and its secrets have no place in a process that outlives it under another account.
+The programs get a minimal environment. The caller's PG* variables would change their behaviour, its locale their
+messages, and its secrets must not stay in a process that outlives the caller under another account.
 """
 
 import os
@@ -18,13 +18,13 @@ from pathlib import Path
 from pgqueue.errors import ServerError
 
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
-if "LD_LIBRARY_PATH" in os.environ:  # some builds find their own libraries only so
+if "LD_LIBRARY_PATH" in os.environ:  # some builds need it to find their own libraries
     ENVIRONMENT["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
 
 
 @dataclass(frozen=True)
 class Account:
-    """An account to become; without ids it is ourselves."""
+    """An account to run programs as; without ids, the caller's own."""
 
     name: str
     uid: int | None = None
@@ -49,21 +49,21 @@ class Account:
         )
 
     def own(self, path: Path) -> Path:
-        """Give a file of ours to the account."""
+        """Make the account the owner of a file."""
         if self.uid is not None and self.gid is not None:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
         return path
 
     def can_enter(self, directory: Path) -> bool:
-        """True if the account gets into `directory`. The kernel is asked: modes are not all it goes by."""
+        """True if the account can enter `directory`. A program tries it, since file modes alone do not decide."""
         # Not cwd=directory: subprocess changes the directory first, and the account only then.
         return self.run("/bin/sh", "-c", 'cd -- "$1"', "sh", directory).returncode == 0
 
 
 def choose(data: Path) -> Account:
-    """The account for the server over `data`: where that exists, its owner.
+    """The account for the server of `data`: its owner if the directory exists.
 
-    Raises ServerError when we are root and there is no account to become.
+    Raises ServerError if the caller is root and there is no other account to run as.
     """
     if os.geteuid() != 0:
         return Account("")
@@ -74,7 +74,7 @@ def choose(data: Path) -> Account:
         if data.exists() and (owner := data.stat().st_uid) != 0:
             names = (pwd.getpwuid(owner).pw_name,)
     except KeyError:
-        raise ServerError(f"{data} belongs to uid {owner}, which has no account: chown it") from None
+        raise ServerError(f"{data} belongs to uid {owner}, which has no account: change its owner with chown") from None
     for name in names:
         try:
             entry = pwd.getpwnam(name)

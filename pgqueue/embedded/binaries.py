@@ -1,11 +1,11 @@
-"""The PostgreSQL programs to run: where they are, and how the service account gets at them.
+"""The PostgreSQL programs to run: where they are, and how the service account can reach them.
 
-In this order: PGQUEUE_PG_BINDIR; wheels that carry PostgreSQL; the system's packages, newest first. Wheels
-are located and not imported: their own launchers open up (chmod o+rx) every directory above the data and
-the programs, create accounts, and lose count of their users.
+The search order: PGQUEUE_PG_BINDIR; wheels that contain PostgreSQL; the system's packages, newest first. Wheels are
+located and not imported: their own launchers open up (chmod o+rx) every directory above the data and the programs,
+create accounts, and lose count of their users.
 
-As root we run PostgreSQL as another account, which often cannot reach a wheel (a Python below /root, say).
-Then the programs are copied into our own directory; nobody's modes are changed.
+For root, PostgreSQL runs as another account, which often cannot reach a wheel (for example in a Python below /root).
+Then the programs are copied into the server's own directory; no existing file's mode is changed.
 """
 
 import errno
@@ -40,7 +40,7 @@ HINT = "run `pip install '.[embedded]'` in a checkout of pgqueue, or set PGQUEUE
 
 
 class Binaries(NamedTuple):
-    """A directory of PostgreSQL programs and its version, as in "18.6"."""
+    """A directory of PostgreSQL programs and their version, for example "18.6"."""
 
     bindir: Path
     version: str
@@ -75,7 +75,7 @@ def _number(path: Path) -> int:
 
 def _inspect(bindir: Path) -> Binaries:
     try:
-        # As ourselves, root or not: the account may not get at it yet, and --version is answered to root.
+        # Run as the caller, even as root: the account may not reach the program yet, and --version works as root.
         command = [str(bindir / "postgres"), "--version"]
         answer = subprocess.run(command, env=ENVIRONMENT, cwd="/", capture_output=True, text=True)
     except OSError as error:
@@ -86,7 +86,7 @@ def _inspect(bindir: Path) -> Binaries:
 
 
 def reachable(binaries: Binaries, account: Account, root: Path) -> Binaries:
-    """The same programs where `account` can execute them: there, or in a copy below `root`."""
+    """The same programs where `account` can execute them: in place, or in a copy below `root`."""
     try:
         account.run(binaries.bindir / "postgres", "--version")
     except PermissionError as error:
@@ -97,7 +97,7 @@ def reachable(binaries: Binaries, account: Account, root: Path) -> Binaries:
 
 
 def _copy(bindir: Path, copies: Path) -> Path:
-    """Copy an installation as far as the server needs it; one copy is kept, of the newest.
+    """Copy the part of an installation that the server needs. Only the copy of the newest one is kept.
 
     A wheel's programs look for their libraries relative to themselves (RPATH of $ORIGIN), in `<package>.libs`
     beside the package: the copy keeps both names.
@@ -113,7 +113,7 @@ def _copy(bindir: Path, copies: Path) -> Path:
     copy = copies / sha256(identity.encode()).hexdigest()[:12]
     if not copy.exists():
         shutil.rmtree(copies, ignore_errors=True)
-        unfinished = copies / "unfinished"  # renamed when complete, since a copier may be killed half-way
+        unfinished = copies / "unfinished"  # renamed when complete, since the copying process may be killed half-way
         for part in ("bin", "lib", "share"):
             if (prefix / part).is_dir():
                 shutil.copytree(prefix / part, unfinished / package.name / prefix.name / part, symlinks=True)
@@ -125,7 +125,7 @@ def _copy(bindir: Path, copies: Path) -> Path:
 
 
 def _open_up(tree: Path) -> None:
-    """Let everybody use our copy, whatever umask the original was made under."""
+    """Let every account use the copy, whatever the umask of the original was."""
     for directory, _, files in os.walk(tree):
         os.chmod(directory, 0o755)
         for path in (Path(directory, name) for name in files):

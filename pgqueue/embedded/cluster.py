@@ -2,10 +2,10 @@
 
 All of it happens behind the gate, and never in a cluster that runs (see server.py).
 
-The server's options stand in our own server.conf, which includes the cluster's postgresql.conf and is
-written at each launch. So nothing is ever written into the data directory, which is another account's
-when we are root. Programs run inside the server's directory and name files relative to it: pg_ctl passes
-what it is told through a shell, where a path with a `$` would break.
+The server's options are in a server.conf outside of the data directory. It includes the cluster's postgresql.conf and
+is written at each launch. So nothing is ever written into the data directory, which belongs to another account if the
+caller is root. Programs run inside the server's directory and name files relative to it: pg_ctl passes its options
+through a shell, where a path with a `$` would break.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ NOT_DURABLE = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
 }
-DEFAULT_PORT = 5432  # without TCP the port is but a part of the socket's name
+DEFAULT_PORT = 5432  # without TCP the port is only a part of the socket's name
 LONGEST_RUN = 85  # bytes; with /.s.PGSQL.65535 it must fit into sun_path: 103 on macOS, 107 on Linux
-LARGEST_LOG = 10_000_000  # bytes, beyond which the log is put aside at the next launch
-ORPHANS_GONE_WITHIN = 5.0  # seconds that the sessions of a killed postmaster may take to notice
+LARGEST_LOG = 10_000_000  # bytes; a larger log is moved aside at the next launch
+ORPHANS_GONE_WITHIN = 5.0  # seconds that the sessions of a killed postmaster may take to end
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What EmbeddedServer was given, for one launch."""
+    """The cluster of an EmbeddedServer, for one launch."""
 
     root: Path
     durable: bool
@@ -80,14 +80,14 @@ class Cluster:
         user.own(unfinished)
         _write(self.root / reaper.PASSWORD, secrets.token_urlsafe(24), 0o600, user)
         options = ["--locale=C"]
-        if programs.major >= 17:  # UTF-8's idea of upper and lower case, with C's order
+        if programs.major >= 17:  # upper and lower case as in UTF-8, with C's order
             options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         if not self.durable:
             options += ["--no-sync"]
-        # Trust over the socket: who can enter its directory (mode 0700) is the server's account, or root.
+        # Trust over the socket: only the server's account and root can enter its directory (mode 0700).
         options += ["--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={reaper.PASSWORD}"]
         options += ["-D", reaper.UNFINISHED, "-U", "postgres", "-E", "UTF8"]
-        # If we are killed it goes on; whoever comes next must not meet it in there, and so waits at the gate.
+        # initdb goes on if this process is killed. It holds the gate, so the next starter waits for its end.
         result = user.run(programs.bindir / "initdb", *options, cwd=self.root, pass_fds=(gate,))
         if result.returncode != 0:
             raise ServerError(f"initdb of PostgreSQL {programs.version} failed:\n{result.stderr.strip()}")
@@ -96,18 +96,18 @@ class Cluster:
     def _forget(self, stale: reaper.Postmaster) -> None:
         """Remove a dead postmaster's pid and lock files: PostgreSQL believes a zombie's, or a reused pid.
 
-        It is safe without them too: sessions that outlive their postmaster still hold its shared memory,
-        and a new postmaster refuses to start as long as they do.
+        Removing them is safe: sessions that outlive their postmaster still hold its shared memory, and a new postmaster
+        refuses to start as long as they do.
         """
         for path in (Path(f"{stale.socket}.lock"), stale.socket, self.root / reaper.DATA / "postmaster.pid"):
             path.unlink(missing_ok=True)
         reaper.forget_run(self.root, stale)
 
     def _configure(self, user: account.Account) -> None:
-        """Write server.conf, and make the directory of the socket and the log."""
+        """Write server.conf, and make the directories of the socket and the log."""
         run = self.root / reaper.RUN
         if len(os.fsencode(run)) > LONGEST_RUN:
-            # Not to be foreseen: anybody may occupy a name in /tmp. Joiners read it in postmaster.pid.
+            # A random name, since any account may occupy a known name in /tmp. Joiners read it in postmaster.pid.
             run = Path(tempfile.mkdtemp(prefix="pgqueue-", dir="/tmp"))
         run.mkdir(0o700, exist_ok=True)
         user.own(run)
@@ -125,9 +125,9 @@ class Cluster:
         user.own(log)
 
     def _run_postmaster(self, programs: binaries.Binaries, user: account.Account, *, retry: bool) -> None:
-        """Launch the postmaster in a session of its own, where no Ctrl-C of ours gets at it, and await it.
+        """Launch the postmaster in a session of its own, where no Ctrl-C reaches it, and wait until it is ready.
 
-        With `retry`, again and again for a while: the last one's orphaned sessions may still be there.
+        With `retry`, repeat it for a while: orphaned sessions of the last postmaster may still be there.
         """
         command = [str(programs.bindir / "pg_ctl"), "start", "-w", "-t", f"{reaper.READY_WITHIN:.0f}"]
         command += ["-D", reaper.DATA, "-l", reaper.LOG, "-o", f"-c config_file={reaper.CONF}"]
@@ -165,7 +165,7 @@ def _quote(value: str) -> str:
 
 
 def _write(path: Path, text: str, mode: int, owner: account.Account | None = None) -> None:
-    """Write a file anew, never readable to more than `mode` allows."""
+    """Replace a file. At no time is it readable to more accounts than `mode` allows."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
         os.fchmod(file.fileno(), mode)

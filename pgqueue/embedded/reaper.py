@@ -1,25 +1,26 @@
-"""The end of an embedded server: who still uses it, is it alive, stop it, delete it.
+"""The end of an embedded server: find its users, check that it is alive, stop it, delete it.
 
-Run by its path this file is the reaper: one detached process per server, which waits for the last user
-to go and then stops the server. Imported, it gives the server's starters the same locks and the same
-idea of "alive". It knows the standard library only, since a bare interpreter runs it: the reaper may
-outlive an upgrade of the package, and of the PostgreSQL binaries too, so it never calls pg_ctl.
+Run by its path, this file is the reaper: one detached process per server, which waits until the last user has gone and
+then stops the server. Imported, it gives the server's starters the same locks and the same check of "alive". It imports
+the standard library only, since a bare interpreter runs it. The reaper may outlive an upgrade of the package, and of
+the PostgreSQL binaries too, so it never calls pg_ctl.
 
 The files of a server's directory, and what each proves:
 
-    gate.lock      held exclusively by whoever is starting or stopping the server, only while doing it;
+    gate.lock      held exclusively by the process that starts or stops the server, only while it does so;
                    initdb inherits it, since a starter's death does not end its initdb
     users.lock     held shared by every user for as long as it uses the server: its claim
-    reaper.lock    held exclusively by the reaper for its life; a starter takes it and hands it down
+    reaper.lock    held exclusively by the reaper for its life; a starter locks it and passes it to the reaper
     starting       a postmaster was launched and may not have written its pid file yet
-    keep           the server stays when its last user goes
-    data           PGDATA; its postmaster.pid tells the port, the socket's directory and the status
+    keep           the server stays after its last user has gone
+    data           PGDATA; its postmaster.pid has the port, the socket's directory and the status
 
-The locks are flock()s: the kernel drops them however a process dies. A list of pids in a file, the
-simpler form, keeps the pid of a killed process for ever, and the server with it.
+The locks are flock()s: the kernel releases them however a process dies. A list of pids in a file would be simpler, but
+it would keep the pid of a killed process without end, and the server with it.
 
-The reaper waits for an exclusive lock on the claims, without polling. Having it proves nothing about
-the next instant, so it lets go, passes the gate, and asks again: behind the gate nobody can arrive.
+The reaper waits for an exclusive lock on the claims, without polling. The lock proves nothing about the next instant,
+since a new user may wait for it. So the reaper releases it, enters the gate, and tries again: while it holds the gate,
+no new user can arrive.
 """
 
 import contextlib
@@ -41,14 +42,14 @@ DATA, RUN, LOG, OLD_LOG = "data", "run", "postgres.log", "postgres.log.1"
 CONF, PASSWORD, UNFINISHED, BINARIES = "server.conf", "password", "initdb.tmp", "binaries"
 OURS = (STARTING, KEEP, DATA, RUN, LOG, OLD_LOG, CONF, PASSWORD, UNFINISHED, BINARIES, USERS, REAPER)
 
-POLL = 0.02  # seconds between two looks at something that has no event to wait for
+POLL = 0.02  # seconds between two looks at a state that has no event to wait for
 READY_WITHIN = 120.0  # seconds a postmaster may take to recover from a crash
-STOPPED_WITHIN = 30.0  # seconds a shutdown may take before it is made an immediate one
+STOPPED_WITHIN = 30.0  # seconds a fast shutdown may take before an immediate one
 LAUNCHED_WITHIN = 5.0  # seconds from the launch of a postmaster to its pid file
 
 
 class Postmaster(NamedTuple):
-    """What postmaster.pid tells."""
+    """The contents of postmaster.pid."""
 
     pid: int
     port: int
@@ -61,7 +62,7 @@ class Postmaster(NamedTuple):
         return Path(self.run, f".s.PGSQL.{self.port}")
 
     def accepts(self) -> bool:
-        """True if somebody listens on the socket."""
+        """True if a server listens on the socket."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1)
             try:
@@ -83,10 +84,10 @@ def read(root: Path) -> Postmaster | None:
 
 
 def find(root: Path) -> Postmaster | None:
-    """The running postmaster once it is ready; None if there is none. TimeoutError if it cannot be told.
+    """The running postmaster once it is ready; None if there is none. TimeoutError if it does not become ready.
 
-    The socket is asked, and not the pid file: a killed postmaster stays a zombie until process 1 waits
-    for it, in many containers for ever, and pg_ctl takes a zombie for a live server.
+    The check connects to the socket and does not trust the pid file: a killed postmaster stays a zombie until process 1
+    waits for it, which in many containers never happens, and pg_ctl takes a zombie for a live server.
     """
     began = time.monotonic()
     while True:
@@ -95,7 +96,7 @@ def find(root: Path) -> Postmaster | None:
         if postmaster is not None and postmaster.ready and postmaster.accepts():
             return postmaster
         if postmaster is None or not is_postgres(postmaster.pid):
-            # The file may be stale, or empty yet: a postmaster that was launched is about to write its own.
+            # The file may be stale or still empty: a postmaster that was launched is about to write its own.
             if waited > LAUNCHED_WITHIN or not (root / STARTING).exists():
                 return None
         elif waited > READY_WITHIN:
@@ -122,13 +123,13 @@ def is_postgres(pid: int) -> bool:
 
 
 def halt(root: Path) -> bool:
-    """Stop the server, fast; True if there was one. Call it behind the gate."""
+    """Stop the server by a fast shutdown. Returns True if there was one. Call it behind the gate."""
     postmaster = find(root)
     (root / STARTING).unlink(missing_ok=True)
     if postmaster is None:
         return False
-    for number in (signal.SIGINT, signal.SIGQUIT):  # fast: drop the sessions; immediate: leave a recovery
-        if not is_postgres(postmaster.pid):  # also: a pid of another container, which is not ours to kill
+    for number in (signal.SIGINT, signal.SIGQUIT):  # fast: end the sessions; immediate: leave a recovery
+        if not is_postgres(postmaster.pid):  # or a pid of another container, which must not be killed
             break
         with contextlib.suppress(ProcessLookupError):
             os.kill(postmaster.pid, number)
@@ -140,7 +141,7 @@ def halt(root: Path) -> bool:
 
 
 def forget_run(root: Path, postmaster: Postmaster) -> None:
-    """Remove the sockets' directory where it had to lie outside of ours."""
+    """Remove the socket's directory if it had to be outside of the server's directory."""
     if postmaster.run and Path(postmaster.run) != root / RUN:
         with contextlib.suppress(OSError):
             for leftover in (postmaster.socket, Path(f"{postmaster.socket}.lock")):
@@ -149,10 +150,11 @@ def forget_run(root: Path, postmaster: Postmaster) -> None:
 
 
 def delete(root: Path) -> None:
-    """Delete a stopped server, and only what is ours. Call it behind the gate.
+    """Delete a stopped server, and only its own files. Call it behind the gate.
 
-    The gate goes last: who waits at it then sees that its file is another, and begins again. Until then
-    nobody can build anew what is being deleted. It stays if anything stays: it marks the directory as ours.
+    The gate's file is deleted last: a process that waits at it then sees that the file is another one, and begins
+    again. Until then no process can create again what is being deleted. The file stays if anything else stays, since it
+    marks the directory as the server's own.
     """
     for name in OURS:
         shutil.rmtree(root / name, ignore_errors=True)
@@ -160,21 +162,21 @@ def delete(root: Path) -> None:
             (root / name).unlink()
     if os.listdir(root) == [GATE]:
         (root / GATE).unlink()
-        with contextlib.suppress(OSError):  # another starter is in already, or we may not change the parent
+        with contextlib.suppress(OSError):  # another starter uses it already, or the parent may not be changed
             root.rmdir()
 
 
 def open_lock(path: Path, *, create: bool = False) -> int:
-    """Open a lock file, which no program that we start inherits."""
+    """Open a lock file. Programs that this process starts do not inherit it."""
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
 
 
 @contextlib.contextmanager
 def gate(root: Path, *, create: bool = False) -> Iterator[int]:
-    """Be the only one who starts or stops the server. FileNotFoundError if the directory is gone.
+    """Hold the lock that starting and stopping the server need. FileNotFoundError if the directory is gone.
 
-    Yields the descriptor that holds the lock, for a program to inherit whose work must not outlive it.
-    The lock is given up and not just closed: a process forked meanwhile holds the same descriptor.
+    Yields the descriptor that holds the lock. A program inherits it if its work must be over before the lock is free.
+    The lock is released and not just closed, since a process that was forked meanwhile holds the same descriptor.
     """
     while True:
         descriptor = open_lock(root / GATE, create=create)
@@ -189,7 +191,7 @@ def gate(root: Path, *, create: bool = False) -> Iterator[int]:
 
 
 def _same_file(descriptor: int, path: Path) -> bool:
-    """False if the file was deleted (with an ephemeral server) while we waited for its lock."""
+    """False if the file was deleted (with an ephemeral server) while this process waited for its lock."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
@@ -197,7 +199,7 @@ def _same_file(descriptor: int, path: Path) -> bool:
 
 
 def try_exclusive(path: Path, *, create: bool = False) -> int | None:
-    """A descriptor holding `path` exclusively, or None if anybody holds it."""
+    """A descriptor that holds `path` exclusively, or None if another process holds it."""
     descriptor = open_lock(path, create=create)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -208,7 +210,7 @@ def try_exclusive(path: Path, *, create: bool = False) -> int | None:
 
 
 def wait_for_users(root: Path) -> None:
-    """Block until nobody holds a claim. The file is opened anew each time: it may have been replaced."""
+    """Block until no process holds a claim. The file is opened again each time: it may have been replaced."""
     descriptor = open_lock(root / USERS)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.close(descriptor)
@@ -220,7 +222,7 @@ def reap(root: Path, life: int, *, ephemeral: bool) -> None:
         wait_for_users(root)
         with gate(root):
             unused = try_exclusive(root / USERS)
-            if unused is None:  # somebody came in between
+            if unused is None:  # a new user came in between
                 continue
             os.close(unused)
             try:
@@ -234,10 +236,10 @@ def reap(root: Path, life: int, *, ephemeral: bool) -> None:
 
 
 def detach() -> None:
-    """Become nobody's child, so that whoever started us need not wait for us; its signals pass us by.
+    """Detach from the process that started the reaper. That process need not wait, and its signals do not come here.
 
-    We end when the users do, and so need no signal to end us; one meant for them (Ctrl-C, a hang-up,
-    a service manager's SIGTERM to everybody) would leave the server without a reaper.
+    The reaper ends after the users, so it needs no signal to end. A signal meant for the users (Ctrl-C, a hang-up, a
+    service manager's SIGTERM to all processes) would leave the server without a reaper.
     """
     if os.fork():
         os._exit(0)

@@ -1,16 +1,16 @@
 """The start of an embedded server: claim it, join it if it runs, else create, recover and launch it.
 
-`start()` does all of its work behind the gate (see reaper.py, which has the files and the locks), so of
-many starters one launches and the others join. Its order closes these races:
+`start()` does all of its work behind the gate (see reaper.py for the files and the locks), so of many starters one
+launches the server and the others join it. Its order closes these races:
 
-    claim, then look       the server found cannot be stopped before we use it
-    reaper, then launch    a starter killed between the two leaves nothing running that nobody stops
-    `starting`, launch     so too one killed before its postmaster has written the pid file: who comes
-                           next, the reaper or a starter, waits for that file
-    initdb, then rename    a cluster is complete or not there; a killed starter's initdb keeps the gate
+    claim, then look       the server that is found cannot be stopped before this process uses it
+    reaper, then launch    a starter that is killed between the two leaves no server without a reaper
+    `starting`, launch     the same if it is killed before its postmaster has written the pid file: the reaper, or the
+                           next starter, waits for that file
+    initdb, then rename    a cluster is complete or does not exist; a killed starter's initdb keeps the gate
 
-Whoever comes to a running server without a reaper (it was killed) gives it one. `stop()` only drops the
-claim; stopping the server is the reaper's work, for a killed process could not do it.
+A starter that finds a running server without a reaper (it was killed) starts one. `stop()` only drops the claim; the
+reaper stops the server, since a killed process could not do it.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ StrPath = str | os.PathLike[str]
 
 
 class EmbeddedServer:
-    """A PostgreSQL server of our own, shared by all processes that use the same directory.
+    """An embedded PostgreSQL server, shared by all processes that use the same directory.
 
-    It runs while any process holds a claim: from `start()` to `stop()`, or to the process's end, however it
-    ends. A forked child shares its parent's claim. Whoever joins a running server gets it as it is: the
-    options count when it is launched.
+    It runs while any process holds a claim: from `start()` to `stop()`, or to the process's end, however it ends. A
+    forked child shares its parent's claim. The options count when the server is launched: a process that joins a
+    running server gets it as it is.
 
         with EmbeddedServer(ephemeral=True, durable=False) as server:
             psycopg.connect(server.dsn())
@@ -47,14 +47,14 @@ class EmbeddedServer:
     Args:
         root: the server's own directory, empty at first. None: the per-user default,
             `<home>/pg<major>-default`; a fresh temporary directory if `ephemeral`.
-        durable: False turns fsync and its like off: faster, but a crash may lose data. For tests.
-        ephemeral: delete everything when the last user goes.
-        settings: options of postgresql.conf, over the defaults.
+        durable: False turns fsync and similar settings off: faster, but a crash may lose data. For tests.
+        ephemeral: delete all files when the last user has gone.
+        settings: options of postgresql.conf, which override the defaults.
         bindir: the directory of PostgreSQL's programs. None: PGQUEUE_PG_BINDIR, a wheel, the system's.
         port: a TCP port on 127.0.0.1, with a password. None: a Unix socket only, for this user.
 
     Raises:
-        ServerError: there are no PostgreSQL programs (only asked for when `root` is None).
+        ServerError: there are no PostgreSQL programs (looked for only if `root` is None).
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class EmbeddedServer:
         self._postmaster: reaper.Postmaster | None = None
 
     def start(self) -> Self:
-        """Claim the server, start it unless it runs, create the database `pgqueue` if missing; then return.
+        """Claim the server, start it unless it runs, and create the database `pgqueue` if it is missing.
 
-        Starting anew a server that was stopped or killed since is fine, and so is starting a started one.
+        May be called again, also after the server was stopped or killed.
 
         Raises:
-            ServerError: it cannot be started; the message says why and what to do.
+            ServerError: the server cannot be started; the message has the reason and what to do.
         """
         try:
             with self._gate() as gate:
@@ -104,18 +104,18 @@ class EmbeddedServer:
         return self
 
     def stop(self) -> None:
-        """Drop our claim. The server stops in the background once nobody holds one."""
+        """Drop this claim. The server stops in the background once no process holds a claim."""
         # Closed and not unlocked: a forked child shares the lock and may still use the server.
         if self._claim is not None:
             os.close(self._claim)
         self._claim = self._postmaster = None
 
     def keep(self) -> None:
-        """Let the server stay when its last user goes, until `halt()`. Call it on a started server."""
+        """Let the server stay after its last user has gone, until `halt()`. Call it on a started server."""
         (self.root / reaper.KEEP).touch()
 
     def halt(self) -> bool:
-        """Stop the server now, kept or in use; True if it ran. Raises ServerError if it cannot be stopped."""
+        """Stop the server now, even if kept or in use. True if it ran. Raises ServerError if it cannot be stopped."""
         try:
             with reaper.gate(self.root):
                 (self.root / reaper.KEEP).unlink(missing_ok=True)
@@ -126,14 +126,14 @@ class EmbeddedServer:
             raise ServerError(f"the embedded server in {self.root} cannot be stopped: {error}") from error
 
     def dsn(self, dbname: str = "pgqueue", *, tcp: bool = False) -> str:
-        """The address of a database of the started server, as a URI.
+        """The DSN of a database of the started server, as a URI.
 
         Args:
-            dbname: the database.
-            tcp: with the TCP port and the password, rather than the Unix socket.
+            dbname: the database's name.
+            tcp: use the TCP port and the password instead of the Unix socket.
 
         Raises:
-            ServerError: the server is not started, or `tcp` and it has no TCP port.
+            ServerError: the server is not started, or `tcp` is set and it has no TCP port.
         """
         if self._postmaster is None:
             raise ServerError("the embedded server is not started")
@@ -167,7 +167,7 @@ class EmbeddedServer:
             yield gate
 
     def _check_ours(self) -> None:
-        """Refuse a directory that had contents before we came: deleting `data` would delete somebody's."""
+        """Refuse a directory that had other contents before: deleting `data` would delete them."""
         found = os.listdir(self.root)
         if found and reaper.GATE not in found:  # the gate is made first and deleted last
             raise ServerError(f"{self.root} is not empty: give the embedded server a directory of its own")
@@ -180,7 +180,7 @@ class EmbeddedServer:
             os.close(former)
 
     def _ensure_reaper(self) -> None:
-        """Start a reaper unless there is one. It inherits its lock, held: no second starter can slip in."""
+        """Start a reaper unless there is one. It inherits its lock, held, so no second starter can start another."""
         life = reaper.try_exclusive(self.root / reaper.REAPER, create=True)
         if life is None:
             return
@@ -189,7 +189,7 @@ class EmbeddedServer:
             subprocess.run(
                 [_python(), "-I", "-S", reaper.__file__, str(self.root), str(life), ephemeral],
                 check=True,
-                pass_fds=(life,),  # and no other: an inherited pipe would never see its end
+                pass_fds=(life,),  # and no other descriptor: an inherited pipe would never be closed
                 cwd="/",
                 env=account.ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
@@ -203,7 +203,7 @@ class EmbeddedServer:
             os.close(life)
 
     def _create_database(self, name: str) -> None:
-        import psycopg  # not at the top: whoever asks for the status does not need it
+        import psycopg  # not at the top: a look at the status does not need it
         from psycopg.errors import DuplicateDatabase, UniqueViolation
         from psycopg.sql import SQL, Identifier
 
@@ -219,7 +219,7 @@ class EmbeddedServer:
 
 
 def home() -> Path:
-    """The directory of this user's servers: PGQUEUE_HOME, or else the platform's for data of applications."""
+    """The directory of this user's servers: PGQUEUE_HOME, else the platform's directory for application data."""
     if chosen := os.environ.get("PGQUEUE_HOME"):
         return Path(chosen).absolute()
     if os.geteuid() == 0:  # root's own home is closed to the account that PostgreSQL runs as
@@ -227,18 +227,18 @@ def home() -> Path:
     try:
         import platformdirs
     except ImportError as error:
-        raise ServerError(f"cannot say where data goes without platformdirs: {binaries.HINT}") from error
+        raise ServerError(f"cannot find the data directory without platformdirs: {binaries.HINT}") from error
     return platformdirs.user_data_path("pgqueue")
 
 
 def socket_dsn(postmaster: reaper.Postmaster, dbname: str) -> str:
-    """The address over the Unix socket; an empty hostaddr, since PGHOSTADDR would win over the host."""
+    """The DSN of the Unix socket. hostaddr is empty, since PGHOSTADDR would override the host."""
     where = f"host={quote(postmaster.run)}&port={postmaster.port}&hostaddr="
     return f"postgresql://postgres@/{quote(dbname, safe='')}?{where}"
 
 
 def _make_directory(path: Path) -> None:
-    """Make a directory and what is missing above it; as root, passable for the account whatever the umask."""
+    """Make a directory and its missing parents. As root, the account can pass them whatever the umask is."""
     if path.exists():
         return
     _make_directory(path.parent)
@@ -248,7 +248,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _python() -> str:
-    """An interpreter. sys.executable is another program where Python is embedded, as in uWSGI."""
+    """A Python interpreter. sys.executable is another program where Python is embedded, for example in uWSGI."""
     if Path(sys.executable).name.startswith(("python", "pypy")):
         return sys.executable
     return str(Path(sysconfig.get_path("scripts"), "python3"))
