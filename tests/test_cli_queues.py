@@ -86,7 +86,7 @@ def test_what_destroys_is_refused_where_nobody_can_be_asked(command, queue, line
 @pytest.mark.parametrize(
     ("line", "question"),
     [
-        ("delete 1 2", "Delete 2 task(s), whoever holds them?"),
+        ("delete 1 2", "Delete 2 task(s), even if they are taken?"),
         ("truncate q", "Remove the 2 tasks of q?"),
         ("drop q", "Remove q and its 2 tasks?"),
     ],
@@ -243,7 +243,7 @@ def test_a_queue_that_there_is_not_is_not_made(command, line):
         ("create q colour=red", "a queue has no option 'colour'"),
         ("create q type=heap", "a queue's type is one of fifo"),
         ("create q temporary=true", "a queue that is temporary would end with this command"),
-        ("alter q", "say what to change"),
+        ("alter q", "give at least one option to change"),
         ("pause q", "Missing argument 'SECONDS'"),
         ("pause q 0", "it must be over 0"),
         ("kick q -n 0", "0 is not in the range"),

@@ -1,6 +1,6 @@
-"""The command `pgqueue`. Thin: a command reads arguments, calls the library, and prints.
+"""The command `pgqueue`. It is thin: a command reads its arguments, calls the library, and prints.
 
-Each command, or group of them, has a file of its own, which is loaded when it is asked for.
+Each command, or group of commands, has a file of its own, which is loaded when the command is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import click
 
 from .. import __version__
 
-#: Name of the command: the file that it is in.
+#: The name of each command, and the module that has it.
 COMMANDS = {
     "ack": "tasks",
     "alerts": "alerts",
@@ -52,7 +52,7 @@ COMMANDS = {
 
 
 class Commands(click.Group):
-    """A group that loads a command when it is asked for."""
+    """A group that loads a command when it is used."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -66,12 +66,12 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--dsn", help="PostgreSQL URI or conninfo. Default: PGQUEUE_DSN, DATABASE_URL, the embedded server.")
-@click.option("-v", "--verbose", is_flag=True, help="Log what happens to standard error.")
+@click.option("-v", "--verbose", is_flag=True, help="Write a log to standard error.")
 @click.version_option(__version__, prog_name="pgqueue")
 @click.pass_context
 def main(context: click.Context, dsn: str | None, verbose: bool) -> None:
     """A task queue that lives in the PostgreSQL you already run."""
     logging.basicConfig(level="INFO" if verbose else "WARNING", format="%(asctime)s %(levelname)s %(message)s")
-    if not verbose:  # of a connection that Ctrl-C cut off in the middle of a call; what matters of it is told by us
+    if not verbose:  # psycopg's log of a call that Ctrl-C cut off; the command prints its own message
         logging.getLogger("psycopg").setLevel(logging.ERROR)
     context.obj = dsn

@@ -12,7 +12,7 @@ from .values import POSITIVE_SECONDS, QUEUE
 
 
 @click.command()
-@click.option("--queue", "queues", type=QUEUE, multiple=True, help="Only this one; can be repeated. Default: all.")
+@click.option("--queue", "queues", type=QUEUE, multiple=True, help="Only this queue; can be repeated. Default: all.")
 @click.option("--webhook", metavar="URL", help="Where to POST each alert as JSON.")
 @click.option(
     "--factor",
@@ -21,16 +21,24 @@ from .values import POSITIVE_SECONDS, QUEUE
     multiple=True,
     default=(5.0, 10.0, 20.0),
     show_default=True,
-    help="How many times its average a queue's length is alarming; can be repeated.",
+    help="Alert when a queue's length reaches this multiple of its average; can be repeated.",
 )
-@click.option("--age", type=POSITIVE_SECONDS, help="Seconds after which a ready task is alarming. Default: never.")
-@click.option("--half-life", type=POSITIVE_SECONDS, default=86400.0, show_default=True, help="Of the average, seconds.")
 @click.option(
-    "--minimum-average", type=float, default=10.0, show_default=True, help="What a lower average counts as, in tasks."
+    "--age", type=POSITIVE_SECONDS, help="Alert when a task has been ready for this time, seconds. Default: never."
 )
-@click.option("--health/--no-health", default=True, help="Tell when a check of the view pgqueue.health turns bad.")
+@click.option(
+    "--half-life", type=POSITIVE_SECONDS, default=86400.0, show_default=True, help="Half-life of the average, seconds."
+)
+@click.option(
+    "--minimum-average",
+    type=float,
+    default=10.0,
+    show_default=True,
+    help="A lower average counts as this one, in tasks.",
+)
+@click.option("--health/--no-health", default=True, help="Alert when a check of the view pgqueue.health turns bad.")
 @click.option("--interval", type=POSITIVE_SECONDS, default=10.0, show_default=True, help="Seconds between looks.")
-@click.option("--elect", metavar="NAME", help="Of all that run with this name only one tells, an elected leader.")
+@click.option("--elect", metavar="NAME", help="Of all processes with this name only an elected leader sends alerts.")
 @click.pass_obj
 @plainly
 def alerts(
@@ -45,13 +53,13 @@ def alerts(
     interval: float,
     elect: str | None,
 ) -> None:
-    """Tell when a queue is too long or too slow, until SIGTERM or SIGINT: on standard error, and to a webhook.
+    """Report alerts on standard error and to a webhook, until SIGTERM or SIGINT.
 
-    Too long is some times its moving average, too slow is an age of its oldest ready task. What is usual is learned
-    from the start of this command on.
+    An alert reports that a queue is too long, compared with its moving average, or too slow, by the age of its oldest
+    ready task. The average begins with the start of this command.
     """
     with Client(dsn) as client:
-        client.state()  # fails now rather than in a thread
+        client.state()  # fail now rather than in a thread
         monitor = Monitor(
             client,
             queues or None,

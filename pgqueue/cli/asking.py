@@ -1,4 +1,4 @@
-"""Asking before what cannot be undone. A script says --yes; one that does not is refused."""
+"""The question before a command that cannot be undone. A script has to give --yes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import click
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on if the user says so.
+    """Ask the user, and return if the answer is yes.
 
     Raises:
-        click.UsageError: there is nobody to ask.
+        click.UsageError: standard input is not a terminal.
         click.Abort: the answer is no.
     """
     if yes:

@@ -35,7 +35,7 @@ def wait(dsn: str | None, channel: str, timeout: float | None, as_json: bool) ->
 @click.pass_obj
 @plainly
 def post(dsn: str | None, channel: str, payload: str) -> None:
-    """Send PAYLOAD to all who wait on CHANNEL; with `-` what comes on standard input, whole."""
+    """Send PAYLOAD to all processes that wait on CHANNEL; with `-`, all of standard input."""
     if payload == "-":
         payload = _read()
     with Client(dsn) as client:
@@ -44,13 +44,13 @@ def post(dsn: str | None, channel: str, payload: str) -> None:
 
 @click.command()
 @click.argument("channel", type=CHANNEL)
-@click.option("-n", "--count", type=COUNT, help="End after so many.")
+@click.option("-n", "--count", type=COUNT, help="End after this number of payloads.")
 @timeout
 @json_lines
 @click.pass_obj
 @plainly
 def subscribe(dsn: str | None, channel: str, count: int | None, timeout: float | None, as_json: bool) -> None:
-    """Print all that is posted to CHANNEL from now on, a line each. Exit code 3 when none came for the timeout."""
+    """Print each payload that is posted to CHANNEL from now on, one a line. Exit code 3 if none came in time."""
     with Client(dsn) as client, client.subscribe(channel) as subscription:
         for _ in itertools.count() if count is None else range(count):
             try:

@@ -1,4 +1,4 @@
-"""`pgqueue completion`: the script that a shell reads; and the names of queues that it asks us for."""
+"""`pgqueue completion`: the completion script of a shell, and the queue names that it completes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._calls.queue import queues
 from .._engine import dsn
 from .plainly import plainly
 
-PATIENCE = 2  # seconds: who presses the tab key does not wait longer
+PATIENCE = 2  # seconds that the tab key may take
 
 
 @click.command()
@@ -21,14 +21,14 @@ PATIENCE = 2  # seconds: who presses the tab key does not wait longer
 @click.pass_context
 @plainly
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script of a shell, as in `source <(pgqueue completion bash)`."""
+    """Print the completion script of a shell. For example `source <(pgqueue completion bash)`."""
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(context.find_root().command, {}, "pgqueue", "_PGQUEUE_COMPLETE").source())
 
 
 def queue_names(given: str | None, incomplete: str) -> list[str]:
-    """Names of queues that begin so; none if the database does not answer at once. Starts no server."""
+    """The queue names that begin with `incomplete`; none if the database does not answer soon. Starts no server."""
     call = queues(incomplete, None, 100)
     conninfo = given or os.environ.get("PGQUEUE_DSN") or os.environ.get("DATABASE_URL")
     try:
@@ -38,5 +38,5 @@ def queue_names(given: str | None, incomplete: str) -> list[str]:
         with psycopg.connect(dsn.plain(conninfo), autocommit=True, connect_timeout=PATIENCE) as conn:
             conn.execute(f"SET statement_timeout = '{PATIENCE}s'")
             return [info.name for info in call.read(conn.execute(call.sql, call.args).fetchall())]
-    except Exception:  # whatever it is: a traceback would end up in the command line that is being typed
+    except Exception:  # of any kind: a traceback would be printed into the command line that is being typed
         return []

@@ -17,7 +17,7 @@ from .plainly import plainly
     help="Default: the running Python's standard library.",
 )
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
-@click.option("--kill/--no-kill", default=True, help="Kill a worker in the middle, and start another.")
+@click.option("--kill/--no-kill", default=True, help="Kill one worker meanwhile, and start another.")
 @click.option("--dsn", "own_dsn", help="As the option of `pgqueue` itself.")
 @click.pass_obj
 @plainly

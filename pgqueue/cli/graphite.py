@@ -16,7 +16,7 @@ from .values import POSITIVE_SECONDS, QUEUE, Checked
 
 
 def _address(text: str) -> tuple[str, int]:
-    """HOST, HOST:PORT or [IPv6]:PORT."""
+    """Host and port from HOST, HOST:PORT or [IPv6]:PORT."""
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
@@ -29,10 +29,10 @@ def _address(text: str) -> tuple[str, int]:
 
 @click.command()
 @click.argument("server", metavar="HOST[:PORT]", type=Checked("server", _address))
-@click.option("--udp", is_flag=True, help="A datagram a line, instead of a TCP connection.")
-@click.option("--prefix", default="pgqueue", show_default=True, help="What the paths begin with.")
+@click.option("--udp", is_flag=True, help="Send one datagram a line, instead of using a TCP connection.")
+@click.option("--prefix", default="pgqueue", show_default=True, help="The beginning of each path.")
 @click.option("--interval", type=POSITIVE_SECONDS, default=1.0, show_default=True, help="Seconds between reports.")
-@click.option("--queue", "queues", type=QUEUE, multiple=True, help="Only this one; can be repeated. Default: all.")
+@click.option("--queue", "queues", type=QUEUE, multiple=True, help="Only this queue; can be repeated. Default: all.")
 @click.option(
     "--key",
     "keys",
@@ -42,7 +42,7 @@ def _address(text: str) -> tuple[str, int]:
     show_default=True,
     help="A figure to report; can be repeated.",
 )
-@click.option("--elect", metavar="NAME", help="Of all that run with this name only one reports, an elected leader.")
+@click.option("--elect", metavar="NAME", help="Of all processes with this name only an elected leader reports.")
 @click.pass_obj
 @plainly
 def graphite(
@@ -61,7 +61,7 @@ def graphite(
     """
     host, port = server
     with Client(dsn) as client:
-        client.state()  # fails now rather than in a thread
+        client.state()  # fail now rather than in a thread
         reporter = GraphiteReporter(
             client,
             host,

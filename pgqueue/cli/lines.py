@@ -1,4 +1,4 @@
-"""Lines on standard input as the data of tasks: read one by one, and named when one of them is wrong."""
+"""Lines on standard input as the data of tasks. They are read one by one; an error names its line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .values import read_json
 
 
 class Lines:
-    """The data of each line that is not empty. Keeps of what it has given out only which lines those were."""
+    """The data of each line that is not empty. Of past lines it keeps only the numbers."""
 
     def __init__(self, stream: Iterable[bytes], text: bool) -> None:
         self._stream = stream
@@ -26,7 +26,7 @@ class Lines:
                 yield self._read(number, line)
 
     def fault(self, error: BadData, first: int) -> Fault:
-        """What is wrong with one of the data that were put from the one on that was given out as number `first`."""
+        """The error of one line, for data that were put together; `first` is the index of the first of them."""
         index, _, path = error.path.removeprefix("[").partition("]")
         return Fault(f"line {self._numbers[first + int(index)]}: {path}: {error.reason}", WRONG)
 

@@ -1,4 +1,4 @@
-"""A table that is drawn again and again: in place on a terminal, one below the other anywhere else."""
+"""A table that is drawn repeatedly: in place on a terminal, one below the other elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHER_SCREEN, FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 
 
 def show(tables: Iterable[Sequence[str]]) -> None:
-    """Until they end, or somebody interrupts."""
+    """Show the tables until they end, or the user interrupts."""
     if not is_terminal() or os.environ.get("TERM", "dumb") == "dumb":
         for lines in tables:
             _write("\n".join([_now(), *lines, "", ""]))
@@ -27,11 +27,11 @@ def show(tables: Iterable[Sequence[str]]) -> None:
             last = lines
             _write(_drawn([_now(), *lines]))
     finally:
-        _write(FIRST_SCREEN + "".join(f"{line}\n" for line in last))  # the last look stays to be read
+        _write(FIRST_SCREEN + "".join(f"{line}\n" for line in last))  # the last table stays on the screen
 
 
 def _drawn(lines: Sequence[str]) -> str:
-    """As much as the screen holds; what was there is overwritten, not wiped, so that nothing flickers."""
+    """The lines that fit on the screen. They overwrite the old ones, which are not cleared, so nothing flickers."""
     columns, rows = screen()
     shown = [line[:columns] for line in lines]
     if len(shown) > rows - 1:
@@ -45,4 +45,4 @@ def _now() -> str:
 
 
 def _write(text: str) -> None:
-    click.echo(text, nl=False, color=True)  # it holds what moves the cursor
+    click.echo(text, nl=False, color=True)  # the text has escape sequences that move the cursor

@@ -1,4 +1,4 @@
-"""`pgqueue list`, `peek-next`, `queues` and `health`: what there is, without taking it."""
+"""`pgqueue list`, `peek-next`, `queues` and `health`: looks that take nothing."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SKIP = click.IntRange(0, 1_000_000)
     type=click.Choice(get_args(State)),
     help="Only tasks in this state; done: those that the queue keeps.",
 )
-@click.option("-n", "--limit", type=LIMIT, default=20, show_default=True, help="How many at most.")
-@click.option("--skip", type=SKIP, default=0, help="How many to leave out before them.")
+@click.option("-n", "--limit", type=LIMIT, default=20, show_default=True, help="The most tasks to list.")
+@click.option("--skip", type=SKIP, default=0, help="The number of tasks to skip first.")
 @json_lines
 @click.pass_obj
 @plainly
 def list_tasks(dsn: str | None, queue: str, state: State | None, limit: int, skip: int, as_json: bool) -> None:
-    """List tasks of QUEUE, without taking them: in the order of their state, or, for all, one state after the other."""
+    """List tasks of QUEUE without taking them, in the order of their state; by default one state after another."""
     with Client(dsn) as client:
-        client.queue(queue).info()  # whether there is such a queue
+        client.queue(queue).info()  # fails if there is no such queue
         tasks = [from_found(TaskRecord, row) for row in client.shell.run(listed(queue, state, limit, skip))]
     if as_json:
         for task in tasks:
@@ -52,12 +52,14 @@ def list_tasks(dsn: str | None, queue: str, state: State | None, limit: int, ski
 
 @click.command("peek-next")
 @click.argument("queue", type=QUEUE)
-@click.option("-s", "--state", type=click.Choice(FIRST), default=FIRST[0], show_default=True, help="Of which tasks.")
+@click.option(
+    "-s", "--state", type=click.Choice(FIRST), default=FIRST[0], show_default=True, help="The state of the task."
+)
 @json_lines
 @click.pass_obj
 @plainly
 def peek_next(dsn: str | None, queue: str, state: str, as_json: bool) -> None:
-    """Show the task that is next to be taken, to become ready, or to be kicked. Exit code 3 if there is none."""
+    """Show the task that will be taken, become ready, or be kicked next. Exit code 3 if there is none."""
     with Client(dsn) as client:
         client.queue(queue).info()
         task = client.queue(queue).peek_next(state)
@@ -67,12 +69,12 @@ def peek_next(dsn: str | None, queue: str, state: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--prefix", default="", help="Only those whose names begin so.")
+@click.option("--prefix", default="", help="Only queues with names that begin with this.")
 @json_lines
 @click.pass_obj
 @plainly
 def queues(dsn: str | None, prefix: str, as_json: bool) -> None:
-    """List the queues, with the options that they have."""
+    """List the queues with their options."""
     with Client(dsn) as client:
         found = client.queues(prefix=prefix)
     if as_json:
@@ -88,7 +90,7 @@ def queues(dsn: str | None, prefix: str, as_json: bool) -> None:
 @click.pass_obj
 @plainly
 def health(dsn: str | None, as_json: bool) -> None:
-    """Show what is wrong in the database as a whole; exit code 1 if something is bad."""
+    """Show the health checks of the database; exit code 1 if one is bad."""
     with Client(dsn) as client:
         found = client.shell.run(checks())
     if as_json:
@@ -103,7 +105,7 @@ def health(dsn: str | None, as_json: bool) -> None:
 
 
 def _options(info: QueueInfo) -> str:
-    """What is not as in a queue that a put has made."""
+    """The options that differ from those of a queue that a put has created."""
     known = asdict(info)
     del known["name"], known["created_at"]
     return " ".join(
@@ -114,7 +116,7 @@ def _options(info: QueueInfo) -> str:
 
 
 def _remark(task: TaskRecord) -> str | None:
-    """What there is to say of a task in this state."""
+    """A remark for a task, by its state."""
     if task.state == "taken":
         return task.holder
     return f"until {cell(task.run_at)}" if task.state == "delayed" else task.error

@@ -1,4 +1,4 @@
-"""The commands for a queue as a whole: making, altering, pausing, emptying and removing it; and kick."""
+"""The commands for a queue as a whole: create, alter, pause, resume, truncate and drop; and kick."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ OPTIONS = click.argument("options", metavar="[OPTION=VALUE]...", nargs=-1)
 @click.command()
 @click.argument("queue", type=QUEUE)
 @OPTIONS
-@click.option("--if-not-exists", is_flag=True, help="The one that is there will do, with the options that it has.")
+@click.option("--if-not-exists", is_flag=True, help="Keep an existing queue, with its options.")
 @click.pass_obj
 @plainly
 def create(dsn: str | None, queue: str, options: Sequence[str], if_not_exists: bool) -> None:
-    """Make a queue with options, as in `pgqueue create mail ttr=60 max_takes=5 type=fifottl`.
+    """Create a queue with options, for example `pgqueue create mail ttr=60 max_takes=5 type=fifottl`.
 
-    The options are those of Client.create_queue, in docs/guides/queues.md; a VALUE is JSON, or else a plain string. A
-    queue without options need not be made: its first put does it.
+    The options are those of Client.create_queue, in docs/guides/queues.md. A VALUE is JSON, or else a plain string. A
+    queue without options need not be created: its first put creates it.
     """
     given = _options(options)
     for name in ("exclusive", "temporary"):
@@ -43,10 +43,10 @@ def create(dsn: str | None, queue: str, options: Sequence[str], if_not_exists: b
 @click.pass_obj
 @plainly
 def alter(dsn: str | None, queue: str, options: Sequence[str]) -> None:
-    """Change options of QUEUE, as in `pgqueue alter mail ttr=120 capacity=null`; null is the default."""
+    """Change options of QUEUE, for example `pgqueue alter mail ttr=120 capacity=null`. null is the default."""
     given = _options(options)
     if not given:
-        raise click.UsageError("say what to change, as in ttr=120")
+        raise click.UsageError("give at least one option to change, for example ttr=120")
     with Client(dsn) as client:
         client.queue(queue).alter(**given)
 
@@ -60,7 +60,7 @@ def alter(dsn: str | None, queue: str, options: Sequence[str]) -> None:
 @click.pass_obj
 @plainly
 def drop(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, force: bool, yes: bool) -> None:
-    """Remove QUEUE with its tasks, unless one is taken; print how many."""
+    """Remove QUEUE with all its tasks, also those that are taken; print their number."""
     with Client(dsn) as client:
         confirm(f"Remove {queue} and its {_total(client.queue(queue))} tasks?", yes)
         click.echo(client.delete_queue(queue, if_empty=if_empty, if_unused=if_unused, force=force))
@@ -72,7 +72,7 @@ def drop(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, force: bo
 @click.pass_obj
 @plainly
 def truncate(dsn: str | None, queue: str, yes: bool) -> None:
-    """Remove all tasks of QUEUE, in whatever state, whoever holds them; print how many."""
+    """Remove all tasks of QUEUE, in any state, also those that are taken; print their number."""
     with Client(dsn) as client:
         confirm(f"Remove the {_total(client.queue(queue))} tasks of {queue}?", yes)
         click.echo(client.queue(queue).truncate())
@@ -84,7 +84,7 @@ def truncate(dsn: str | None, queue: str, yes: bool) -> None:
 @click.pass_obj
 @plainly
 def pause(dsn: str | None, queue: str, seconds: float) -> None:
-    """Let nothing be taken from QUEUE for so many seconds."""
+    """Let no task be taken from QUEUE for this number of seconds."""
     with Client(dsn) as client:
         _there(client, queue).pause(seconds)
 
@@ -101,18 +101,18 @@ def resume(dsn: str | None, queue: str) -> None:
 
 @click.command()
 @click.argument("queue", type=QUEUE)
-@click.option("-n", "--count", type=COUNT, default=1, show_default=True, help="How many at most.")
-@click.option("--delayed", is_flag=True, help="If none is buried, those that are delayed.")
+@click.option("-n", "--count", type=COUNT, default=1, show_default=True, help="The most tasks to kick.")
+@click.option("--delayed", is_flag=True, help="If no task is buried, kick delayed tasks.")
 @click.pass_obj
 @plainly
 def kick(dsn: str | None, queue: str, count: int, delayed: bool) -> None:
-    """Make buried tasks of QUEUE ready, the first by (priority, id); print how many."""
+    """Make buried tasks of QUEUE ready, the first by (priority, id); print their number."""
     with Client(dsn) as client:
         click.echo(_there(client, queue).kick(count, delayed=delayed))
 
 
 def _there(client: Client, name: str) -> Queue:
-    """The queue; many verbs would make one of a name that was mistyped. Raises NoQueue."""
+    """The queue. Raises NoQueue: many verbs would otherwise create a queue for a mistyped name."""
     queue = client.queue(name)
     queue.info()
     return queue

@@ -15,9 +15,11 @@ from .values import POSITIVE_SECONDS, QUEUE
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=9187, show_default=True, help="0 is any free one.")
-@click.option("--queue", "queues", type=QUEUE, multiple=True, help="Only this one; can be repeated. Default: all.")
-@click.option("--timeout", type=POSITIVE_SECONDS, default=5.0, show_default=True, help="Seconds for the database.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9187, show_default=True, help="0: any free port.")
+@click.option("--queue", "queues", type=QUEUE, multiple=True, help="Only this queue; can be repeated. Default: all.")
+@click.option(
+    "--timeout", type=POSITIVE_SECONDS, default=5.0, show_default=True, help="Seconds to wait for the database."
+)
 @click.option("--once", is_flag=True, help="Print the metrics instead; exit code 1 if the database does not answer.")
 @click.pass_obj
 @plainly

@@ -12,15 +12,15 @@ from .plainly import plainly
 
 @click.group()
 def migrate() -> None:
-    """Bring the schema `pgqueue` up or down."""
+    """Upgrade or downgrade the schema `pgqueue`."""
 
 
 @migrate.command()
-@click.option("--revision", default="head", show_default=True, help="Where to end.")
+@click.option("--revision", default="head", show_default=True, help="The revision to end at.")
 @click.pass_obj
 @plainly
 def up(given: str | None, revision: str) -> None:
-    """Install or upgrade the schema, and print what was done. Safe when several run at once."""
+    """Install or upgrade the schema. Several processes may run it at once."""
     from .. import migrate as migrations
 
     conninfo = dsn.resolve(given)
@@ -37,7 +37,7 @@ def up(given: str | None, revision: str) -> None:
 
 @migrate.command()
 @click.option("--revision", default="-1", show_default=True, help="-1: one step; base: everything.")
-@click.option("--force", is_flag=True, help="Even if tasks are lost.")
+@click.option("--force", is_flag=True, help="Downgrade even if tasks are lost.")
 @click.pass_obj
 @plainly
 def down(given: str | None, revision: str, force: bool) -> None:
@@ -67,11 +67,13 @@ def status(given: str | None) -> None:
 
 
 @migrate.command()
-@click.option("--revision", default="head", show_default=True, help="Where to end; FROM:TO to begin elsewhere.")
-@click.option("--down", "downwards", is_flag=True, help="The downgrade FROM:TO.")
+@click.option(
+    "--revision", default="head", show_default=True, help="The revision to end at; FROM:TO to begin at another one."
+)
+@click.option("--down", "downwards", is_flag=True, help="Print the downgrade FROM:TO.")
 @plainly
 def sql(revision: str, downwards: bool) -> None:
-    """Print what `up` would run, for review or for psql. Needs no database."""
+    """Print the SQL that `up` would run, for review or for psql. Needs no database."""
     from .. import migrate as migrations
 
     click.echo(migrations.sql(revision, down=downwards))

@@ -1,4 +1,4 @@
-"""How a command ends: one line on what went wrong, and a code for scripts. docs/guides/cli.md has the table."""
+"""The end of a command: one line about an error, and an exit code for scripts. docs/guides/cli.md has the table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..errors import BadData, ClaimDoesNotExist, Error, QueueFull, TaskError
 from .printing import flush
 
 FAILED = 1
-WRONG = 2  # the command line, or what came on standard input
-NOTHING = 3  # nothing to take, nothing came in time, no room
-GONE = 4  # the task or the claim is not there any more, or another's
-INTERRUPTED = 130  # as a shell has it for SIGINT
+WRONG = 2  # the command line or standard input is not valid
+NOTHING = 3  # no task or payload came in time, or there was no room
+GONE = 4  # the task or the claim is gone, or belongs to another taker
+INTERRUPTED = 130  # a shell's exit code for SIGINT
 
 _CODES: list[tuple[tuple[type[Exception], ...], int]] = [
     ((QueueFull,), NOTHING),
@@ -37,12 +37,12 @@ class Fault(click.ClickException):
 
 
 def nothing() -> NoReturn:
-    """End without a word, as grep does: that nothing came is an answer."""
+    """End without a message, as grep does: "nothing" is an answer and not an error."""
     sys.exit(NOTHING)
 
 
 def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An error that the library or the server explains is a line for the user, not a traceback. Nor is `| head`."""
+    """Print an error of the library or the server as one line without a traceback, and end silently after `| head`."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -50,7 +50,7 @@ def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return function(*args, **kwargs)
             finally:
-                flush()  # what is left for the interpreter's end fails there, with a complaint
+                flush()  # else the interpreter flushes at its end, and prints a complaint if that fails
         except BrokenPipeError:
             _forget_output()
             sys.exit(FAILED)
@@ -66,8 +66,8 @@ def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _forget_output() -> None:
-    """What the buffer still holds cannot be written, and the interpreter would try again at its end."""
-    with contextlib.suppress(OSError):  # no file at all
+    """Drop the output that could not be written: the interpreter would try to write it again at its end."""
+    with contextlib.suppress(OSError):  # not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

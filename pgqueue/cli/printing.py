@@ -1,4 +1,4 @@
-"""What is printed: an object of JSON a line for scripts, plain columns for people."""
+"""The output: one JSON object a line for scripts, plain columns for people."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ CELL = 60  # characters of data or of an error in a table: `peek` and --json sho
 
 
 def echo(values: Mapping[str, Any], text: str, as_json: bool) -> None:
-    """One line: the values for a script, or the text."""
+    """Print one line: the values as JSON, or the text."""
     click.echo(compact(values) if as_json else text)
 
 
 def echo_json(values: Mapping[str, Any]) -> None:
-    """Written at once, for whoever reads as it comes."""
+    """Print a line of JSON and flush it, for a program that reads line by line."""
     click.echo(compact(values))
 
 
 def compact(value: Any) -> str:
-    """JSON on one line; a moment is in ISO 8601."""
+    """JSON on one line; times in ISO 8601."""
     return json.dumps(value, ensure_ascii=False, default=datetime.isoformat)
 
 
@@ -50,7 +50,7 @@ def as_dict(task: TaskRecord) -> dict[str, Any]:
 
 
 def echo_task(task: TaskRecord, as_json: bool) -> None:
-    """All that is known of it: for people a name and a value a line, without what there is not."""
+    """Print a task: JSON, or for people one name and value a line, without empty values."""
     values = as_dict(task)
     if as_json:
         echo_json(values)
@@ -62,7 +62,7 @@ def echo_task(task: TaskRecord, as_json: bool) -> None:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Lines of aligned columns: numbers to the right, all else to the left."""
+    """Lines of aligned columns: numbers to the right, other values to the left."""
     every = [list(row) for row in rows]
     columns = zip(*every, strict=True) if every else [() for _ in headings]
     aligned = [_aligned(heading, column) for heading, column in zip(headings, columns, strict=True)]
@@ -77,7 +77,7 @@ def _aligned(heading: str, column: Sequence[Any]) -> list[str]:
 
 
 def cell(value: Any) -> str:
-    """A value as one line that a terminal cannot take for a command."""
+    """A value as one line without control characters."""
     if value is None:
         return "-"
     if isinstance(value, datetime):
@@ -87,13 +87,13 @@ def cell(value: Any) -> str:
 
 
 def cut(text: str | None) -> str | None:
-    """The beginning of what may be long."""
+    """The beginning of a text that may be long."""
     return text if text is None or len(text) <= CELL else text[: CELL - 1] + "…"
 
 
 def flush() -> None:
-    """Have it written now: what comes next counts on it."""
-    if sys.stdout is not None:  # which is what `>&-` makes of it
+    """Flush standard output: the caller's next step relies on it."""
+    if sys.stdout is not None:  # None after `>&-`
         sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""`pgqueue put`: of arguments, or of lines on standard input, which are never all in memory."""
+"""`pgqueue put`: tasks from arguments, or from lines on standard input, which are never all in memory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,22 @@ from .values import COUNT, KEY, LANE, MOMENT, POSITIVE_SECONDS, PRIORITY, QUEUE,
 @click.argument("queue", type=QUEUE)
 @click.argument("data", nargs=-1)
 @click.option("--text", is_flag=True, help="DATA, or each line, is a plain string and not JSON.")
-@click.option("--priority", type=PRIORITY, help="Lower is taken first. Default of this and the next: the queue's.")
-@click.option("--delay", type=SECONDS, help="Seconds until it can be taken.")
-@click.option("--at", "run_at", type=MOMENT, help="When it can be taken, as 2030-01-31T08:00:00Z; not with --delay.")
-@click.option("--ttr", type=POSITIVE_SECONDS, help="Time to run: a take that lasts longer is given back.")
-@click.option("--ttl", type=POSITIVE_SECONDS, help="Time to live: what nobody took by then expires.")
+@click.option(
+    "--priority", type=PRIORITY, help="The lowest is taken first. Default of this and the next four: the queue's."
+)
+@click.option("--delay", type=SECONDS, help="Seconds until the task is ready.")
+@click.option(
+    "--at", "run_at", type=MOMENT, help="When the task is ready, as 2030-01-31T08:00:00Z; not with --delay."
+)
+@click.option(
+    "--ttr", type=POSITIVE_SECONDS, help="Time to run, seconds: a longer take ends, and the task is ready again."
+)
+@click.option("--ttl", type=POSITIVE_SECONDS, help="Time to live, seconds: a task that is not taken by then expires.")
 @click.option("--lane", type=LANE, help="The tasks of a lane are handled strictly one after another.")
-@click.option("--key", type=KEY, help="At most one task has it that is not done. For one DATA.")
-@click.option("--if-exists", type=click.Choice(get_args(IfExists)), help="If there is one with that key.")
+@click.option("--key", type=KEY, help="At most one task that is not done has this key. For one DATA.")
+@click.option("--if-exists", type=click.Choice(get_args(IfExists)), help="If a task has this key already.")
 @click.option("-t", "--timeout", type=SECONDS, help="Seconds to wait for room in a full queue. For one DATA.")
-@click.option("--batch", type=COUNT, help="Commit after every so many lines, for input that does not end.")
+@click.option("--batch", type=COUNT, help="Commit after this number of lines, for input that does not end.")
 @json_lines
 @click.pass_obj
 @plainly
@@ -47,10 +53,10 @@ def put(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Put a task of each DATA into QUEUE, and print the ids.
+    """Put a task for each DATA into QUEUE, and print the ids.
 
-    DATA is JSON. With `-`, or without DATA in a pipe, each line of standard input is one. All of them are put, or, if
-    one is wrong, none.
+    DATA is JSON. With `-`, or without DATA in a pipe, each line of standard input is one DATA. If one of them is not
+    valid, no task is put.
     """
     piped = data in ((), ("-",))
     if not piped and batch:
@@ -109,7 +115,7 @@ def _batches(items: Iterator[Any], size: int | None) -> Iterator[Iterable[Any]]:
 def _echo_ids(queue: Queue, ids: Iterable[int], as_json: bool) -> None:
     if sys.stdout is None:
         return
-    for id in ids:  # not click.echo, which flushes each of a million
+    for id in ids:  # not click.echo, which flushes after each line
         line = compact({"id": id, "queue": queue.name}) if as_json else str(id)
         sys.stdout.write(line + "\n")
     sys.stdout.flush()
@@ -125,7 +131,7 @@ def _argument(given: str, text: bool) -> Any:
 
 
 def _input(asked: bool) -> BinaryIO:
-    """Standard input. At a terminal nobody is kept waiting for lines who did not ask for it."""
+    """Standard input. At a terminal it is read only with `-`: a command without DATA would wait for lines."""
     if sys.stdin is None or (sys.stdin.isatty() and not asked):
         raise click.UsageError("give DATA, or JSON lines on standard input")
     return sys.stdin.buffer

@@ -1,4 +1,4 @@
-"""A command that is run for a task: how it learns of it, and what its end means for the task."""
+"""A command that is run for a task: its input, and what its end means for the task."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from .printing import compact
 
 
 class Stopped(SystemExit):
-    """We were told to stop, by a signal; ends in the exit code that a shell has for it."""
+    """A signal stopped the command; the exit code is a shell's for that signal."""
 
 
 def run(command: Sequence[str], task: Task, policy: Policy) -> bool:
-    """Run the command with the task's data on its standard input. Ack the task if it succeeds; if not, the task is
-    tried again later, or buried after the last attempt. Returns whether it succeeded.
+    """Run the command with the task's data on its standard input. Returns whether it succeeded.
+
+    If it succeeds, the task is acked; if not, the task is tried again later, or buried after the last attempt.
 
     Raises:
-        Stopped: by SIGTERM or SIGINT, which the command got too; a task that it did not finish is given back.
-        Fault: the command cannot be run; the task is given back.
-        TakeLost: the command was too late.
+        Stopped: SIGTERM or SIGINT came, and was passed to the command; a task that it did not finish is released.
+        Fault: the command cannot be run; the task is released.
+        TakeLost: the command ended after the take.
     """
     with _stoppable():
         try:
@@ -56,7 +57,7 @@ def _environment(task: Task) -> dict[str, str]:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM and SIGINT are Stopped here."""
+    """Within this block SIGTERM and SIGINT raise Stopped."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(128 + number)
@@ -70,7 +71,7 @@ def _stoppable() -> Iterator[None]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Have it end by itself; at once, if we are told a second time."""
+    """Let the command end by itself; kill it at a second signal."""
     process.terminate()
     try:
         process.wait()
@@ -80,7 +81,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _settle_stopped(task: Task, returncode: int) -> None:
-    """Not a failure of the task's."""
+    """Settle a task whose command was stopped: this is not a failed attempt."""
     if returncode == 0:
         task.ack()
     else:

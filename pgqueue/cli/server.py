@@ -17,7 +17,7 @@ def server() -> None:
 @server.command()
 @plainly
 def start() -> None:
-    """Start it so that it stays until `stop`."""
+    """Start the embedded server, which then stays until `stop`."""
     from .. import embedded
 
     click.echo(embedded.start().dsn)
@@ -26,7 +26,7 @@ def start() -> None:
 @server.command()
 @plainly
 def stop() -> None:
-    """Stop it, even if it is in use."""
+    """Stop the embedded server, even if it is in use."""
     from .. import embedded
 
     click.echo("stopped" if embedded.stop() else "it was not running")
@@ -35,14 +35,14 @@ def stop() -> None:
 @server.command("status")
 @plainly
 def server_status() -> None:
-    """Show where it is and who uses it; exit code 1 if it does not run."""
+    """Show the server's directory and its users; exit code 1 if it does not run."""
     from .. import embedded
 
     found = embedded.status()
     users = "unknown" if found.users is None else ", ".join(map(str, found.users)) or "none"
     for name, value in {
         "running": f"yes, process {found.pid}" if found.running else "no",
-        "kept": "until `pgqueue server stop`" if found.kept else "while somebody uses it",
+        "kept": "until `pgqueue server stop`" if found.kept else "while a process uses it",
         "version": found.version,
         "data": found.data,
         "log": found.log,
@@ -56,7 +56,7 @@ def server_status() -> None:
 @server.command("dsn")
 @plainly
 def server_dsn() -> None:
-    """Print its DSN; exit code 1 if it does not run."""
+    """Print the server's DSN; exit code 1 if it does not run."""
     from .. import embedded
 
     found = embedded.status()

@@ -1,4 +1,4 @@
-"""`pgqueue stats`: the queues at a glance, once or as a live view."""
+"""`pgqueue stats`: the numbers of all queues, once or as a live view."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ RATES = ("put", "take", "ack")
 
 @click.command()
 @click.argument("queues", type=QUEUE, nargs=-1)
-@click.option("-w", "--watch", is_flag=True, help="Look again and again, and show also how many a second.")
-@click.option("-i", "--interval", type=POSITIVE_SECONDS, default=2.0, show_default=True, help="Of --watch, seconds.")
+@click.option("-w", "--watch", is_flag=True, help="Look repeatedly, and show rates a second too.")
+@click.option(
+    "-i", "--interval", type=POSITIVE_SECONDS, default=2.0, show_default=True, help="Seconds between looks of --watch."
+)
 @json_lines
 @click.pass_obj
 @plainly
 def stats(dsn: str | None, queues: Sequence[str], watch: bool, interval: float, as_json: bool) -> None:
-    """Show how many tasks are in which state: of QUEUES, or of all."""
+    """Show the number of tasks in each state: of QUEUES, or of all queues."""
     with Client(dsn) as client:
         if not watch:
             _print(_look(client, queues), as_json)
@@ -44,24 +46,24 @@ def stats(dsn: str | None, queues: Sequence[str], watch: bool, interval: float, 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The queues at a moment of this machine's clock, and the look before."""
+    """The stats of the queues at a time of this machine's clock, and the look before."""
 
     found: Mapping[str, Stats]
     at: float
     before: Look | None = None
 
     def rates(self, queue: str) -> dict[str, float | None]:
-        """How often each verb was called since the look before, a second; None if that cannot be told."""
+        """The calls of each verb a second since the look before; None if that is unknown."""
         if self.before is None or queue not in self.before.found:
             return dict.fromkeys(VERBS)
         then, now = self.before.found[queue]["calls"], self.found[queue]["calls"]
-        if any(now[verb] < then[verb] for verb in VERBS):  # counted anew since a crash, or another queue of this name
+        if any(now[verb] < then[verb] for verb in VERBS):  # the counts began again: a crash, or a new queue
             return dict.fromkeys(VERBS)
         return {verb: round((now[verb] - then[verb]) / (self.at - self.before.at), 1) for verb in VERBS}
 
 
 def _look(client: Client, queues: Sequence[str], before: Look | None = None) -> Look:
-    """Raises NoQueue for one that there is not."""
+    """Read the stats. Raises NoQueue for a queue that does not exist."""
     if not queues:
         every: dict[str, Stats] = client.stats()
         return Look(every, time.monotonic(), before)
@@ -107,7 +109,7 @@ def _row(queue: str, look: Look, shown: Sequence[str]) -> list[Any]:
 
 
 def _age(seconds: float | None) -> str | None:
-    """As somebody says it: the two largest units."""
+    """An age in its two largest units."""
     if seconds is None:
         return None
     left = int(seconds)

@@ -1,4 +1,4 @@
-"""How a command that runs for ever ends: in order at the first SIGTERM or SIGINT, and at once at the second."""
+"""The end of a command that runs without limit: in order at the first SIGTERM or SIGINT, at once at the second."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def until_signal() -> None:
-    """Sleep until SIGTERM or SIGINT, which have their usual effect again then. In the main thread only.
+    """Sleep until SIGTERM or SIGINT; then both have their usual effect again. In the main thread only.
 
-    By a pipe into which the interpreter writes at the signal itself: one that comes just before we sleep wakes us too.
+    The interpreter writes into a pipe at the signal itself, so a signal that comes just before the sleep ends it too.
     """
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)

@@ -1,7 +1,8 @@
-"""`pgqueue take`: what a take means where the process that made it ends at once.
+"""`pgqueue take`: takes for a process that ends at once.
 
-A take lives as long as its taker, and a command of the shell does not live long. So there are three ways: a claim,
-which is nobody's and has an end; a command that is run while the task is held; and an ack as soon as it is printed.
+A take lives as long as the process that made it, and a shell command ends soon. So there are three ways: a claim, which
+belongs to no process and has an end; a command that is run while the task is held; and an ack as soon as the task is
+printed.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ from .printing import as_dict, compact, echo, flush
 from .running import run
 from .values import COUNT, POSITIVE_SECONDS, QUEUE, SECONDS, json_lines, timeout
 
-TTR = 60.0  # seconds that a claim lasts if nobody says
+TTR = 60.0  # seconds that a claim lasts by default
 LIMITS = MessageLimits(messages=MAX_INT, shortest=0, longest=MAX_SECONDS)
 
 
 @click.command()
 @click.argument("queue", type=QUEUE)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("-n", "--count", type=COUNT, default=1, show_default=True, help="How many at most.")
+@click.option("-n", "--count", type=COUNT, default=1, show_default=True, help="The most tasks to take.")
 @timeout
-@click.option("--ttr", type=POSITIVE_SECONDS, help=f"Seconds to hold it for, if there is no COMMAND. Default: {TTR:g}.")
-@click.option("--ack", is_flag=True, help="Print the data alone, and ack the task once it is printed.")
-@click.option("--max-attempts", type=COUNT, help="With COMMAND: then a failing task is buried. Default: 20.")
-@click.option("--retry-delay", type=SECONDS, help="With COMMAND: seconds, doubled at each attempt. Default: 1.")
+@click.option("--ttr", type=POSITIVE_SECONDS, help=f"Seconds to hold the tasks for, without COMMAND. Default: {TTR:g}.")
+@click.option("--ack", is_flag=True, help="Print only the data, and ack the task once it is printed.")
+@click.option(
+    "--max-attempts", type=COUNT, help="With COMMAND: bury a task after this number of failed attempts. Default: 20."
+)
+@click.option("--retry-delay", type=SECONDS, help="With COMMAND: seconds, doubled after each attempt. Default: 1.")
 @json_lines
 @click.pass_obj
 @plainly
@@ -48,7 +51,7 @@ def take(
     retry_delay: float | None,
     as_json: bool,
 ) -> None:
-    """Take the next tasks of QUEUE; wait for the first. Exit code 3 if none came.
+    """Take the next tasks of QUEUE; wait for the first one. Exit code 3 if none came.
 
     \b
     pgqueue take mail                   prints id, claim and data: settle it with `pgqueue ack ID --claim CLAIM`
@@ -56,11 +59,11 @@ def take(
     pgqueue take mail --ack             prints the data and acks
     """
     if command and (ttr or ack or as_json):
-        raise click.UsageError("--ttr, --ack and --json go without a COMMAND")
+        raise click.UsageError("--ttr, --ack and --json cannot be used with a COMMAND")
     if not command and (max_attempts or retry_delay is not None):
-        raise click.UsageError("--max-attempts and --retry-delay go with a COMMAND")
+        raise click.UsageError("--max-attempts and --retry-delay need a COMMAND")
     if ack and ttr:
-        raise click.UsageError("--ttr is for a task that is not acked at once")
+        raise click.UsageError("--ttr cannot be used with --ack, which acks at once")
     if command and shutil.which(command[0]) is None:
         raise click.BadParameter(f"there is no program {command[0]!r}", param_hint="'COMMAND'")
     with Client(dsn) as client:
@@ -80,7 +83,7 @@ def _claim(queue: Queue, count: int, timeout: float | None, ttr: float, as_json:
     if claim is None:
         nothing()
     for task in claim.messages:
-        values = as_dict(task) | {"claim": str(claim.id)}  # a string: JSON's readers round what is above 2**53
+        values = as_dict(task) | {"claim": str(claim.id)}  # a string: readers of JSON round numbers above 2**53
         echo(values, f"{task.id} {claim.id} {compact(task.data)}", as_json)
 
 

@@ -1,4 +1,4 @@
-"""The commands for tasks that are named by their ids: settling what was taken, and what anybody may do."""
+"""The commands for tasks by their ids: those that settle a claimed task, and those that need no claim."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from .values import CLAIM, POSITIVE_SECONDS, PRIORITY, SECONDS, TASK, json_lines
 
 IDS = click.argument("ids", metavar="ID...", type=TASK, nargs=-1, required=True)
 HELD = click.option("--claim", type=CLAIM, required=True, help="The claim that `pgqueue take` printed.")
-ERROR = click.option("--error", metavar="TEXT", help="Why it failed; counts as an attempt and is kept with it.")
-CHANGED = click.option("--priority", type=PRIORITY, help="From now on.")
+ERROR = click.option(
+    "--error", metavar="TEXT", help="The error of a failed attempt; it is kept with the task and counts as an attempt."
+)
+CHANGED = click.option("--priority", type=PRIORITY, help="The priority from now on.")
 
 
 @click.command()
@@ -29,14 +31,14 @@ CHANGED = click.option("--priority", type=PRIORITY, help="From now on.")
 @click.pass_obj
 @plainly
 def ack(dsn: str | None, ids: Sequence[int], claim: int, as_json: bool) -> None:
-    """Say that tasks are done."""
+    """Ack tasks: they are done."""
     _each(dsn, ids, claim, as_json, lambda task: task.ack().state)
 
 
 @click.command()
 @IDS
 @HELD
-@click.option("--delay", type=SECONDS, default=0.0, help="Seconds until they are ready.")
+@click.option("--delay", type=SECONDS, default=0.0, help="Seconds until the tasks are ready.")
 @CHANGED
 @ERROR
 @json_lines
@@ -51,13 +53,13 @@ def release(
     error: str | None,
     as_json: bool,
 ) -> None:
-    """Give tasks back, to be taken again."""
+    """Release tasks, to be taken again."""
     _each(dsn, ids, claim, as_json, lambda task: task.release(delay, priority=priority, error=error).state)
 
 
 @click.command()
 @IDS
-@click.option("--claim", type=CLAIM, help="Only if this claim still holds them. Default: whoever does.")
+@click.option("--claim", type=CLAIM, help="Only if this claim still holds the tasks. Default: any holder.")
 @CHANGED
 @ERROR
 @json_lines
@@ -66,7 +68,7 @@ def release(
 def bury(
     dsn: str | None, ids: Sequence[int], claim: int | None, priority: int | None, error: str | None, as_json: bool
 ) -> None:
-    """Set tasks aside, until somebody kicks them."""
+    """Bury tasks: they are set aside until a kick."""
     _each(dsn, ids, claim, as_json, lambda task: task.bury(priority=priority, error=error).state)
 
 
@@ -78,7 +80,7 @@ def bury(
 @click.pass_obj
 @plainly
 def touch(dsn: str | None, ids: Sequence[int], claim: int, ttr: float, as_json: bool) -> None:
-    """Keep tasks for longer, and all that was taken with them: a claim has one end."""
+    """Hold tasks for longer, together with all other tasks of the claim, since a claim has one end."""
 
     def one(task: Task) -> str:
         found = task.peek()
@@ -100,8 +102,8 @@ def touch(dsn: str | None, ids: Sequence[int], claim: int, ttr: float, as_json: 
 @click.pass_obj
 @plainly
 def delete(dsn: str | None, ids: Sequence[int], yes: bool, as_json: bool) -> None:
-    """Remove tasks, in whatever state, whoever holds them."""
-    confirm(f"Delete {len(ids)} task(s), whoever holds them?", yes)
+    """Remove tasks in any state, also those that are taken."""
+    confirm(f"Delete {len(ids)} task(s), even if they are taken?", yes)
 
     def one(task: Task) -> str:
         task.delete()
@@ -116,7 +118,7 @@ def delete(dsn: str | None, ids: Sequence[int], yes: bool, as_json: bool) -> Non
 @click.pass_obj
 @plainly
 def kick_task(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
-    """Make tasks ready that are buried or delayed; others stay as they are."""
+    """Make buried or delayed tasks ready; other tasks stay as they are."""
 
     def one(task: Task) -> str:
         task.kick()
@@ -131,14 +133,14 @@ def kick_task(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
 @click.pass_obj
 @plainly
 def peek(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
-    """Show tasks as they are now, whoever holds them."""
+    """Show tasks as they are now, also those that are taken."""
     with Client(dsn) as client:
         for task in (_task(client, id, None).peek() for id in ids):
             echo_task(task, as_json)
 
 
 def _each(dsn: str | None, ids: Sequence[int], claim: int | None, as_json: bool, verb: Callable[[Task], str]) -> None:
-    """Do it to each, and print its state. One that is gone does not keep the others from it."""
+    """Call the verb for each task, and print its state. A task that is gone does not stop the others."""
     lost = False
     with Client(dsn) as client:
         for id in ids:
@@ -154,5 +156,5 @@ def _each(dsn: str | None, ids: Sequence[int], claim: int | None, as_json: bool,
 
 
 def _task(client: Client, id: int, claim: int | None) -> Task:
-    """The task by its id, which says all: what is not asked for is left empty. A claim's id is its tasks' token."""
+    """A task with only its id, and the claim's id as its token."""
     return bind(Task(id=id, queue="", state="", data=None, token=claim), client.shell)

@@ -1,4 +1,4 @@
-"""What may be given on a command line: each is checked before anything is asked of a server."""
+"""The types of values on a command line. Each value is checked before the command connects to a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._values import arguments
 
 
 class Checked(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions of click
-    """A value that a function of ours reads; its ValueError is what the user is told."""
+    """A value that a function reads; the user sees the message of its ValueError."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
@@ -31,7 +31,7 @@ class Checked(click.ParamType):  # type: ignore[type-arg]  # generic in newer ve
 
 
 class QueueName(Checked):
-    """The name of a queue; the shell completes it from the database, if that answers at once."""
+    """The name of a queue. The shell completes it from the database, if that answers soon."""
 
     def __init__(self) -> None:
         super().__init__("queue", lambda value: arguments.queue_name(arguments.text(value, "a queue's name")))
@@ -43,7 +43,7 @@ class QueueName(Checked):
 
 
 def read_json(text: str) -> Any:
-    """What a text says in JSON. Raises ValueError, which names the place, also for what only Python's JSON has."""
+    """The value of a JSON text. Raises ValueError, which names the place; also for NaN and Infinity."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -87,6 +87,8 @@ PRIORITY = click.IntRange(min=-arguments.MAX_INT - 1, max=arguments.MAX_INT)
 LANE = Checked("name", lambda text: arguments.label("lane", text))
 KEY = Checked("name", lambda text: arguments.label("key", text))
 
-json_lines = click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line, for scripts.")
-timeout = click.option("-t", "--timeout", type=SECONDS, help="Seconds to wait; 0 does not wait. Default: for ever.")
+json_lines = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, for scripts.")
+timeout = click.option(
+    "-t", "--timeout", type=SECONDS, help="Seconds to wait; 0 does not wait. Default: without limit."
+)
 yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")

@@ -1,4 +1,4 @@
-"""`pgqueue worker`, and how it finds the client that it is to serve."""
+"""`pgqueue worker`, and how it finds its client."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ SECONDS = click.FloatRange(min=0)
 
 @click.command()
 @click.argument("app", metavar="MODULE:CLIENT")
-@click.option("-c", "--concurrency", type=COUNT, default=8, show_default=True, help="Handlers at once.")
-@click.option("--max-attempts", type=COUNT, default=20, show_default=True, help="Then a failing task is buried.")
-@click.option("--retry-delay", type=SECONDS, default=1.0, show_default=True, help="Seconds, doubled at each attempt.")
+@click.option("-c", "--concurrency", type=COUNT, default=8, show_default=True, help="Handlers that run at once.")
+@click.option("--max-attempts", type=COUNT, default=20, show_default=True, help="Failed attempts before a burial.")
+@click.option(
+    "--retry-delay", type=SECONDS, default=1.0, show_default=True, help="Seconds, doubled after each attempt."
+)
 @click.pass_obj
 @plainly
 def worker(dsn: str | None, app: str, concurrency: int, max_attempts: int, retry_delay: float) -> None:
     """Run the handlers of MODULE:CLIENT until SIGTERM or SIGINT.
 
-    CLIENT is a pgqueue.Client in MODULE, with handlers registered by @client.handler(queue). SIGHUP loads MODULE, and
-    what lies below it, anew: tasks in hand are finished by the old code.
+    CLIENT is a pgqueue.Client in MODULE, with handlers registered by @client.handler(queue). SIGHUP loads MODULE and
+    its submodules again: the old code finishes the tasks under way.
     """
     if dsn:
         os.environ["PGQUEUE_DSN"] = dsn  # for a client that is made without one
@@ -44,13 +46,13 @@ def worker(dsn: str | None, app: str, concurrency: int, max_attempts: int, retry
 
 
 def _load(app: str) -> AsyncClient | Client:
-    """The client that MODULE:CLIENT names, as found from the current directory."""
+    """The client that MODULE:CLIENT names, searched from the current directory."""
     path, _, name = app.partition(":")
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(path)
-    except Exception as error:  # whatever the module does wrong
+    except Exception as error:  # of any kind: the module's code raised it
         why = str(error) if isinstance(error, ImportError) else describe(error)
         raise click.BadParameter(f"{path} cannot be loaded: {why}", param_hint="MODULE:CLIENT") from error
     name = name or "client"
@@ -62,7 +64,7 @@ def _load(app: str) -> AsyncClient | Client:
 
 
 def _load_anew(app: str) -> AsyncClient | Client:
-    """The same from the files as they are now. In new modules, since what is under way goes on in the old ones."""
+    """Load the client again, from the present files, in new modules: tasks under way go on in the old modules."""
     path = app.partition(":")[0]
     old = {name: module for name, module in sys.modules.items() if name == path or name.startswith(path + ".")}
     for name in old:
