@@ -1,7 +1,7 @@
-"""`pgqueue demo`: every file of a folder is a task; worker processes digest them; one is killed in the middle.
+"""`pgqueue demo`: every file of a folder is a task; worker processes digest the files; one of them is killed meanwhile.
 
-What it shows is checked: every file was digested, the totals equal those computed here directly, and the tasks that the
-dead worker held were done by others.
+The demo checks its result: every file was digested, the totals equal those computed directly, and the tasks that the
+killed worker held were done by others.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .._engine.dsn import resolve
 from .files import digest, readable_files
 from .progress import Progress
 
-PATIENCE = 60.0  # seconds without any result before it gives up
+PATIENCE = 60.0  # seconds without any result before the demo gives up
 CONCURRENCY = 4  # handlers a worker process
 LOCK = int.from_bytes(b"pgq demo")
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came back from the workers."""
+    """The results from the workers."""
 
     digests: dict[str, tuple[int, str]] = field(default_factory=dict)
     redelivered: dict[str, float] = field(default_factory=dict)  # path: when it was begun again
@@ -47,14 +47,14 @@ class Outcome:
             self.redelivered.setdefault(result["path"], result["began"])
 
     def came_back_in(self) -> float | None:
-        """Seconds from the kill until the last of the dead worker's tasks was begun by another."""
+        """Seconds from the kill until another worker began the last of the dead worker's tasks."""
         if self.killed_at is None or not self.redelivered:
             return None
         return max(self.redelivered.values()) - self.killed_at
 
 
 def run(folder: Path, workers: int, kill: bool, dsn: str | None) -> bool:
-    """Run the demo and print what happened; False if the check fails. Raises Error if it cannot be run."""
+    """Run the demo and print a report. Returns False if the check fails. Raises Error if the demo cannot run."""
     files = readable_files(folder)
     if not files:
         raise Error(f"there are no files to read in {folder}")
@@ -90,7 +90,7 @@ def _run(
                 outcome.killed_at = crew.kill_one(progress)
             progress.show(len(outcome.digests), todo.stats()["ready"])
     outcome.seconds = time.monotonic() - began
-    for task in results.pop(len(files)):  # second results of redelivered tasks may have come after the last look
+    for task in results.pop(len(files)):  # redelivered tasks may have given second results after the last look
         outcome.add(task.data)
     progress.show(len(outcome.digests), 0, last=True)
     return outcome
@@ -115,11 +115,11 @@ class Crew:
             process.wait()
 
     def kill_one(self, progress: Progress) -> float | None:
-        """SIGKILL a worker that holds tasks, and start another; returns when, or None if it held none."""
+        """SIGKILL a worker that holds tasks, and start another. Returns the time of the kill, None if it held none."""
         name, victim = self._workers[0]
-        victim.send_signal(signal.SIGSTOP)  # so that it keeps the tasks that it holds
+        victim.send_signal(signal.SIGSTOP)  # so that it cannot settle the tasks that it holds
         busy = "SELECT FROM pg_stat_activity WHERE application_name = %s AND state = 'active'"
-        while self._db.execute(busy, [name]).fetchone() is not None:  # an ack that it has sent still counts
+        while self._db.execute(busy, [name]).fetchone() is not None:  # wait for an ack that it has sent
             time.sleep(0.001)
         count = "SELECT count(*) FROM pgqueue.tasks WHERE queue = 'demo' AND holder LIKE %s"
         (held,) = self._db.execute(count, [f"%:{victim.pid}:%"]).fetchone() or (0,)
@@ -134,7 +134,7 @@ class Crew:
         return killed_at
 
     def _start(self) -> tuple[str, subprocess.Popen[bytes]]:
-        """A worker process, and the name of its connections: the number tells them apart in pg_stat_activity."""
+        """Start a worker process. Returns it with the application name of its connections, for pg_stat_activity."""
         name = f"pgqueue demo {next(self._started)}"
         environment = {**os.environ, "PGQUEUE_DSN": make_conninfo(self._conninfo, application_name=name)}
         command = [sys.executable, "-m", "pgqueue", "worker", "pgqueue.demo.handlers:client"]
@@ -143,7 +143,7 @@ class Crew:
 
 @contextmanager
 def _alone(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that keeps a second demo off the same queues."""
+    """A connection with a lock that keeps a second demo from the same queues."""
     with psycopg.connect(conninfo, autocommit=True) as db:
         (free,) = db.execute("SELECT pg_try_advisory_lock(%s)", [LOCK]).fetchone() or (False,)
         if not free:

@@ -15,7 +15,7 @@ def standard_library() -> Path:
 def readable_files(folder: Path) -> list[str]:
     """The regular files below a folder that can be read.
 
-    Without compiled Python, which may change meanwhile; and the standard library without what is installed in it.
+    Compiled Python is left out, since it may change meanwhile; in the standard library also site-packages.
     """
     left_out = {"__pycache__"} | ({"site-packages", "dist-packages"} if folder == standard_library() else set())
     found = []
@@ -27,13 +27,13 @@ def readable_files(folder: Path) -> list[str]:
 
 
 def digest(path: str) -> tuple[int, str]:
-    """Lines and SHA-256 of a file."""
+    """The number of lines and the SHA-256 of a file."""
     content = Path(path).read_bytes()
     return content.count(b"\n"), hashlib.sha256(content).hexdigest()
 
 
 def _is_text(path: str) -> bool:
-    """Whether a path is text that JSON can hold: the name of a file may be any bytes."""
+    """Whether a path is text that JSON can hold: a file's name may be any bytes."""
     try:
         path.encode()
     except UnicodeEncodeError:

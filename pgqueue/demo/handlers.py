@@ -16,6 +16,7 @@ results = client.queue("demo-results")
 def handle(data: Any, task: pgqueue.Task) -> None:
     began = time.time()
     lines, sha256 = digest(data["path"])
-    # A put of its own: a worker that dies between it and the ack makes a second result, at least once. Where the
-    # result is a row of yours, task.ack(conn=...) in the transaction that writes it makes that exactly once.
+    # This put has a transaction of its own: if the worker dies between the put and the ack, there is a second result
+    # (at least once). If the result is a row of your own, use task.ack(conn=...) in the transaction that writes the
+    # row: then it is written exactly once.
     results.put({**data, "lines": lines, "sha256": sha256, "began": began, "attempts": task.attempts})

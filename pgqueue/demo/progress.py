@@ -10,7 +10,7 @@ WIDTH = 30
 
 
 class Progress:
-    """Shows how many of `total` are done, at which rate, and how many are queued."""
+    """Shows how many of `total` tasks are done, at which rate, and how many are queued."""
 
     def __init__(self, total: int, out: TextIO | None = None) -> None:
         self._total = total
@@ -33,7 +33,7 @@ class Progress:
             self._write(text + "\n")
 
     def note(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line of its own."""
         self._write(("\r\033[K" if self._terminal else "") + text + "\n")
 
     def _write(self, text: str) -> None:
