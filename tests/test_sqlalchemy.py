@@ -250,9 +250,9 @@ async def test_what_is_no_connection_is_a_type_error(driver, dsn, db):
 
 async def test_the_two_worlds_are_told_apart(dsn):
     async with caller("psycopg", "session", dsn) as one, caller("asyncpg", "session", dsn) as other:
-        with pytest.raises(TypeError, match="not AsyncSession: that is for an AsyncClient"):
+        with pytest.raises(TypeError, match="not AsyncSession, which needs an AsyncClient"):
             one.client.queue("q").put("x", conn=other.conn)
-        with pytest.raises(TypeError, match="not Session: that is for a Client"):
+        with pytest.raises(TypeError, match="not Session, which needs a Client"):
             await other.client.queue("q").put("x", conn=one.conn)
 
 

@@ -1,1 +1,1 @@
-"""pgqueue in other people's frameworks. Each module needs its framework, and nothing else of pgqueue needs it."""
+"""pgqueue in frameworks. Each module needs its framework; no other part of pgqueue needs it."""

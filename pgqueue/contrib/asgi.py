@@ -15,17 +15,17 @@ Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 def lifespan(client: AsyncClient | Client, inner: Lifespan | None = None) -> Lifespan:
     """A lifespan for Starlette(lifespan=...) and FastAPI(lifespan=...); docs/guides/asgi.md shows Quart's two lines.
 
-    The start fails if the database cannot be reached or its schema does not fit, rather than the first request. At the
-    end the client is closed: what it has taken is given back, and who still waits gets a ClosedError.
+    The start fails if the database cannot be reached or its schema does not fit; otherwise the first request would. At
+    the end the client is closed: its takes are released, and calls that still wait raise ClosedError.
 
     Args:
         client: an AsyncClient; or a Client, for views of both kinds, which is closed with its `aio`.
-        inner: another lifespan, which begins once the client works and ends before it is closed. Its state is the
-            application's.
+        inner: another lifespan. It begins once the client works and ends before the client is closed. Its state is the
+            application's state.
 
     Raises:
         ServerError, SchemaError: at the start.
-        ClosedError: at the start, of a client that is closed: an application that starts again needs another one.
+        ClosedError: at the start, if the client is closed: an application that starts again needs a new client.
     """
 
     @asynccontextmanager
@@ -33,7 +33,7 @@ def lifespan(client: AsyncClient | Client, inner: Lifespan | None = None) -> Lif
         blocking, own = (client, client.aio) if isinstance(client, Client) else (nullcontext(), client)
         with blocking:
             async with own:
-                await asyncio.to_thread(own.shell.core.conninfo)  # connects, and checks what is there
+                await asyncio.to_thread(own.shell.core.conninfo)  # connects, and checks the schema
                 async with inner(app) if inner else nullcontext() as state:
                     yield state
 

@@ -1,8 +1,8 @@
-"""put(conn=...) and its like on SQLAlchemy's sessions and connections, with psycopg, psycopg2 and asyncpg.
+"""put(conn=...) and other calls on SQLAlchemy's sessions and connections, with psycopg, psycopg2 and asyncpg.
 
-A call is executed by the session or connection itself, so its events, its echo, its autobegin and its savepoints take
-it for a statement of the caller's. The driver's connection below would be quicker, and wrong: SQLAlchemy sends BEGIN
-to asyncpg with its own first statement, so what went past it before that would be committed at once.
+The session or connection itself executes a call, so its events, echo, autobegin and savepoints treat the call as one of
+the caller's statements. The driver's connection would be faster, but wrong: SQLAlchemy sends BEGIN to asyncpg with its
+own first statement, so a call that bypassed it before that would be committed at once.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from ..errors import known
 
 T = TypeVar("T")
 
-#: Rows of a call are few, and its effect must not wait for whoever fetches them.
+#: The rows of a call are few, and its effect must not wait until a program fetches them.
 OPTIONS = {"stream_results": False}
 
 
 def url(dsn: str | None = None, *, driver: str = "psycopg") -> URL:
-    """A DSN of PostgreSQL's as SQLAlchemy writes it, for an engine on the database that pgqueue uses.
+    """A PostgreSQL DSN in SQLAlchemy's form, for an engine on the database that pgqueue uses.
 
     Args:
         dsn: a URI or conninfo string; default, as for a Client, PGQUEUE_DSN, DATABASE_URL or the embedded server.
-        driver: psycopg, psycopg2 or asyncpg. What asyncpg's connect() does not know, such as sslmode, it refuses.
+        driver: psycopg, psycopg2 or asyncpg. asyncpg's connect() refuses parameters that it does not know, such as
+            sslmode.
 
     Raises:
-        ServerError: this is no DSN, or the embedded server cannot be started.
+        ServerError: the DSN is not valid, or the embedded server cannot be started.
     """
     words = {name: str(value) for name, value in conninfo_to_dict(resolve(dsn)).items() if value not in (None, "")}
     user, password, database = (words.pop(name, None) for name in ("user", "password", "dbname"))
@@ -47,7 +48,7 @@ def url(dsn: str | None = None, *, driver: str = "psycopg") -> URL:
 def run(conn: Any, call: Call[T]) -> T:
     """Run a call in the transaction that a Session, scoped_session or Connection is in."""
     if not isinstance(conn, (Session, scoped_session, Connection)):
-        raise TypeError(f"conn must be a Session or Connection, not {type(conn).__name__}: that is for an AsyncClient")
+        raise TypeError(f"conn must be a Session or Connection, not {type(conn).__name__}, which needs an AsyncClient")
     _insist_on_postgresql(conn)
     with _translated():
         result = conn.execute(_statement(call.sql), _arguments(call), execution_options=OPTIONS)
@@ -56,10 +57,10 @@ def run(conn: Any, call: Call[T]) -> T:
 
 
 async def run_async(conn: Any, call: Call[T]) -> T:
-    """The same, awaiting, for an AsyncSession, async_scoped_session or AsyncConnection."""
+    """As run(), for an AsyncSession, async_scoped_session or AsyncConnection."""
     if isinstance(conn, (Session, scoped_session, Connection)):
         raise TypeError(
-            f"conn must be an AsyncSession or AsyncConnection, not {type(conn).__name__}: that is for a Client"
+            f"conn must be an AsyncSession or AsyncConnection, not {type(conn).__name__}, which needs a Client"
         )
     _insist_on_postgresql(conn)
     with _translated():
@@ -69,27 +70,25 @@ async def run_async(conn: Any, call: Call[T]) -> T:
 
 
 def refuse(conn: Any) -> None:
-    """Raise TypeError for what of SQLAlchemy is neither a session nor a connection: an engine, say."""
+    """Raise TypeError for a SQLAlchemy object that is neither a session nor a connection, for example an engine."""
     if isinstance(conn, (Session, scoped_session, Connection)):
         return
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session  # needs greenlet
 
     if not isinstance(conn, (AsyncSession, async_scoped_session, AsyncConnection)):
-        raise TypeError(
-            f"conn must be a session or a connection of SQLAlchemy, in whose transaction, not {type(conn).__name__}"
-        )
+        raise TypeError(f"conn must be a session or a connection of SQLAlchemy, not {type(conn).__name__}")
 
 
 def _insist_on_postgresql(conn: Any) -> None:
-    """Before anything is sent. A session tells its engine without connecting."""
+    """Raise TypeError before anything is sent. A session has its engine without connecting."""
     dialect = conn.dialect if hasattr(conn, "dialect") else conn.get_bind().dialect
     if dialect.name != "postgresql":
         raise TypeError(f"conn must be connected to PostgreSQL, not to {dialect.name}")
 
 
-@functools.cache  # there are as many as there are calls in calls/
+@functools.cache  # at most one for each call in _calls/
 def _statement(sql: str) -> TextClause:
-    """A call's SQL in SQLAlchemy's words. Its parameters get no type, so that no cast is added to those of the call.
+    """A call's SQL as a text(). Its parameters get no type, so that SQLAlchemy adds no cast to the call's own casts.
 
     The parentheses are for psycopg2, which writes the values into the statement: -1::int is -(1::int).
     """
@@ -117,7 +116,7 @@ def _known(error: DBAPIError) -> Exception | None:
     if (diagnosis := getattr(cause, "diag", None)) is not None:  # psycopg's and psycopg2's
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
         message, function = diagnosis.message_primary, diagnosis.source_function
-    else:  # asyncpg's, which is the cause of one that SQLAlchemy makes
+    else:  # asyncpg's error, the cause of the one that SQLAlchemy makes
         theirs = cause.__cause__
         names = ("sqlstate", "message", "server_source_function")
         state, message, function = (getattr(theirs, name, None) for name in names)

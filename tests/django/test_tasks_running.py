@@ -186,7 +186,7 @@ def test_what_is_no_order_is_buried(db, order):
     queue("default").put(order)
     with working():
         eventually(lambda: column(db, "SELECT state FROM pgqueue.tasks") == ["buried"], within=10)
-    assert "not an order of django.tasks" in value(db, "SELECT error FROM pgqueue.tasks")
+    assert "not a task of django.tasks" in value(db, "SELECT error FROM pgqueue.tasks")
 
 
 # --- signals

@@ -70,7 +70,7 @@ def test_options_are_a_dict():
     ("database", "id", "message"),
     [
         ("nope", "pgqueue.E103", "TASKS['default'] uses the database 'nope', which DATABASES lacks."),
-        ("lite", "pgqueue.E104", "TASKS['default'] uses the database 'lite', which is no PostgreSQL."),
+        ("lite", "pgqueue.E104", "TASKS['default'] uses the database 'lite', which is not PostgreSQL."),
     ],
 )
 def test_a_database_that_cannot_be(database, id, message):

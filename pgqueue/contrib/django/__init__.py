@@ -4,7 +4,7 @@ from pgqueue.contrib.django import handler, queue
 
 with transaction.atomic():
     order = Order.objects.create(...)
-    queue("mail").put({"order": order.pk})  # there if and when the transaction commits
+    queue("mail").put({"order": order.pk})  # takes effect when the transaction commits
 
 @handler("mail")  # in an app's tasks.py; `manage.py pgqueue worker` runs it
 def send_mail(data): ...
@@ -25,7 +25,7 @@ __all__ = ["PgqueueBackend", "client", "database", "handler", "queue"]
 
 
 def __getattr__(name: str) -> Any:
-    """The backend of django.tasks is loaded only where it is asked for."""
+    """Load the backend of django.tasks only where it is used."""
     if name != "PgqueueBackend":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .backend import PgqueueBackend

@@ -1,4 +1,4 @@
-"""A backend for Django's tasks framework: tasks live in pgqueue's queues, of the database that the project uses.
+"""A backend for Django's tasks framework: its tasks are in pgqueue's queues, in the project's database.
 
     TASKS = {
         "default": {
@@ -47,7 +47,7 @@ R = TypeVar("R")
 
 
 class PgqueueBackend(BaseTaskBackend):
-    """The backend that TASKS names. Each thread has one of its own for each alias, as the framework has it."""
+    """The backend for TASKS. Each thread has an instance of its own for each alias, as in the framework."""
 
     supports_defer = True
     supports_async_task = True
@@ -56,7 +56,7 @@ class PgqueueBackend(BaseTaskBackend):
 
     @cached_property
     def settings(self) -> Options:
-        """Raises ImproperlyConfigured; check() tells the same."""
+        """The checked OPTIONS. Raises ImproperlyConfigured; check() reports the same error."""
         try:
             return Options.of(self.options)
         except ValueError as error:
@@ -64,19 +64,19 @@ class PgqueueBackend(BaseTaskBackend):
 
     @property
     def database(self) -> Any:
-        """The alias of its database, whether or not the other options can be."""
+        """The alias of its database, even if the other options are not valid."""
         return self.options.get("database", "default") if isinstance(self.options, dict) else None
 
     def enqueue(self, task: Task[P, R], args: Any, kwargs: Any) -> TaskResult[P, R]:
-        """Put a task, in whatever transaction Django's connection is in.
+        """Put a task, in the transaction that Django's connection is in.
 
         Raises:
             InvalidTask: the task cannot be run by this backend.
             TypeError: an argument is of a type that JSON does not have.
             ValueError: bytes are not UTF-8.
             BadData: JSON or jsonb cannot hold an argument, or they are over max_data_size.
-            QueueFull: the queue has a capacity, and is at it.
-            ImproperlyConfigured: the backend's options cannot be.
+            QueueFull: the queue is at its capacity.
+            ImproperlyConfigured: the backend's options are not valid.
         """
         self.validate_task(task)
         args, kwargs, now = normalize_json(args), normalize_json(kwargs), timezone.now()
@@ -101,10 +101,10 @@ class PgqueueBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
-        """What is known of a task now, by its id.
+        """The present result of a task, by its id.
 
         Raises:
-            TaskResultDoesNotExist: nothing is known of it, or not any more, or it is another backend's.
+            TaskResultDoesNotExist: the task is unknown, or its result has expired, or it belongs to another backend.
         """
         try:
             id = arguments.task_id(result_id)
@@ -122,7 +122,7 @@ class PgqueueBackend(BaseTaskBackend):
     def _problems(self) -> Iterator[checks.CheckMessage]:
         where = f"TASKS[{self.alias!r}]"
         if not self.queues:
-            hint = "Name the queues: a worker serves these. Of other queues it serves those with a handler."
+            hint = "Name the queues: a worker serves these, and other queues only if they have a handler."
             yield checks.Warning(f"QUEUES of {where} is empty.", hint=hint, id="pgqueue.W101")
         for queue in self.queues:
             try:
@@ -137,7 +137,7 @@ class PgqueueBackend(BaseTaskBackend):
         if database not in connections:
             yield checks.Error(f"{where} uses the database {database!r}, which DATABASES lacks.", id="pgqueue.E103")
         elif connections[database].vendor != "postgresql":
-            yield checks.Error(f"{where} uses the database {database!r}, which is no PostgreSQL.", id="pgqueue.E104")
+            yield checks.Error(f"{where} uses the database {database!r}, which is not PostgreSQL.", id="pgqueue.E104")
         if not apps.is_installed("pgqueue.contrib.django"):
             yield checks.Error(f"{where} needs 'pgqueue.contrib.django' in INSTALLED_APPS.", id="pgqueue.E105")
         for other in backends_of(database):
@@ -148,14 +148,14 @@ class PgqueueBackend(BaseTaskBackend):
 
 
 def register(client: Client, using: str = "default") -> None:
-    """Make the queues of every PgqueueBackend of a database known to a worker, with a handler that runs their tasks.
+    """Register a handler for the queues of every PgqueueBackend of a database; it runs their tasks.
 
     Args:
-        client: whose handlers they become.
-        using: the alias of the database that it is connected to.
+        client: the client to register the handlers with.
+        using: the alias of the client's database.
 
     Raises:
-        ImproperlyConfigured: such a queue has another handler, or its backend's options cannot be.
+        ImproperlyConfigured: such a queue has another handler, or its backend's options are not valid.
     """
     for backend in backends_of(using):
         for queue in sorted(backend.queues):

@@ -1,4 +1,4 @@
-"""System checks: of the setting PGQUEUE, and with `check --database` of what is in the database."""
+"""System checks: of the setting PGQUEUE, and with `check --database` of the schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from ... import sql as schema
 from . import clients
 
 APP = "pgqueue"
-LISTEN_HINT = "Give listen_dsn a direct way to the same database, past the pooler: waiting takes need one."
+LISTEN_HINT = (
+    "Set listen_dsn to a DSN of the same database without the pooler: takes that wait need a direct connection."
+)
 
 
 def register() -> None:
@@ -35,7 +37,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 def check_schema(
     app_configs: Sequence[AppConfig] | None, databases: Iterable[str] | None = None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
-    """E005 and E006. What `manage.py migrate` is about to mend is no error: it runs this check first."""
+    """E005 and E006. A schema that `manage.py migrate` will upgrade is no error: migrate runs this check first."""
     return [message for alias in databases or () if _concerned(alias) for message in _check_schema(alias)]
 
 

@@ -1,7 +1,7 @@
-"""One client for each database of Django's, made of its settings there.
+"""One client for each of Django's databases, made from the database's settings.
 
-A test runner puts another database's name into the settings while the process runs, so a client is kept together with
-what it was made of, and replaced when that changes.
+A test runner changes a database's name in the settings while the process runs, so a client is kept together with the
+settings that it was made from, and replaced when they change.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ T = TypeVar("T")
 
 Origin = tuple[dict[str, Any], dict[str, Any]]  # the parameters of a connection, and the options of Client
 
-#: What get_connection_params() has for psycopg itself, and not for the server.
+#: The parameters in get_connection_params() that are for psycopg itself and not for libpq.
 NOT_CONNINFO = ("context", "cursor_factory", "row_factory", "prepare_threshold", "autocommit")
 
 
 def client(using: str = "default") -> Client:
-    """The client of a database: one a process, safe in every thread and after a fork. Connects at its first call.
+    """The client of a database: one for the process, safe in every thread and after a fork. Connects at its first call.
 
-    Its connections are its own, so nothing of it is part of a transaction of Django's, unless it is given one with
-    `conn=`. What a queue does in Django's transaction begins with queue().
+    It has connections of its own, so its calls are not part of Django's transactions, unless they get Django's
+    connection with `conn=`. For calls in Django's transaction use queue().
 
     Args:
         using: the alias of the database in DATABASES. The setting PGQUEUE may have options for it.
@@ -50,16 +50,16 @@ def client(using: str = "default") -> Client:
 def queue(name: str, using: str = "default") -> Queue:
     """The queue of this name, on Django's own connection to a database.
 
-    Whatever is one statement (put, put_many, pop, ack, stats, ...) goes through `connections[using]`, and is part of
-    whatever transaction that is in: what is put inside atomic() is there if and when that commits. What waits (take,
-    or a put with a timeout) has connections of its own.
+    A call of one statement (put, put_many, pop, ack, stats, ...) runs on `connections[using]`, as part of its
+    transaction: a put inside atomic() takes effect when that commits. A call that waits (take, or a put with a timeout)
+    uses the client's own connections.
 
     Args:
         name: 1 to 200 characters.
         using: the alias of the database in DATABASES.
 
     Raises:
-        ValueError: the name cannot be.
+        ValueError: the name is not valid.
         ImproperlyConfigured: as client().
     """
     return joined(using).queue(name)
@@ -71,7 +71,7 @@ def joined(using: str = "default") -> Client:
 
 
 def wrapper(using: str) -> BaseDatabaseWrapper:
-    """Django's connection to a database, of this thread. Raises ImproperlyConfigured if pgqueue cannot be there."""
+    """This thread's Django connection to a database. Raises ImproperlyConfigured if pgqueue cannot use it."""
     if using not in connections.settings:
         known = ", ".join(repr(alias) for alias in connections)
         raise ImproperlyConfigured(f"pgqueue: there is no database {using!r} in DATABASES, only {known}")
@@ -84,7 +84,7 @@ def wrapper(using: str) -> BaseDatabaseWrapper:
 
 
 def conninfo(using: str) -> str:
-    """How libpq is told to connect to one of Django's databases. Raises ImproperlyConfigured."""
+    """The libpq connection string of one of Django's databases. Raises ImproperlyConfigured."""
     try:
         return make_conninfo(**_parameters(using))
     except ProgrammingError as error:
@@ -109,7 +109,7 @@ def options(using: str) -> dict[str, Any]:
 
 
 def fault(options: dict[str, Any]) -> str | None:
-    """What is wrong with options of a client, or None. Connects nowhere."""
+    """The error in options of a client, or None. Does not connect."""
     known = [field.name for field in fields(Settings) if field.name != "dsn"]
     if unknown := [name for name in options if name not in known]:
         return f"there is no option {unknown[0]!r}, only {', '.join(known)}"
@@ -125,9 +125,9 @@ def fault(options: dict[str, Any]) -> str | None:
 
 
 class JoinedShell(Shell):
-    """Runs calls on Django's connection, which is looked up at each call: each thread has another one.
+    """Runs calls on Django's connection, which it looks up at each call, since each thread has another one.
 
-    It shares the connections of the client that it is made over, for calls that wait.
+    For calls that wait it uses the connections of its client.
     """
 
     def __init__(self, client: Client, using: str) -> None:
@@ -144,7 +144,7 @@ class JoinedShell(Shell):
 
 
 class _Clients:
-    """Both clients of each database, and what they were made of."""
+    """Both clients of each database, and the settings that they were made from."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[Origin, Client, Client]] = {}
@@ -163,7 +163,7 @@ class _Clients:
             return self._made[using][1:]
 
     def close(self) -> None:
-        """Let go of all; those that are asked for afterwards are new."""
+        """Close all clients. Later calls make new ones."""
         with self._lock:
             made, self._made = self._made, {}
         for _, client, _ in made.values():
@@ -184,6 +184,6 @@ close = _clients.close
 
 
 def let_go_of_test_databases(sender: object, connection: BaseDatabaseWrapper, **kwargs: object) -> None:
-    """Django connects to no database to create or drop one for tests, which fails while a client is connected to it."""
+    """Close the clients before Django creates or drops a test database: that fails while a client is connected."""
     if connection.alias == NO_DB_ALIAS:
         close()

@@ -1,8 +1,7 @@
-"""`conn=` with a connection of Django's: the adapter that pgqueue.borrowed loads for it.
+"""`conn=` with one of Django's connections: the adapter that _engine/borrowed.py loads for it.
 
-A call goes through Django's cursor, so that whoever listens to it hears of it: assertNumQueries, execute_wrapper(),
-the debug toolbar. Django's cursor begins the transaction of an atomic block with its first statement, also if that is
-ours.
+A call goes through Django's cursor, so that assertNumQueries, execute_wrapper() and the debug toolbar see it. Django's
+cursor begins the transaction of an atomic block with the first statement, also if that is a call of pgqueue.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ T = TypeVar("T")
 
 
 def run(conn: BaseDatabaseWrapper, call: Call[T]) -> T:
-    """Run a call. An error of the database leaves an atomic block to be rolled back, as any other does."""
+    """Run a call. After an error of the database an atomic block has to be rolled back, as with any other statement."""
     try:
         rows = _rows(conn, call)
     except Error as error:
@@ -39,13 +38,13 @@ def run(conn: BaseDatabaseWrapper, call: Call[T]) -> T:
 async def run_async(conn: BaseDatabaseWrapper, call: Call[T]) -> T:
     """Refuse: Django's connections belong to threads."""
     raise TypeError(
-        "a connection of Django's blocks: await sync_to_async(queue(name).put)(...), inside one function with the"
-        " atomic() that it belongs to"
+        "Django's connections block: await sync_to_async(f)() with a function f that has both the atomic() block and"
+        " the put"
     )
 
 
 def refuse(conn: object) -> None:
-    """Raise TypeError for what is no connection of Django's, or not one to PostgreSQL."""
+    """Raise TypeError if conn is not one of Django's connections, or not one to PostgreSQL."""
     if not isinstance(conn, BaseDatabaseWrapper | ConnectionProxy):
         raise TypeError(f"conn must be a connection, as django.db.connection is, not {type(conn).__name__}")
     if conn.vendor != "postgresql":
@@ -54,7 +53,7 @@ def refuse(conn: object) -> None:
 
 def _rows(conn: BaseDatabaseWrapper, call: Call[T]) -> Rows:
     with transaction.mark_for_rollback_on_error(using=conn.alias), conn.cursor() as cursor:
-        # For this cursor only: Django's own are given JSON as text, and times without a zone if USE_TZ is off.
+        # For this cursor only: Django's own cursors get JSON as text, and times without a zone if USE_TZ is off.
         cursor.adapters.register_loader("jsonb", JsonbLoader)
         cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
         cursor.execute(call.sql, call.args)

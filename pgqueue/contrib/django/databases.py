@@ -1,4 +1,4 @@
-"""An entry of DATABASES from a DSN, for projects that are told by one where their database is."""
+"""An entry of DATABASES from a DSN, for projects that configure their database by a DSN."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ SETTINGS = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "H
 
 
 def database(dsn: str | None = None, **settings: Any) -> dict[str, Any]:
-    """What DATABASES has of a PostgreSQL: `DATABASES = {"default": database()}`.
+    """An entry for DATABASES: `DATABASES = {"default": database()}`.
 
     Args:
         dsn: a URI or conninfo string; default PGQUEUE_DSN, else DATABASE_URL, else the embedded server, which is
             started.
-        settings: more of Django's for this database, such as ATOMIC_REQUESTS. OPTIONS are added to those of the DSN.
+        settings: more of Django's settings for this database, such as ATOMIC_REQUESTS. OPTIONS are added to those of
+            the DSN.
 
     Raises:
-        ImproperlyConfigured: this is no DSN, or the embedded server cannot be started.
+        ImproperlyConfigured: the DSN is not valid, or the embedded server cannot be started.
     """
     try:
         conninfo = resolve(dsn)

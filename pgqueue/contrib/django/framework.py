@@ -1,4 +1,4 @@
-"""The tasks framework: django.tasks of Django 6, or its backport django_tasks. The only place that tells them apart.
+"""The tasks framework: django.tasks of Django 6, or its backport django_tasks. Only this module distinguishes them.
 
 Type checkers see Django's.
 """

@@ -1,4 +1,4 @@
-"""Handlers of Django's apps: functions in their tasks.py, found when a worker or a test asks for them."""
+"""Handlers of Django's apps: functions in their tasks.py, imported when a worker or a test needs them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A handler, and for how many seconds its results are kept."""
+    """A handler, and the seconds for which its results are kept."""
 
     function: Callable[..., Any]
     keep_result: float | None
@@ -38,10 +38,10 @@ def handler(queue: str, *, using: str = "default", keep_result: float | None = N
     Args:
         queue: the queue's name.
         using: the alias of its database in DATABASES.
-        keep_result: for how many seconds to keep what the handler returns; None keeps nothing.
+        keep_result: the seconds for which to keep the handler's result; None keeps no results.
 
     Raises:
-        ValueError: the name or the time cannot be.
+        ValueError: the name or the time is not valid.
         ImproperlyConfigured: another function is the queue's handler already.
     """
     arguments.queue_name(queue)
@@ -60,7 +60,7 @@ def handler(queue: str, *, using: str = "default", keep_result: float | None = N
 
 
 def databases() -> list[str]:
-    """The aliases of the databases for whose queues there is a handler, or a backend of django.tasks."""
+    """The aliases of the databases with handlers, or with a backend of django.tasks."""
     autodiscover_modules("tasks")
     found = {*_registered}
     if _tasks_backends():
@@ -71,7 +71,7 @@ def databases() -> list[str]:
 
 
 def equip(client: Client, using: str) -> Client:
-    """Give a client all handlers of its database, each as a Django task is to run: with tidy connections.
+    """Register all handlers of its database with a client. Each runs with tidy connections; see tidy.py.
 
     Imports the tasks.py of every installed app.
     """

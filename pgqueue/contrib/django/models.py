@@ -1,10 +1,10 @@
-"""The public views as models, for the admin and for queries of your own. Read-only: tasks change through the queues.
+"""The public views as models, for the admin and for an application's queries. Read-only: use queues to change tasks.
 
-A model is whatever row of its view exists at the moment of the query. None is managed: the tables come with the
-migration of the schema, and `makemigrations` finds nothing to do.
+A query returns the rows that its view has at that moment. Django does not manage these models: the migration of the
+schema creates the tables, and `makemigrations` finds nothing to do.
 """
 
-# A field has a type only with the plugin of django-stubs, which wants a project's settings.
+# A field has a type only with the plugin of django-stubs, which needs a project's settings.
 # mypy: disable-error-code="var-annotated"
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Queue(View):
 
 
 class Stats(View):
-    """How many tasks of a queue are in which state: exact, at the same price whatever the backlog."""
+    """The number of tasks of a queue in each state: exact, at the same cost with any backlog."""
 
     queue = models.OneToOneField(
         Queue, models.DO_NOTHING, primary_key=True, db_column="queue", db_constraint=False, related_name="stats"
@@ -97,7 +97,7 @@ class Stats(View):
 
 
 class Rates(View):
-    """What happens to the tasks of a queue a second, over the last minute or so; NULL while no client runs."""
+    """The rates of a queue's changes a second, over about the last minute; NULL while no client runs."""
 
     queue = models.OneToOneField(
         Queue, models.DO_NOTHING, primary_key=True, db_column="queue", db_constraint=False, related_name="rates"
@@ -120,7 +120,7 @@ class Rates(View):
 
 
 class Task(View):
-    """A task, whatever its state, until it is acked or deleted."""
+    """A task in any state, until it is acked or deleted."""
 
     id = models.BigIntegerField(primary_key=True)
     queue = models.TextField()
@@ -160,7 +160,7 @@ class Task(View):
 
 
 class Result(View):
-    """What a task came to, where that is kept."""
+    """The kept result of a task."""
 
     id = models.BigIntegerField(primary_key=True)
     queue = models.TextField(null=True)
@@ -181,7 +181,7 @@ class Result(View):
 
 
 class Take(View):
-    """A task that is taken, and by whom. `id` is the task's."""
+    """A task that is taken, and its holder. `id` is the task's id."""
 
     id = models.BigIntegerField("task", primary_key=True)
     queue = models.TextField()
@@ -250,7 +250,7 @@ class Lock(View):
 
 
 class Health(View):
-    """A check: is all well? `status` is ok, warn or bad."""
+    """A check of the database. `status` is ok, warn or bad."""
 
     name = models.TextField(primary_key=True)
     status = models.TextField()

@@ -1,9 +1,9 @@
 """Migrations of the schema `pgqueue`: the revisions of pgqueue.migrate, run on Django's connection.
 
-They run the same SQL and stamp the same version table as `pgqueue migrate`, in the transaction of Django's migration.
-What the other tool has done already is left as it is, so either may take over from the other at any time.
+They run the same SQL and write the same version table as `pgqueue migrate`, in the transaction of Django's migration.
+A step that the other tool has done already is skipped, so both tools may be used in turn.
 
-A new revision "0002" of the library brings a migration here with the next free number:
+A new revision "0002" of the library needs a migration here with the next free number:
 
     operations = [Schema("0002", before="0001")]
 """
@@ -20,18 +20,18 @@ from django.db.migrations.state import ProjectState
 
 from ... import SchemaError, migrate
 
-HINT = "Repeat with --force (force=True) to lose them."  # of our down files
+HINT = "Repeat with --force (force=True) to lose them."  # in the messages of the down files
 
 
 class Schema(Operation):
-    """Bring the schema to a revision, or back to the one before it.
+    """Upgrade the schema to a revision, or downgrade it to the one before.
 
-    Does nothing in a database that is not PostgreSQL, that a router keeps the app from, or that is there already.
-    Going back refuses, as `pgqueue migrate down` does, if tasks would be lost.
+    Does nothing in a database that is not PostgreSQL, that a router excludes, or that is at the revision already. The
+    downgrade refuses, as `pgqueue migrate down` does, if tasks would be lost.
 
     Args:
-        revision: of pgqueue.migrate.
-        before: the one before it; "base" is nothing.
+        revision: a revision of pgqueue.migrate.
+        before: the revision before it; "base" is an empty database.
     """
 
     reversible = True
@@ -42,7 +42,7 @@ class Schema(Operation):
         self.before = before
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """The models are another migration's matter."""
+        """Do nothing: another migration has the models."""
 
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
@@ -88,7 +88,7 @@ def _current(conn: Any) -> str | None:
 
 
 def _plainly(step: Any, conn: Any, revision: str) -> None:
-    """Whoever runs `manage.py migrate` gets a line that says why it cannot be, not a traceback."""
+    """Run a step. An error of the schema becomes a CommandError: `manage.py migrate` prints it without a traceback."""
     with conn.cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [migrate.LOCK_TIMEOUT])
     try:
@@ -99,6 +99,6 @@ def _plainly(step: Any, conn: Any, revision: str) -> None:
 
 
 def _collect(schema_editor: BaseDatabaseSchemaEditor, script: str) -> None:
-    """For sqlmigrate, which has a transaction around it already."""
+    """Collect the script for sqlmigrate, which adds BEGIN and COMMIT itself."""
     lines = [line for line in script.strip().splitlines() if line not in ("BEGIN;", "COMMIT;")]
     schema_editor.collected_sql.append("\n".join(lines).strip())

@@ -14,12 +14,12 @@ class Options:
     """The OPTIONS of a backend, checked. Times in seconds.
 
     Attributes:
-        database: the alias of the database whose queues are used.
-        keep_results: how long a result can be had after the task's end.
-        max_attempts: after so many failed attempts a task has failed. 1: it is not tried again.
+        database: the alias of the queues' database.
+        keep_results: the time for which a result is kept after the task's end.
+        max_attempts: after this number of failed attempts a task has failed. 1: it is not tried again.
         retry_delay: a failed task is tried again after a random delay of up to retry_delay * 2 ** (attempts - 1).
         max_retry_delay: the longest such delay.
-        policy: these three.
+        policy: the last three as a Policy.
     """
 
     database: str = "default"

@@ -1,12 +1,12 @@
-"""What is known of a task, as the framework's TaskResult; and the JSON in which pgqueue keeps it.
+"""The framework's TaskResult of a task, and the JSON in which pgqueue keeps it.
 
-    what         where                                   holds
-    the order    the task's data, while its row lives    which function, its arguments, when it was enqueued
-    the story    a status by key, once an attempt fails  when it was attempted, by which workers, with which errors
-    the result   the task's result, once it succeeds     the order and the story, and what the function returned
+    part         place                                   content
+    the order    the task's data, while its row exists   the function, its arguments, the time of the enqueue
+    the story    a status by key, once an attempt fails  the times, the workers and the errors of the attempts
+    the result   the task's result, once it succeeds     the order, the story, and the function's return value
 
-A task that succeeds at once, as nearly all do, never has a story of its own. A failed one is buried, so its row has the
-order for as long as it is not deleted. An attempt whose worker died left no word: it is counted by the row alone.
+A task that succeeds at once, as nearly all do, never has a story of its own. A failed task is buried, so its row keeps
+the order until it is deleted. If a worker dies in an attempt, only the row's counter shows the attempt.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ FAILED, SUCCESSFUL = TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL
 
 LIVING = {"ready": READY, "delayed": READY, "blocked": READY, "taken": RUNNING}
 LOST = "lost"  # stands for the id of a worker that died
-ERRORS = 20  # that are kept, the last
-TRACEBACK = 20_000  # characters of each that are kept, the last
+ERRORS = 20  # the last errors that are kept
+TRACEBACK = 20_000  # the last characters that are kept of each
 
 Json = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ Json = Mapping[str, Any]
 
 
 def order(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """What is put. Only `task` is needed of it, so that SQL can put a task without knowing the rest."""
+    """The data of a put. Only `task` is required, so that SQL can put a task without the other keys."""
     return {
         "task": task.module_path,
         "args": args,
@@ -65,7 +65,7 @@ def story_key(id: int) -> str:
 
 
 def error_of(error: BaseException) -> TaskError:
-    """An error as it is kept; jsonb can hold it, whatever its message has."""
+    """An error in the form in which it is kept; jsonb can hold it with any message."""
     kind = type(error)
     text = "".join(format_exception(error)).replace("\0", "\\0").encode(errors="backslashreplace").decode()
     return TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=text[-TRACEBACK:])
@@ -75,7 +75,7 @@ def error_of(error: BaseException) -> TaskError:
 
 
 class Found(NamedTuple):
-    """A task's row, its result and its story; None for what there is not. The last three columns are JSON text."""
+    """A task's row, its result and its story; None if there is none. The last three columns are JSON text."""
 
     id: int
     state: str | None
@@ -95,7 +95,7 @@ class Found(NamedTuple):
 
 
 def look(id: int) -> Call[Found]:
-    """One statement, hence one snapshot: with two, a task could finish in between and be neither here nor there."""
+    """Look in one statement, hence one snapshot: a task that finishes between two statements would be in neither."""
     return Call(
         "SELECT asked.id, t.state, t.queue, t.attempts, t.error, t.taken_at, t.holder,"
         " r.state, r.queue, r.attempts, r.error, r.finished_at, t.data::text, r.result::text, s.value::text"
@@ -109,7 +109,7 @@ def look(id: int) -> Call[Found]:
 
 
 def told(backend: BaseTaskBackend, found: Found) -> TaskResult[..., Any] | None:
-    """The result of a task; None if nothing is known, or it is not one of this backend's."""
+    """The result of a task; None if the task is unknown, or belongs to another backend."""
     ended = found.outcome is not None and (found.state not in LIVING or found.queue != found.ended_in)
     queue = found.ended_in if ended else found.queue
     if queue is None or (backend.queues and queue not in backend.queues):
@@ -138,7 +138,7 @@ def is_order(value: object) -> bool:
 def rebuilt(
     backend: BaseTaskBackend, id: int, queue: str, asked: Json, past: Json, status: TaskResultStatus
 ) -> TaskResult[..., Any]:
-    """A result as the order and the story have it."""
+    """A TaskResult from the order and the story."""
     return TaskResult(
         task=task_of(asked, queue, backend),
         id=str(id),
@@ -156,7 +156,7 @@ def rebuilt(
 
 
 def task_of(asked: Json, queue: str, backend: BaseTaskBackend) -> Task[..., Any]:
-    """The task that was ordered, as it was modified then. If there is none, one that fails with the reason."""
+    """The task of an order, with its options at that time. If it cannot be found, a task that fails with the reason."""
     path = asked["task"]
     try:
         task = import_string(path)
@@ -169,7 +169,7 @@ def task_of(asked: Json, queue: str, backend: BaseTaskBackend) -> Task[..., Any]
 
 
 def begin(result: TaskResult[..., Any], attempts: int, worker: str) -> None:
-    """A worker attempts the task, after so many attempts that failed or were lost."""
+    """Record that a worker attempts the task, after `attempts` attempts that failed or were lost."""
     now = timezone.now()
     _count(result, attempts)
     result.worker_ids.append(worker)
@@ -177,7 +177,7 @@ def begin(result: TaskResult[..., Any], attempts: int, worker: str) -> None:
 
 
 def change(result: TaskResult[..., Any], **attributes: Any) -> None:
-    """A TaskResult is frozen for those who use it, not for its backend."""
+    """Change a TaskResult, which is frozen for its users but not for its backend."""
     for name, value in attributes.items():
         object.__setattr__(result, name, value)
 
@@ -193,7 +193,7 @@ def _succeeded(backend: BaseTaskBackend, found: Found, queue: str) -> TaskResult
 
 def _failed(result: TaskResult[..., Any], found: Found, past: Json) -> TaskResult[..., Any]:
     _count(result, found.failures or found.attempts or 0)
-    if not past.get("finished_at"):  # not by its own error: pgqueue or a person buried it
+    if not past.get("finished_at"):  # no error of its own: pgqueue or a person buried it
         reason = found.failure or found.error or "it was buried"
         result.errors.append(TaskError(exception_class_path="pgqueue.TaskFailed", traceback=reason))
         change(result, finished_at=_zoned(found.finished_at))
@@ -202,7 +202,7 @@ def _failed(result: TaskResult[..., Any], found: Found, past: Json) -> TaskResul
 
 def _living(result: TaskResult[..., Any], found: Found) -> TaskResult[..., Any]:
     _count(result, found.attempts or 0)
-    change(result, finished_at=None)  # kicked after it had failed
+    change(result, finished_at=None)  # it was kicked after its failure
     if result.status == RUNNING:
         result.worker_ids.append(found.holder or LOST)
         taken_at = _zoned(found.taken_at)
@@ -233,7 +233,7 @@ def _time(text: str | None) -> datetime | None:
 
 
 def _zoned(time: datetime | None) -> datetime | None:
-    """A time of the database's as timezone.now() has it."""
+    """A time of the database in the form of timezone.now()."""
     return time if time is None or settings.USE_TZ else timezone.make_naive(time)
 
 

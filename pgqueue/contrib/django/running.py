@@ -1,11 +1,11 @@
-"""Runs the tasks of a backend: the handler of one of its queues, for a pgqueue worker.
+"""The handler that runs the tasks of a backend in a pgqueue worker.
 
-A sync function runs in one of the worker's threads, and so does a coroutine function, in an event loop that is there
-for this call: as Task.call() of the framework has it, so that the ORM finds the thread's own connection either way.
+A sync function runs in one of the worker's threads. So does a coroutine function, in an event loop for this call, as in
+the framework's Task.call(). In both cases the ORM finds the thread's own connection.
 
-The framework knows no retries, so what fails has failed unless the backend's options allow more attempts. That is for
-the backend to decide and not for the worker's own policy, which counts every handler's attempts: hence a failure is
-settled here. A success goes the worker's way, in batches. Only KeyboardInterrupt is left to the worker.
+The framework has no retries, so a task fails with its first error unless the backend's options allow more attempts. The
+backend's policy decides, not the worker's: hence this module settles a failure itself. The worker acks a success, in
+batches. Only KeyboardInterrupt is left to the worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("pgqueue")
 
 
 class Runner:
-    """The handler of a queue of `backend`. What it returns is kept as the task's result."""
+    """The handler of a queue of `backend`. Its return value is kept as the task's result."""
 
     def __init__(self, backend: BaseTaskBackend, options: Options) -> None:
         self.backend = backend
@@ -57,7 +57,7 @@ class Runner:
         return result
 
     def _kept(self, data: dict[str, Any], task: Task, result: TaskResult[..., Any], value: Any) -> dict[str, Any]:
-        """The result of a task that succeeded. Raises BadData if it cannot be kept: that is the task's failure."""
+        """The result of a task that succeeded. Raises BadData if it cannot be kept; then the task fails."""
         now = timezone.now()
         kept = {"order": data, "story": results.story(result) | {"finished_at": now.isoformat()}, "return_value": value}
         home_of(task).encode(kept)
@@ -80,14 +80,14 @@ class Runner:
             log.warning("task %s of %s failed, again in %.1f s: %s", task.id, task.queue, delay, describe(error))
 
     def _tell(self, task: Task, result: TaskResult[..., Any], keep: float) -> None:
-        """Before the task is settled, so that whoever sees it failed sees why."""
+        """Store the story before the task is settled, so that a reader who sees the failure sees its reason."""
         try:
             Statuses(home_of(task)).set(results.story_key(task.id), results.story(result), ttl=keep)
         except BadData as error:
             log.warning("the errors of task %s of %s cannot be kept: %s", task.id, task.queue, error)
 
     def _refuse(self, data: object, task: Task) -> None:
-        reason = f'its data is not an order of django.tasks, as {{"task": "app.tasks.send"}}, but {str(data)[:200]}'
+        reason = f'its data is not a task of django.tasks, such as {{"task": "app.tasks.send"}}, but {str(data)[:200]}'
         log.error("task %s of %s is buried: %s", task.id, task.queue, reason)
         task.fail(reason, keep=self.options.keep_results)
 

@@ -1,7 +1,7 @@
-"""For tests of Django projects: run a queue's tasks inside the test, and look at what was put.
+"""For tests of Django projects: run a queue's tasks inside the test, and look at the tasks that were put.
 
-Everything goes through Django's own connection, so in a TestCase it sees what that put in the test's transaction, and
-is rolled back with it. No worker is needed, and none would see those tasks.
+All calls use Django's own connection, so in a TestCase they see the puts of the test's transaction, and are rolled back
+with it. No worker is needed, and a worker would not see those tasks.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ LIMIT = 1000
 
 
 def run_tasks(queue: str | None = None, using: str = "default", *, limit: int = LIMIT) -> list[Task]:
-    """Run the tasks that are ready, and those that they put, by their handlers, until there are none.
+    """Run the tasks that are ready, and the tasks that their handlers put, until none is ready.
 
     Works in a TestCase, a TransactionTestCase and in plain functions, in the thread that calls it.
 
     Args:
-        queue: whose tasks; None: of all queues that have a handler, by (priority, id).
+        queue: the queue's name; None: all queues that have a handler, by (priority, id).
         using: the alias of the database in DATABASES.
-        limit: how many tasks may run.
+        limit: the most tasks to run.
 
     Returns:
-        The tasks that were run, in that order, as they were taken.
+        The tasks that were run, in their order, as they were taken.
 
     Raises:
-        Exception: what a handler raises. Its task is given back with one attempt more, if the transaction still can.
-        ValueError: there is no handler for the queue, or for none.
+        Exception: any exception of a handler. Its task is released with one attempt more, if the transaction can go on.
+        ValueError: the queue, or every queue, is without a handler.
         RuntimeError: the limit is reached.
     """
     run = _Run(using)
@@ -59,17 +59,19 @@ def run_tasks(queue: str | None = None, using: str = "default", *, limit: int = 
         task = from_taken(Task, row, run.joined.shell)
         if len(ran) == limit:
             task.release()
-            raise RuntimeError(f"{limit} tasks were run and there are more: does a handler put what it handles?")
+            raise RuntimeError(
+                f"{limit} tasks were run and more are ready: does a handler put a task into its own queue?"
+            )
         run(row, task)
         ran.append(task)
     return ran
 
 
 def queued(queue: str, using: str = "default") -> list[Task]:
-    """The tasks of a queue that are not done, by (priority, id): what code under test has put.
+    """The tasks of a queue that are not done, by (priority, id): for example those that the tested code has put.
 
     Args:
-        queue: its name; there need not be one.
+        queue: the queue's name; the queue need not exist.
         using: the alias of the database in DATABASES.
     """
     shell = clients.joined(using).shell
@@ -77,7 +79,7 @@ def queued(queue: str, using: str = "default") -> list[Task]:
 
 
 def clear(using: str = "default") -> None:
-    """Remove all tasks of all queues. A TransactionTestCase empties the tables of models only, and not ours."""
+    """Remove all tasks of all queues. A TransactionTestCase empties only the tables of models, not pgqueue's."""
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT pgqueue.truncate_queue(name) FROM pgqueue.queues")
 
@@ -93,7 +95,7 @@ class QueuesCleared(TransactionTestCase):
 
 
 class _Run:
-    """Calls handlers as a worker does, but for its threads, its retries and its batches."""
+    """Calls handlers as a worker does, without threads, retries and batches."""
 
     def __init__(self, using: str) -> None:
         self.client = equip(clients.client(using), using)
@@ -118,7 +120,7 @@ class _Run:
                 task.ack()
 
     def _bound(self, queue: str, results: list[str]) -> Callable[[Taken], bool]:
-        """The queue's handler, which leaves a result that is to be kept in `results`."""
+        """The queue's handler. It appends a result that is kept to `results`."""
 
         def finish(row: Taken, result: str) -> None:
             results.append(result)
@@ -130,7 +132,7 @@ class _Run:
 
 
 class _AwaitingShell(AsyncShell):
-    """For an async handler's task: its verbs go to the thread of the test, which has Django's connection."""
+    """The shell of an async handler's task: its verbs run in the test's thread, which has Django's connection."""
 
     def __init__(self, core: Core, using: str) -> None:
         super().__init__(core)
@@ -141,7 +143,7 @@ class _AwaitingShell(AsyncShell):
 
 
 def _take(queues: list[str]) -> Call[Taken | None]:
-    """Without a session: held by Django's connection, for as long as that lives."""
+    """Take a task without a session: Django's connection holds it for as long as it is open."""
     return Call(
         "SELECT id, token, priority, attempts, deadline, data::text, queue"
         " FROM pgqueue.take_many(queues => %s::text[], n => 1)",

@@ -1,7 +1,7 @@
-"""What a request has in Django, and a task needs as well: connections that are looked after, before and behind it.
+"""Tidy connections before and after each task, as Django has them for each request.
 
-Without it a worker's connections would outlive a restart of the server and CONN_MAX_AGE, a handler that left a
-transaction open would hand it to the next one, and with DEBUG on connection.queries would grow for ever.
+Otherwise a worker would keep connections after a restart of the server and beyond CONN_MAX_AGE, a handler that leaves a
+transaction open would pass it on to the next task, and with DEBUG connection.queries would grow without limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...worker.handlers import is_async
 
 log = logging.getLogger("pgqueue")
 
-_used: set[BaseDatabaseWrapper] = set()  # by the threads of a worker; Django knows only those of the running thread
+_used: set[BaseDatabaseWrapper] = set()  # by a worker's threads; Django lists only those of the present thread
 
 
 def tidied(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,7 +30,7 @@ def tidied(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def untidied(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler itself, for who looks after the connections."""
+    """The handler itself, for callers that tidy the connections themselves."""
     return getattr(function, "untidied", function)
 
 
@@ -47,7 +47,7 @@ def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tidied_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As ASGIHandler does: what a handler awaits with sync_to_async, as the ORM does, has a thread of its own.
+    """Give the task a thread of its own for sync_to_async, which the ORM uses, as ASGIHandler does for a request.
 
     That thread ends with the task, and so do its connections.
     """
@@ -64,13 +64,13 @@ def _tidied_async(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def begin() -> None:
-    """Before a task: as the signal request_started does."""
+    """Tidy up before a task, as the signal request_started does."""
     reset_queries()
     close_old_connections()
 
 
 def end() -> None:
-    """After a task: as request_finished does, and nobody inherits a transaction that was left open."""
+    """Tidy up after a task, as request_finished does. A transaction that was left open is not passed on."""
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:
             _drop(connection.alias)
@@ -80,7 +80,7 @@ def end() -> None:
 
 
 def end_all() -> None:
-    """After the last task, when the threads that ran them have ended: close what CONN_MAX_AGE kept open."""
+    """After the last task, when its threads have ended: close the connections that CONN_MAX_AGE kept open."""
     while _used:
         connection = _used.pop()
         connection.inc_thread_sharing()
@@ -93,7 +93,7 @@ def _drop_all() -> None:
 
 
 def _drop(alias: str) -> None:
-    """Close a connection, and have a new one made at the next use: this one would stay inside its atomic block."""
+    """Drop a connection, which would stay inside its atomic block. The next use makes a new one."""
     connection = connections[alias]
     if connection.in_atomic_block:
         log.error("a handler left a transaction open on the database %r: it is rolled back", alias)

@@ -1,4 +1,4 @@
-"""Workers of a Django project: one for each database whose queues have handlers, in one process."""
+"""Workers of a Django project: one for each database with handlers, in one process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from . import clients, handlers, tidy
 
 
 def workers(databases: Sequence[str], **options: Any) -> list[Worker]:
-    """A worker for each database; for each that has handlers, if none is named.
+    """A worker for each of the databases, by default for each database with handlers.
 
     Args:
-        databases: their aliases.
-        options: of Worker.
+        databases: the aliases.
+        options: the options of Worker.
 
     Raises:
-        ImproperlyConfigured: there is no handler, or no such database.
+        ImproperlyConfigured: there is no handler, or the database does not exist.
     """
     aliases = list(dict.fromkeys(databases or handlers.databases()))
     made = [handlers.equip(clients.client(alias), alias) for alias in aliases]
@@ -38,7 +38,7 @@ def run(workers: Sequence[Worker]) -> None:
     Signals are caught in the main thread only.
 
     Raises:
-        Error: as Worker.run, of any of them.
+        Error: as Worker.run, from any of them.
     """
     first, *others = workers
     running: list[Future[None]] = []

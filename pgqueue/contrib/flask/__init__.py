@@ -1,7 +1,7 @@
 """pgqueue in a Flask application: settings, the session's transaction, handlers in an app context, and commands.
 
-The extension may be made before any application, and serve several: what belongs to one, its client, is in that
-application's `extensions`, and is found through current_app.
+The extension may be created before any application, and serve several. An application's client is in its `extensions`,
+and is found through current_app.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Installed(NamedTuple):
-    """What an application has in its extensions["pgqueue"]."""
+    """The value of an application's extensions["pgqueue"]."""
 
     extension: PgQueue
     client: Client
@@ -35,15 +35,15 @@ class PgQueue:
     """The extension.
 
     Args:
-        app: the application; or call init_app() later, for one or for several.
-        db: Flask-SQLAlchemy's SQLAlchemy, or what else has a `session`: puts are part of its transaction then.
+        app: the application; or call init_app() later, for one or several.
+        db: Flask-SQLAlchemy's SQLAlchemy, or another object with a `session`. Puts are then part of its transaction.
 
-    There is a setting for each option of pgqueue.Client, in capitals and with PGQUEUE_ before it: PGQUEUE_POOL_SIZE,
-    PGQUEUE_SESSION_GRACE and so on. Without PGQUEUE_DSN it is SQLALCHEMY_DATABASE_URI that counts, if there is a `db`,
-    else what a Client without a dsn takes.
+    Each option of pgqueue.Client has a setting, in capitals and with the prefix PGQUEUE_: PGQUEUE_POOL_SIZE,
+    PGQUEUE_SESSION_GRACE and so on. Without PGQUEUE_DSN the client uses SQLALCHEMY_DATABASE_URI if there is a `db`,
+    else the default of a Client without a dsn.
 
     Raises:
-        SettingError: there is no such setting, or it cannot be so. A ValueError, and one line for who runs `flask`.
+        SettingError: a setting does not exist or is not valid. A ValueError; `flask` prints it as one line.
         RuntimeError: the application has this extension already.
     """
 
@@ -54,10 +54,7 @@ class PgQueue:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        """Give an application its client, the commands `flask pgqueue ...`, and jsonify() for tasks and other records.
-
-        Connects to nothing; raises as above.
-        """
+        """Give an application its client and the commands `flask pgqueue ...`. Does not connect. Raises as above."""
         if "pgqueue" in app.extensions:
             raise RuntimeError("this application has a PgQueue already: use that one")
         options = client_options(app.config, with_db=self._db is not None)
@@ -67,9 +64,9 @@ class PgQueue:
 
     @property
     def client(self) -> Client:
-        """The current application's client. It connects at its first call, and in each process for itself.
+        """The current application's client. It connects at its first call, in each process separately.
 
-        Raises RuntimeError if there is no current application, or not one with this extension.
+        Raises RuntimeError if there is no current application, or if it does not have this extension.
         """
         installed: Installed | None = current_app.extensions.get("pgqueue")
         if installed is None or installed.extension is not self:
@@ -77,18 +74,18 @@ class PgQueue:
         return installed.client
 
     def queue(self, name: str) -> FlaskQueue:
-        """The queue of this name, of whichever application is the current one when it is used.
+        """The queue of this name, in the application that is current when the queue is used.
 
-        What is put into it is part of db.session's transaction, if there is a `db`. `client.queue(name)` is the queue
-        that knows nothing of that: its puts count at once.
+        If there is a `db`, puts are part of db.session's transaction. Puts into `client.queue(name)` are not: they take
+        effect at once.
         """
         return FlaskQueue(self, name)
 
     def handler(self, queue: str, *, keep_result: float | None = None) -> Callable[[F], F]:
         """Register a function as the handler of a queue's tasks, for `flask pgqueue worker`; as Client.handler.
 
-        Each call of it has an app context of its own, so current_app and db.session are there, and the session is
-        removed at its end, as after a request.
+        Each call has an app context of its own, so current_app and db.session work, and the session is removed at the
+        end of the call, as after a request.
         """
         arguments.queue_name(queue)
         arguments.seconds("keep_result", keep_result, positive=True)
@@ -101,12 +98,12 @@ class PgQueue:
 
     def worker(self, **options: Any) -> Worker:
         """A worker for the handlers, in the current application; takes the options of pgqueue.Worker."""
-        # The application itself, for the worker's threads: they have no current one. Flask's types hide the proxy.
+        # The application itself and not the proxy: the worker's threads have no current one. Flask's types hide this.
         app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
         for queue, (function, keep) in self._handlers.items():
             self.client.handler(queue, keep_result=keep)(in_context(app, function))
         return Worker(self.client, **options)
 
     def session(self) -> Any:
-        """What puts join: db.session, or None."""
+        """The session of the puts: db.session, or None."""
         return None if self._db is None else self._db.session

@@ -12,11 +12,11 @@ from ...cli import COMMANDS, main
 from ...cli.plainly import plainly
 from ...cli.worker import worker as plain_worker
 
-WITHOUT = {"completion", "demo", "server"}  # they are not about an application's database
+WITHOUT = {"completion", "demo", "server"}  # they do not use an application's database
 
 
 class Commands(AppGroup):
-    """A group that loads a command when it is asked for."""
+    """A group that loads a command when it is used."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted(COMMANDS.keys() - WITHOUT)

@@ -12,7 +12,7 @@ from ...worker.handlers import is_async
 
 
 def in_context(app: Flask, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, sync or async, called with the same parameters: a worker asks whether one is named `task`."""
+    """The function, sync or async, in an app context. Its parameters stay: a worker checks whether one is `task`."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A queue of whichever application is the current one, whose puts join the session of the request."""
+"""A queue of the current application. Its puts are part of the transaction of the request's session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _joining(put: F) -> F:
-    """The same method, on the session's connection unless it is given another one."""
+    """The same method, on the session's connection unless `conn` is given."""
 
     @functools.wraps(put)
     def joined(self: FlaskQueue, *args: Any, conn: Any = None, **kwargs: Any) -> Any:
@@ -25,7 +25,7 @@ def _joining(put: F) -> F:
 
 
 class Extension(Protocol):
-    """What a FlaskQueue needs of its PgQueue."""
+    """The part of a PgQueue that a FlaskQueue uses."""
 
     @property
     def client(self) -> Client: ...
@@ -33,8 +33,8 @@ class Extension(Protocol):
 
 
 class FlaskQueue(Queue):
-    """A Queue from PgQueue.queue(). put, put_many, put_unique and urgent join db.session's transaction, if there is a
-    db; all else is as in any Queue.
+    """A Queue from PgQueue.queue(). If there is a db, put, put_many, put_unique and urgent are part of db.session's
+    transaction; the other methods are those of Queue.
     """
 
     put = _joining(Queue.put)

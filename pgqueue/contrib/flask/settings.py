@@ -1,4 +1,4 @@
-"""From an application's config to the options of its client. What is wrong is said when the application is made."""
+"""The options of a client from an application's config. Errors are raised when the application is created."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ... import Client, Error
 from ..._engine import dsn
 from ..._engine.core import Settings
 
-#: The settings, and the options of a client that they are.
+#: The settings, and the option of a client that each one sets.
 OPTIONS = {f"PGQUEUE_{name.upper()}": name for name in inspect.signature(Client).parameters}
 URI = "SQLALCHEMY_DATABASE_URI"
 
 
 class SettingError(click.ClickException, ValueError):
-    """A setting of the application is wrong. To the command `flask`, which loads the application, it is one line."""
+    """A setting of the application is not valid. The command `flask`, which loads the application, prints one line."""
 
 
 def client_options(config: Mapping[str, Any], *, with_db: bool) -> dict[str, Any]:
-    """What the settings make of a client.
+    """The options of a client from the settings.
 
     Args:
-        config: the application's.
-        with_db: without a PGQUEUE_DSN it connects to where Flask-SQLAlchemy does.
+        config: the application's config.
+        with_db: without a PGQUEUE_DSN, connect to Flask-SQLAlchemy's database.
 
     Raises:
-        SettingError: there is no such setting, or it cannot be so.
+        SettingError: a setting does not exist or is not valid.
     """
     if unknown := sorted(key for key in config if key.startswith("PGQUEUE_") and key not in OPTIONS):
-        raise SettingError(f"{unknown[0]} is no setting of pgqueue: there are {', '.join(OPTIONS)}")
+        raise SettingError(f"{unknown[0]} is not a setting of pgqueue; the settings are {', '.join(OPTIONS)}")
     options = {name: config[key] for key, name in OPTIONS.items() if key in config}
     if with_db and not options.get("dsn") and config.get(URI):
         options["dsn"] = _libpq(config[URI])
@@ -42,7 +42,7 @@ def client_options(config: Mapping[str, Any], *, with_db: bool) -> dict[str, Any
     try:
         Settings.of(**options)
     except ValueError as error:
-        raise SettingError(f"a setting PGQUEUE_... is wrong: {error}") from None
+        raise SettingError(f"a setting PGQUEUE_... is not valid: {error}") from None
     return options
 
 
@@ -56,7 +56,7 @@ def _check_dsn(key: str, value: object) -> None:
 
 
 def _libpq(uri: Any) -> str:
-    """SQLAlchemy's URL in libpq's words. What follows its question mark may be for the driver alone."""
+    """SQLAlchemy's URL in libpq's form. Parameters after the question mark may be for the driver only."""
     from sqlalchemy import make_url
 
     url = make_url(uri)

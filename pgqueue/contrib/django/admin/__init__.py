@@ -1,6 +1,6 @@
-"""The admin: queues, tasks, takes, sessions, results and health, and the actions that people need.
+"""The admin: queues, tasks, takes, sessions, results and health, and actions on them.
 
-The default site has these pages by itself. Another site, or another database, is one call:
+The default site has these pages without a call. Another site, or another database, needs one call:
 
     jobs_admin = AdminSite("jobs-admin")
     register(jobs_admin, using="jobs")
@@ -35,7 +35,7 @@ def register(site: AdminSite, using: str | None = None) -> None:
     """Add the pages to a site.
 
     Args:
-        site: the site. One has the pages of one database.
+        site: the site. A site has the pages of one database.
         using: the alias of the database; None leaves it to Django's routers, and is `default` if there are none.
     """
     for model, page in PAGES.items():

@@ -1,7 +1,7 @@
-"""How an action of the admin is carried out: on which rows, in one transaction, logged, and told.
+"""Actions of the admin: the chosen rows, one transaction, the log entries and the messages.
 
-An action is one call of the library's for each row, on Django's own connection. What the library refuses, as a task
-that somebody has taken, is told and does not keep the others; what fails rolls all of it back.
+An action is one library call for each row, on Django's own connection. If the library refuses a row, for example a task
+that is taken, the page shows a message and the other rows are done. An error rolls all of them back.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ...._calls.call import Call
 from .base import Page
 from .paging import MOST
 
-TOLD = 10  # refusals that are told one by one
+TOLD = 10  # refusals that are shown one by one
 
 Run = Callable[[Call[Any]], Any]
-Act = Callable[[Run, Any], str | None]  # a sentence, where "Kicked: 3 tasks" would not tell all
+Act = Callable[[Run, Any], str | None]  # may return a sentence for the message, instead of "Kicked: 3 tasks"
 
 
 class ActingPage(Page):
     """A page with actions: in its list, and as buttons on the page of each row."""
 
     def fits(self, action: str, row: Any) -> bool:
-        """Whether the page of a row offers an action that the user may do: not if it is sure to be refused."""
+        """Whether the page of a row offers an action. False if it is sure to be refused."""
         return True
 
     def render_change_form(
@@ -58,9 +58,9 @@ class ActingPage(Page):
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def chosen(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
-        """The rows that an action is for; with "select all" those that the list shows.
+        """The rows of an action; with "select all" those that the list shows.
 
-        What was ticked is looked up without the list's filters: of a row that changed since something is told.
+        Ticked rows are looked up without the list's filters, so that a row that has changed since gets a message.
         """
         if _all(request):
             return list(queryset[:MOST])
@@ -69,7 +69,7 @@ class ActingPage(Page):
     def confirm(
         self, request: HttpRequest, rows: Sequence[Any], action: str, warning: str, form: Form | None = None
     ) -> HttpResponse:
-        """A page that asks first. It posts the action again for these rows, with `confirmed` and what its form has."""
+        """A page that asks first. It posts the action again for these rows, with `confirmed` and its form's values."""
         context = {
             **self.admin_site.each_context(request),
             "media": self.media,
@@ -87,17 +87,17 @@ class ActingPage(Page):
     def carry_out(
         self, request: HttpRequest, rows: Sequence[Any], act: Act, done: str, flag: int = CHANGE
     ) -> HttpResponse | None:
-        """Do something to each row.
+        """Do the action for each row.
 
         Args:
             request: the POST.
-            rows: what to do it to.
-            act: does it to one, and raises TaskError to refuse.
-            done: what it did, for the message and the log: "Buried".
-            flag: the kind of the log's entries.
+            rows: the rows.
+            act: does the action for one row; raises TaskError to refuse.
+            done: the action in the message and the log, for example "Buried".
+            flag: the kind of the log entries.
 
         Returns:
-            The way back to the page of the row, if it came from there and the row still is; else None, for the list.
+            A redirect to the row's page, if the action came from there and the row still exists; else None: the list.
         """
         run = partial(borrowed.run, connections[self.alias()])
         there = {str(row.pk) for row in rows}
@@ -113,10 +113,10 @@ class ActingPage(Page):
                         refused.append(f"task {error.task_id} is taken by {error.holder}")
                     except TaskError as error:
                         refused.append(str(error))
-                # Its stubs want a queryset, and it only goes through the rows.
+                # The stubs require a queryset, but the method only iterates over the rows.
                 LogEntry.objects.log_actions(request.user.pk, served, flag, f"{done}.")  # type: ignore[arg-type]
         except (Error, DatabaseError, ValueError) as error:
-            reason = str(error).partition("\n")[0]  # PostgreSQL adds where in its functions
+            reason = str(error).partition("\n")[0]  # PostgreSQL adds the context in its functions
             self.message_user(request, f"Nothing was changed: {reason}", messages.ERROR)
         else:
             self._tell(request, done, said, refused)

@@ -1,7 +1,8 @@
-"""What all pages have in common: which database they are of, that they only show, and what they may be asked for.
+"""The base of all pages: their database, their read-only lists, and the lookups that they allow.
 
-Django asks for a model's `change` and `delete` permissions before its own forms save or delete. Ours never do, so for
-Django they are off, and they let people act instead: `act` is what can be undone, `remove` what cannot.
+Django checks a model's `change` and `delete` permissions before its own forms save or delete. These pages never do
+that, so Django sees both as off. Here the permissions allow actions: `act` those that can be undone, `remove` those
+that cannot.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .paging import FirstPages, FirstRows
 if TYPE_CHECKING:
     Admin = admin.ModelAdmin[Any]
 else:
-    Admin = admin.ModelAdmin  # which only its stubs know to be generic
+    Admin = admin.ModelAdmin  # generic only in its stubs
 
 
 class Page(Admin):
@@ -32,8 +33,8 @@ class Page(Admin):
 
     Attributes:
         using: the alias of the database; None leaves it to the routers, and is `default` if there are none.
-        conditions: what an address may ask for, beyond the search.
-        deferred: columns that only the page of one row shows, as large data.
+        conditions: the lookups that a URL may have, besides the search.
+        deferred: columns that only the page of one row shows, for example large data.
     """
 
     using: str | None = None
@@ -49,7 +50,7 @@ class Page(Admin):
         return super().get_queryset(request).using(self.alias())
 
     def alias(self) -> str:
-        """The database that is shown and changed: the primary, for a standby lacks the tables of who holds what."""
+        """The alias of the database: the primary, since a standby lacks the unlogged tables of takes and sessions."""
         return self.using or router.db_for_write(self.model)
 
     # --- permissions
@@ -67,7 +68,7 @@ class Page(Admin):
         return self._may(request, "view") or self._may(request, "change")
 
     def has_act_permission(self, request: HttpRequest) -> bool:
-        """Whether the user may do what can be undone: the model's `change`."""
+        """Whether the user may do actions that can be undone: the model's `change`."""
         return self._may(request, "change")
 
     def has_remove_permission(self, request: HttpRequest) -> bool:
@@ -84,7 +85,7 @@ class Page(Admin):
         return FirstRows
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Not what is in no index, as ?error__contains=."""
+        """Allow only lookups that an index serves: not, for example, ?error__contains=."""
         return lookup in self.conditions
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -102,7 +103,7 @@ class Page(Admin):
         return super().change_view(request, object_id, form_url, context | (extra_context or {}))
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Without what the row has not, or is not."""
+        """The fieldsets without the fields that the row does not have."""
         sections = []
         for title, options in super().get_fieldsets(request, obj):
             values = {name: getattr(obj, str(name).rstrip("_"), "") for name in options["fields"]}
@@ -114,6 +115,6 @@ class Page(Admin):
         return showing.link(self.url("change", id, model="task"), id)
 
     def url(self, page: str, *args: Any, model: str = "") -> str:
-        """The address of a list (`changelist`) or of one row (`change`), of this model or another one of ours."""
+        """The URL of a list (`changelist`) or of one row (`change`), of this model or another one of pgqueue."""
         name = f"admin:{self.opts.app_label}_{model or self.opts.model_name}_{page}"
         return reverse(name, args=args, current_app=self.admin_site.name)

@@ -1,4 +1,4 @@
-"""The filters of the list of tasks: a queue, and then one state of it, which is what an index can find."""
+"""The filters of the list of tasks: a queue and one state of its tasks, which an index serves."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ...._calls.call import Call
 from ..models import Queue
 from .paging import MOST
 
-QUEUES = 50  # that are named at the side; the list of queues has all
-ORDER = {  # of each state, as pgqueue.find_tasks finds them
+QUEUES = 50  # queues in the sidebar; the list of queues has all
+ORDER = {  # of each state, as in pgqueue.find_tasks
     "ready": ("priority", "id"),
     "delayed": ("run_at", "id"),
     "taken": ("taken_at", "id"),
@@ -33,7 +33,7 @@ ORDER = {  # of each state, as pgqueue.find_tasks finds them
 
 
 def asked_for(request: HttpRequest) -> tuple[str, str] | None:
-    """The queue and the state that the address names; ready where it names a queue alone."""
+    """The queue and the state in the URL; the state is ready if the URL has only a queue."""
     queue = request.GET.get("queue")
     return (queue, request.GET.get("state", "ready")) if queue else None
 
@@ -49,7 +49,7 @@ class QueueFilter(SimpleListFilter):
         return [(name, name) for name in names]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """The other one does it."""
+        """Return None: the other filter narrows the queryset."""
 
 
 class StateFilter(SimpleListFilter):
@@ -65,7 +65,7 @@ class StateFilter(SimpleListFilter):
         return self._asked[1] if self._asked else None
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """With how many there are, which the counters know. Of done tasks only those that the queue keeps are there."""
+        """The states, each with its number of tasks from the counters."""
         if not self._asked:
             return []
         queue, state = self._asked
@@ -76,7 +76,7 @@ class StateFilter(SimpleListFilter):
         return [(state, f"{'done, kept' if state == 'done' else state} ({counts[state]:,})") for state in ORDER]
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        """Without "All", which would be in no index."""
+        """The choices without "All", which no index serves."""
         return islice(super().choices(changelist), 1, None)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any] | None:
@@ -87,7 +87,7 @@ class StateFilter(SimpleListFilter):
 
 
 def tasks_in(queue: str, state: str) -> Call[list[int]]:
-    """The first MOST of them; of those that are done, the last."""
+    """The ids of the first MOST tasks in a state; of done tasks, the last ones."""
     return Call(
         "SELECT id FROM pgqueue.find_tasks(queue => %s::text, state => %s::text, n => %s::int, backwards => %s::bool)",
         (queue, state, MOST, state == "done"),

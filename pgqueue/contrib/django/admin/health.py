@@ -1,4 +1,4 @@
-"""Health: one row a check, what is bad first."""
+"""Health: one row for each check, bad ones first."""
 
 from __future__ import annotations
 

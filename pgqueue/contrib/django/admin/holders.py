@@ -1,4 +1,4 @@
-"""Who holds what: the takes, and the sessions of the processes that take."""
+"""The holders of tasks: the takes, and the sessions of the processes that take."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .acting import ActingPage
 from .base import Page
 from .tasks import bury, release
 
-NAMED = 20  # takes that the page of a session names; the list of takes has all
+NAMED = 20  # takes on the page of a session; the list of takes has all
 
 
 class TakePage(ActingPage):
@@ -74,7 +74,7 @@ class SessionPage(Page):
 
     @admin.display(description="takes")
     def taken_(self, session: Session) -> SafeString | str:
-        """With a way to all of them."""
+        """The number of takes, with a link to them."""
         return showing.link(f"{self.url('changelist', model='take')}?session={session.pk}", f"{session.taken:,}")
 
     @admin.display(description="longest take")

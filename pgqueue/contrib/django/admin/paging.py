@@ -1,7 +1,7 @@
-"""A list that is as fast with millions of tasks as with ten: its first rows, by an index, and no count of the others.
+"""A list that is as fast with millions of tasks as with ten: its first rows, by an index, without a count of all.
 
-Django's own counts all rows to number its pages, and goes to page n by walking over those before it. Nobody looks at
-page 20,000, so a list ends after MOST rows, and its pages and "select all" are of these.
+Django's own list counts all rows to number its pages, and reaches page n by walking over the rows before it. A page
+20,000 is of no use, so this list ends after MOST rows; its pages and "select all" cover these rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.http import HttpRequest
 if TYPE_CHECKING:
     Pages = Paginator[Any]
 else:
-    Pages = Paginator  # which only its stubs know to be generic
+    Pages = Paginator  # generic only in its stubs
 
 MOST = 500  # rows; below DATA_UPLOAD_MAX_NUMBER_FIELDS, since all of them may be ticked
 
@@ -30,7 +30,7 @@ class FirstPages(Pages):
 
 
 class FirstRows(ChangeList):
-    """The list of these, in the order of its page, whatever the address asks for."""
+    """The list of these rows, in the order of its page; an order in the URL is ignored."""
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[str | Combinable]:
         return list(self.model_admin.get_ordering(request))
@@ -41,4 +41,4 @@ class FirstRows(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         if not self.multi_page or (self.show_all and self.can_show_all):
-            self.result_list = self.paginator.object_list  # with its limit, which tells the planner to use an index
+            self.result_list = self.paginator.object_list  # with a LIMIT, so that the planner uses an index

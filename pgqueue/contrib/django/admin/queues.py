@@ -1,4 +1,4 @@
-"""The queues: how much is in them and how old it is; paused, drained, kicked and emptied."""
+"""The queues: the number and age of their tasks, and the actions pause, drain, kick, release and truncate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..models import Queue
 from . import reasons, showing
 from .acting import ActingPage, Run
 
-KICKED = 10_000  # tasks at a time: one statement, which is over in a second
+KICKED = 10_000  # tasks at once, in one statement of about a second
 STATES = ("ready", "delayed", "taken", "buried", "blocked", "kept")
 
 
@@ -26,7 +26,7 @@ class PauseForm(forms.Form):
 
 
 class QueuePage(ActingPage):
-    """The queues. The numbers come from counters, whatever the backlog."""
+    """The queues. The numbers come from counters, so they cost the same with any backlog."""
 
     list_display = ("name", *STATES, "oldest", "puts", "done_", "condition")
     list_select_related = ("stats", "rates")
@@ -35,7 +35,7 @@ class QueuePage(ActingPage):
     actions = ("pause", "resume", "drain", "undrain", "kick_all", "release_all", "truncate")
     fieldsets = (
         (None, {"fields": ("name", "condition", "why", STATES, ("oldest", "puts", "done_", "drained"))}),
-        ("What a put gets that says nothing", {"fields": ("priority", "delay", "ttr", "ttl")}),
+        ("Defaults of a put", {"fields": ("priority", "delay", "ttr", "ttl")}),
         ("Limits", {"fields": ("capacity", "maxlen", "max_size", "max_takes", "keep_done")}),
         ("Dead letters", {"fields": ("dead_letter", "dead_letter_key")}),
         ("Kind", {"fields": ("type", "exclusive", "temporary", "auto_delete", "listed", "metadata_", "created_at")}),
@@ -65,7 +65,7 @@ class QueuePage(ActingPage):
 
     @admin.display(description="kept")
     def kept(self, queue: Queue) -> SafeString | str:
-        """The tasks in the state done that the queue still stores."""
+        """The number of done tasks that are kept."""
         return self._tasks(queue, "done", queue.stats.kept)
 
     @admin.display(description="oldest ready")
@@ -82,7 +82,7 @@ class QueuePage(ActingPage):
 
     @admin.display(description="drained in")
     def drained(self, queue: Queue) -> str:
-        """At the rate of the last minute, if it shrinks."""
+        """The time until the queue is empty, at the rate of the last minute, if it shrinks."""
         return showing.duration(queue.rates.drained_in)
 
     @admin.display
@@ -99,7 +99,7 @@ class QueuePage(ActingPage):
         return showing.pretty(queue.metadata)
 
     def _tasks(self, queue: Queue, state: str, count: int) -> SafeString | str:
-        """A number, with a way to the tasks."""
+        """A number of tasks, with a link to them."""
         if not count:
             return "0"
         address = self.url("changelist", model="task")
@@ -118,7 +118,7 @@ class QueuePage(ActingPage):
         form = PauseForm(request.POST if "confirmed" in request.POST else None)
         if queues and not form.is_valid():
             return self.confirm(
-                request, queues, "pause", "Nothing is taken from these queues meanwhile. Puts go on.", form
+                request, queues, "pause", "No task is taken from these queues meanwhile. Puts go on.", form
             )
         minutes = form.cleaned_data["minutes"]
 
@@ -155,7 +155,7 @@ class QueuePage(ActingPage):
 
         return self.carry_out(request, self.chosen(request, queryset), act, "Kicked")
 
-    @admin.action(permissions=["act"], description="Release what is taken")
+    @admin.action(permissions=["act"], description="Release taken tasks")
     def release_all(self, request: HttpRequest, queryset: QuerySet[Queue]) -> HttpResponse | None:
         def act(run: Run, queue: Queue) -> str:
             return f"Released {run(management.release_all(queue.name)):,} tasks of {queue}."
@@ -167,7 +167,9 @@ class QueuePage(ActingPage):
         queues = self.chosen(request, queryset)
         if queues and "confirmed" not in request.POST:
             total = sum(queue.stats.total + queue.stats.kept for queue in queues)
-            warning = f"All {total:,} tasks in these queues go for good, also those that are taken. The queues stay."
+            warning = (
+                f"All {total:,} tasks in these queues are removed for good, also those that are taken. The queues stay."
+            )
             return self.confirm(request, queues, "truncate", warning)
 
         def act(run: Run, queue: Queue) -> str:

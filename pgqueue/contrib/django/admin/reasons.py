@@ -1,4 +1,4 @@
-"""Why a task, or the tasks of a queue, are not done: what pgqueue.why() says."""
+"""The reasons why a task, or the tasks of a queue, are not done, from pgqueue.why()."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import showing
 
 
 def why(row: Queue | Task) -> SafeString | str:
-    """A line for each reason."""
+    """The reasons, one a line."""
     call = _of_queue(row.name) if isinstance(row, Queue) else _of_task(row.id)
     found = borrowed.run(connections[str(row._state.db)], call)
     rows = [(reason, f" ({tasks:,})" if tasks else "", showing.last_line(text, 200)) for reason, tasks, text in found]

@@ -1,4 +1,4 @@
-"""The results: what tasks came to that are gone, where that is kept."""
+"""The kept results of tasks that have ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .base import Page
 
 
 class ResultPage(Page):
-    """The results, those of the newest tasks first."""
+    """The results, the newest tasks first."""
 
     list_display = ("id", "queue", "state", "attempts", "age", "last_error")
     search_fields = ("id",)

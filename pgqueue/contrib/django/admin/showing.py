@@ -1,4 +1,4 @@
-"""How values look: JSON and errors as they are, escaped; ages in words; links between the pages."""
+"""The display of values: JSON and errors escaped, ages in words, links between the pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pretty(value: Any) -> SafeString | str:
 
 
 def block(text: str | None) -> SafeString | str:
-    """A text as it is, up to LONGEST."""
+    """A text with its line breaks, up to LONGEST characters."""
     if not text:
         return "-"
     rest = f"\n… and {len(text) - LONGEST:,} characters more" if len(text) > LONGEST else ""
@@ -31,12 +31,12 @@ def block(text: str | None) -> SafeString | str:
 
 
 def last_line(text: str | None, longest: int = 80) -> str:
-    """What an error ends with: of a traceback the exception."""
+    """The last line of an error: in a traceback, the exception."""
     return Truncator((text or "").strip().rpartition("\n")[2]).chars(longest)
 
 
 def duration(time: timedelta | None) -> str:
-    """Its two largest units: `3 h 20 min`."""
+    """A duration in its two largest units: `3 h 20 min`."""
     if time is None:
         return "-"
     seconds = max(round(time.total_seconds(), 1 if time < timedelta(seconds=10) else 0), 0)
@@ -49,17 +49,17 @@ def duration(time: timedelta | None) -> str:
 
 
 def age(moment: datetime | None) -> str:
-    """How long ago it was."""
+    """The time since a moment."""
     return "-" if moment is None else duration(timezone.now() - moment)
 
 
 def until(moment: datetime | None) -> str:
-    """How long until it is."""
+    """The time until a moment."""
     return "-" if moment is None else duration(moment - timezone.now())
 
 
 def ids(term: str) -> list[int]:
-    """The id that somebody searches for, if it is one."""
+    """The id in a search term; an empty list if the term is not an id."""
     return [int(term)] if term.isdecimal() and len(term) < 20 and int(term) <= BIGGEST_ID else []
 
 
@@ -68,7 +68,7 @@ def rate(number: float | None) -> str:
 
 
 def lines(pattern: str, rows: Iterable[Sequence[Any]]) -> SafeString | str:
-    """A line for each row."""
+    """The rows, one a line."""
     return format_html_join(mark_safe("<br>"), pattern, rows) or "-"
 
 

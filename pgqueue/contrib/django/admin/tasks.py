@@ -1,4 +1,4 @@
-"""The tasks: found by queue and state, by id or by key; retried, released, buried and deleted."""
+"""The tasks: found by queue and state, by id or by key; kicked, released, buried and deleted."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ FITS = {  # the states in which each action is not sure to be refused
 
 
 class TaskPage(ActingPage):
-    """The tasks. Without a queue the newest; with one, those in a state, as they are taken."""
+    """The tasks. Without a queue, the newest; with one, those in a state, in the order in which they are taken."""
 
     list_display = ("id", "queue", "state_", "priority", "attempts", "age", "holder", "last_error")
     list_filter = (StateFilter, QueueFilter)
     conditions = ("queue", "state")
     search_fields = ("id",)
-    search_help_text = "The id of a task; or, with a queue chosen, the key that a task of it was put with."
+    search_help_text = "The id of a task; or, if a queue is chosen, the key of a task."
     deferred = ("data", "deaths")
     actions = ("kick", "release", "bury", "remove")
     fieldsets = (
@@ -59,7 +59,7 @@ class TaskPage(ActingPage):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Exactly, and in whatever state: nothing else is in an index."""
+        """Search for exact values, in any state: an index serves no other search."""
         term = search_term.strip()
         if not term:
             return queryset, False
@@ -117,7 +117,7 @@ class TaskPage(ActingPage):
 
     @admin.display(description="result")
     def result(self, task: Task) -> SafeString | str:
-        """What it came to, if it came to an end and that is kept."""
+        """The result, if the task has ended and its result is kept."""
         kept = Result.objects.using(self.alias()).filter(pk=task.pk).first()
         return "-" if kept is None else showing.pretty(kept.result)
 
@@ -146,7 +146,9 @@ class TaskPage(ActingPage):
     def remove(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse | None:
         tasks = self.chosen(request, queryset)
         if tasks and "confirmed" not in request.POST:
-            return self.confirm(request, tasks, "remove", "These tasks go for good. One that somebody has taken stays.")
+            return self.confirm(
+                request, tasks, "remove", "These tasks are removed for good. A task that is taken stays."
+            )
 
         def act(run: Run, task: Task) -> None:
             run(picking.delete_strict(task.id, NOBODY))
@@ -155,12 +157,12 @@ class TaskPage(ActingPage):
 
 
 def bury(run: Run, task: Any) -> None:
-    """Whoever holds it."""
+    """Bury a task, also one that is taken."""
     run(calls.bury(task.id, NOBODY, None))
 
 
 def release(run: Run, task: Any) -> None:
-    """In the name of the session that holds it: if another one does by now, nothing happens."""
+    """Release a task as the session that holds it. If another session holds it by now, nothing happens."""
     if not task.session:
         raise TaskNotTaken(f"task {task.id} is not taken by any session", task.id)
     run(calls.release(task.id, Fence(None, task.session, task.holder), calls.Return()))

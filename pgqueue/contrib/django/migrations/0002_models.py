@@ -1,6 +1,6 @@
-"""The models of the views: for Django to know them and to make their permissions. The database is not touched.
+"""The models of the views, so that Django knows them and creates their permissions. The schema is not changed.
 
-Their columns are left out, for Django does not compare those of models that it does not manage.
+The columns are left out, since Django does not compare the columns of models that it does not manage.
 """
 
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""`manage.py pgqueue`: what a project does with its queues from the command line, on the databases of its settings."""
+"""`manage.py pgqueue`: the commands for a project's queues, on the databases of its settings."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ EXPLAINED = (Error, ValueError, ImproperlyConfigured, DatabaseError, psycopg.Err
 
 
 class Command(BaseCommand):
-    help = "Work on queues, look at them, put into them, and bring their schema up."
+    help = "Run workers, show queues, put tasks, and upgrade the schema."
 
     def add_arguments(self, parser: CommandParser) -> None:
         commands = parser.add_subparsers(dest="command", required=True, metavar="worker|migrate|stats|put")
         _worker_arguments(commands.add_parser("worker", help="Run the handlers in the apps' tasks.py."))
-        _migrate_arguments(commands.add_parser("migrate", help="Bring the schema of the queues up, or down."))
-        _stats_arguments(commands.add_parser("stats", help="How many tasks there are in which queue."))
+        _migrate_arguments(commands.add_parser("migrate", help="Upgrade or remove the schema of the queues."))
+        _stats_arguments(commands.add_parser("stats", help="Show the number of tasks of each queue."))
         _put_arguments(commands.add_parser("put", help="Put a task, or many."))
 
     def handle(self, *args: Any, command: str, **options: Any) -> None:
@@ -69,7 +69,7 @@ class Command(BaseCommand):
         if force and not down:
             raise CommandError("--force needs --down")
         if force:
-            migrate.down(clients.conninfo(database), revision="base", force=True)  # then Django has only to note it
+            migrate.down(clients.conninfo(database), revision="base", force=True)  # then Django only has to record it
         target = ["zero"] if down else []
         call_command("migrate", "pgqueue", *target, database=database, verbosity=verbosity)
         self.stdout.write(str(migrate.status(clients.conninfo(database))))
@@ -105,37 +105,43 @@ def _line(error: Exception) -> str:
 
 
 def _worker_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--database", action="append", default=[], metavar="ALIAS", help="Default: all with handlers.")
-    parser.add_argument("-c", "--concurrency", type=int, default=8, help="Handlers at once; default 8.")
-    parser.add_argument("--max-attempts", type=int, default=20, help="Then a failing task is buried; default 20.")
+    parser.add_argument(
+        "--database", action="append", default=[], metavar="ALIAS", help="Default: all databases with handlers."
+    )
+    parser.add_argument("-c", "--concurrency", type=int, default=8, help="Handlers that run at once; default 8.")
+    parser.add_argument("--max-attempts", type=int, default=20, help="Failed attempts before a burial; default 20.")
     parser.add_argument("--retry-delay", type=float, default=1.0, help="Seconds, doubled at each attempt; default 1.")
-    parser.add_argument("--reload", action="store_true", help="Start anew when code changes; for development.")
+    parser.add_argument("--reload", action="store_true", help="Restart when code changes; for development.")
 
 
 def _migrate_arguments(parser: argparse.ArgumentParser) -> None:
     _database_argument(parser)
-    parser.add_argument("--down", action="store_true", help="Remove it; refuses if tasks would be lost.")
-    parser.add_argument("--force", action="store_true", help="With --down: even if tasks are lost.")
+    parser.add_argument("--down", action="store_true", help="Remove the schema; refuses if tasks would be lost.")
+    parser.add_argument("--force", action="store_true", help="With --down: remove it even if tasks are lost.")
 
 
 def _stats_arguments(parser: argparse.ArgumentParser) -> None:
     _database_argument(parser)
-    parser.add_argument("--json", action="store_true", dest="as_json", help="A list of objects, for scripts.")
+    parser.add_argument(
+        "--json", action="store_true", dest="as_json", help="Print a JSON list of objects, for scripts."
+    )
 
 
 def _put_arguments(parser: argparse.ArgumentParser) -> None:
     _database_argument(parser)
     parser.add_argument("queue")
-    parser.add_argument("data", help="JSON; or - for standard input, a task a line: all of them are put, or none.")
-    parser.add_argument("--priority", type=int, help="Lower is taken first.")
-    parser.add_argument("--delay", type=float, help="Seconds until it can be taken.")
+    parser.add_argument("data", help="JSON; or - for standard input, one task a line, in one transaction.")
+    parser.add_argument("--priority", type=int, help="The lowest is taken first.")
+    parser.add_argument("--delay", type=float, help="Seconds until the task is ready.")
     parser.add_argument("--ttr", type=float, help="Time to run, in seconds.")
     parser.add_argument("--ttl", type=float, help="Time to live, in seconds.")
     parser.add_argument("--lane", help="The tasks of a lane are handled one after another.")
 
 
 def _database_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--database", default="default", metavar="ALIAS", help="In DATABASES; default: default.")
+    parser.add_argument(
+        "--database", default="default", metavar="ALIAS", help="The alias in DATABASES; default: default."
+    )
 
 
 def _decoded(text: str, where: str) -> Any:
