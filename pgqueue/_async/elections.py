@@ -34,7 +34,7 @@ class AsyncElection(Campaign):
             timeout: seconds to wait, or a timedelta; None waits without limit, 0 does not wait.
 
         Raises:
-            TimeoutError: it was not, in time.
+            TimeoutError: this client did not become the leader in time.
             ClosedError: the election or the client is closed.
         """
         seconds = arguments.timeout(timeout)

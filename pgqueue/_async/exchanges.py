@@ -26,11 +26,11 @@ class AsyncExchanges:
         """Make an exchange, unless it exists already. As AMQP's exchange.declare.
 
         Args:
-            name: 1 to 255 bytes. The exchange named "" always exists: it leads to the queue whose name is the key.
+            name: 1 to 255 bytes. The exchange named "" always exists: it leads to the queue that the key names.
             type: `direct` (the keys are equal), `fanout` (the key is ignored), `topic` (words between dots; in a
                 binding `*` is one word and `#` any number of them) or `mqtt` (levels between slashes; in a binding
                 `+` is one level, and `#` at the end the level above and all that is below).
-            durable: False for one that ends with this client.
+            durable: False for an exchange that ends with this client.
 
         Raises:
             ExchangeExists: it exists as another type, or as another client's.
@@ -113,7 +113,7 @@ class AsyncExchanges:
             How many queues it went to.
 
         Raises:
-            Unroutable: it is mandatory and went nowhere.
+            Unroutable: mandatory is set, and no queue is bound with a matching key.
             NoExchange: there is no such exchange.
             BadData, ValueError: an argument is not valid.
             ConnectionLost: whether it was published is unknown.
@@ -144,7 +144,7 @@ class AsyncExchanges:
         return await self._shell.on_session(calls.clear_will())
 
     async def deaths(self, task: TaskLike) -> builtins.list[Death]:
-        """Where a dead letter died before, the last death first; empty if it never did. As AMQP's x-death.
+        """The deaths of a dead letter, the last one first; empty for a task that never died. As AMQP's x-death.
 
         Raises:
             TaskIdRequired: the id is not an int or a string of digits.

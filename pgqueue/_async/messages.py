@@ -40,7 +40,7 @@ class AsyncMessages:
     """The messages of a queue, as `queue.messages`.
 
     Attributes:
-        limits: what may be asked for; Zaqar's limits, unless others are set.
+        limits: the limits of the arguments; Zaqar's, unless others are set.
     """
 
     limits = MessageLimits()
@@ -138,8 +138,8 @@ class AsyncMessages:
             MessageIsClaimed: it is claimed, or taken, and no claim was named.
             MessageNotClaimed: a claim was named, and the message is not claimed.
             MessageNotClaimedBy: another claim than this one holds it.
-            ClaimDoesNotExist: likewise, and there is no such claim any more.
-            TaskIdRequired, ValueError: that is not an id.
+            ClaimDoesNotExist: likewise, and the claim is over.
+            TaskIdRequired, ValueError: the id is not valid.
         """
         id = named(message)[0]
         of = None if claim is None else claim_named(claim, self._queue)
@@ -207,7 +207,7 @@ class AsyncMessages:
         return MessagePage(messages, rows[-1].marker if rows else marker)
 
     async def stats(self) -> MessageStats:
-        """How many messages are free, claimed, and there in all; and the age of those that are listed."""
+        """The number of messages that are free, claimed, and in all; and the age of those that are listed."""
         return await self._shell.run(calls.message_stats(self._queue))
 
     def _life(self, ttl: Seconds, grace: Seconds) -> tuple[float, float]:

@@ -30,7 +30,7 @@ class AsyncNodes:
         """Create a node. As ZooKeeper's create.
 
         Args:
-            path: as `/app/config`; the node above must exist. At most 1024 characters, and 2048 bytes.
+            path: for example `/app/config`; the node above must exist. At most 1024 characters, and 2048 bytes.
             data: any JSON.
             ephemeral: delete it when this client closes, its process dies, or it loses its session because the
                 connection was away for longer than session_grace. It cannot have children.
@@ -63,7 +63,7 @@ class AsyncNodes:
         Args:
             path: the node's.
             data: any JSON.
-            version: only if it is still at this one; None whatever it is.
+            version: change it only if it is still at this version; None: at any version.
             conn: a connection of the caller's, to change it in its transaction.
 
         Raises:

@@ -51,7 +51,7 @@ class AsyncPicking:
         return await self._shell.run(calls.kick_task(named(task)[0]), conn) is not None
 
     async def delete(self, task: TaskLike, *, strict: bool = False, conn: Conn | None = None) -> None:
-        """Remove a task, whatever its state.
+        """Remove a task in any state.
 
         Args:
             task: the task, or its id.
@@ -66,7 +66,7 @@ class AsyncPicking:
         await self._shell.run(calls.delete_one(id, self._shell.fence(token), strict), conn)
 
     async def task_stats(self, task: TaskLike) -> TaskStats:
-        """What happened to a task so far: its age, and how often it was taken, released, buried, kicked.
+        """The history of a task: its age, and the number of its takes, releases, burials and kicks.
 
         Raises:
             TaskNotFound: it is gone.

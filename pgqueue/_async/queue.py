@@ -1,4 +1,4 @@
-"""A queue by name: what is put into it, taken from it and done to it."""
+"""A queue by name, with all its verbs."""
 
 from __future__ import annotations
 

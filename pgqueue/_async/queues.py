@@ -18,7 +18,7 @@ from .task import AsyncTask
 
 
 class AsyncQueues:
-    """What a client offers for its queues."""
+    """The verbs of a client for queues."""
 
     shell: AsyncShell
 
@@ -92,9 +92,9 @@ class AsyncQueues:
         """All queues with their options, by name.
 
         Args:
-            prefix: only those whose names begin so.
-            marker: only those whose names come after this one: the last of the page before, as in Zaqar.
-            limit: how many at most; None for all.
+            prefix: only queues with names that begin with this.
+            marker: only queues with names after this one: the last name of the page before, as in Zaqar.
+            limit: the most queues to return; None for all.
         """
         return await self.shell.run(calls.queues(prefix, marker, limit))
 
@@ -103,7 +103,7 @@ class AsyncQueues:
         return await self.shell.run(stats_calls.every_stats())
 
     async def drain(self, on: bool = True) -> None:
-        """Let nothing be put any more, into any queue: a put raises QueueDraining. As beanstalkd's drain mode.
+        """Refuse puts into all queues: a put raises QueueDraining. As beanstalkd's drain mode.
 
         Tasks are taken as before. Queues that are made in the meantime are draining too. `drain(False)` ends it for all
         queues, also for those that were drained one by one.
@@ -120,7 +120,7 @@ class AsyncQueues:
         return next(iter(await take(self.shell, arguments.queue_names(queues), 1, timeout, deadline_soon)), None)
 
     async def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
-        """Take up to `n` tasks of several queues; the queue whose next task is the lowest serves first."""
+        """Take up to `n` tasks of several queues, beginning with the queue that has the lowest next task."""
         return await take(self.shell, arguments.queue_names(queues), n, timeout)
 
     async def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[AsyncTask]:

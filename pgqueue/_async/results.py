@@ -1,4 +1,4 @@
-"""What becomes of tasks: their outcome for their whole life, results, and progress."""
+"""The outcomes of tasks, from their put to after their end, with results and progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AsyncResults:
         self._shell = shell
 
     async def outcome(self, task: TaskLike) -> Outcome:
-        """What is known of a task, also after its end. A task of which nothing is known has the state `unknown`.
+        """The outcome of a task, also after its end. The state is `unknown` if the task is gone or never existed.
 
         Raises:
             TaskIdRequired: the id is not an int or a string of digits.
@@ -31,7 +31,7 @@ class AsyncResults:
         return await self._shell.run(calls.outcome(named(task)[0]))
 
     async def get(self, task: TaskLike, timeout: Seconds | None = None) -> Any:
-        """Wait for the result of a task, and return it. Only a kept result can be had: see handler(), Task.finish().
+        """Wait for the result of a task, and return it. Only a kept result is found: see handler(), Task.finish().
 
         Args:
             task: a task, or its id. Its put must have been committed.

@@ -1,4 +1,4 @@
-"""Ending a take: ack, release, bury, and their kin. As functions by id and token, and as the verbs of a queue."""
+"""Ending a take: ack, release, bury and the like. As functions by id and token, and as the verbs of a queue."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class AsyncShardedQueue:
 
     @property
     def queues(self) -> list[AsyncQueue]:
-        """The queue on each server, in their order: for what is done on one server, as kick."""
+        """The queue on each server, in their order: for verbs of a single server, for example kick."""
         return [server.client.queue(self.name) for server in self._servers.all]
 
     async def put(self, data: Any, *, shard_key: ShardKey | None = None, **options: Unpack[PutArguments]) -> AsyncTask:
@@ -91,11 +91,11 @@ class AsyncShardedQueue:
         await self._drive(flows.ack_many(self._servers, tasks))
 
     async def stats(self) -> Stats:
-        """How many tasks are in which state, on all servers that can be reached. Raises ServerError if none can."""
+        """The number of tasks in each state, on all servers that can be reached. Raises ServerError if none can."""
         return flows.summed(await self.stats_by_server())
 
     async def stats_by_server(self) -> list[Stats | None]:
-        """The same of each server, in their order; None of one that cannot be reached. Raises as stats."""
+        """The stats of each server, in their order; None for one that cannot be reached. Raises as stats."""
         return await self._drive(flows.stats(self._servers))
 
     async def _drive(self, flow: Flow[T]) -> T:
@@ -139,7 +139,7 @@ class AsyncShards:
         await self.close()
 
     def queue(self, name: str) -> AsyncShardedQueue:
-        """The queue of this name on all servers. Raises ValueError for a name that cannot be."""
+        """The queue of this name on all servers. Raises ValueError for a name that is not valid."""
         return AsyncShardedQueue(self._servers, name)
 
     def home(self, shard_key: ShardKey) -> AsyncClient:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class AsyncShell(ShellBase):
-    """What the classes of this package need of their client."""
+    """The part of a client that the classes of this package need."""
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
@@ -34,7 +34,7 @@ class AsyncShell(ShellBase):
         return listener
 
     async def run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False) -> T:
-        """Run a call on a connection of the caller's, or on one of ours; relaxed: its commit need not be durable."""
+        """Run a call on the caller's connection, or on a pool's; relaxed: its commit need not be durable."""
         if conn is not None:
             return await run_on(conn, call)
         return await self.connections.run(call, relaxed=relaxed)

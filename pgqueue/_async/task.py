@@ -84,7 +84,7 @@ class AsyncTask(TaskRecord):
             every: seconds from the take until it is ready again, for work that is due every so often, however long it
                 takes. At once if that time has passed.
             priority: from now on; None leaves it.
-            error: why it failed; counts as an attempt and is kept with the task.
+            error: the error of a failed attempt; kept with the task, and counted as an attempt.
             conn: a connection of the caller's, to release in its transaction.
 
         Raises:
@@ -174,7 +174,7 @@ class AsyncTask(TaskRecord):
         return from_found(type(self), await self._home.run(calls.peek(self.id)), self._home)
 
     async def delete(self, *, strict: bool = False) -> None:
-        """Remove the task, whatever its state; see Queue.delete. Raises TaskNotFound if it is gone."""
+        """Remove the task in any state; see Queue.delete. Raises TaskNotFound if it is gone."""
         await self._home.run(calls.delete_one(self.id, self._home.fence(self.token), strict))
 
     async def kick(self) -> bool:
@@ -182,12 +182,12 @@ class AsyncTask(TaskRecord):
         return await self._home.run(calls.kick_task(self.id)) is not None
 
     async def stats(self) -> TaskStats:
-        """What happened to the task so far; see Queue.task_stats."""
+        """The history of the task; see Queue.task_stats."""
         found: TaskStats = await self._home.run(calls.task_stats(self.id))
         return found
 
     async def outcome(self) -> Outcome:
-        """What is known of the task now, also after its end; see Client.results.outcome."""
+        """The outcome of the task, also after its end; see Client.results.outcome."""
         return await AsyncResults(self._home).outcome(self)
 
     async def result(self, timeout: Seconds | None = None) -> Any:

@@ -35,12 +35,12 @@ class Client(Queues, Channels, Locking):
 
     Args:
         dsn: a PostgreSQL URI or conninfo string; default PGQUEUE_DSN, else DATABASE_URL, else the embedded server.
-        listen_dsn: a direct way to the same database, when `dsn` leads through a transaction pooler.
-        pool_size: how many connections a pool may have; there are two, one of them for claims.
+        listen_dsn: a DSN of the same database without the pooler, if `dsn` leads through a transaction pooler.
+        pool_size: the most connections of a pool; there are two pools, one of them for claims.
         connect_timeout: seconds to wait for a connection, and for a server that restarts.
         session_grace: seconds for which this process may be gone before its tasks go to other clients; may be 0.
-        poll: seconds after which a waiting take looks again though nothing woke it, as a backstop; None for never.
-        idle_timeout: seconds after which a queue without a waiting take is not listened to any more.
+        poll: seconds after which a waiting take looks again even without a signal, as a backstop; None for never.
+        idle_timeout: seconds without a waiting take after which the listener stops listening to a queue.
         max_data_size: the largest task data, in bytes of JSON.
 
     Each time may be a timedelta.
@@ -49,7 +49,7 @@ class Client(Queues, Channels, Locking):
         exchanges: publishing through exchanges and bindings.
         groups: groups of processes.
         nodes: a tree of small values with versions and owners.
-        results: what becomes of tasks.
+        results: outcomes, results and progress of tasks.
         statuses: status by key.
         handlers: the functions that handler() registered, by queue.
         shell: runs the library's calls; for integrations.
@@ -98,7 +98,7 @@ class Client(Queues, Channels, Locking):
         self.results = Results(shell)
         self.statuses = Statuses(shell)
         self.handlers: dict[str, Callable[..., Any]] = {}
-        self.keep_results: dict[str, float] = {}  # for the queues among them whose results are kept, seconds
+        self.keep_results: dict[str, float] = {}  # seconds, for the queues with kept results
 
     def handler(self, queue: str, *, keep_result: Seconds | None = None) -> Callable[[F], F]:
         """Register a function as the handler of a queue's tasks, for a Worker. The function stays callable by itself.
@@ -107,9 +107,8 @@ class Client(Queues, Channels, Locking):
 
         Args:
             queue: the queue's name.
-            keep_result: for how many seconds, or which timedelta, to keep what the handler returns, for results.get();
-                and, of a task that failed for good, that it failed. A result that JSON cannot hold is a failure. None
-                keeps nothing.
+            keep_result: seconds, or a timedelta, for which to keep the handler's result, or the error of a task that
+                failed for good, for results.get(). A result that JSON cannot hold is a failure. None keeps nothing.
 
         Raises:
             ValueError: the name or the time is not valid.
@@ -127,7 +126,7 @@ class Client(Queues, Channels, Locking):
         return register
 
     def identify(self, identity: str | UUID | None = None) -> str:
-        """The identity of this client; or, with an identity, take that one on. As Tarantool's queue.identify.
+        """Return the identity of this client; or, with an identity, adopt that one. As Tarantool's queue.identify.
 
         Clients of one identity settle each other's tasks by id, and inherit each other's takes: the tasks that one has
         taken when it is killed or closed go to another of them, once its session_grace is over; the last one's tasks
@@ -144,7 +143,7 @@ class Client(Queues, Channels, Locking):
         Raises:
             ValueError: it is not a UUID.
             NoIdentity: no client has this identity, or its last client was gone for longer than its session_grace.
-            ConnectionLost: whether it took effect is unknown; ask again.
+            ConnectionLost: whether it took effect is unknown; call it again.
             ClosedError: the client is closed.
         """
         wanted = arguments.uuid("identity", identity)
@@ -155,7 +154,7 @@ class Client(Queues, Channels, Locking):
         return self.shell.run(calls.state())
 
     def reload(self) -> None:
-        """Replace the client's background thread, for a program that loads its code anew while it runs.
+        """Replace the client's background thread, for a program that reloads its code while it runs.
 
         The old thread is joined first. Everything else lives on and nothing is sent to the server: the session and its
         takes, waiting takes, subscriptions, locks, callbacks. Does nothing if no thread was needed so far.

@@ -35,7 +35,7 @@ class Membership:
         self._leave = nodes_calls.delete(node.path, None, node.id)
 
     def leave(self) -> None:
-        """Leave the group. Does nothing if that has happened, nor to a member that joined under the name since."""
+        """Leave the group. Does nothing the second time, even if another member has the name by then."""
         if not is_over(self._listener):
             with contextlib.suppress(NoNode, ClosedError):
                 self._shell.run(self._leave)

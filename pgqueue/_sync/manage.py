@@ -28,7 +28,7 @@ class Managing:
         return self._shell.run(calls.queue(self.name))
 
     def stats(self) -> Stats:
-        """How many tasks are in which state, and how often each verb was called. The backlog does not slow it down.
+        """The number of tasks in each state, and of calls of each verb. The backlog does not slow it down.
 
         Returns:
             A dict. Tasks by state: total (all unfinished ones), ready, delayed, taken, buried, blocked; and kept, the
@@ -36,7 +36,7 @@ class Managing:
             oldest_ready_age: for how many seconds the oldest ready task has been ready: since its put, or the end of
             its delay, or a kick; None if nothing is ready.
             calls: a dict of how many tasks each verb was called for: put, take, ack, release, bury, kick, delete,
-            touch; and delay, ttr and ttl, which count the tasks whose time was over. As Tarantool's queue counts: an
+            touch; and delay, ttr and ttl, which count the tasks that reached that end. As Tarantool's queue counts: an
             ack is no delete, and a task that expires counts as ttl and as delete. done and calls begin anew after a
             crash of the server. All zero for a queue that does not exist.
         """
@@ -72,7 +72,7 @@ class Managing:
         self.name = name
 
     def pause(self, seconds: Seconds) -> None:
-        """Let nothing be taken for so many seconds, or a timedelta; 0 ends a pause. As beanstalkd's pause-tube.
+        """Let no task be taken for a number of seconds, or a timedelta; 0 ends a pause. As beanstalkd's pause-tube.
 
         Puts go on, and tasks that are taken can be settled. Waiting takes are served when the pause is over. Only
         take_id takes from a paused queue.
@@ -92,7 +92,7 @@ class Managing:
         self._shell.run(calls.drain_queue(self.name, on))
 
     def truncate(self) -> int:
-        """Remove all tasks of the queue, in whatever state, also taken ones. Returns how many.
+        """Remove all tasks of the queue, in any state, also taken ones. Returns their number.
 
         A task that another transaction is taking or settling at this moment is left alone. As Tarantool's truncate and
         Zaqar's purge.
@@ -123,7 +123,7 @@ class Managing:
 
         Raises:
             ValueError: it is not a function, or an `async` one.
-            ConnectionLost: nothing was changed; ask again.
+            ConnectionLost: nothing was changed; call it again.
             ClosedError: the client is closed.
         """
         changes.checked(callback)

@@ -53,7 +53,7 @@ class Picking:
         return self._shell.run(calls.kick_task(named(task)[0]), conn) is not None
 
     def delete(self, task: TaskLike, *, strict: bool = False, conn: Conn | None = None) -> None:
-        """Remove a task, whatever its state.
+        """Remove a task in any state.
 
         Args:
             task: the task, or its id.
@@ -68,7 +68,7 @@ class Picking:
         self._shell.run(calls.delete_one(id, self._shell.fence(token), strict), conn)
 
     def task_stats(self, task: TaskLike) -> TaskStats:
-        """What happened to a task so far: its age, and how often it was taken, released, buried, kicked.
+        """The history of a task: its age, and the number of its takes, releases, burials and kicks.
 
         Raises:
             TaskNotFound: it is gone.

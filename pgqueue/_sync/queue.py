@@ -1,6 +1,6 @@
 # Generated from pgqueue/_async/queue.py by tools/blocking.py: edit that file, not this one.
 
-"""A queue by name: what is put into it, taken from it and done to it."""
+"""A queue by name, with all its verbs."""
 
 from __future__ import annotations
 

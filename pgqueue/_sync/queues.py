@@ -20,7 +20,7 @@ from .task import Task
 
 
 class Queues:
-    """What a client offers for its queues."""
+    """The verbs of a client for queues."""
 
     shell: Shell
 
@@ -90,9 +90,9 @@ class Queues:
         """All queues with their options, by name.
 
         Args:
-            prefix: only those whose names begin so.
-            marker: only those whose names come after this one: the last of the page before, as in Zaqar.
-            limit: how many at most; None for all.
+            prefix: only queues with names that begin with this.
+            marker: only queues with names after this one: the last name of the page before, as in Zaqar.
+            limit: the most queues to return; None for all.
         """
         return self.shell.run(calls.queues(prefix, marker, limit))
 
@@ -101,7 +101,7 @@ class Queues:
         return self.shell.run(stats_calls.every_stats())
 
     def drain(self, on: bool = True) -> None:
-        """Let nothing be put any more, into any queue: a put raises QueueDraining. As beanstalkd's drain mode.
+        """Refuse puts into all queues: a put raises QueueDraining. As beanstalkd's drain mode.
 
         Tasks are taken as before. Queues that are made in the meantime are draining too. `drain(False)` ends it for all
         queues, also for those that were drained one by one.
@@ -118,7 +118,7 @@ class Queues:
         return next(iter(take(self.shell, arguments.queue_names(queues), 1, timeout, deadline_soon)), None)
 
     def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[Task]:
-        """Take up to `n` tasks of several queues; the queue whose next task is the lowest serves first."""
+        """Take up to `n` tasks of several queues, beginning with the queue that has the lowest next task."""
         return take(self.shell, arguments.queue_names(queues), n, timeout)
 
     def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[Task]:

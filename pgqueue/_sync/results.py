@@ -1,6 +1,6 @@
 # Generated from pgqueue/_async/results.py by tools/blocking.py: edit that file, not this one.
 
-"""What becomes of tasks: their outcome for their whole life, results, and progress."""
+"""The outcomes of tasks, from their put to after their end, with results and progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Results:
         self._shell = shell
 
     def outcome(self, task: TaskLike) -> Outcome:
-        """What is known of a task, also after its end. A task of which nothing is known has the state `unknown`.
+        """The outcome of a task, also after its end. The state is `unknown` if the task is gone or never existed.
 
         Raises:
             TaskIdRequired: the id is not an int or a string of digits.
@@ -33,7 +33,7 @@ class Results:
         return self._shell.run(calls.outcome(named(task)[0]))
 
     def get(self, task: TaskLike, timeout: Seconds | None = None) -> Any:
-        """Wait for the result of a task, and return it. Only a kept result can be had: see handler(), Task.finish().
+        """Wait for the result of a task, and return it. Only a kept result is found: see handler(), Task.finish().
 
         Args:
             task: a task, or its id. Its put must have been committed.

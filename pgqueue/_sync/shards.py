@@ -36,7 +36,7 @@ class ShardedQueue:
 
     @property
     def queues(self) -> list[Queue]:
-        """The queue on each server, in their order: for what is done on one server, as kick."""
+        """The queue on each server, in their order: for verbs of a single server, for example kick."""
         return [server.client.queue(self.name) for server in self._servers.all]
 
     def put(self, data: Any, *, shard_key: ShardKey | None = None, **options: Unpack[PutArguments]) -> Task:
@@ -93,11 +93,11 @@ class ShardedQueue:
         self._drive(flows.ack_many(self._servers, tasks))
 
     def stats(self) -> Stats:
-        """How many tasks are in which state, on all servers that can be reached. Raises ServerError if none can."""
+        """The number of tasks in each state, on all servers that can be reached. Raises ServerError if none can."""
         return flows.summed(self.stats_by_server())
 
     def stats_by_server(self) -> list[Stats | None]:
-        """The same of each server, in their order; None of one that cannot be reached. Raises as stats."""
+        """The stats of each server, in their order; None for one that cannot be reached. Raises as stats."""
         return self._drive(flows.stats(self._servers))
 
     def _drive(self, flow: Flow[T]) -> T:
@@ -141,7 +141,7 @@ class Shards:
         self.close()
 
     def queue(self, name: str) -> ShardedQueue:
-        """The queue of this name on all servers. Raises ValueError for a name that cannot be."""
+        """The queue of this name on all servers. Raises ValueError for a name that is not valid."""
         return ShardedQueue(self._servers, name)
 
     def home(self, shard_key: ShardKey) -> Client:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Shell(ShellBase):
-    """What the classes of this package need of their client."""
+    """The part of a client that the classes of this package need."""
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
@@ -36,7 +36,7 @@ class Shell(ShellBase):
         return listener
 
     def run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False) -> T:
-        """Run a call on a connection of the caller's, or on one of ours; relaxed: its commit need not be durable."""
+        """Run a call on the caller's connection, or on a pool's; relaxed: its commit need not be durable."""
         if conn is not None:
             return run_on(conn, call)
         return self.connections.run(call, relaxed=relaxed)

@@ -58,7 +58,7 @@ class Statuses:
         once, only the second may be seen.
 
         Raises:
-            TimeoutError: it did not come in time.
+            TimeoutError: the status was not as wanted in time.
             BadData: JSON cannot hold the status that is waited for, so it would never come.
             ValueError: the key or the timeout is not valid.
             ClosedError: the client is closed, also while waiting.

@@ -86,7 +86,7 @@ class Task(TaskRecord):
             every: seconds from the take until it is ready again, for work that is due every so often, however long it
                 takes. At once if that time has passed.
             priority: from now on; None leaves it.
-            error: why it failed; counts as an attempt and is kept with the task.
+            error: the error of a failed attempt; kept with the task, and counted as an attempt.
             conn: a connection of the caller's, to release in its transaction.
 
         Raises:
@@ -176,7 +176,7 @@ class Task(TaskRecord):
         return from_found(type(self), self._home.run(calls.peek(self.id)), self._home)
 
     def delete(self, *, strict: bool = False) -> None:
-        """Remove the task, whatever its state; see Queue.delete. Raises TaskNotFound if it is gone."""
+        """Remove the task in any state; see Queue.delete. Raises TaskNotFound if it is gone."""
         self._home.run(calls.delete_one(self.id, self._home.fence(self.token), strict))
 
     def kick(self) -> bool:
@@ -184,12 +184,12 @@ class Task(TaskRecord):
         return self._home.run(calls.kick_task(self.id)) is not None
 
     def stats(self) -> TaskStats:
-        """What happened to the task so far; see Queue.task_stats."""
+        """The history of the task; see Queue.task_stats."""
         found: TaskStats = self._home.run(calls.task_stats(self.id))
         return found
 
     def outcome(self) -> Outcome:
-        """What is known of the task now, also after its end; see Client.results.outcome."""
+        """The outcome of the task, also after its end; see Client.results.outcome."""
         return Results(self._home).outcome(self)
 
     def result(self, timeout: Seconds | None = None) -> Any:
