@@ -1,7 +1,7 @@
 """How Sphinx builds the site: `sphinx-build -W --keep-going -n -b html docs OUT`, with the extra `docs` and no network.
 
 The pages are Markdown (MyST); the Python reference is read from the docstrings, the command line reference from click.
-docs/contributing.md says why this generator was chosen.
+docs/contributing.md has the reasons for this generator.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from pgqueue._engine.dsn import resolve
 from pgqueue.errors import SchemaError
 from pgqueue.migrate import LOCK, LOCK_TIMEOUT, VERSION_TABLE, commanded, run
 
-# Not CREATE SCHEMA IF NOT EXISTS: that wants the right to create schemas even when there is nothing to
-# create.
+# Not CREATE SCHEMA IF NOT EXISTS, which requires the right to create schemas even if the schema exists.
 CREATE_SCHEMA = """
 DO $$ BEGIN
     IF to_regnamespace('pgqueue') IS NULL THEN
@@ -24,7 +23,7 @@ DO $$ BEGIN
 END $$;
 """
 
-# After the tables: any client may ask which version this is.
+# After the tables: every client may read the schema's version.
 PUBLISH_VERSION = """
 COMMENT ON TABLE pgqueue.schema_version IS 'The version of this schema; written by `pgqueue migrate`.';
 GRANT SELECT ON pgqueue.schema_version TO PUBLIC;
@@ -65,7 +64,7 @@ def migrate() -> None:
 
 
 def refuse_newer() -> None:
-    """Speak before Alembic does: it only says that it cannot find the revision."""
+    """Raise a clear error before Alembic does: its own only says that the revision cannot be found."""
     known = {step.revision for step in context.script.walk_revisions()}
     for found in context.get_context().get_current_heads():
         if found not in known:
@@ -73,7 +72,7 @@ def refuse_newer() -> None:
 
 
 def at_head() -> bool:
-    """Whether the schema is now what this library's functions are written for."""
+    """Whether the schema is now at the revision of this library's functions."""
     if context.is_offline_mode():
         return context.get_revision_argument() == context.get_head_revision()
     return context.get_context().get_current_heads() == (context.get_head_revision(),)

@@ -2,7 +2,7 @@
 
 The tokens of a module are renamed, and `async` and `await` dropped. Strings keep their text, since docstrings are the
 same in both shells. A comment line that begins with `# sync: ` is code that only the blocking shell has. Everything
-that differs by more than names stands in _engine/awaiting.py and _engine/blocking.py, under the same names.
+that differs by more than names is in _engine/awaiting.py and _engine/blocking.py, under the same names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def blocking(source: str) -> str:
         if token.type != tokenize.NAME or line in verbatim:
             continue
         if token.string in ("async", "await"):
-            edits.append((line, start, end + 1, ""))  # and the space behind it
+            edits.append((line, start, end + 1, ""))  # with the space behind it
         elif (name := renamed(token.string)) != token.string:
             edits.append((line, start, end, name))
     for line, start, end, text in reversed(edits):

@@ -1,8 +1,9 @@
 """Writes docs/reference/sql.md from the catalogue of a new database: `python tools/sqlreference.py [DSN]`.
 
-Every public function and view of the schema pgqueue is there: those whose names begin with no underscore. What a
-function does is its COMMENT; what it may raise is read from its body and from the functions that the body calls; the
-order of the page and the examples come from docs/reference/examples.sql. tests/docs/test_sql_reference.py compares.
+The page has every public function and view of the schema pgqueue, that is, each one with a name that does not begin
+with an underscore. The description of a function is its COMMENT. The SQLSTATEs that it may raise are read from its body
+and from the functions that the body calls. docs/reference/examples.sql has the order of the page and the examples.
+tests/docs/test_sql_reference.py compares the page.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Missing(Exception):
 
 
 def sections() -> list[Section]:
-    """What examples.sql has, in its order."""
+    """The sections of examples.sql, in their order."""
     found: list[Section] = []
     name = None
     for line in EXAMPLES.read_text("utf-8").splitlines():
@@ -90,7 +91,7 @@ def sections() -> list[Section]:
 
 
 class Catalogue:
-    """What a database says about the schema."""
+    """The catalogue's rows about the schema."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         with connection.cursor(row_factory=namedtuple_row) as cursor:
@@ -193,7 +194,7 @@ def _paragraph(text: str) -> list[str]:
 
 
 def faults(catalogue: Catalogue, parts: list[Section]) -> list[str]:
-    """Why the page would not be whole."""
+    """The reasons why the page would be incomplete."""
     examples = [name for part in parts for name in part.examples]
     public = {**{name: rows[0] for name, rows in catalogue.functions.items()}, **catalogue.views}
     found = [f"{name} has no COMMENT" for name, row in public.items() if not row.comment]

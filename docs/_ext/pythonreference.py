@@ -3,9 +3,9 @@
     {error-tree}    the tree of errors as a nested list, with the SQLSTATEs that become them
 
 A name is documented where it is imported from, `pgqueue.Client`, and not where it is defined. Annotations name the
-module of definition, so a reference that finds nothing looks for its last part among the public names. An annotation
-that names an internal type stays text. A class shows how it is made if its docstring has arguments: the others are
-returned by methods, and what their constructors take is internal.
+module of definition, so a reference that is not found is searched by its last part among the public names. An
+annotation that names an internal type stays text. A class shows its constructor if its docstring has arguments: the
+others are returned by methods, and their constructors are internal.
 """
 
 from __future__ import annotations
