@@ -1,8 +1,8 @@
 """pgqueue's speed, measured against plain SQL on the same server in the same run: `python -m benchmarks`.
 
-Absolute figures say more about the machine than about the queue, so each measure runs its contenders in turn, round
-after round, and reports the median of the ratios *within* a round: what disturbs a round disturbs both sides of it.
+Absolute figures say more about the machine than about the queue. So each measure runs its contenders in turn, round
+after round, and reports the median of the ratios *within* a round: a disturbance affects both sides of a round.
 
 server.py starts the server, conventional.py has the rival's SQL, pgbench.py runs it, rounds.py takes turns, children.py
-has the processes that take, measures/ holds one file a measure, report.py and plot.py show what came out.
+has the processes that take, measures/ holds one file for each measure, report.py and plot.py show the findings.
 """

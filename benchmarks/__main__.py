@@ -22,7 +22,7 @@ PAGE, PLOT = "benchmarks.md", "benchmarks.svg"
 
 
 def main() -> int:
-    """Returns 0 if everything could be measured, whatever came out of it; 1 if not, 2 without a server."""
+    """Returns 0 if all measures ran, with any result; 1 if one failed, 2 without a server."""
     options = _options()
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     began = time.monotonic()
@@ -35,7 +35,7 @@ def main() -> int:
         conditions = [*server.conditions(), f"{rounds} rounds" + (", shortened (--quick)" if options.quick else "")]
         before = server.flush_time()
         findings, failed = _measure(Bench(server, rounds, options.quick), options.only)
-        after = server.flush_time()  # where the two differ much, the disk was not ours alone: measure again
+        after = server.flush_time()  # if the two differ much, other programs used the disk: measure again
         conditions.append(
             f"a commit's flush to disk: {before * 1e3:.2f} ms at the start, {after * 1e3:.2f} ms at the end"
         )
@@ -52,7 +52,7 @@ def _measure(bench: Bench, names: list[str]) -> tuple[Findings, int]:
         began = time.monotonic()
         try:
             found = MEASURES[name](bench)
-        except Exception as error:  # the others may still say something
+        except Exception as error:  # the other measures may still succeed
             failed += 1
             found = Findings([Row(name, f"failed: {type(error).__name__}: {error}", "-")])
         findings.add(found)

@@ -1,4 +1,4 @@
-"""What every measure is given: the server, how long it may run, and the common steps on a database."""
+"""The Bench that every measure gets: the server, the length of the run, and the common steps on a database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bench:
     quick: bool
 
     def size(self, full: int, quick: int) -> int:
-        """One of the two, as this run goes."""
+        """`full` or `quick`, by the length of this run."""
         return quick if self.quick else full
 
     def pgbench(self, dsn: str, script: str, **length: int) -> float:
@@ -33,18 +33,18 @@ Measure = Callable[[Bench], Findings]
 
 
 def connect(dsn: str) -> psycopg.Connection[Any]:
-    """In autocommit, as an application that minds its round trips."""
+    """A connection in autocommit, as in an application that saves round trips."""
     return psycopg.connect(dsn, autocommit=True, connect_timeout=10)
 
 
 def empty(conn: psycopg.Connection[Any]) -> None:
-    """Begin a round with nothing in the way: no rows, no dead ones, no checkpoint that is due."""
+    """Begin a round with empty tables: no rows, no dead rows, no checkpoint that is due."""
     conn.execute("TRUNCATE conventional, pgqueue.task, pgqueue.take")
     conn.execute("CHECKPOINT")
 
 
 def fill(conn: psycopg.Connection[Any], n: int, *, delay: str | None = None) -> None:
-    """Put n tasks into both designs' tables, straight, and let the planner know."""
+    """Insert n tasks into both designs' tables, without their functions, and analyze the tables."""
     data = conventional.text(0)
     conn.execute("SELECT pgqueue.queue_id(%s)", (QUEUE,))
     conn.execute(
@@ -58,5 +58,5 @@ def fill(conn: psycopg.Connection[Any], n: int, *, delay: str | None = None) -> 
             "INSERT INTO conventional (queue_id, data) SELECT 1, %s::text::jsonb FROM generate_series(1, %s)", (data, n)
         )
     conn.execute("VACUUM ANALYZE pgqueue.task, conventional")
-    conn.execute("SELECT pgqueue._fold_deltas()")  # raw SQL: the next tick would count all of it
+    conn.execute("SELECT pgqueue._fold_deltas()")  # after a raw INSERT the next tick would have to count all rows
     conn.execute("CHECKPOINT")

@@ -1,7 +1,7 @@
-"""Processes beside ours: those that take while we put, and those that are killed.
+"""Child processes of a measure: those that take while this process puts, and those that are killed.
 
-A child is a function at the top of a module, run in a fresh interpreter (no fork: this process has threads), with a
-pipe to us as its first argument. Whatever happens here, it is ended; whatever happens there, we do not wait for ever.
+A child is a function at the top of a module. It runs in a fresh interpreter (no fork, since this process has threads),
+with a pipe to this process as its first argument. A child is always ended, and every wait for it has a limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _context = multiprocessing.get_context("spawn")
 
 
 class Child:
-    """A process that runs `function(pipe, *args)`. It begins by saying something: hear() that before measuring."""
+    """A process that runs `function(pipe, *args)`. It sends a message when it is ready: hear() it before measuring."""
 
     def __init__(self, function: Callable[..., None], *args: object) -> None:
         self._pipe, theirs = _context.Pipe()
@@ -27,7 +27,7 @@ class Child:
         theirs.close()
 
     def hear(self, within: float = LIMIT) -> Any:
-        """The next thing that the child says."""
+        """The next message of the child."""
         if not self._pipe.poll(within):
             raise TimeoutError(f"a process of the benchmark said nothing for {within:.0f} s")
         try:
@@ -39,7 +39,7 @@ class Child:
         self._pipe.send(thing)
 
     def kill(self) -> None:
-        """SIGKILL, without a word."""
+        """Kill it by SIGKILL."""
         self._process.kill()
 
     def __enter__(self) -> Self:
@@ -47,7 +47,7 @@ class Child:
 
     def __exit__(self, *exception: object) -> None:
         with suppress(OSError):
-            self._pipe.close()  # a child that waits for us sees the end of it
+            self._pipe.close()  # a child that waits for a message sees the end of the pipe
         self._process.join(5)
         if self._process.is_alive():
             self._process.kill()

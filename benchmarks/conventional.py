@@ -1,8 +1,8 @@
-"""The rival: a queue as one usually writes it in PostgreSQL, at its best.
+"""The rival: a queue as it is usually written in PostgreSQL, at its best.
 
-One table, a state column, UPDATE ... SET state = 'taken' with SKIP LOCKED, then DELETE. Its indexes are those that it
-cannot do without; it has no retries, no deadlines, no recovery, no fence and no wake-up, and pays for none of them.
-Its table has the columns and the vacuum settings of pgqueue's, as far as it needs them.
+One table, a state column, UPDATE ... SET state = 'taken' with SKIP LOCKED, then DELETE. It has only the indexes that it
+needs. It has no retries, no deadlines, no recovery, no fence and no wake-up, and does not pay for them. Its table has
+the columns and the vacuum settings of pgqueue's table, as far as it needs them.
 """
 
 from __future__ import annotations
@@ -80,5 +80,5 @@ def _json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"))
 
 
-# A space after each colon, or pgbench would see variables in it.
+# JSON with a space after each colon: otherwise pgbench would read variables.
 ONE_PUT = f"INSERT INTO conventional (queue_id, data) VALUES (1, '{json.dumps(item(7))}');"

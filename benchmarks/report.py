@@ -1,4 +1,4 @@
-"""What a measure finds, and the Markdown that shows it."""
+"""The findings of a measure, and their Markdown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `met` is None for a line that has no target and is there to compare."""
+    """One line of the table. `met` is None for a line without a target, which is for comparison."""
 
     measure: str
     measured: str
@@ -60,7 +60,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """The rows as a Markdown table, its columns aligned for those who read it as it is."""
+    """The rows as a Markdown table with aligned columns, so that it is readable as plain text."""
     cells = [HEADER, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
     lines = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]

@@ -1,4 +1,4 @@
-"""Taking turns: every contender once a round, the order rotated, and ratios within a round."""
+"""Rounds: every contender once a round, in a rotated order, with ratios within a round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rounds:
-    """What each contender reached in each round."""
+    """The figure of each contender in each round."""
 
     values: dict[str, list[float]]
 
@@ -22,12 +22,12 @@ class Rounds:
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
     def best(self, *names: str) -> str:
-        """Whoever has the highest median."""
+        """The contender with the highest median."""
         return max(names, key=self.median)
 
 
 def take_turns(rounds: int, contenders: Mapping[str, Callable[[], float]]) -> Rounds:
-    """Run each contender once a round. Each gives its figure of that round, mostly a rate."""
+    """Run each contender once a round. Each returns its figure of that round, mostly a rate."""
     names = list(contenders)
     values: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):

@@ -1,4 +1,4 @@
-"""The server to measure on: durable, private and empty; or, on request, one that the caller names.
+"""The server to measure on: durable, private and empty; or, by an option, one that the caller names.
 
 Each measure gets a database of its own, a clone of a template that holds both pgqueue's schema and the rival's table.
 """
@@ -29,7 +29,7 @@ from . import conventional
 CHOICES = "embedded | system[:bindir] | dsn[:conninfo]"
 SETTINGS = {
     "shared_buffers": "512MB",
-    "max_wal_size": "8GB",  # and a long timeout: no checkpoint may fall upon one contender and not upon the other
+    "max_wal_size": "8GB",  # with a long timeout: no checkpoint may slow only one contender
     "checkpoint_timeout": "1h",
 }
 SHOWN = ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size")
@@ -37,7 +37,7 @@ SHOWN = ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "m
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. `private` is one that we started, where even ALTER SYSTEM disturbs nobody."""
+    """A running server. `private`: the benchmark has started it, so even ALTER SYSTEM disturbs no other program."""
 
     conninfo: str
     pgbench: Path
@@ -50,12 +50,12 @@ class Server:
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """A fresh database; gives its address."""
+        """A fresh database; yields its DSN."""
         with _database(self.conninfo, self.template) as name:
             yield make_conninfo(self.conninfo, dbname=name)
 
     def set(self, name: str, value: str) -> bool:
-        """Set an option of the whole server, if that is ours to do."""
+        """Set an option of the whole server. Returns False, without a change, if the server is not private."""
         if self.private:
             with self.connect() as admin:
                 admin.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), value))
@@ -64,7 +64,7 @@ class Server:
         return self.private
 
     def conditions(self) -> list[str]:
-        """What the figures depend on, for people."""
+        """The conditions of the figures, as text."""
         with self.connect() as admin:
             version = admin.info.parameter_status("server_version")
             settings = ", ".join(f"{name} {_scalar(admin, 'SELECT current_setting(%s)', name)}" for name in SHOWN)
@@ -76,7 +76,7 @@ class Server:
         ]
 
     def flush_time(self) -> float:
-        """How much longer a commit takes when it waits for the disk, in seconds."""
+        """The seconds by which a commit takes longer when it waits for the disk."""
         times: dict[str, float] = {}
         with self.database() as dsn, psycopg.connect(dsn, autocommit=True) as conn:
             for setting in ("off", "on"):
@@ -130,7 +130,7 @@ def _database(conninfo: str, template: str) -> Iterator[str]:
 
 
 def _system() -> Path:
-    """The newest of the system's installations: discover() would prefer a wheel's."""
+    """The newest of the system's installations. (discover() would prefer a wheel.)"""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
     if not found:
         raise ValueError("--pg=system: there is none in /usr/lib/postgresql; say --pg=system:<bindir>")

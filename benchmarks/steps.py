@@ -14,7 +14,7 @@ from .bench import QUEUE
 
 @contextmanager
 def taker(dsn: str) -> Iterator[Callable[[int], float]]:
-    """A function that puts n tasks, takes and acks them one by one, and gives the mean seconds of a take alone."""
+    """A function that puts n tasks, takes and acks them one by one, and returns the mean seconds of a take."""
     with pgqueue.Client(dsn) as client:
         queue = client.queue(QUEUE)
 
@@ -30,5 +30,5 @@ def taker(dsn: str) -> Iterator[Callable[[int], float]]:
                 task.ack()
             return spent / n
 
-        mean_take(20)  # connects, and makes the queue
+        mean_take(20)  # connects, and creates the queue
         yield mean_take

@@ -1,4 +1,4 @@
-"""What runs in the taking processes: functions for Child. Each says "up" once it is connected."""
+"""The functions that run in the taking processes, for Child. Each sends "up" once it is connected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgqueue.worker import Worker
 
 
 def work(pipe: Connection, dsn: str, name: str) -> None:
-    """A worker, from the word go until the pipe is closed."""
+    """Run a worker, from the start signal until the pipe is closed."""
     with pgqueue.Client(dsn) as client:
         client.queue("another").take(0)  # connects
         worker = Worker(client, {name: lambda data: None})
@@ -31,7 +31,7 @@ def _stop_at_end(pipe: Connection, worker: Worker) -> None:
 
 
 def take_all(pipe: Connection, dsn: str, name: str, batch: int) -> None:
-    """Take and ack until nothing is left, then say so."""
+    """Take and ack until no task is left, then send a message."""
     with pgqueue.Client(dsn) as client:
         queue = client.queue(name)
         client.queue("another").take(0)  # connects
@@ -45,7 +45,7 @@ def take_all(pipe: Connection, dsn: str, name: str, batch: int) -> None:
 
 
 def wait_for_each(pipe: Connection, dsn: str, name: str) -> None:
-    """Wait for a task, say how long ago it was put, ack it, and so on."""
+    """Wait for a task, send the time since its put, ack it, and repeat."""
     with pgqueue.Client(dsn) as client:
         queue = client.queue(name)
         queue.take(0)
@@ -59,7 +59,7 @@ def wait_for_each(pipe: Connection, dsn: str, name: str) -> None:
 
 
 def listen_for_each(pipe: Connection, dsn: str) -> None:
-    """The same with nothing but psycopg: LISTEN, and on a notification an UPDATE ... SKIP LOCKED."""
+    """The same with psycopg alone: LISTEN, and on a notification an UPDATE ... SKIP LOCKED."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("LISTEN bare")
         pipe.send("up")
@@ -79,7 +79,7 @@ def listen_for_each(pipe: Connection, dsn: str) -> None:
 
 
 def wait_on_channel(pipe: Connection, dsn: str, channel: str) -> None:
-    """Wait for a payload, say how long ago it was posted, and so on."""
+    """Wait for a payload, send the time since its post, and repeat."""
     with pgqueue.Client(dsn) as client, suppress(TimeoutError):
         with suppress(TimeoutError):
             client.wait(channel, 0.1)  # connects, and listens
@@ -90,7 +90,7 @@ def wait_on_channel(pipe: Connection, dsn: str, channel: str) -> None:
 
 
 def listen_on_channel(pipe: Connection, dsn: str) -> None:
-    """The same with nothing but psycopg."""
+    """The same with psycopg alone."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("LISTEN bare")
         pipe.send("up")
@@ -100,7 +100,7 @@ def listen_on_channel(pipe: Connection, dsn: str) -> None:
 
 
 def hold(pipe: Connection, dsn: str, name: str, n: int, grace: float) -> None:
-    """Take n tasks, and do nothing with them until we are killed."""
+    """Take n tasks, and hold them until this process is killed."""
     with pgqueue.Client(dsn, session_grace=grace) as client:
         pipe.send("up")
         pipe.recv()

@@ -1,6 +1,6 @@
-"""Bulk put from Python objects, against a bare COPY of text that somebody has made ready.
+"""Bulk put from Python objects, against a bare COPY of prepared text.
 
-The COPY has no JSON to encode and no ids to give back, so this says how much of the server's own speed is left.
+The COPY encodes no JSON and returns no ids, so the ratio shows the part of the server's own speed that is left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Taking a ready task while a million delayed ones lie in the same queue, against the same with none."""
+"""Taking a ready task while a million delayed ones are in the same queue, against the same take without them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Draining a backlog with worker processes, against pgbench running the conventional SQL in batches of 100.
 
-pgbench gets the number of clients that suits it best on this machine. A drain lasts from the word go to
-workers that are connected until the table is empty, all acks committed.
+pgbench gets the number of clients that is fastest on this machine. A drain lasts from the start signal to
+connected workers until the table is empty, with all acks committed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def measure(bench: Bench) -> Findings:
 
 
 def _drain(conn: psycopg.Connection[Any], dsn: str, processes: int) -> float:
-    """Seconds until no task is left, from the word go to workers that are connected."""
+    """Seconds from the start signal to connected workers until no task is left."""
     last = conn.execute("SELECT max(id) FROM pgqueue.task").fetchone()
     with ExitStack() as stack:
         children = [stack.enter_context(Child(takers.work, dsn, QUEUE)) for _ in range(processes)]
@@ -67,7 +67,7 @@ def _drain(conn: psycopg.Connection[Any], dsn: str, processes: int) -> float:
         began = time.perf_counter()
         for child in children:
             child.tell("go")
-        _await_nothing(conn, "SELECT FROM pgqueue.task WHERE id = %s", last)  # a probe, that disturbs nobody
+        _await_nothing(conn, "SELECT FROM pgqueue.task WHERE id = %s", last)  # a cheap probe
         _await_nothing(conn, "SELECT FROM pgqueue.task LIMIT 1")
         return time.perf_counter() - began
 

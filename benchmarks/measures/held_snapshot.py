@@ -1,7 +1,7 @@
-"""Put, take and ack while somebody holds a snapshot open, which keeps every dead row where it is.
+"""Put, take and ack while another transaction holds a snapshot, so that no dead row can be removed.
 
-Three databases on one server, in turns of one window each: pgqueue with a snapshot held, pgqueue without, and the
-conventional design with one, which is given up once it has used its time: it slows down without end.
+Three databases on one server, in turns of one window each: pgqueue with a held snapshot, pgqueue without one, and the
+conventional design with one. The last one slows down without limit, so it is stopped once its time is over.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _findings(rates: dict[str, list[float]], n: int, window: int) -> Findings:
 
 
 def _run(cycle: Callable[[], None], times: int, patience: float) -> float:
-    """Seconds for so many cycles, reckoned from as many as there was patience for."""
+    """Seconds for `times` cycles, extrapolated from those that ran within `patience` seconds."""
     began = time.perf_counter()
     done = 0
     while done < times and time.perf_counter() - began < patience:

@@ -1,6 +1,6 @@
 """take(1) while 10,000 tasks of the queue are in flight, held by another process, against the same with none.
 
-The mean and not the median: now and then a claim starts at the queue's head and walks over all of them.
+The mean and not the median: some claims start at the queue's head and walk over all tasks in flight.
 """
 
 from __future__ import annotations

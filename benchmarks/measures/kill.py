@@ -1,4 +1,4 @@
-"""How long the tasks of a killed process stay away: from its SIGKILL until another process has taken them all."""
+"""The delay of a killed process's tasks: from its SIGKILL until another process has taken all of them."""
 
 from __future__ import annotations
 

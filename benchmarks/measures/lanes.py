@@ -1,8 +1,8 @@
 """Lanes: a claim beside a lane with 100,000 tasks in it, and eight takers that drain lanes, against the same without.
 
 The takers are plain loops of take and ack, one by one and in batches of 10 and of 100. A batch has one task of each
-lane at most, so eight batches of 100 have most of the lanes in hand, and the next one finds few that are free.
-The tasks are put by the client, for a put decides what is blocked.
+lane at most, so eight batches of 100 occupy most of the lanes, and the next batch finds few free ones. The tasks are
+put by the client, since a put decides which tasks are blocked.
 """
 
 from __future__ import annotations

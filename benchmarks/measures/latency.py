@@ -21,7 +21,7 @@ from ..bench import QUEUE, Bench, connect
 from ..children import Child
 from ..report import Findings, Lines, Row, milliseconds
 
-PAUSE = (0.01, 0.02)  # seconds between puts: long enough for everybody to be asleep again
+PAUSE = (0.01, 0.02)  # seconds between puts: long enough for all takers to sleep again
 
 
 def measure(bench: Bench) -> Findings:

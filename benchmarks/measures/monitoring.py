@@ -1,4 +1,4 @@
-"""What a monitor asks every second, with millions of tasks in ten queues and in every state."""
+"""The queries of a monitor, with millions of tasks in ten queues and in every state."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def measure(bench: Bench) -> Findings:
 
 
 def _ask(conn: psycopg.Connection[Any], query: LiteralString) -> tuple[int, float]:
-    """How many rows, and in how many seconds: the median, on a connection that is kept, without prepared statements."""
+    """The number of rows and the median seconds, on one connection without prepared statements."""
     times = []
     for _ in range(POLLS):
         began = time.perf_counter()

@@ -1,7 +1,7 @@
-"""Take, handle, ack: one task at a time by one taker, against pgbench's two ways of doing that.
+"""Take, handle, ack: one task at a time by one taker, against two conventional ways run by pgbench.
 
-The one is the conventional design's: UPDATE to take, DELETE to ack, two transactions, so that a task survives its
-taker. The other deletes at once and returns what it deleted: a task is gone before it was handled.
+The first uses two transactions, UPDATE to take and DELETE to ack, so that a task survives its taker. The second uses
+one DELETE ... RETURNING: a task is gone before it was handled.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A monitor's poll: the statistics of thirty queues, with millions of tasks in them, and what is left of it once a
-hundred thousand tasks went through while a snapshot was held.
+"""A monitor's poll: the statistics of thirty queues with millions of tasks, and the same after a hundred thousand tasks
+under a held snapshot.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _handle(conn: psycopg.Connection[Any], n: int) -> None:
 
 
 def _poll(conn: psycopg.Connection[Any]) -> float:
-    """Seconds, the median, by a monitor that keeps its connection."""
+    """The median seconds of a poll on one connection."""
     conn.execute("SELECT pgqueue.promote_all()")
     times = []
     for _ in range(POLLS):

@@ -1,4 +1,4 @@
-"""One put at a time by one client, when no taker waits, against pgbench's one-row INSERT."""
+"""One put at a time by one client, without a waiting taker, against pgbench's one-row INSERT."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Write-ahead log for each task that is put, taken and acked in batches of 100, against the conventional design's.
 
-Full-page writes are switched off for this one measure: which pages they fall upon depends on the last checkpoint and
-not on the design. On a server that is not ours they stay, alike for both.
+Full-page writes are switched off for this measure, since their pages depend on the last checkpoint and not on the
+design. On a server that the benchmark did not start they stay on, for both designs.
 """
 
 from __future__ import annotations
