@@ -1,4 +1,4 @@
-"""A small application: what is put into `words` is counted, what is put into `mail` is sent, as far as a line says so.
+"""A small application: tasks in `words` are texts to count, tasks in `mail` are mails to send (a print stands for it).
 
     pgqueue worker examples.app:client      # in one terminal, at the top of the checkout
     python -m examples.app                  # in another: puts a few tasks
@@ -15,12 +15,12 @@ from typing import Any
 
 import pgqueue
 
-client = pgqueue.Client()  # where to, say PGQUEUE_DSN and `pgqueue --dsn`; connects at its first call
+client = pgqueue.Client()  # PGQUEUE_DSN or `pgqueue --dsn` names the database; connects at its first call
 
 
 @client.handler("words")
 def count_words(data: dict[str, Any]) -> None:
-    """Counting twice does no harm, so it does not matter that a task may be handled again after a crash."""
+    """Count words. Counting twice does no harm, so a task may be handled again after a crash."""
     words = Counter(re.findall(r"\w+", data["text"].lower()))
     often = ", ".join(f"{word} {count}" for word, count in words.most_common(3))
     print(f"{data['title']}: {words.total()} words; {often}", flush=True)
@@ -28,10 +28,10 @@ def count_words(data: dict[str, Any]) -> None:
 
 @client.handler("mail")
 async def send_mail(data: dict[str, Any], task: pgqueue.AsyncTask) -> None:
-    """An error gives the task back, to be tried again later; try it with an address that has no @ in it."""
+    """Send a mail. After an error the task is tried again later: try it with an address without an @."""
     if "@" not in data["to"]:
         raise ValueError(f"{data['to']!r} is not an address")
-    await asyncio.sleep(0.05)  # here would be a mail server; meanwhile others are served
+    await asyncio.sleep(0.05)  # stands for a mail server; other tasks run meanwhile
     print(f"mail to {data['to']}: {data['subject']} (task {task.id}, attempt {task.attempts + 1})", flush=True)
 
 

@@ -1,12 +1,12 @@
-"""A Starlette application that has its sums done by workers: awaited, by long poll, and as server-sent events.
+"""A Starlette application with workers that compute sums: awaited, by long poll, and as server-sent events.
 
     uvicorn examples.asgi_app:app --timeout-graceful-shutdown 3     # at the top of the checkout
     pgqueue worker examples.asgi_app:client                         # in another terminal
     curl --json '[1, 2, 3]' http://127.0.0.1:8000/sums              # {"id": 1}
     curl http://127.0.0.1:8000/sums/1                               # waits until it is done: {"sum": 6}
-    curl http://127.0.0.1:8000/events                               # goes on for ever: each sum, once it is done
+    curl http://127.0.0.1:8000/events                               # does not end: each sum, once it is done
 
-However many browsers wait, they cost a coroutine each, and all of them together one connection to the database.
+Each waiting browser costs one coroutine; all of them together cost one connection to the database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.routing import Route
 import pgqueue
 from pgqueue.contrib.asgi import lifespan
 
-client = pgqueue.AsyncClient()  # where to, says PGQUEUE_DSN
+client = pgqueue.AsyncClient()  # PGQUEUE_DSN names the database
 sums = client.queue("sums")
 
 LONG_POLL = 25.0  # seconds: below what proxies allow
@@ -31,7 +31,7 @@ HEARTBEAT = 0.5  # seconds between comments in a silent stream: a write after a 
 
 @client.handler("sums", keep_result=3600)
 async def add(numbers: list[float]) -> float:
-    await asyncio.sleep(0.05)  # here would be hard work
+    await asyncio.sleep(0.05)  # stands for hard work
     total = sum(numbers)
     await client.post("sums", str(total))
     return total
@@ -43,7 +43,7 @@ async def order(request: Request) -> Response:
 
 
 async def fetch(request: Request) -> Response:
-    """The sum; or 204 for "ask again"."""
+    """The sum, or 204 if the browser should ask again."""
     waiting = asyncio.ensure_future(client.results.get(request.path_params["id"], LONG_POLL))
     gone = asyncio.ensure_future(disconnected(request))
     try:
@@ -66,7 +66,7 @@ async def disconnected(request: Request) -> None:
 
 async def events(request: Request) -> Response:
     """Every sum from now on, as a browser's EventSource reads it."""
-    subscription = await client.subscribe("sums")  # before the response begins: nothing is missed
+    subscription = await client.subscribe("sums")  # before the response begins, so that no sum is missed
 
     async def stream() -> AsyncIterator[str]:
         async with subscription:

@@ -1,12 +1,12 @@
-"""A Flask application whose browsers wait for what happens: by long poll, and by server-sent events.
+"""A Flask application with browsers that wait for events: by long poll, and by server-sent events.
 
     flask --app examples.events run --with-threads          # at the top of the checkout; needs flask
     curl http://127.0.0.1:5000/wait/orders                  # blocks until something is posted
-    curl http://127.0.0.1:5000/events/orders                # goes on for ever
+    curl http://127.0.0.1:5000/events/orders                # does not end
     curl --data 'order 7 was paid' http://127.0.0.1:5000/post/orders
     psql -c "SELECT pgqueue.post('orders', 'order 8 was paid')"    # or NOTIFY orders, '...'
 
-However many browsers wait, in this process they share one connection to the database.
+All browsers that wait in this process share one connection to the database.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ HEARTBEAT = 0.5  # seconds between comments in a silent stream: the second write
 
 @app.get("/wait/<channel>")
 def wait(channel: str) -> Response:
-    """The next payload, or 204 for "ask again"."""
+    """The next payload, or 204 if the browser should ask again."""
     return long_poll(client, channel, request.args.get("timeout", LONG_POLL, float))
 
 
 @app.get("/events/<channel>")
 def events(channel: str) -> Response:
-    """Everything from now on, as a browser's EventSource reads it."""
+    """Every payload from now on, as a browser's EventSource reads it."""
     subscription = client.subscribe(channel, on_gap=lambda reason: None)  # subscribed before the response begins
 
     def stream() -> Iterator[str]:

@@ -3,7 +3,7 @@
     flask --app examples.flask_app pgqueue migrate up     # at the top of the checkout; needs flask-sqlalchemy
     flask --app examples.flask_app create-tables
     flask --app examples.flask_app run                    # in one terminal
-    flask --app examples.flask_app pgqueue worker         # in another, or in several; kill them as you like
+    flask --app examples.flask_app pgqueue worker         # in another, or in several; kill them at any time
     curl --json '{"to": "ada@example.org", "amount": 7}' http://127.0.0.1:5000/orders
     curl http://127.0.0.1:5000/orders/1
     flask --app examples.flask_app pgqueue stats
@@ -33,10 +33,10 @@ class Base(DeclarativeBase):
 
 db = SQLAlchemy(model_class=Base)
 queues = PgQueue(db=db)
-mail = queues.queue("mail")  # what is put into it is part of db.session's transaction
+mail = queues.queue("mail")  # its puts are part of db.session's transaction
 shop = Blueprint("shop", __name__)
 
-LIMIT = 1000  # the amount above which we decline
+LIMIT = 1000  # a larger amount is declined
 LONG_POLL = 25.0  # seconds: below what proxies allow
 
 
@@ -49,7 +49,7 @@ class Order(db.Model):
 
 def create_app() -> Flask:
     app = Flask(__name__)
-    app.config.update(SQLALCHEMY_DATABASE_URI=url(), MAIL_SECONDS=0.05)  # where to, says PGQUEUE_DSN
+    app.config.update(SQLALCHEMY_DATABASE_URI=url(), MAIL_SECONDS=0.05)  # PGQUEUE_DSN names the database
     app.config.from_prefixed_env()  # FLASK_MAIL_SECONDS=1
     db.init_app(app)
     queues.init_app(app)
@@ -78,7 +78,7 @@ def show(id: int) -> dict[str, Any]:
 
 @shop.get("/mailed")
 def mailed() -> Response:
-    """The next order that is mailed, whichever process does it; or 204 for "ask again"."""
+    """The next order that is mailed, by any process; or 204 if the browser should ask again."""
     return long_poll(queues.client, "mailed", LONG_POLL)
 
 
@@ -86,7 +86,7 @@ def mailed() -> Response:
 def confirm(data: dict[str, Any], task: pgqueue.Task) -> None:
     """Runs in an app context of its own, as a request does."""
     order = db.session.get_one(Order, data["order"])
-    time.sleep(current_app.config["MAIL_SECONDS"])  # here would be a mail server
+    time.sleep(current_app.config["MAIL_SECONDS"])  # stands for a mail server
     order.mailed = True
     task.ack(conn=db.session)
     queues.client.post("mailed", str(order.id), conn=db.session)

@@ -1,9 +1,9 @@
-"""A push to every user: a task for all of them is cut in ranges, the ranges in batches, and the batches are sent.
+"""A push to every user: one task for all users is cut into ranges, the ranges into batches, and the batches are sent.
 
     pgqueue worker examples.push:client             # in one terminal, or in several, at the top of the checkout
     python -m examples.push 100000                  # in another: begins, and says when all are reached
 
-Kill workers as you like: a range that was not handed on is cut again, by another one.
+Kill workers at any time: another worker cuts a range again that was not handed on.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pgqueue import Put, split_range
 PARTS = 10  # of a range that is too large
 BATCH = 1000  # users at once
 
-client = pgqueue.Client()  # where to, say PGQUEUE_DSN and `pgqueue --dsn`; connects at its first call
+client = pgqueue.Client()  # PGQUEUE_DSN or `pgqueue --dsn` names the database; connects at its first call
 
 
 @client.handler("ranges")
 def cut(users: list[int], task: pgqueue.Task) -> None:
-    """Hand on in one statement: all parts or, if this process dies in the middle, none."""
+    """Put all parts and ack in one statement: if this process dies meanwhile, no part is put."""
     lo, hi = users
     if hi - lo < BATCH:
         task.forward("push")
@@ -32,13 +32,13 @@ def cut(users: list[int], task: pgqueue.Task) -> None:
 
 @client.handler("push")
 def push(users: list[int]) -> None:
-    """Here would be the service that reaches the users' telephones."""
+    """Stands for the service that reaches the users' telephones."""
     lo, hi = users
-    print(f"pushed to users {lo} to {hi}\n", end="", flush=True)  # in one piece: other threads print too
+    print(f"pushed to users {lo} to {hi}\n", end="", flush=True)  # in one call: other threads print too
 
 
 def unfinished() -> int:
-    # In this order, in which the users move.
+    # In the order in which the users pass the queues.
     return sum(client.queue(name).stats()["total"] for name in ("ranges", "push"))
 
 

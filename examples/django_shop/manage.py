@@ -8,8 +8,8 @@
     curl http://127.0.0.1:8000/
     python manage.py test
 
-Where to, say PGQUEUE_DSN or DATABASE_URL; without them it is the embedded server. Kill workers as you like: another one
-finishes what they had begun, and no mail is lost.
+PGQUEUE_DSN or DATABASE_URL names the database; without them it is the embedded server. Kill workers at any time:
+another one finishes their tasks, and no mail is lost.
 """
 
 import os

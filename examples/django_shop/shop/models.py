@@ -1,10 +1,10 @@
-"""What the shop knows."""
+"""The shop's models."""
 
 from django.db import models
 
 
 class Order(models.Model):
-    """What somebody ordered, and when its confirmation was mailed."""
+    """An order, and the time when its confirmation was mailed."""
 
     item = models.CharField(max_length=100)
     mailed_at = models.DateTimeField(null=True)

@@ -1,4 +1,4 @@
-"""Settings for development. Only DATABASES, INSTALLED_APPS and PGQUEUE have to do with pgqueue."""
+"""Settings for development. Only DATABASES, INSTALLED_APPS and PGQUEUE concern pgqueue."""
 
 from pgqueue.contrib.django import database
 

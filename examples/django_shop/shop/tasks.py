@@ -1,4 +1,4 @@
-"""What the shop does behind the scenes; `manage.py pgqueue worker` finds it here."""
+"""The shop's handlers; `manage.py pgqueue worker` finds them here."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from .models import Order
 
 @handler("mail")
 def confirm(data: dict[str, Any], task: pgqueue.Task) -> None:
-    """The order's note and the ack are one transaction, so no worker that dies leaves one without the other."""
+    """Mail a confirmation. The order's mark and the ack are one transaction, so a crash leaves both or neither."""
     with transaction.atomic():
         order = Order.objects.select_for_update().get(pk=data["order"])
         order.mailed_at = timezone.now()
         order.save()
         task.ack(conn=connection)
-        print(f"mail for order {order.pk}: thank you for the {order.item}", flush=True)  # here would be a mail server
+        print(f"mail for order {order.pk}: thank you for the {order.item}", flush=True)  # stands for a mail server

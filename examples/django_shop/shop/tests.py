@@ -1,4 +1,4 @@
-"""How a project tests what it puts and what handles it: `manage.py test`."""
+"""Tests of the puts and the handlers of a project: `manage.py test`."""
 
 from django.test import TestCase
 

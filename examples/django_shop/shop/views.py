@@ -10,13 +10,13 @@ from .models import Order
 
 
 class CardDeclined(Exception):
-    """The bank says no."""
+    """The bank declined the card."""
 
 
 @csrf_exempt  # so that curl can order
 @require_POST
 def order(request: HttpRequest) -> JsonResponse:
-    """The order and its task are of this request's transaction: an exception takes both of them back."""
+    """The order and its task are part of this request's transaction: an exception rolls both back."""
     made = Order.objects.create(item=request.POST["item"])
     queue("mail").put({"order": made.pk})
     if request.POST.get("card") == "declined":
