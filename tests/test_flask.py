@@ -201,7 +201,7 @@ def test_without_a_dsn_it_is_flask_sqlalchemys(make):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"PGQUEUE_POOLSIZE": 3}, "PGQUEUE_POOLSIZE is not a setting of pgqueue; the settings are PGQUEUE_DSN, PGQUEUE_"),
+        ({"PGQUEUE_POOLSIZE": 3}, "PGQUEUE_POOLSIZE is not a setting of pgqueue; the settings are PGQUEUE_DSN,"),
         ({"PGQUEUE_POOL_SIZE": "3"}, "PGQUEUE_... is not valid: pool_size must be a whole number"),
         ({"PGQUEUE_SESSION_GRACE": -1}, "session_grace must be"),
         ({"PGQUEUE_DSN": "postgresql//db"}, "PGQUEUE_DSN: this is not a DSN"),
