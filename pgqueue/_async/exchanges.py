@@ -107,7 +107,7 @@ class AsyncExchanges:
             mandatory: raise Unroutable when no queue is bound so; else the task is dropped, and 0 returned.
             priority, delay, run_at, ttr, ttl: as for Queue.put; default each queue's.
             retain: keep it as the last message of its key, for queues that are bound later; None as data ends that.
-            conn: a connection of the caller's, to publish in its transaction. Unroutable does not abort it.
+            conn: the caller's connection, to publish in its transaction. Unroutable does not abort it.
 
         Returns:
             How many queues it went to.

@@ -35,7 +35,7 @@ class AsyncNodes:
             ephemeral: delete it when this client closes, its process dies, or it loses its session because the
                 connection was away for longer than session_grace. It cannot have children.
             sequential: add a number of ten digits to the path, which no other node below that parent gets.
-            conn: a connection of the caller's, to create it in its transaction. With an ephemeral node that should be
+            conn: the caller's connection, to create it in its transaction. With an ephemeral node that should be
                 short: until it ends, this client's session can be neither resumed nor closed.
 
         Raises:
@@ -64,7 +64,7 @@ class AsyncNodes:
             path: the node's.
             data: any JSON.
             version: change it only if it is still at this version; None: at any version.
-            conn: a connection of the caller's, to change it in its transaction.
+            conn: the caller's connection, to change it in its transaction.
 
         Raises:
             NoNode: it does not exist.

@@ -34,7 +34,7 @@ class AsyncTask(TaskRecord):
 
         Args:
             put: tasks that this one hands on to. They are put if and when it is acked, or nothing happens at all.
-            conn: a connection of the caller's, to ack in its transaction.
+            conn: the caller's connection, to ack in its transaction.
 
         Returns:
             The task, in the state `done`.
@@ -56,7 +56,7 @@ class AsyncTask(TaskRecord):
             queue: the name of the queue that gets it, as a new task. May be the task's own.
             data: of the new task; None, the default, is this task's data. (`ack(put=[Put(queue, None)])` puts a null.)
             options: those of Queue.put. None of them is taken over from this task.
-            conn: a connection of the caller's, to hand on in its transaction.
+            conn: the caller's connection, to hand on in its transaction.
 
         Returns:
             The task, in the state `done`.
@@ -85,7 +85,7 @@ class AsyncTask(TaskRecord):
                 takes. At once if that time has passed.
             priority: from now on; None leaves it.
             error: the error of a failed attempt; kept with the task, and counted as an attempt.
-            conn: a connection of the caller's, to release in its transaction.
+            conn: the caller's connection, to release in its transaction.
 
         Raises:
             ValueError: the delay is negative, NaN or not a duration.
@@ -100,7 +100,7 @@ class AsyncTask(TaskRecord):
         Args:
             priority: from now on; None leaves it.
             error: why; kept with the task.
-            conn: a connection of the caller's, to bury in its transaction.
+            conn: the caller's connection, to bury in its transaction.
 
         Raises:
             TakeLost: as for ack.
@@ -113,7 +113,7 @@ class AsyncTask(TaskRecord):
         Args:
             more: seconds, or a timedelta, to add to the deadline. None sets it to the task's ttr from now, as
                 beanstalkd's touch, unless it is later than that: a touch never shortens the time.
-            conn: a connection of the caller's, to touch in its transaction.
+            conn: the caller's connection, to touch in its transaction.
 
         Raises:
             ValueError: negative, NaN or not a duration.
@@ -127,7 +127,7 @@ class AsyncTask(TaskRecord):
         Args:
             result: anything that JSON can hold; results.get() returns it.
             keep: seconds, or a timedelta, for which to keep it; default one hour.
-            conn: a connection of the caller's, to finish in its transaction.
+            conn: the caller's connection, to finish in its transaction.
 
         Returns:
             The task, in the state `done`.
@@ -145,7 +145,7 @@ class AsyncTask(TaskRecord):
         Args:
             error: why.
             keep: seconds, or a timedelta, for which to keep that; default one hour.
-            conn: a connection of the caller's, to fail in its transaction.
+            conn: the caller's connection, to fail in its transaction.
 
         Raises:
             ValueError: `keep` is not above 0.

@@ -109,7 +109,7 @@ class Exchanges:
             mandatory: raise Unroutable when no queue is bound so; else the task is dropped, and 0 returned.
             priority, delay, run_at, ttr, ttl: as for Queue.put; default each queue's.
             retain: keep it as the last message of its key, for queues that are bound later; None as data ends that.
-            conn: a connection of the caller's, to publish in its transaction. Unroutable does not abort it.
+            conn: the caller's connection, to publish in its transaction. Unroutable does not abort it.
 
         Returns:
             How many queues it went to.
@@ -145,7 +145,7 @@ class Exchanges:
         """Take the will back. Returns False if there was none."""
         return self._shell.on_session(calls.clear_will())
 
-    def deaths(self, task: TaskLike) -> list[Death]:
+    def deaths(self, task: TaskLike) -> builtins.list[Death]:
         """The deaths of a dead letter, the last one first; empty for a task that never died. As AMQP's x-death.
 
         Raises:

@@ -134,7 +134,7 @@ class Messages:
         Args:
             message: the message, or its id. Only the id counts, not the message's token.
             claim: the claim that holds it, or that claim's id. Without one, the message is deleted if it is free.
-            conn: a connection of the caller's, to delete in its transaction; without a claim at READ COMMITTED.
+            conn: the caller's connection, to delete in its transaction; without a claim at READ COMMITTED.
 
         Raises:
             MessageIsClaimed: it is claimed, or taken, and no claim was named.
@@ -155,7 +155,7 @@ class Messages:
         Args:
             ids: messages, or their ids; one that does not exist is passed over.
             pop: instead of ids, how many. Those that are claimed stay.
-            conn: a connection of the caller's, to delete in its transaction.
+            conn: the caller's connection, to delete in its transaction.
 
         Returns:
             The messages that were deleted.

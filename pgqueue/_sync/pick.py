@@ -58,7 +58,7 @@ class Picking:
         Args:
             task: the task, or its id.
             strict: not if another client has taken it, as beanstalkd's delete.
-            conn: a connection of the caller's, to delete in its transaction; if strict, at READ COMMITTED.
+            conn: the caller's connection, to delete in its transaction; if strict, at READ COMMITTED.
 
         Raises:
             TaskNotFound: it is gone.

@@ -63,7 +63,7 @@ class Putting:
             sender: the UUID of the sender, for listings that leave out their reader's own messages.
             timeout: seconds to wait for room in a queue that has a capacity, or a timedelta; None waits without limit,
                 0, the default, does not wait.
-            conn: a connection of the caller's. The task then exists if and when the caller's transaction commits:
+            conn: the caller's connection. The task then exists if and when the caller's transaction commits:
                 one statement is sent, and nothing is committed, rolled back or opened.
 
         Returns:

@@ -28,7 +28,7 @@ class Statuses:
             key: 1 to 200 characters. The key of a web page may be the md5 of its URL.
             value: anything that JSON can hold, except None.
             ttl: seconds, or a timedelta, after which the key has no status any more; None for never.
-            conn: a connection of the caller's: the status is set and announced when its transaction commits. Until
+            conn: the caller's connection: the status is set and announced when its transaction commits. Until
                 then, another client that sets the same key waits.
 
         Raises:

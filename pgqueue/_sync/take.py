@@ -87,14 +87,14 @@ class Taking:
         """Take and ack up to `n` tasks in one step, as soon as there is one.
 
         In the caller's transaction this is exactly once: the tasks are gone when it commits and back when it rolls
-        back. On a connection of ours it is at most once, as Redis' LPOP and BLPOP: tasks that were popped when this
+        back. On a pool's connection it is at most once, as Redis' LPOP and BLPOP: tasks that were popped when this
         process ends, or when the answer is lost, are gone.
 
         Args:
             n: how many at most.
             timeout: seconds to wait for the first, or a timedelta; None waits without limit, 0, the default, does not
                 wait.
-            conn: a connection of the caller's, to pop in its transaction. Then the pop cannot wait.
+            conn: the caller's connection, to pop in its transaction. Then the pop cannot wait.
 
         Returns:
             The tasks, in the state `done`. An empty list when none came in time, or when the client is closed.
