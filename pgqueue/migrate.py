@@ -205,8 +205,7 @@ def _turn(config: Config) -> Iterator[None]:
 def _owned(dsn: str | None) -> Iterator[AlchemyConnection]:
     # psycopg parses the dsn: SQLAlchemy accepts only URLs, and supports neither services nor the PG* environment.
     with psycopg.connect(dsn or "", fallback_application_name="pgqueue migrate") as own:
-        # Whoever waited for another migrator has to see what it committed, whatever the database's default
-        # is.
+        # After waiting for another migration, this one has to see its commit: so not the database's default.
         own.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         own.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
         with _borrowed(own) as alchemy:
@@ -258,7 +257,7 @@ def _wrapped(connection: psycopg.Connection[Any]) -> Iterator[AlchemyConnection]
 
 
 class _Wrapper:
-    """A psycopg connection whose transaction SQLAlchemy cannot end.
+    """A psycopg connection with a transaction that SQLAlchemy cannot end.
 
     SQLAlchemy rolls back after its first look at a new connection, and again when it returns the connection to the
     pool. A second psycopg.Connection over the same libpq connection would be less code, but it would take over the

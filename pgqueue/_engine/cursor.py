@@ -1,9 +1,9 @@
 """Where a client's next claim starts: at the head of the queue while that is cheap, else behind the last claim.
 
-A claim at the head walks over all index entries in front of the first ready task: tasks in flight, and acked tasks,
-whose entries stay while a transaction holds an old snapshot. With 300,000 entries a claim takes a tenth of a second.
-A claim that starts behind the last position costs nothing extra, but it can miss a task that arrives ahead of it:
-a released task, a higher priority, a put that was committed late. So the order is exact while that is cheap, and
+A claim at the head walks over all index entries in front of the first ready task: those of tasks in flight, and those
+of acked tasks, which stay while a transaction holds an old snapshot. With 300,000 of them a claim takes a tenth of a
+second. A claim that starts behind the last position costs nothing extra, but it can miss a task that arrives ahead of
+it: a released task, a higher priority, a put that was committed late. So the order is exact while that is cheap, and
 otherwise off by a bounded time:
 
     claim at the head, cheap        -> the next claim starts at the head

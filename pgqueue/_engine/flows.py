@@ -44,7 +44,7 @@ LOCKED_PAUSE = (0.005, 0.25)  # before looking again at a task that an open tran
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run the call and send its result. `relaxed`: on a claiming connection, whose commits do not wait for the disk."""
+    """Run the call and send its result. `relaxed`: on a claiming connection, where commits do not wait for the disk."""
 
     call: Call[Any]
     relaxed: bool = True

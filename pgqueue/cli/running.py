@@ -81,7 +81,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _settle_stopped(task: Task, returncode: int) -> None:
-    """Settle a task whose command was stopped: this is not a failed attempt."""
+    """Settle a task after its command was stopped: this is not a failed attempt."""
     if returncode == 0:
         task.ack()
     else:

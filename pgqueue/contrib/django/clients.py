@@ -66,7 +66,7 @@ def queue(name: str, using: str = "default") -> Queue:
 
 
 def joined(using: str = "default") -> Client:
-    """The client whose calls run on Django's own connection to a database; see queue()."""
+    """A client with calls that run on Django's own connection to a database; see queue()."""
     return _clients.get(using)[1]
 
 

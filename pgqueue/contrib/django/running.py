@@ -80,7 +80,7 @@ class Runner:
             log.warning("task %s of %s failed, again in %.1f s: %s", task.id, task.queue, delay, describe(error))
 
     def _tell(self, task: Task, result: TaskResult[..., Any], keep: float) -> None:
-        """Store the story before the task is settled, so that a reader who sees the failure sees its reason."""
+        """Store the story before the task is settled, so that a failed task already shows its errors."""
         try:
             Statuses(home_of(task)).set(results.story_key(task.id), results.story(result), ttl=keep)
         except BadData as error:
