@@ -86,7 +86,7 @@ def _families(found: _Found | None) -> Iterator[Metric]:
         "pgqueue_done", "How many tasks were acked or deleted, or expired, in all.", labels=["queue"]
     )
     calls = CounterMetricFamily(
-        "pgqueue_calls", "Tasks for which a verb was called, or that reached the end of a time.", labels=["queue", "verb"]
+        "pgqueue_calls", "Tasks for which a verb was called, or that reached a time limit.", labels=["queue", "verb"]
     )
     sessions = GaugeMetricFamily("pgqueue_sessions", "Clients that take.")
     statuses = GaugeMetricFamily(
