@@ -6,26 +6,26 @@
       SchemaError             the schema in the database is missing, or too old or too new for this library
       ClosedError             the client is closed
       NotRunning              queues do not work here: the server is a standby, or read-only
-      QueueExists             create_queue of a name that is there already
-      NoQueue                 there is no queue of this name
-      QueueExclusive          a take from a queue that belongs to another client
-      QueueInUse              delete_queue: a task of it is taken, or it is not empty or is waited for
-      DeadlineSoon            a waiting take: one that this client has taken is about to reach its deadline
-      NotIgnored              a watch list does not ignore the last of its queues
-      PutRefused              a put that the queue does not take, as it is or for now
-        QueueFull             it is at its capacity
-        QueueDraining         nothing is put into it any more
-        DataTooBig            the data is over the queue's max_size
-        KeyExists             there is a task with that key
-        KeyTaken              there is one, it is taken, and so it cannot be replaced
+      QueueExists             create_queue: a queue of this name exists
+      NoQueue                 no queue of this name exists
+      QueueExclusive          the queue belongs to another client, and only that client may take from it
+      QueueInUse              delete_queue: a task of the queue is taken, or it holds tasks, or a client waits for one
+      DeadlineSoon            a waiting take: another take of this client is about to reach its deadline
+      NotIgnored              the last queue of a watch list cannot be ignored
+      PutRefused              the queue refuses the put
+        QueueFull             the queue is at its capacity
+        QueueDraining         the queue is draining and refuses puts
+        DataTooBig            the data is larger than the queue's max_size
+        KeyExists             a task with this key exists
+        KeyTaken              the task with this key is taken, so it cannot be replaced
       QueueNotListed          messages: the queue's option `listed` is off
-      ClaimDoesNotExist       there is no such claim of messages, or it is over (.claim_id)
-      ExchangeExists          declare_exchange: it is there as another type, or another client's
-      NoExchange              there is no exchange of this name
-      Unroutable              a mandatory publish went to no queue
-      NoIdentity              nobody has this identity any more
-      LockTimeout             a lock was not granted in time (also a TimeoutError)
-      LockLost                a lock that was held is held no more
+      ClaimDoesNotExist       the claim of messages is over or never existed (.claim_id)
+      ExchangeExists          the exchange exists with another type, or belongs to another client
+      NoExchange              no exchange of this name exists
+      Unroutable              a mandatory publish reached no queue
+      NoIdentity              the identity is unknown, or its session was given up
+      LockTimeout             the lock was not granted in time (also a TimeoutError)
+      LockLost                the lock is no longer held
       TaskError               about one task
         TaskIdRequired        the task id is missing or not valid (also a ValueError)
         TakeLost              the take is over, so it cannot settle the task

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import catalogue
 import psycopg
@@ -29,9 +30,11 @@ def alembic(*arguments: str, cwd: Path = CHECKOUT, **settings: str) -> subproces
 @pytest.mark.parametrize("way", ["-x", "PGQUEUE_DSN", "DATABASE_URL"])
 def test_upgrade_makes_the_schema_of_pgqueue_migrate(way: str, dsn: str, empty_dsn: str) -> None:
     nowhere = "postgresql://127.0.0.1:1/nowhere"
-    given = {"-x": {"PGQUEUE_DSN": nowhere}, "PGQUEUE_DSN": {"PGQUEUE_DSN": empty_dsn, "DATABASE_URL": nowhere}}.get(
-        way, {"DATABASE_URL": empty_dsn}
-    )
+    given: dict[str, Any] = {
+        "-x": {"PGQUEUE_DSN": nowhere},
+        "PGQUEUE_DSN": {"PGQUEUE_DSN": empty_dsn, "DATABASE_URL": nowhere},
+        "DATABASE_URL": {"DATABASE_URL": empty_dsn},
+    }[way]
     options = ["-x", f"dsn={empty_dsn}"] if way == "-x" else []
     done = alembic(*options, "upgrade", "head", **given)
     assert done.returncode == 0, done.stderr

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
-import re
 import subprocess
 import sys
 import threading

@@ -26,9 +26,7 @@ from .values import COUNT, KEY, LANE, MOMENT, POSITIVE_SECONDS, PRIORITY, QUEUE,
     "--priority", type=PRIORITY, help="The lowest is taken first. Default of this and the next four: the queue's."
 )
 @click.option("--delay", type=SECONDS, help="Seconds until the task is ready.")
-@click.option(
-    "--at", "run_at", type=MOMENT, help="When the task is ready, as 2030-01-31T08:00:00Z; not with --delay."
-)
+@click.option("--at", "run_at", type=MOMENT, help="When the task is ready, as 2030-01-31T08:00:00Z; not with --delay.")
 @click.option(
     "--ttr", type=POSITIVE_SECONDS, help="Time to run, seconds: a longer take ends, and the task is ready again."
 )
