@@ -131,7 +131,7 @@ class KeyTaken(PutRefused):
 
 
 class QueueNotListed(Error):
-    """The queue was created without listed=True, so its messages cannot be listed."""
+    """The queue's option `listed` is off, so its messages cannot be listed."""
 
 
 class ClaimDoesNotExist(Error):

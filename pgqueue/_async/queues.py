@@ -126,7 +126,7 @@ class AsyncQueues:
     async def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[AsyncTask]:
         """Take and ack up to `n` tasks of several queues, as soon as there is one. As Redis' BLPOP.
 
-        The queue whose next task is the lowest by (priority, id) serves first, as in take_many; task.queue names the
-        queue. Otherwise as Queue.pop.
+        The queue with the lowest next task by (priority, id) serves first, as in take_many; task.queue names the queue.
+        Otherwise as Queue.pop.
         """
         return await pop(self.shell, arguments.queue_names(queues), n, timeout)

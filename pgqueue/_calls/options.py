@@ -31,7 +31,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions(Options):
-    """The same for tasks: also the moment at which a task is ready, in place of a delay."""
+    """The options of a task: also the time at which the task is ready, instead of a delay."""
 
     run_at: datetime | None = None
 

@@ -124,7 +124,7 @@ class Placed(NamedTuple):
 
 
 def put(queue: str, text: str, options: PutOptions) -> Call[Placed]:
-    if (options.lane, options.key, options.sender, options.run_at) == _UNSAID:  # nearly always, and shorter
+    if (options.lane, options.key, options.sender, options.run_at) == _UNSAID:  # usual, and shorter
         return Call(
             "SELECT id, state, existed, kept::text FROM pgqueue.put(queue => %s::text, data => %s::jsonb,"
             " priority => %s::int, delay => make_interval(secs => %s::float8),"

@@ -1,8 +1,8 @@
 """Looks at a status or at a task's outcome until it is as wanted: flows for waits.until.
 
-The server announces at commit every change that these flows wait for (sql/4_families/statuses.sql). The flow looks
-once, and if that is not enough: LISTEN, look, wait, look. A change that is not announced, for example the end of a task
-without a kept result, is found within POLL seconds.
+The server announces at commit every change that these flows wait for (sql/4_families/statuses.sql, results.sql). The
+flow looks once, and if that is not enough: LISTEN, look, wait, look. A change that is not announced, for example the
+end of a task without a kept result, is found within POLL seconds.
 """
 
 from __future__ import annotations

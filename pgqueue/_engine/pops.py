@@ -1,10 +1,10 @@
-"""A pop that waits: a take whose statement also acks, as a flow for both shells.
+"""A pop that waits: a take with a statement that also acks, as a flow for both shells.
 
 A task is popped at most once, and nothing can be undone. So a pop differs from a take in two points:
 
-- Its commit is durable. A take that a crash of the server forgets is repeated; so would a pop be, and the task would
-  come twice.
-- A pop whose answer is lost may have removed tasks. It ends with that error, where a take goes on.
+- Its commit is durable. A take that a crash of the server forgets is repeated. If a pop were forgotten like this, the
+  task would be returned twice.
+- If the answer to a pop is lost, the pop may have removed tasks. It ends with that error, where a take goes on.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ class Put:
     """A task for `ack(put=[...])`: a queue, the data and, by keyword, the options of Queue.put.
 
     Attributes:
-        queue: the name of the queue that it goes to.
-        data: anything that JSON can hold; looked at when it is sent.
+        queue: the name of the queue to put it into.
+        data: anything that JSON can hold; checked when it is sent.
         options: priority, delay, run_at, ttr, ttl, lane, key, if_exists and sender; see Queue.put.
 
     Raises:

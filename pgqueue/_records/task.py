@@ -51,7 +51,7 @@ class TaskRecord(Bound):
         error: the text of the last failed attempt or of the burial; only peek reads it.
         run_at: when a delayed task becomes ready; only peek reads it.
         buried_at: since when it is buried; only peek reads it.
-        deadline: until when it is held; None without a time to run.
+        deadline: the end of its take; None without a time to run.
         holder: the label of its taker: host, process id and program, as in `web1:4711:gunicorn`, with `#2` for the
             second client of that process; only peek reads it.
         lane: the lane that it was put into; only put and peek know it.
@@ -77,7 +77,7 @@ class TaskRecord(Bound):
     token: int | None = field(default=None, repr=False)
 
 
-TaskLike = TaskRecord | int | str  # what a verb takes: a task, or an id as an int or a string of digits
+TaskLike = TaskRecord | int | str  # an argument: a task, or an id as an int or a string of digits
 AnyRecord = TypeVar("AnyRecord", bound=Bound)
 AnyTask = TypeVar("AnyTask", bound=TaskRecord)
 

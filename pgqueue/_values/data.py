@@ -1,10 +1,9 @@
 """Task data as JSON text: encoded in one pass, and the place of the fault if the data is bad.
 
-The encoder is the standard library's. It lets through three things that jsonb does not hold: NUL characters, lone
-surrogates, and text over the limit; and it changes a key that is not a string into one, so that what is taken would not
-be what was put. They are looked for in its output, which is cheap, and named by a walk through the data, which is not,
-and which only bad data pays for. (A string such as "1" as a key costs a short walk, for its text does not tell it from
-the number.)
+The encoder is the standard library's. It accepts three things that cannot be stored: NUL characters, lone surrogates,
+and text over the limit. It also changes a key that is not a string into a string, so that a take would return other
+data than was put. The check of its output for all of these is cheap. Only if it finds one, a walk through the data,
+which is slow, finds the place. (A key such as "1" costs a short walk, since the output is the same as for the number.)
 """
 
 from __future__ import annotations

@@ -53,14 +53,14 @@ def alter(dsn: str | None, queue: str, options: Sequence[str]) -> None:
 
 @click.command()
 @click.argument("queue", type=QUEUE)
-@click.option("--if-empty", is_flag=True, help="Not while it holds tasks.")
-@click.option("--if-unused", is_flag=True, help="Not while somebody holds a task of it, or waits for one.")
-@click.option("--force", is_flag=True, help="Also while tasks of it are taken.")
+@click.option("--if-empty", is_flag=True, help="Refuse while it holds tasks.")
+@click.option("--if-unused", is_flag=True, help="Refuse while a client holds one of its tasks, or waits for one.")
+@click.option("--force", is_flag=True, help="Remove it even if its tasks are taken.")
 @yes
 @click.pass_obj
 @plainly
 def drop(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, force: bool, yes: bool) -> None:
-    """Remove QUEUE with all its tasks, also those that are taken; print their number."""
+    """Remove QUEUE with its tasks, unless one of them is taken; print their number."""
     with Client(dsn) as client:
         confirm(f"Remove {queue} and its {_total(client.queue(queue))} tasks?", yes)
         click.echo(client.delete_queue(queue, if_empty=if_empty, if_unused=if_unused, force=force))

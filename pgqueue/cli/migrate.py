@@ -20,7 +20,7 @@ def migrate() -> None:
 @click.pass_obj
 @plainly
 def up(given: str | None, revision: str) -> None:
-    """Install or upgrade the schema. Several processes may run it at once."""
+    """Install or upgrade the schema, and print the steps. Several processes may run it at once."""
     from .. import migrate as migrations
 
     conninfo = dsn.resolve(given)

@@ -54,7 +54,10 @@ class PgQueue:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        """Give an application its client and the commands `flask pgqueue ...`. Does not connect. Raises as above."""
+        """Give an application its client, the commands `flask pgqueue ...`, and jsonify() for tasks and other records.
+
+        Does not connect. Raises as above.
+        """
         if "pgqueue" in app.extensions:
             raise RuntimeError("this application has a PgQueue already: use that one")
         options = client_options(app.config, with_db=self._db is not None)

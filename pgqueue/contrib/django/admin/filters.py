@@ -65,7 +65,7 @@ class StateFilter(SimpleListFilter):
         return self._asked[1] if self._asked else None
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The states, each with its number of tasks from the counters."""
+        """The states, each with its number of tasks from the counters; of done tasks, those that the queue keeps."""
         if not self._asked:
             return []
         queue, state = self._asked
