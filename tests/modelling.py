@@ -224,7 +224,7 @@ class Model:
         return task.state
 
     def release_untouched(self, task: Modelled) -> None:
-        """What release_many does: nothing is written into the task, so nothing is tallied there."""
+        """What release_many and release_claim do: nothing is written into the task, so nothing is tallied there."""
         self.calls[task.queue, "release"] += 1
         task.give_back()
 
@@ -249,7 +249,7 @@ class Model:
         del self.tasks[task.id]
 
     def lose(self, tasks: Iterable[Modelled]) -> None:
-        """Their taker died, or their claim was deleted: counted as a release, as in Tarantool's queue."""
+        """Their taker died: counted as a release, as in Tarantool's queue."""
         for task in tasks:
             self.calls[task.queue, "release"] += 1
             task.give_back(failed=True)
@@ -279,11 +279,12 @@ class Model:
         return claim.id in self.claims and not claim.over
 
     def release_claim(self, claim: Claim) -> int:
-        """How many it gave back: each has failed once more."""
+        """How many it gave back: none of them has failed."""
         if self.claims.pop(claim.id, None) is None:
             return 0
         held = self.held_by(claim)
-        self.lose(held)
+        for task in held:
+            self.release_untouched(task)
         return len(held)
 
     def delete_message(self, queue: str, task: Modelled, claim: Claim | None) -> str | None:

@@ -161,11 +161,12 @@ async def test_limits_of_a_claim(queue):
     assert len((await queue.messages.claim(20, ttl=43200, grace=43200)).messages) == 20
 
 
-async def test_the_third_claim_makes_a_dead_letter(client, queue, db):
+async def test_the_second_claim_whose_time_is_over_makes_a_dead_letter(client, queue, db):
     await client.create_queue("q", max_takes=2, dead_letter="", dead_letter_key="dead")
     (id,) = await filled(queue, 1)
-    await (await queue.messages.claim()).release()
-    age(db, await queue.messages.claim())
+    for _ in range(2):
+        await (await queue.messages.claim()).release()  # no attempt
+        age(db, await queue.messages.claim())
     assert await queue.messages.claim() is None
     assert (await queue.peek(id)).queue == "dead"
 
@@ -310,3 +311,21 @@ async def test_exclusive_queues(shell, client, queue):
     with pytest.raises(pgqueue.errors.QueueExclusive):
         await shell.client().queue("q").messages.claim()
     assert ids((await queue.messages.claim()).messages) == [id]
+
+
+async def test_age_and_ttl_of_messages(client, queue, db):
+    await client.create_queue("q", listed=True)
+    await queue.put("limited", ttl=3600)
+    await queue.put("endless")
+    claim = await queue.messages.claim()
+    listing = await queue.messages.list(include_claimed=True)
+    for messages in (claim.messages, (await claim.get()).messages, listing.messages):
+        assert [(message.data, message.ttl) for message in messages] == [("limited", 3600.0), ("endless", None)]
+        assert all(0 <= message.age < 60 for message in messages)
+        assert messages[0].as_dict()["ttl"] == 3600.0
+    (held, _) = claim.messages
+    (gone,) = await queue.messages.delete_many([held])
+    assert (gone.id, gone.ttl, gone.state) == (held.id, 3600.0, "done")
+    await claim.release()
+    (popped,) = await queue.messages.delete_many(pop=1)
+    assert (popped.data, popped.ttl) == ("endless", None)

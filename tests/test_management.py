@@ -135,7 +135,7 @@ async def test_alter_changes_what_is_named(client: Any) -> None:
     await queue.alter(metadata=None)
     await queue.alter()
     assert (await queue.info()).metadata is None
-    for name in ("type", "exclusive", "temporary", "listed"):
+    for name in ("type", "exclusive", "temporary"):
         with pytest.raises(ValueError, match=f"{name} cannot be altered"):
             await queue.alter(**{name: None})
 

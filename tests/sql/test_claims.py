@@ -152,13 +152,13 @@ def test_renew_restarts_the_age(db: psycopg.Connection) -> None:
     assert timedelta() <= new < SECOND
 
 
-@pytest.mark.parametrize("end", ["expired", "deleted", "never", "of another queue"])
+@pytest.mark.parametrize("end", ["expired", "released", "never", "of another queue"])
 def test_a_claim_that_is_not_there(db: psycopg.Connection, end: str) -> None:
     id = put(db, "q")
     token, _ = claim(db)
     if end == "expired":
         age(db, token)
-    elif end == "deleted":
+    elif end == "released":
         value(db, "SELECT pgqueue.release_claim('q', %s)", token)
     queue, asked = ("other" if end == "of another queue" else "q"), (token + 1 if end == "never" else token)
     assert held(db, asked, queue) is None
@@ -201,15 +201,15 @@ def test_a_held_message_is_not_touched(db: psycopg.Connection) -> None:
 # --- giving back
 
 
-def test_delete_gives_back_what_is_left_and_may_be_repeated(db: psycopg.Connection) -> None:
+def test_release_gives_back_what_is_left_and_may_be_repeated(db: psycopg.Connection) -> None:
     ids = filled(db, 3)
     token, _ = claim(db)
     assert problem(db, ids[0], token) is None
     assert value(db, "SELECT pgqueue.release_claim('q', %s)", token) == 2
     assert value(db, "SELECT pgqueue.release_claim('q', %s)", token) == 0
     assert rows(db, "SELECT id, state, attempts, error FROM pgqueue.tasks ORDER BY id") == [
-        (ids[1], "ready", 1, "its claim was deleted"),
-        (ids[2], "ready", 1, "its claim was deleted"),
+        (ids[1], "ready", 0, None),
+        (ids[2], "ready", 0, None),
     ]
 
 
@@ -224,11 +224,10 @@ def test_what_is_given_back_wakes_takers(db: psycopg.Connection, connect: Connec
     assert [note.channel for note in taker.notifies(timeout=10, stop_after=1)] == [f"pgqueue:{q}"]
 
 
-@pytest.mark.parametrize("end", ["deleted", "expired"])
-def test_max_takes_counts_claims(db: psycopg.Connection, end: str) -> None:
+def test_max_takes_counts_claims_whose_time_was_over_and_none_that_was_released(db: psycopg.Connection) -> None:
     value(db, "SELECT pgqueue.create_queue('q', max_takes => 2, dead_letter => '', dead_letter_key => 'dead')")
     id = put(db, "q")
-    for _ in range(2):
+    for end in ("released", "expired", "released", "expired"):
         token, claimed = claim(db)
         assert claimed == [id]
         age(db, token) if end == "expired" else value(db, "SELECT pgqueue.release_claim('q', %s)", token)
@@ -351,3 +350,32 @@ def test_no_table_is_scanned(db: psycopg.Connection, dsn: str, query: str) -> No
     claim(db, 20)
     text = "\n".join(plans(dsn, query.format(claim=token)))
     assert re.search(r"Seq Scan on (task|take|claim)\b|Bitmap|hashed SubPlan", text) is None, text
+
+
+# --- what shows
+
+
+def test_the_view_takes_shows_the_ids_of_claims_and_no_other_token(db: psycopg.Connection) -> None:
+    (claimed,), taken = filled(db, 1), put(db, "other")
+    token, _ = claim(db)
+    take(db, "other")
+    assert rows(db, "SELECT id, claim FROM pgqueue.takes ORDER BY id") == [(claimed, token), (taken, None)]
+
+
+def test_age_and_ttl_of_messages(db: psycopg.Connection) -> None:
+    db.execute("SELECT pgqueue.create_queue('q', listed => true)")
+    limited = value(db, "SELECT id FROM pgqueue.put('q', '1', ttl => '1 h')")
+    endless = put(db, "q")
+    db.execute(
+        "UPDATE pgqueue.task SET created_at = created_at - interval '5 s', ready_at = ready_at - interval '5 s',"
+        " expires_at = expires_at - interval '5 s'"
+    )
+    told = "extract(epoch FROM {})::int, extract(epoch FROM {})::int"
+    pair = [(limited, 5, 3600), (endless, 5, None)]
+    assert rows(db, f"SELECT id, {told.format('age', 'ttl')} FROM pgqueue.list_messages('q')") == pair
+    times = told.format("message_age", "message_ttl")
+    assert rows(db, f"SELECT id, {times} FROM pgqueue.claim_messages('q', ttl => '10 min')") == pair
+    token = value(db, "SELECT claim FROM pgqueue.takes LIMIT 1")
+    assert rows(db, f"SELECT id, {times} FROM pgqueue.get_claim('q', %s)", token) == pair
+    query = f"SELECT id, {told.format('age', 'ttl')} FROM pgqueue.delete_messages('q', %s)"
+    assert rows(db, query, [limited, endless]) == pair

@@ -291,7 +291,9 @@ def test_delete_queue(db: psycopg.Connection) -> None:
     id, token = take(db, "q")
     db.execute("SELECT pgqueue.bury(%s)", [id + 2])
     assert "3 tasks, of which 1 are taken" in fails(db, "PQ034", "SELECT pgqueue.delete_queue('q', if_unused => true)")
-    assert value(db, "SELECT pgqueue.delete_queue('q')") == 3
+    assert "3 tasks, of which 1 are taken" in fails(db, "PQ034", "SELECT pgqueue.delete_queue('q')")
+    fails(db, "PQ034", "SELECT pgqueue.delete_queue('q', if_unused => true, force => true)")
+    assert value(db, "SELECT pgqueue.delete_queue('q', force => true)") == 3
     assert column(db, "SELECT queue FROM pgqueue.tasks") == ["other"]
     assert rows(db, "SELECT * FROM pgqueue.bindings") == rows(db, "SELECT * FROM pgqueue.take") == []
     assert value(db, "SELECT problem FROM pgqueue.ack(%s, %s)", id, token) == "not found"

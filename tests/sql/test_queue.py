@@ -82,7 +82,7 @@ def test_alter_changes_what_is_named(db: psycopg.Connection) -> None:
     assert option(db, "q", "priority", "metadata", "delay") == (0, None, timedelta(0))
 
 
-@pytest.mark.parametrize("name", ["type", "exclusive", "listed", "name", "id", "special", "restricted", "none"])
+@pytest.mark.parametrize("name", ["type", "exclusive", "name", "id", "special", "restricted", "none"])
 def test_what_cannot_be_altered(db: psycopg.Connection, name: str) -> None:
     create(db, "q")
     before = rows(db, "SELECT q::text FROM pgqueue.queue q")
@@ -275,10 +275,20 @@ def test_who_sleeps_is_told_of_a_pause(db: psycopg.Connection, connect: Connect)
         assert notifications(sleeper, db) == [f"pgqueue:{q}"]
 
 
+def test_pausing_draining_and_counting_make_no_queue(db: psycopg.Connection) -> None:
+    fails(db, "PQ032", "SELECT pgqueue.pause_queue('q', '1 s')")
+    fails(db, "PQ032", "SELECT pgqueue.drain_queue('q')")
+    fails(db, "PQ032", "SELECT pgqueue.list_messages('q')")
+    assert rows(db, "SELECT * FROM pgqueue.queue_stats('q')") == []
+    assert row(db, "SELECT free, claimed, total FROM pgqueue.message_stats('q')") == (0, 0, 0)
+    assert rows(db, "SELECT FROM pgqueue.find_tasks('q', 'ready')") == rows(db, "SELECT FROM pgqueue.queue") == []
+
+
 def test_a_pause_that_cannot_be(db: psycopg.Connection) -> None:
+    create(db, "q")
     fails(db, "PQ002", "SELECT pgqueue.pause_queue('q', '-1 s')")
     fails(db, "PQ002", "SELECT pgqueue.pause_queue('q', NULL)")
-    fails(db, "PQ001", "SELECT pgqueue.pause_queue('', '1 s')")
+    fails(db, "PQ032", "SELECT pgqueue.pause_queue('', '1 s')")
 
 
 def test_nothing_is_put_into_a_draining_queue(db: psycopg.Connection) -> None:

@@ -219,6 +219,15 @@ def test_touch_without_a_ttr_sets_no_deadline(db: psycopg.Connection, more: str 
     assert value(db, "SELECT deadline FROM pgqueue.tasks") is None
 
 
+def test_touch_never_shortens_the_deadline(db: psycopg.Connection) -> None:
+    put(db, "q", ttr="1 h")
+    id, token = take(db, "q")
+    db.execute("SELECT pgqueue.touch(%s, %s, more => '5 h')", [id, token])
+    longer = value(db, "SELECT deadline FROM pgqueue.tasks")
+    assert value(db, "SELECT state FROM pgqueue.touch(%s, %s)", id, token) == "taken"
+    assert value(db, "SELECT deadline FROM pgqueue.tasks") == longer
+
+
 def test_pq002_for_a_negative_touch(db: psycopg.Connection) -> None:
     put(db, "q", ttr="1 h")
     id, token = take(db, "q")

@@ -113,19 +113,18 @@ SELECT t.id,
             WHEN t.run_at > now() THEN 'delayed'
             ELSE 'ready'
        END AS state,
-       t.priority, t.attempts, t.created_at, t.run_at,
-       CASE WHEN t.state <> 'D' THEN coalesce(t.ready_at, t.created_at) WHEN t.run_at <= now() THEN t.run_at
-       END AS ready_since,
-       t.ttr, t.error, t.data,
+       t.priority, t.attempts, t.created_at, t.run_at, t.ttr, t.error, t.data,
        k.taken_at,
        nullif(k.deadline, 'infinity') AS deadline,
        k.session_id AS session,
        coalesce(s.label, CASE k.session_id WHEN 0 THEN 'a claim' ELSE 'session ' || k.session_id END) AS holder,
-       t.expires_at, t.routing_key, t.deaths, t.lane, t.key, t.buried_at, t.done_at,
-       t.sender,
+       t.expires_at, t.routing_key, t.deaths, t.lane, t.key, t.done_at, t.sender,
        coalesce(t.releases, 0) AS releases, coalesce(t.timeouts, 0) AS timeouts,
        coalesce(t.buries, 0) AS buries, coalesce(t.kicks, 0) AS kicks,
-       t.queue_id, t.state AS stored
+       t.queue_id, t.state AS stored,
+       CASE WHEN t.state <> 'D' THEN coalesce(t.ready_at, t.created_at) WHEN t.run_at <= now() THEN t.run_at
+       END AS ready_since,
+       t.buried_at
   FROM pgqueue.task t
   JOIN pgqueue.queue q ON q.id = t.queue_id
   LEFT JOIN pgqueue.take k ON k.task_id = t.id AND k.deadline > now()
