@@ -119,6 +119,26 @@ def test_truncate_and_drop(command, queue):
         assert command.fails(1, verb, "q", "-y") == "there is no queue 'q'"
 
 
+def test_drop_of_a_queue_with_a_taken_task_needs_force(command, queue):
+    queue.put(1)
+    queue.take(0)
+    assert "in use" in command.fails(1, "drop", "q", "-y")
+    assert command.lines("drop", "q", "-y", "--force") == ["1"]
+
+
+def test_exchanges_and_bindings(command, client, queue):
+    client.exchanges.declare("logs", "topic")
+    queue.put(1)
+    client.exchanges.bind("q", "logs", "db.#")
+    assert [line.split()[:5] for line in command.lines("exchanges")][1:] == [["logs", "topic", "yes", "1", "0"]]
+    assert [line.split() for line in command.lines("bindings")][1:] == [["logs", "db.#", "q"]]
+    assert command.json("bindings", "--exchange", "logs", "-q", "q") == [
+        {"exchange": "logs", "key": "db.#", "queue": "q"}
+    ]
+    assert command.json("bindings", "--exchange", "other") == []
+    assert [found["name"] for found in command.json("exchanges")] == ["logs"]
+
+
 # --- looking
 
 
