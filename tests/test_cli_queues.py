@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -126,11 +127,10 @@ def test_drop_of_a_queue_with_a_taken_task_needs_force(command, queue):
     assert command.lines("drop", "q", "-y", "--force") == ["1"]
 
 
-def test_exchanges_and_bindings(command, client, queue):
-    client.exchanges.declare("logs", "topic")
-    queue.put(1)
-    client.exchanges.bind("q", "logs", "db.#")
-    assert [line.split()[:5] for line in command.lines("exchanges")][1:] == [["logs", "topic", "yes", "1", "0"]]
+def test_exchanges_and_bindings(command, db):
+    db.execute("SELECT pgqueue.declare_exchange('logs', 'topic'), pgqueue.queue_id('q')")
+    db.execute("SELECT pgqueue.bind('q', 'logs', 'db.#')")
+    assert [line.split()[:5] for line in command.lines("exchanges")][1:] == [["logs", "topic", "true", "1", "0"]]
     assert [line.split() for line in command.lines("bindings")][1:] == [["logs", "db.#", "q"]]
     assert command.json("bindings", "--exchange", "logs", "-q", "q") == [
         {"exchange": "logs", "key": "db.#", "queue": "q"}
@@ -167,7 +167,7 @@ def test_list_is_for_scripts(command, one_of_each):
     tasks = sorted(command.json("list", "q"), key=lambda task: task["id"])
     assert {task["state"]: task["id"] for task in tasks} == one_of_each
     assert list(tasks[3]) == (
-        shlex.split("id queue state priority attempts run_at deadline holder error lane key data")
+        shlex.split("id queue state priority attempts run_at buried_at deadline holder error lane key data")
     )
     assert (tasks[3]["key"], tasks[3]["data"], tasks[1]["error"]) == ("k", "r", "no luck")
     for state, id in one_of_each.items():
@@ -186,6 +186,7 @@ def test_data_cannot_speak_to_the_terminal(command, queue):
 
 def test_peek(command, one_of_each):
     lines = dict(line.split(maxsplit=1) for line in command.lines("peek", one_of_each["buried"]))
+    assert datetime.fromisoformat(lines.pop("buried_at")) <= datetime.now(UTC)
     assert lines == {
         "id": "2",
         "queue": "q",

@@ -40,6 +40,7 @@ def as_dict(task: TaskRecord) -> dict[str, Any]:
         "priority": task.priority,
         "attempts": task.attempts,
         "run_at": task.run_at,
+        "buried_at": task.buried_at,
         "deadline": task.deadline,
         "holder": task.holder,
         "error": task.error,
