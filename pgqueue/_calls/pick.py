@@ -161,7 +161,7 @@ def kick_task(id: int) -> Call[str | None]:
 
 def peek_next(queue: str, state: str) -> Call[Found | None]:
     if state not in FIRST:
-        raise ValueError(f"what is next is asked of {', '.join(FIRST[:-1])} or {FIRST[-1]} tasks, not of {state!r}")
+        raise ValueError(f"peek_next needs the state {', '.join(FIRST[:-1])} or {FIRST[-1]}, not {state!r}")
     return Call(
         "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key, data::text"
         " FROM pgqueue.tasks WHERE id = (SELECT pgqueue.first_task(queue => %s::text, state => %s::text))",

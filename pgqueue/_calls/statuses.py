@@ -12,7 +12,7 @@ from .call import Call, nothing
 
 def set_status(key: str, text: str, ttl: Seconds | None) -> Call[None]:
     if text == "null":
-        raise ValueError("a status cannot be None, which get_status returns for a key without one: see delete_status")
+        raise ValueError("a status cannot be None, which get() returns for a key without a status: use delete()")
     return Call(
         "SELECT pgqueue.set_status(key => %s::text, value => %s::jsonb, ttl => make_interval(secs => %s::float8))",
         (_key(key), text, arguments.seconds("ttl", ttl, positive=True)),
