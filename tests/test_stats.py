@@ -96,3 +96,18 @@ def test_the_sum_of_several_queues() -> None:
     both = one | two | {"ready": 2, "total": 2, "oldest_ready_age": 3.0, "calls": calls | {"put": 3, "ack": 1}}
     assert counting.summed([]) == NOTHING
     assert counting.summed([cast(counting.Stats, one), cast(counting.Stats, two)]) == both
+
+
+async def test_the_stats_of_every_queue_by_its_name(client: Any) -> None:
+    assert await client.stats() == {}
+    await client.create_queue("empty")
+    await client.queue("mail").put_many([1, 2])
+    await client.queue("mail").take(0)
+    found = await client.stats()
+    assert found["empty"] == NOTHING
+    assert (found["mail"]["ready"], found["mail"]["taken"], found["mail"]["calls"]["put"]) == (1, 1, 2)
+    alone = await client.queue("mail").stats()
+    assert found["mail"] | {"oldest_ready_age": 0} == alone | {"oldest_ready_age": 0}
+    assert set(found) == {"empty", "mail"}
+    await client.delete_queue("empty")
+    assert list(await client.stats()) == ["mail"]

@@ -101,7 +101,7 @@ class Reader(Generic[T]):
 
 def stats_of(client: Client, queues: Sequence[str] | None) -> dict[str, Stats]:
     """The stats of these queues, zeros for those that do not exist; None: of all queues."""
-    found = client.shell.run(counting.every_stats())
+    found = client.stats()
     return found if queues is None else {name: found.get(name) or counting.summed([]) for name in queues}
 
 
