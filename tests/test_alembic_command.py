@@ -20,10 +20,10 @@ pytestmark = pytest.mark.once
 CHECKOUT = Path(__file__).parent.parent
 
 
-def alembic(*arguments: str, cwd: Path = CHECKOUT, **settings: str) -> subprocess.CompletedProcess[str]:
+def alembic(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "alembic", *arguments]
     return subprocess.run(
-        command, cwd=cwd, env=environment(**settings), capture_output=True, text=True, timeout=120, check=False
+        command, cwd=CHECKOUT, env=environment(**settings), capture_output=True, text=True, timeout=120, check=False
     )
 
 

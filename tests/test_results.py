@@ -672,7 +672,7 @@ def office() -> Office:
 @pytest.fixture
 def settler(office: Office, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settler]:
     monkeypatch.setattr(settler_module, "AGE", 60.0)
-    settler = Settler(office, Policy(max_attempts=1), {"q": 60.0, "r": 5.0})  # type: ignore[arg-type]
+    settler = Settler(office, Policy.of(max_attempts=1), {"q": 60.0, "r": 5.0})  # type: ignore[arg-type]
     yield settler
     settler.close()
 

@@ -495,19 +495,19 @@ def test_a_closed_client_ends_the_fetcher_and_tells():
     st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 10_000)
 )  # attempts are those that failed, the one under way included
 def test_delays_are_within_full_jitter(retry_delay, longest, attempts):
-    delay = Policy(20, retry_delay, longest).delay(attempts)
+    delay = Policy.of(20, retry_delay, longest).delay(attempts)
     assert 0 <= delay <= min(retry_delay * 2 ** min(attempts - 1, 100), longest)
 
 
 def test_delays_spread_over_the_whole_range():
-    policy = Policy(20, 1.0, 3600.0)
+    policy = Policy.of(20, 1.0, 3600.0)
     delays = [policy.delay(4) for _ in range(2000)]
     assert min(delays) < 1  # each of these fails once in 10^100 runs
     assert 7 < max(delays) <= 8
 
 
 def test_the_last_attempt_exhausts():
-    policy = Policy(max_attempts=3)
+    policy = Policy.of(max_attempts=3)
     assert [policy.exhausted(n) for n in range(5)] == [False, False, False, True, True]
 
 
@@ -516,7 +516,7 @@ def test_the_last_attempt_exhausts():
 )
 def test_a_policy_that_cannot_be_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Policy(**wrong)
+        Policy.of(**wrong)
 
 
 # --- settler
@@ -551,7 +551,7 @@ def office() -> Office:
 @pytest.fixture
 def settler(office: Office, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settler]:
     monkeypatch.setattr(settler_module, "PAUSE", 0.001)
-    settler = Settler(office, Policy(max_attempts=2))  # type: ignore[arg-type]
+    settler = Settler(office, Policy.of(max_attempts=2))  # type: ignore[arg-type]
     yield settler
     settler.stop()
     settler.close()
@@ -736,6 +736,6 @@ def test_async_handlers_are_recognised_in_any_form():
 
 
 def test_a_sync_handler_that_returns_an_awaitable_has_done_nothing():
-    bound = bind(None, "q", lambda data: awaited(data))  # type: ignore[arg-type, misc]
+    bound = bind(None, lambda data: awaited(data))  # type: ignore[arg-type, misc]
     with pytest.raises(TypeError, match="async def"):
         bound(task(1))

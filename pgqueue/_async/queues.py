@@ -120,7 +120,10 @@ class AsyncQueues:
         return next(iter(await take(self.shell, arguments.queue_names(queues), 1, timeout, deadline_soon)), None)
 
     async def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
-        """Take up to `n` tasks of several queues, beginning with the queue that has the lowest next task."""
+        """Take up to `n` tasks of several queues, beginning with the queue that has the lowest next task.
+
+        Otherwise as Queue.take_many.
+        """
         return await take(self.shell, arguments.queue_names(queues), n, timeout)
 
     async def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[AsyncTask]:

@@ -118,7 +118,10 @@ class Queues:
         return next(iter(take(self.shell, arguments.queue_names(queues), 1, timeout, deadline_soon)), None)
 
     def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[Task]:
-        """Take up to `n` tasks of several queues, beginning with the queue that has the lowest next task."""
+        """Take up to `n` tasks of several queues, beginning with the queue that has the lowest next task.
+
+        Otherwise as Queue.take_many.
+        """
         return take(self.shell, arguments.queue_names(queues), n, timeout)
 
     def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[Task]:

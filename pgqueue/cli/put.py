@@ -34,7 +34,13 @@ from .values import COUNT, KEY, LANE, MOMENT, POSITIVE_SECONDS, PRIORITY, QUEUE,
 @click.option("--lane", type=LANE, help="The tasks of a lane are handled strictly one after another.")
 @click.option("--key", type=KEY, help="At most one task that is not done has this key. For one DATA.")
 @click.option("--if-exists", type=click.Choice(get_args(IfExists)), help="If a task has this key already.")
-@click.option("-t", "--timeout", type=SECONDS, help="Seconds to wait for room in a full queue. For one DATA.")
+@click.option(
+    "-t",
+    "--timeout",
+    type=SECONDS,
+    default=0.0,
+    help="Seconds to wait for room in a full queue. For one DATA. Default: 0.",
+)
 @click.option("--batch", type=COUNT, help="Commit after this number of lines, for input that does not end.")
 @json_lines
 @click.pass_obj
@@ -46,7 +52,7 @@ def put(
     text: bool,
     key: str | None,
     if_exists: IfExists | None,
-    timeout: float | None,
+    timeout: float,
     batch: int | None,
     as_json: bool,
     **options: Any,
@@ -59,7 +65,7 @@ def put(
     piped = data in ((), ("-",))
     if not piped and batch:
         raise click.UsageError("--batch is for lines on standard input")
-    if (piped or len(data) > 1) and (key or if_exists or timeout is not None):
+    if (piped or len(data) > 1) and (key or if_exists or timeout):
         raise click.UsageError("--key, --if-exists and --timeout go with one DATA")
     if options["run_at"] is not None and options["delay"] is not None:
         raise click.UsageError("give --delay or --at, not both")
@@ -79,8 +85,8 @@ def put(
             _put_one(into, items[0], timeout, as_json, options)
 
 
-def _put_one(queue: Queue, item: Any, timeout: float | None, as_json: bool, options: dict[str, Any]) -> None:
-    task = queue.put(item, **options) if timeout is None else queue.put(item, timeout=timeout, **options)
+def _put_one(queue: Queue, item: Any, timeout: float, as_json: bool, options: dict[str, Any]) -> None:
+    task = queue.put(item, timeout=timeout, **options)
     if task is None:
         nothing()
     if as_json:

@@ -69,7 +69,7 @@ def take(
     with Client(dsn) as client:
         of = client.queue(queue)
         if command:
-            policy = Policy(max_attempts=max_attempts or 20, retry_delay=1.0 if retry_delay is None else retry_delay)
+            policy = Policy.of(max_attempts=max_attempts or 20, retry_delay=1.0 if retry_delay is None else retry_delay)
             _run(of, command, count, timeout, policy)
         elif ack:
             _ack(of, count, timeout, as_json)

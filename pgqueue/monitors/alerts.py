@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from .._calls import health as calls
 from .._sync.client import Client
+from .._values import arguments
+from .._values.arguments import Seconds
 from .reading import Reader, checked, chosen, positive, stats_of
 from .rounds import Rounds
 from .thresholds import Alert, Thresholds, Watcher
@@ -30,13 +32,14 @@ class Monitor:
             each given up after 5 s of silence. The looks wait for that.
         factors: for each factor, an alert when a queue's length (its `total`) reaches this multiple of its moving
             average. Each is over 2.
-        age: an alert when the oldest ready task of a queue is this old, in seconds. None: no such alert.
-        half_life: the half-life of the moving average, in seconds: after it, the lengths since then make up half of
-            the average.
+        age: an alert when the oldest ready task of a queue is this old, in seconds or as a timedelta. None: no such
+            alert.
+        half_life: the half-life of the moving average, in seconds or as a timedelta: after it, the lengths since then
+            make up half of the average.
         minimum_average: a lower average counts as this one, so lengths below min(factors) * minimum_average raise no
             alert.
         health: an alert when a check of the view pgqueue.health turns bad.
-        interval: seconds between looks.
+        interval: seconds between looks, or a timedelta.
         elect: a name, as for Client.elect: of all processes that watch under this name only the elected leader sends
             alerts. The others watch too, to have an average when they are elected. Needs a listener connection. None:
             each process sends alerts.
@@ -58,11 +61,11 @@ class Monitor:
         callback: Callable[[Alert], Any] | None = None,
         webhook: str | None = None,
         factors: Sequence[float] = (5.0, 10.0, 20.0),
-        age: float | None = None,
-        half_life: float = 86400.0,
+        age: Seconds | None = None,
+        half_life: Seconds = 86400.0,
         minimum_average: float = 10.0,
         health: bool = True,
-        interval: float = 10.0,
+        interval: Seconds = 10.0,
         elect: str | None = None,
     ) -> None:
         if callback is not None and not callable(callback):
@@ -72,7 +75,12 @@ class Monitor:
         self._callback = callback
         self._webhook = None if webhook is None else Webhook(webhook)
         self._watcher = Watcher(
-            Thresholds(factors=factors, age=age, half_life=half_life, minimum_average=minimum_average)
+            Thresholds(
+                factors=factors,
+                age=arguments.seconds("age", age, positive=True),
+                half_life=positive("half_life", half_life),
+                minimum_average=minimum_average,
+            )
         )
         self._reader = Reader(lambda: (stats_of(client, names), client.shell.run(calls.health()) if health else []))
         interval = positive("interval", interval)

@@ -16,6 +16,7 @@ from typing import Literal, Self, get_args
 from .._calls import stats as counting
 from .._calls.stats import Stats
 from .._sync.client import Client
+from .._values.arguments import Seconds
 from .links import PORT, Transport, link
 from .reading import Outage, Reader, checked, chosen, positive, stats_of
 from .rounds import Rounds
@@ -36,7 +37,7 @@ class GraphiteReporter:
         port: its port for the plaintext protocol.
         protocol: tcp or udp.
         prefix: the beginning of each path: words of letters, digits, _ and -, with dots between them.
-        interval: seconds between reports.
+        interval: seconds between reports, or a timedelta.
         queues: a queue's name, or several; zeros are sent for one that does not exist. None: all queues.
         keys: the figures to send: those of Queue.stats except `calls`. Whole numbers, ages in seconds.
         elect: a name, as for Client.elect: of all processes that report under this name only the elected leader sends
@@ -60,7 +61,7 @@ class GraphiteReporter:
         protocol: Transport = "tcp",
         *,
         prefix: str = "pgqueue",
-        interval: float = 1.0,
+        interval: Seconds = 1.0,
         queues: str | Sequence[str] | None = None,
         keys: Sequence[Key] = USUAL,
         elect: str | None = None,

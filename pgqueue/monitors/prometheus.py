@@ -13,8 +13,10 @@ from .._calls import stats as counting
 from .._calls.health import Check, health
 from .._calls.stats import Stats
 from .._sync.client import Client
+from .._values import arguments
+from .._values.arguments import Seconds
 from ..errors import ClosedError
-from .reading import TIMEOUT, Reader, checked, chosen, positive, stats_of
+from .reading import TIMEOUT, Reader, checked, chosen, stats_of
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -41,21 +43,23 @@ class PgqueueCollector(Collector):
     Args:
         client: the client to read with; a blocking Client, which stays open.
         queues: a queue's name, or several; zeros for one that does not exist. None: all queues.
-        timeout: seconds to wait for the database. If it is away, or takes longer, the scrape has only pgqueue_up with
-            the value 0, and the log has the reason.
+        timeout: seconds to wait for the database, over 0, or a timedelta; default 5, None waits without limit. If it is
+            away, or takes longer, the scrape has only pgqueue_up with the value 0, and the log has the reason.
 
     Raises:
         ValueError: an argument is not valid.
     """
 
-    def __init__(self, client: Client, queues: str | Sequence[str] | None = None, *, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, client: Client, queues: str | Sequence[str] | None = None, *, timeout: Seconds | None = TIMEOUT
+    ) -> None:
         names = chosen(queues)
         checked(client)
 
         def read() -> _Found:
             return _Found(stats_of(client, names), client.shell.run(counting.sessions()), client.shell.run(health()))
 
-        self._reader = Reader(read, positive("timeout", timeout))
+        self._reader = Reader(read, arguments.seconds("timeout", timeout, positive=True))
 
     def describe(self) -> Iterator[Metric]:
         """The metrics without their values."""

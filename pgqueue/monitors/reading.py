@@ -20,6 +20,7 @@ from .._calls.stats import Stats
 from .._engine import forks
 from .._sync.client import Client
 from .._values import arguments
+from .._values.arguments import Seconds
 from ..errors import ClosedError, Error
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Outage:
 class Reader(Generic[T]):
     """Calls `function` in a thread, and waits for its result."""
 
-    def __init__(self, function: Callable[[], T], timeout: float = TIMEOUT) -> None:
+    def __init__(self, function: Callable[[], T], timeout: float | None = TIMEOUT) -> None:
         self._function = function
         self._timeout = timeout
         self._lock = threading.Lock()
@@ -118,9 +119,6 @@ def checked(client: object) -> Client:
     return client
 
 
-def positive(name: str, value: float) -> float:
-    """A number of seconds over 0, checked. Raises ValueError."""
-    seconds = arguments.seconds(name, value, positive=True)
-    if seconds is None:
-        raise ValueError(f"{name} must be a number of seconds, not None")
-    return seconds
+def positive(name: str, value: Seconds) -> float:
+    """A number of seconds over 0, or such a timedelta, checked. Raises ValueError."""
+    return arguments.required_seconds(name, value, positive=True)

@@ -28,6 +28,7 @@ from typing import Any
 from .._async.client import AsyncClient
 from .._sync.client import Client
 from .._values import arguments
+from .._values.arguments import Seconds
 from .handlers import Handler
 from .policy import Policy
 from .shift import Shift
@@ -52,9 +53,9 @@ class Worker:
             handler has settled it. An exception is a failed attempt.
         concurrency: the number of handlers of each kind, sync and async, that run at once.
         max_attempts: after this number of failed attempts a task is buried, with its error kept.
-        retry_delay: in seconds. A failed task is ready again after a random delay of up to
+        retry_delay: seconds, or a timedelta. A failed task is ready again after a random delay of up to
             retry_delay * 2 ** (attempts - 1): full jitter.
-        max_retry_delay: the longest such delay, in seconds.
+        max_retry_delay: the longest such delay, in seconds or as a timedelta.
         load: a function that returns the client to go on with. reload() calls it, and with `load` so does SIGHUP. If
             it returns another client, the worker closes the old one once its tasks are done.
 
@@ -73,8 +74,8 @@ class Worker:
         *,
         concurrency: int = 8,
         max_attempts: int = 20,
-        retry_delay: float = 1.0,
-        max_retry_delay: float = 3600.0,
+        retry_delay: Seconds = 1.0,
+        max_retry_delay: Seconds = 3600.0,
         load: Callable[[], AnyClient] | None = None,
     ) -> None:
         self.client = client
@@ -82,7 +83,7 @@ class Worker:
         self._handlers(client)
         self._load = load
         self._concurrency = arguments.count("concurrency", concurrency)
-        self._policy = Policy(max_attempts, retry_delay, max_retry_delay)
+        self._policy = Policy.of(max_attempts, retry_delay, max_retry_delay)
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
         self._relieving: dict[Shift, threading.Thread] = {}

@@ -6,20 +6,25 @@ import random
 from dataclasses import dataclass
 
 from .._values import arguments
+from .._values.arguments import Seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Attributes: max_attempts; retry_delay and max_retry_delay, both in seconds."""
 
-    max_attempts: int = 20
-    retry_delay: float = 1.0
-    max_retry_delay: float = 3600.0
+    max_attempts: int
+    retry_delay: float
+    max_retry_delay: float
 
-    def __post_init__(self) -> None:
-        arguments.count("max_attempts", self.max_attempts)
-        arguments.seconds("retry_delay", self.retry_delay)
-        arguments.seconds("max_retry_delay", self.max_retry_delay)
+    @classmethod
+    def of(cls, max_attempts: int = 20, retry_delay: Seconds = 1.0, max_retry_delay: Seconds = 3600.0) -> Policy:
+        """As given to a worker. Raises ValueError."""
+        return cls(
+            arguments.count("max_attempts", max_attempts),
+            arguments.required_seconds("retry_delay", retry_delay),
+            arguments.required_seconds("max_retry_delay", max_retry_delay),
+        )
 
     def exhausted(self, attempts: int) -> bool:
         """Whether a task with this number of failed attempts is not tried again."""

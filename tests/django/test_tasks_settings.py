@@ -40,7 +40,7 @@ def test_the_checks_are_django_s():
     ("options", "message"),
     [
         ({"keep": 1}, "there is no option 'keep': there are database, keep_results, max_attempts, retry_delay,"),
-        ({"keep_results": None}, "keep_results must be a number of seconds, not None"),
+        ({"keep_results": None}, "keep_results must be a number of seconds or a timedelta, not None"),
         ({"keep_results": 0}, "keep_results must be over 0 to"),
         ({"keep_results": "a day"}, "keep_results must be a number of seconds or a timedelta, not 'a day'"),
         ({"max_attempts": 0}, "max_attempts must be a whole number from 1"),

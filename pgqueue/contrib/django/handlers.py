@@ -13,6 +13,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from ... import Client
 from ..._values import arguments
+from ..._values.arguments import Seconds
 from .tidy import tidied
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +30,7 @@ class Registered:
 _registered: dict[str, dict[str, Registered]] = {}  # by database, and by queue
 
 
-def handler(queue: str, *, using: str = "default", keep_result: float | None = None) -> Callable[[F], F]:
+def handler(queue: str, *, using: str = "default", keep_result: Seconds | None = None) -> Callable[[F], F]:
     """Register a function as the handler of a queue's tasks, for `manage.py pgqueue worker`. It stays callable.
 
     The function may be sync or async. It is called with a task's data, and with the Task if it has a parameter named
@@ -38,7 +39,7 @@ def handler(queue: str, *, using: str = "default", keep_result: float | None = N
     Args:
         queue: the queue's name.
         using: the alias of its database in DATABASES.
-        keep_result: the seconds for which to keep the handler's result; None keeps no results.
+        keep_result: the seconds, or the timedelta, for which to keep the handler's result; None keeps no results.
 
     Raises:
         ValueError: the name or the time is not valid.

@@ -11,7 +11,7 @@ from ...worker.policy import Policy
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The OPTIONS of a backend, checked. Times in seconds.
+    """The OPTIONS of a backend, checked. Times are given in seconds or as timedeltas, and kept in seconds.
 
     Attributes:
         database: the alias of the queues' database.
@@ -30,10 +30,9 @@ class Options:
     policy: Policy = field(init=False)
 
     def __post_init__(self) -> None:
-        if arguments.seconds("keep_results", self.keep_results, positive=True) is None:
-            raise ValueError("keep_results must be a number of seconds, not None")
-        policy = Policy(self.max_attempts, self.retry_delay, self.max_retry_delay)
-        object.__setattr__(self, "policy", policy)
+        keep = arguments.required_seconds("keep_results", self.keep_results, positive=True)
+        object.__setattr__(self, "keep_results", keep)
+        object.__setattr__(self, "policy", Policy.of(self.max_attempts, self.retry_delay, self.max_retry_delay))
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:

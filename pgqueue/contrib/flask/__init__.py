@@ -13,6 +13,7 @@ from flask import Flask, current_app
 
 from ... import Client, Worker
 from ..._values import arguments
+from ..._values.arguments import Seconds
 from .commands import commands
 from .contexts import in_context
 from .json import serialize_records
@@ -49,7 +50,7 @@ class PgQueue:
 
     def __init__(self, app: Flask | None = None, db: Any = None) -> None:
         self._db = db
-        self._handlers: dict[str, tuple[Callable[..., Any], float | None]] = {}
+        self._handlers: dict[str, tuple[Callable[..., Any], Seconds | None]] = {}
         if app is not None:
             self.init_app(app)
 
@@ -84,7 +85,7 @@ class PgQueue:
         """
         return FlaskQueue(self, name)
 
-    def handler(self, queue: str, *, keep_result: float | None = None) -> Callable[[F], F]:
+    def handler(self, queue: str, *, keep_result: Seconds | None = None) -> Callable[[F], F]:
         """Register a function as the handler of a queue's tasks, for `flask pgqueue worker`; as Client.handler.
 
         Each call has an app context of its own, so current_app and db.session work, and the session is removed at the
