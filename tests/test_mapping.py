@@ -11,7 +11,7 @@ import pytest
 
 import pgqueue
 from pgqueue import Claim, Client, Queue, Task, WatchList, types
-from pgqueue._values import arguments
+from pgqueue._values.arguments import MAX_INT, MAX_SECONDS
 
 CHECKOUT = Path(__file__).parent.parent
 TEXT = (CHECKOUT / "docs" / "guides" / "mapping.md").read_text("utf-8")
@@ -96,7 +96,7 @@ def test_arguments_of_functions_exist(db: psycopg.Connection) -> None:
 
 
 def test_the_limits_that_the_rows_name() -> None:
-    assert (-arguments.MAX_INT - 1, arguments.MAX_INT, arguments.MAX_SECONDS) == (-2147483648, 2147483647, 1e9)
+    assert (-MAX_INT - 1, MAX_INT, MAX_SECONDS) == (-2147483648, 2147483647, 1e9)
     for words in ("-2147483648 to 2147483647", "10^9 seconds, about 31 years", "uint32"):
         assert words in TEXT
-    assert timedelta(seconds=arguments.MAX_SECONDS) // timedelta(days=365.25) == 31
+    assert timedelta(seconds=MAX_SECONDS) // timedelta(days=365.25) == 31

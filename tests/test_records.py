@@ -68,6 +68,7 @@ async def test_all_other_records_as_dicts(client: Any, queue: Any) -> None:
     await listed.put(1)
     task = await queue.put(DATA)
     await client.exchanges.declare("x", "fanout")
+    await client.exchanges.bind("q", "x")
     dying = await client.create_queue("dying", dead_letter="", dead_letter_key="dead")
     await dying.put("dies")
     await (await dying.take(0)).bury()
@@ -80,6 +81,8 @@ async def test_all_other_records_as_dicts(client: Any, queue: Any) -> None:
         "node": (await client.nodes.get("/a"), {"path": "/a", "data": DATA, "ephemeral": True}),
         "member": ((await client.groups.members("g"))[0], {"name": "member-0000000000", "data": {"port": 1}}),
         "death": ((await client.exchanges.deaths(dead))[0], {"queue": "dying", "reason": "rejected", "count": 1}),
+        "exchange": ((await client.exchanges.list())[0], {"name": "x", "type": "fanout"}),
+        "binding": ((await client.exchanges.bindings("x"))[0], {"queue": "q", "exchange": "x"}),
         "task stats": (await task.stats(), {"id": task.id, "reserves": 0}),
         "message stats": (await listed.messages.stats(), {"free": 1, "claimed": 0, "total": 1}),
         "page": (await listed.messages.list(), {}),
@@ -90,9 +93,8 @@ async def test_all_other_records_as_dicts(client: Any, queue: Any) -> None:
         assert through_json(record) == found, name
         assert list(found) == [field.name for field in dataclasses.fields(same(record))], name
         assert {key: found[key] for key in expected} == expected, name
-    assert records["page"][0].as_dict()["messages"] == [
-        message.as_dict() for message in (await listed.messages.list()).messages
-    ]
+    page = records["page"][0]
+    assert page.as_dict()["messages"] == [message.as_dict() for message in page.messages]
 
 
 def test_every_record_that_is_exported_has_as_dict() -> None:

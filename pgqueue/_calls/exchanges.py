@@ -31,7 +31,7 @@ class Death(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeInfo:
+class ExchangeInfo(Record):
     """An exchange; see Exchanges.list().
 
     Attributes:
@@ -52,7 +52,7 @@ class ExchangeInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Record):
     """A binding; see Exchanges.bindings().
 
     Attributes:
