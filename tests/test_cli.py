@@ -67,8 +67,8 @@ def apps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_these_are_the_commands():
     groups = {"migrate": ["up", "down", "status", "sql"], "server": ["start", "stop", "status", "dsn"]}
     verbs = (
-        "put take ack release bury touch delete kick kick-task peek peek-next list queues stats create alter drop pause"
-        " resume truncate wait post subscribe completion worker demo"
+        "put take ack release bury touch delete kick kick-task peek peek-next list queues stats "
+        "create-queue alter delete-queue pause pop resume truncate wait post subscribe completion worker demo"
     )
     assert {(verb,) for verb in verbs.split()} <= COMMANDS.keys()
     for group, names in groups.items():

@@ -74,7 +74,7 @@ def test_a_key(command):
 
 
 def test_no_room(command):
-    command.lines("create", "q", "capacity=1")
+    command.lines("create-queue", "q", "capacity=1")
     command.lines("put", "q", "1")
     assert "'q' is full" in command.fails(3, "put", "q", "2")
     assert "no room for 2" in command.fails(3, "put", "q", "2", "3")
@@ -214,7 +214,7 @@ def test_a_name_that_no_queue_has(name):
 def test_data_that_cannot_be_stored(command):
     assert command.fails(2, "put", "q", '"\\u0000"').startswith("$: PostgreSQL's jsonb cannot hold")
     assert command.fails(2, "put", "q", "--text", "\udcff").startswith("$: a lone surrogate")
-    command.lines("create", "q", "max_size=5")
+    command.lines("create-queue", "q", "max_size=5")
     assert command.fails(1, "put", "q", json.dumps("x" * 9))
 
 

@@ -31,16 +31,18 @@ def terminal(monkeypatch):
 
 
 def test_create_takes_the_options_of_the_library(command, queue):
-    command.lines("create", "q", "ttr=60", "max-takes=5", "type=fifottl", 'metadata={"team": "post"}', "listed=true")
+    command.lines(
+        "create-queue", "q", "ttr=60", "max-takes=5", "type=fifottl", 'metadata={"team": "post"}', "listed=true"
+    )
     info = queue.info()
     assert (info.ttr, info.max_takes, info.type, info.listed) == (60, 5, "fifottl", True)
     assert info.metadata == {"team": "post"}
-    assert command.fails(1, "create", "q") == 'queue "q" exists already'
-    command.lines("create", "q", "--if-not-exists")
+    assert command.fails(1, "create-queue", "q") == 'queue "q" exists already'
+    command.lines("create-queue", "q", "--if-not-exists")
 
 
 def test_alter_leaves_what_is_not_named(command, queue):
-    command.lines("create", "q", "ttr=60", "capacity=7")
+    command.lines("create-queue", "q", "ttr=60", "capacity=7")
     command.lines("alter", "q", "ttr=null", "delay=3")
     info = queue.info()
     assert (info.ttr, info.delay, info.capacity) == (None, 3, 7)
@@ -77,7 +79,7 @@ def test_kick_task(command, queue):
 # --- what destroys asks
 
 
-@pytest.mark.parametrize("line", ["delete 1", "truncate q", "drop q"])
+@pytest.mark.parametrize("line", ["delete 1", "truncate q", "delete-queue q"])
 def test_what_destroys_is_refused_where_nobody_can_be_asked(command, queue, line):
     queue.put(1)
     assert command.fails(2, *line.split(), input="y\n").endswith("there is no terminal to ask at: give --yes")
@@ -89,7 +91,7 @@ def test_what_destroys_is_refused_where_nobody_can_be_asked(command, queue, line
     [
         ("delete 1 2", "Delete 2 task(s), even if they are taken?"),
         ("truncate q", "Remove the 2 tasks of q?"),
-        ("drop q", "Remove q and its 2 tasks?"),
+        ("delete-queue q", "Delete q and its 2 tasks?"),
     ],
 )
 def test_what_destroys_asks_at_a_terminal(command, queue, terminal, line, question):
@@ -110,21 +112,21 @@ def test_delete(command, queue):
     assert queue.stats()["total"] == 1
 
 
-def test_truncate_and_drop(command, queue):
+def test_truncate_and_delete_queue(command, queue):
     queue.put_many([1, 2, 3])
     assert command.lines("truncate", "q", "-y") == ["3"]
     queue.put(4)
-    assert "in use" in command.fails(1, "drop", "q", "-y", "--if-empty")
-    assert command.lines("drop", "q", "-y") == ["1"]
-    for verb in ("drop", "truncate"):
+    assert "in use" in command.fails(1, "delete-queue", "q", "-y", "--if-empty")
+    assert command.lines("delete-queue", "q", "-y") == ["1"]
+    for verb in ("delete-queue", "truncate"):
         assert command.fails(1, verb, "q", "-y") == "there is no queue 'q'"
 
 
 def test_drop_of_a_queue_with_a_taken_task_needs_force(command, queue):
     queue.put(1)
     queue.take(0)
-    assert "in use" in command.fails(1, "drop", "q", "-y")
-    assert command.lines("drop", "q", "-y", "--force") == ["1"]
+    assert "in use" in command.fails(1, "delete-queue", "q", "-y")
+    assert command.lines("delete-queue", "q", "-y", "--force") == ["1"]
 
 
 def test_exchanges_and_bindings(command, db):
@@ -202,7 +204,7 @@ def test_peek(command, one_of_each):
 def test_peek_next(command, one_of_each):
     for state in ("ready", "delayed", "buried"):
         assert command.json("peek-next", "q", "--state", state)[0]["id"] == one_of_each[state]
-    command.lines("create", "empty")
+    command.lines("create-queue", "empty")
     assert command.finds_nothing("peek-next", "empty")
 
 
@@ -259,11 +261,11 @@ def test_a_queue_that_there_is_not_is_not_made(command, line):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("create q ttr", "'ttr' is not OPTION=VALUE"),
-        ("create q ttr=-1", "ttr must be over 0"),
-        ("create q colour=red", "a queue has no option 'colour'"),
-        ("create q type=heap", "a queue's type is one of fifo"),
-        ("create q temporary=true", "a queue that is temporary would end with this command"),
+        ("create-queue q ttr", "'ttr' is not OPTION=VALUE"),
+        ("create-queue q ttr=-1", "ttr must be over 0"),
+        ("create-queue q colour=red", "a queue has no option 'colour'"),
+        ("create-queue q type=heap", "a queue's type is one of fifo"),
+        ("create-queue q temporary=true", "a queue that is temporary would end with this command"),
         ("alter q", "give at least one option to change"),
         ("pause q", "Missing argument 'SECONDS'"),
         ("pause q 0", "it must be over 0"),

@@ -278,3 +278,22 @@ def test_a_taker_that_is_killed_loses_the_task(dsn, queue, program, tmp_path):
 )
 def test_a_wrong_command_line_asks_nothing_of_a_server(line, said):
     assert said in failed(invoke(*shlex.split(line), PGQUEUE_DSN="postgresql://127.0.0.1:1/none"), 2)
+
+
+# --- a pop
+
+
+def test_a_pop_prints_and_acks(command, queue, blocking):
+    queue.put_many([{"n": 1}, {"n": 2}])
+    blocking().queue("r").put("r", priority=-1)
+    assert command.lines("pop", "q", "r", "-n", "2") == ['"r"', '{"n": 1}']
+    (task,) = command.json("pop", "q", "--timeout", "5")
+    assert (task["data"], task["queue"], task["state"]) == ({"n": 2}, "q", "done")
+    assert command.finds_nothing("pop", "q", "r")
+    assert command.finds_nothing("pop", "q", "--timeout", "0.1")
+    assert queue.stats()["total"] == 0
+
+
+def test_a_pop_waits_as_long_as_it_is_told(command, queue):
+    threading.Timer(0.3, queue.put, ["late"]).start()
+    assert command.lines("pop", "q", "--timeout", "30") == ['"late"']

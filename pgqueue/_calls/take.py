@@ -85,7 +85,9 @@ def take_id(id: int, session: int, token: int, me: str) -> Call[list[Taken]]:
     def read(rows: Rows) -> list[Taken]:
         *row, state, problem, holder = rows[0]
         if problem == "busy":
-            raise TaskBusy(f"task {id} is {state} and cannot be taken now: its lane is busy, or a transaction is changing it", id)
+            raise TaskBusy(
+                f"task {id} is {state} and cannot be taken now: its lane is busy, or a transaction is changing it", id
+            )
         if problem:
             raise refusal(id, state, problem, holder, me)
         return [Taken(id, *row)]

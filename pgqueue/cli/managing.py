@@ -17,14 +17,14 @@ from .values import COUNT, POSITIVE_SECONDS, QUEUE, read_json, yes
 OPTIONS = click.argument("options", metavar="[OPTION=VALUE]...", nargs=-1)
 
 
-@click.command()
+@click.command("create-queue")
 @click.argument("queue", type=QUEUE)
 @OPTIONS
 @click.option("--if-not-exists", is_flag=True, help="Keep an existing queue, with its options.")
 @click.pass_obj
 @plainly
-def create(dsn: str | None, queue: str, options: Sequence[str], if_not_exists: bool) -> None:
-    """Create a queue with options, for example `pgqueue create mail ttr=60 max_takes=5 type=fifottl`.
+def create_queue(dsn: str | None, queue: str, options: Sequence[str], if_not_exists: bool) -> None:
+    """Create a queue with options, for example `pgqueue create-queue mail ttr=60 max_takes=5`.
 
     The options are those of Client.create_queue, in docs/guides/queues.md. A VALUE is JSON, or else a plain string. A
     queue without options need not be created: its first put creates it.
@@ -51,18 +51,18 @@ def alter(dsn: str | None, queue: str, options: Sequence[str]) -> None:
         client.queue(queue).alter(**given)
 
 
-@click.command()
+@click.command("delete-queue")
 @click.argument("queue", type=QUEUE)
 @click.option("--if-empty", is_flag=True, help="Refuse while it holds tasks.")
 @click.option("--if-unused", is_flag=True, help="Refuse while a client holds one of its tasks, or waits for one.")
-@click.option("--force", is_flag=True, help="Remove it even if its tasks are taken.")
+@click.option("--force", is_flag=True, help="Delete it even if its tasks are taken.")
 @yes
 @click.pass_obj
 @plainly
-def drop(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, force: bool, yes: bool) -> None:
-    """Remove QUEUE with its tasks, unless one of them is taken; print their number."""
+def delete_queue(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, force: bool, yes: bool) -> None:
+    """Delete QUEUE with its tasks, unless one of them is taken; print their number."""
     with Client(dsn) as client:
-        confirm(f"Remove {queue} and its {_total(client.queue(queue))} tasks?", yes)
+        confirm(f"Delete {queue} and its {_total(client.queue(queue))} tasks?", yes)
         click.echo(client.delete_queue(queue, if_empty=if_empty, if_unused=if_unused, force=force))
 
 
