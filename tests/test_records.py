@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from eventually import soon
 
 import pgqueue
 from pgqueue.types import Change
@@ -47,7 +48,11 @@ async def test_every_way_to_get_a_task_gives_one_that_serialises(client: Any, qu
     popped = (await client.pop(["q", "r"]), await queue.put(2), await queue.pop())[2][0]
     listed = await client.create_queue("l", listed=True)
     await listed.put(3)
-    (message,) = (await listed.messages.list()).messages
+
+    async def committed() -> Any:  # a page waits for older transactions of the whole server
+        return (await listed.messages.list()).messages
+
+    (message,) = await soon(committed, within=10)
     for task in (put, peeked, taken, released, popped, message):
         assert through_json(task) == task.as_dict()
         assert "token" not in task.as_dict()
