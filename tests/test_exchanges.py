@@ -123,7 +123,9 @@ async def test_delete_queue(client: Any) -> None:
         await client.delete_queue("q", if_unused=True)
     with pytest.raises(pgqueue.errors.QueueInUse):
         await client.delete_queue("q", if_empty=True)
-    assert await client.delete_queue("q") == 2
+    with pytest.raises(pgqueue.errors.QueueInUse):
+        await client.delete_queue("q")
+    assert await client.delete_queue("q", force=True) == 2
     with pytest.raises(pgqueue.TaskNotFound):
         await task.ack()
     with pytest.raises(pgqueue.NoQueue):
@@ -289,7 +291,7 @@ async def test_takers_that_wait_find_the_queue_that_was_made_anew(
     await other.delete_queue("q")
     await other.queue("q").put_many([1, 2, 3])
     assert sorted([task.data for task in await asyncio.wait_for(asyncio.gather(*taking), 10)]) == [1, 2, 3]
-    await other.delete_queue("q")
+    await other.delete_queue("q", force=True)
     await other.create_queue("q")
     late = asyncio.ensure_future(queue.take(None))
     await soon(lambda: value(db, "SELECT id FROM pgqueue.queue") in client.shell.core.queue_ids.values(), within=10)

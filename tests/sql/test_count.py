@@ -97,7 +97,7 @@ DO = {
     "touch": "SELECT pgqueue.touch(%(held)s, more => '1 h')",
     "publish": "SELECT pgqueue.publish('', 'q', '1')",
     "session ends": "SELECT pgqueue.close_session()",
-    "queue goes": "SELECT pgqueue.delete_queue('q')",
+    "queue goes": "SELECT pgqueue.delete_queue('q', force => true)",
     "raw insert": "INSERT INTO pgqueue.task (queue_id, data) SELECT q.id, '1' FROM pgqueue.queue q",
     "raw update": "UPDATE pgqueue.task SET state = 'D', run_at = now() + interval '1 h' WHERE id = %(ready)s",
     "raw update of queues": "UPDATE pgqueue.task SET queue_id = queue_id + 1 WHERE id = %(ready)s",
@@ -249,9 +249,11 @@ def test_the_oldest_ready_task(folded: psycopg.Connection) -> None:
 def test_a_task_whose_delay_is_over_may_be_the_oldest(folded: psycopg.Connection) -> None:
     put(folded, "q")
     id = put(folded, "q", delay="1 h")
-    folded.execute("UPDATE pgqueue.task SET created_at = now() - interval '3 h' WHERE id = %s", [id])
+    folded.execute("UPDATE pgqueue.task SET created_at = now() - interval '9 h' WHERE id = %s", [id])
     assert ages(folded) == 0
-    folded.execute(f"UPDATE pgqueue.task SET run_at = {PAST} WHERE id = %s", [id])
+    folded.execute("UPDATE pgqueue.task SET run_at = now() - interval '3 h' WHERE id = %s", [id])
+    assert ages(folded) == 3  # since its delay was over, not since its put
+    folded.execute("SELECT pgqueue.promote_all()")
     assert ages(folded) == 3
 
 
@@ -542,7 +544,8 @@ def test_each_public_function_is_told_from_raw_sql(db: psycopg.Connection) -> No
     assert column(db, f"{query} AND NOT coalesce(%s = ANY (proconfig), false)", path) == []
     prepare(db)
     value(db, FOLD)
-    db.execute("SELECT pgqueue.take('q'), pgqueue.put('q', '1'), pgqueue.pop('q'), pgqueue.delete_queue('q')")
+    db.execute("SELECT pgqueue.take('q'), pgqueue.put('q', '1'), pgqueue.pop('q')")
+    db.execute("SELECT pgqueue.delete_queue('q', force => true)")
     assert rows(db, "SELECT * FROM pgqueue.recount") == []
 
 

@@ -76,9 +76,22 @@ def test_a_task_is_as_old_as_it_is_ready(db: psycopg.Connection) -> None:
     db.execute("SELECT pgqueue.promote_all(), pgqueue.kick('q')")
     hours = "(extract(epoch FROM clock_timestamp() - ready_since) / 3600)::int"
     assert rows(db, f"SELECT id, {hours} FROM pgqueue.tasks ORDER BY id") == [(at_once, 2), (delayed, 0), (kicked, 0)]
+    db.execute("DELETE FROM pgqueue.oldest")  # what a slow tick remembers for some seconds
     assert value(db, "SELECT oldest_ready_age > '119 min' FROM pgqueue.stats")
     db.execute("SELECT pgqueue.delete(%s)", [at_once])
+    db.execute("DELETE FROM pgqueue.oldest")  # what a slow tick remembers for some seconds
     assert value(db, "SELECT oldest_ready_age < '1 min' FROM pgqueue.stats")
+
+
+def test_the_oldest_is_found_behind_tasks_that_are_ready_since_a_moment(db: psycopg.Connection) -> None:
+    """The first ids are young: their delays were long. The third was put after them, and is ready for longer."""
+    young = [put(db, "q", delay="5 h"), put(db, "q", delay="5 h")]
+    put(db, "q")
+    db.execute("UPDATE pgqueue.task SET created_at = created_at - interval '2 h'")
+    db.execute("UPDATE pgqueue.task SET run_at = now() WHERE id = ANY (%s)", [young])
+    db.execute("SELECT pgqueue.promote_all()")
+    db.execute("DELETE FROM pgqueue.oldest")  # what a slow tick remembers for some seconds
+    assert value(db, "SELECT oldest_ready_age > '119 min' FROM pgqueue.stats")
 
 
 def test_a_plain_put_writes_none_of_the_moments(db: psycopg.Connection) -> None:

@@ -80,8 +80,9 @@ class PgqueueBackend(BaseTaskBackend):
         """
         self.validate_task(task)
         args, kwargs, now = normalize_json(args), normalize_json(kwargs), timezone.now()
+        run_at = None if task.run_after is None else task.run_after.astimezone()  # without USE_TZ it is local
         put = clients.queue(task.queue_name, using=self.settings.database).put(
-            results.order(task, args, kwargs, now), priority=-task.priority, run_at=task.run_after
+            results.order(task, args, kwargs, now), priority=-task.priority, run_at=run_at
         )
         result = TaskResult(
             task=task,

@@ -127,7 +127,7 @@ CREATE TABLE pgqueue.task (
 COMMENT ON TABLE  pgqueue.task             IS 'One row for each task; a take does not change it.';
 COMMENT ON COLUMN pgqueue.task.run_at      IS 'When a delayed task becomes ready; NULL in every other state.';
 COMMENT ON COLUMN pgqueue.task.ready_at    IS
-    'When its delay was over, it was kicked, or it was put with a ttl; NULL: it was ready from created_at on.';
+    'When its delay was over, or it was kicked or moved here; NULL: it was ready from created_at on.';
 COMMENT ON COLUMN pgqueue.task.expires_at  IS 'The task is not taken after this time. NULL: it never expires.';
 COMMENT ON COLUMN pgqueue.task.buried_at   IS 'Since when it is buried.';
 COMMENT ON COLUMN pgqueue.task.done_at     IS 'When it was acked, where done tasks are kept.';
@@ -146,6 +146,7 @@ COMMENT ON COLUMN pgqueue.task.releases    IS
 
 -- No more indexes than these: each one is write-ahead log on every put. All but two cost a plain put nothing.
 CREATE INDEX task_ready    ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
+CREATE INDEX task_ready_at ON pgqueue.task (queue_id, ready_at)     WHERE state = 'R' AND ready_at IS NOT NULL;
 CREATE INDEX task_delayed  ON pgqueue.task (queue_id, run_at)       WHERE state = 'D';
 CREATE INDEX task_buried   ON pgqueue.task (queue_id, priority, id) WHERE state = 'B';
 CREATE INDEX task_expiring ON pgqueue.task (queue_id, expires_at)   WHERE state <> 'D' AND expires_at IS NOT NULL;

@@ -216,31 +216,44 @@ BEGIN
     DELETE FROM pgqueue.counter c WHERE NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = c.queue_id);
 END $$;
 
--- Since when the oldest ready task is ready: the first task of each priority is looked at, from one to the next by the
--- index. Of a hundred priorities at most, since an application may use the clock for a priority. The index also has
--- tasks in flight and, while a snapshot is held, all that were acked. Among tasks of one priority the first is the one
--- that was put first; if it was delayed or kicked, a later one may have been ready for longer, and is not looked at.
+-- Since when the oldest ready task is ready. Tasks with a ready_at have an index for it. Of the others, which are as
+-- old as their ids, the first task of each priority is looked at, from one to the next by the index; behind tasks with
+-- a ready_at, up to a thousand of the priority. Of a hundred priorities at most, since an application may use the clock
+-- for a priority. The indexes also have tasks in flight and, while a snapshot is held, all that were acked.
 CREATE OR REPLACE FUNCTION pgqueue._find_oldest(queue_id int) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
-    RETURN (
-        WITH RECURSIVE first AS (
-            (SELECT t.priority, coalesce(t.ready_at, t.created_at) AS ready_since FROM pgqueue.task t
+    RETURN least(
+        (SELECT t.ready_at FROM pgqueue.task t
+          WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R' AND t.ready_at IS NOT NULL
+            AND (t.expires_at IS NULL OR t.expires_at > moment)
+            AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
+          ORDER BY t.ready_at LIMIT 1),
+        (WITH RECURSIVE first AS (
+            (SELECT t.priority, t.created_at, t.ready_at FROM pgqueue.task t
               WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R'
                 AND (t.expires_at IS NULL OR t.expires_at > moment)
                 AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
               ORDER BY t.priority, t.id LIMIT 1)
              UNION ALL
             SELECT next.* FROM first, LATERAL (
-               SELECT t.priority, coalesce(t.ready_at, t.created_at) FROM pgqueue.task t
+               SELECT t.priority, t.created_at, t.ready_at FROM pgqueue.task t
                 WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R'
                   AND (t.expires_at IS NULL OR t.expires_at > moment)
                   AND t.priority > first.priority
                   AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id AND k.deadline > moment) IS NULL
                 ORDER BY t.priority, t.id LIMIT 1) next)
-        SELECT min(f.ready_since) FROM (SELECT * FROM first LIMIT 100) f);
+         SELECT min(CASE WHEN f.ready_at IS NULL THEN f.created_at ELSE (
+                    SELECT n.created_at
+                      FROM (SELECT t.id, t.created_at, t.ready_at, t.expires_at FROM pgqueue.task t
+                             WHERE t.queue_id = _find_oldest.queue_id AND t.state = 'R' AND t.priority = f.priority
+                             ORDER BY t.priority, t.id LIMIT 1000) n
+                     WHERE n.ready_at IS NULL AND (n.expires_at IS NULL OR n.expires_at > moment)
+                       AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = n.id AND k.deadline > moment) IS NULL
+                     LIMIT 1) END)
+           FROM (SELECT * FROM first LIMIT 100) f));
 END $$;
 
 -- Where that takes long, ticks look now and then, and readers use what a tick found: the age is exact while it is cheap

@@ -70,7 +70,6 @@ DECLARE
     q     record;                              -- the fields of the queue that a put needs
     whole pgqueue.queue;
     later timestamptz;
-    fresh timestamptz;
 BEGIN
     IF run_at IS NOT NULL THEN
         delay := pgqueue._delay_until(run_at, delay);
@@ -93,12 +92,12 @@ BEGIN
     END IF;
     IF q.delay > '0' THEN
         later := coalesce(run_at, clock_timestamp() + q.delay);     -- as _later, without the call
-    ELSIF q.ttl IS NOT NULL THEN
-        fresh := clock_timestamp();
     END IF;
-    INSERT INTO pgqueue.task (queue_id, state, run_at, ready_at, expires_at, priority, ttr, data)
-    VALUES (q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, fresh, coalesce(later, fresh) + q.ttl,
-            q.priority, q.ttr, put.data)
+    -- Age and ttl of a task count from one moment.
+    INSERT INTO pgqueue.task (queue_id, state, run_at, created_at, expires_at, priority, ttr, data)
+    VALUES (q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later,
+            CASE WHEN q.ttl IS NULL THEN now() ELSE statement_timestamp() END,
+            coalesce(later, statement_timestamp()) + q.ttl, q.priority, q.ttr, put.data)
     RETURNING task.id INTO put.id;
     IF later IS NULL THEN
         state := 'ready';
@@ -150,9 +149,9 @@ BEGIN
         fresh := clock_timestamp();
     END IF;
     WITH new AS (
-        INSERT INTO pgqueue.task (queue_id, state, run_at, ready_at, expires_at, priority, ttr, data)
-        SELECT q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, fresh, coalesce(later, fresh) + q.ttl,
-               q.priority, q.ttr, item
+        INSERT INTO pgqueue.task (queue_id, state, run_at, created_at, expires_at, priority, ttr, data)
+        SELECT q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, coalesce(fresh, now()),
+               coalesce(later, fresh) + q.ttl, q.priority, q.ttr, item
           FROM jsonb_array_elements(put_many.data) item
         RETURNING task.id)
     SELECT array_agg(new.id) INTO ids FROM new;

@@ -144,9 +144,9 @@ BEGIN
     END IF;
     LOOP
         INSERT INTO pgqueue.task
-               (queue_id, state, run_at, ready_at, expires_at, priority, ttr, data, lane, key, sender, xid)
-        VALUES (q.id, place, later, fresh, coalesce(later, fresh) + q.ttl, q.priority, q.ttr, _put_special.data,
-                _put_special.lane, _put_special.key, _put_special.sender,
+               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, key, sender, xid)
+        VALUES (q.id, place, later, coalesce(fresh, now()), coalesce(later, fresh) + q.ttl, q.priority, q.ttr,
+                _put_special.data, _put_special.lane, _put_special.key, _put_special.sender,
                 CASE WHEN q.listed THEN pg_current_xact_id() END)
         ON CONFLICT DO NOTHING RETURNING task.id INTO _put_special.id;
         EXIT WHEN FOUND;
@@ -201,13 +201,14 @@ BEGIN
         fresh := clock_timestamp();
     END IF;
     WITH new AS (
-        INSERT INTO pgqueue.task (queue_id, state, run_at, ready_at, expires_at, priority, ttr, data, lane, sender, xid)
+        INSERT INTO pgqueue.task
+               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, sender, xid)
         SELECT q.id,
                CASE WHEN later IS NOT NULL THEN 'D'
                     WHEN item.lane IS NULL THEN 'R'
                     WHEN item.first THEN pgqueue._enter_lane(q.id, item.lane, q.priority)
                     ELSE 'L' END,
-               later, fresh, coalesce(later, fresh) + q.ttl, q.priority, q.ttr, item.data, item.lane,
+               later, coalesce(fresh, now()), coalesce(later, fresh) + q.ttl, q.priority, q.ttr, item.data, item.lane,
                _put_together.sender,
                CASE WHEN q.listed THEN pg_current_xact_id() END
           FROM (SELECT l.data, l.lane, l.n, row_number() OVER (PARTITION BY l.lane ORDER BY l.n) = 1 AS first

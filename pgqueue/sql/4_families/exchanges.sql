@@ -146,8 +146,9 @@ DECLARE
     made record;
 BEGIN
     WITH new AS (
-        INSERT INTO pgqueue.task (queue_id, state, run_at, ready_at, expires_at, priority, ttr, data, routing_key, xid)
-        SELECT q.id, w.state, w.run_at, w.ready_at, coalesce(w.run_at, moment) + coalesce(_deliver.ttl, q.ttl),
+        INSERT INTO pgqueue.task
+               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, routing_key, xid)
+        SELECT q.id, w.state, w.run_at, moment, coalesce(w.run_at, moment) + coalesce(_deliver.ttl, q.ttl),
                coalesce(_deliver.priority, q.priority), coalesce(_deliver.ttr, q.ttr), _deliver.data, key,
                CASE WHEN q.listed THEN pg_current_xact_id() END
           FROM pgqueue.queue q, pgqueue._arrival(coalesce(_deliver.delay, q.delay), moment, _deliver.run_at) w
