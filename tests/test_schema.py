@@ -12,7 +12,7 @@ from pgqueue import sql as schema
 
 
 def test_every_sql_file_is_listed_once() -> None:
-    home = Path(schema.__file__).parent / "sql"
+    home = Path(schema.__file__).parent
     found = [path.relative_to(home).as_posix() for path in home.rglob("*.sql")]
     assert sorted(schema.FILES) == sorted(found)
     folders = {path.parent.name for path in home.rglob("*.sql")}
