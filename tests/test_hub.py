@@ -34,7 +34,7 @@ def waiter(*queues: int) -> Waiter:
 
 def steps(plan: Plan) -> dict[str, list[int]]:
     """What a plan says has to be sent."""
-    return {name: ids for name in ("disarm", "unlisten", "listen", "arm", "drain") if (ids := getattr(plan, name))}
+    return {name: ids for name in ("disarm", "unlisten", "listen", "arm", "arm_again") if (ids := getattr(plan, name))}
 
 
 def enter(hub: Hub, *queues: int) -> Waiter:
@@ -169,7 +169,7 @@ def test_what_is_not_drained_is_tried_again_with_a_growing_pause(hub: Hub, clock
         assert steps(plan) == {}
         pauses.append(plan.again - clock.now)
         clock.now = plan.again
-        assert steps(hub.plan()) == {"drain": [1]}
+        assert steps(hub.plan()) == {"arm_again": [1]}
         hub.drained({1: False})
         entered = enter(hub, 1)
     assert pauses == sorted(pauses)
@@ -190,7 +190,7 @@ def test_once_drained_it_stays_so(hub: Hub, clock: Clock) -> None:
     enter(hub, 1), enter(hub, 1)
     settle(hub, drained=False)
     clock.now = hub.plan().again
-    assert steps(hub.plan()) == {"drain": [1]}
+    assert steps(hub.plan()) == {"arm_again": [1]}
     hub.drained({1: True})
     clock.now += 1
     assert steps(hub.plan()) == {}

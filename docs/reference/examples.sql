@@ -371,8 +371,8 @@ SELECT pgqueue.clean_up();
 -- name: arm
 SELECT queue_id, drained FROM pgqueue.arm(ARRAY[pgqueue.queue_id('mail')]);
 
--- name: drain
-SELECT queue_id, drained FROM pgqueue.drain(ARRAY[pgqueue.queue_id('mail')]);
+-- name: arm_again
+SELECT queue_id, drained FROM pgqueue.arm_again(ARRAY[pgqueue.queue_id('mail')]);
 
 -- name: disarm
 SELECT pgqueue.disarm(ARRAY[pgqueue.queue_id('mail')]);

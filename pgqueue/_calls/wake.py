@@ -11,8 +11,8 @@ def arm(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
     return Call("SELECT queue_id, drained FROM pgqueue.arm(queue_ids => %s::int[])", (list(queue_ids),), _drained)
 
 
-def drain(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
-    return Call("SELECT queue_id, drained FROM pgqueue.drain(queue_ids => %s::int[])", (list(queue_ids),), _drained)
+def arm_again(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
+    return Call("SELECT queue_id, drained FROM pgqueue.arm_again(queue_ids => %s::int[])", (list(queue_ids),), _drained)
 
 
 def disarm(queue_ids: Sequence[int]) -> Call[None]:

@@ -9,9 +9,9 @@ lost wake-up.)
 
 Each queue with a waiter has a channel here. Its states, and the steps between them:
 
-    absent --enter--> wanted --LISTEN--> listening --arm--> armed --drain--> drained
-                                             ^                 |                |
-                                             '---- disarm -----+----------------'     UNLISTEN after an idle time
+    absent --enter--> wanted --LISTEN--> listening --arm--> armed --arm again--> drained
+                                             ^                 |                    |
+                                             '---- disarm -----+--------------------'  UNLISTEN after an idle time
 
 - Takers only enter and leave. The listener thread performs all other steps, in the order that plan() returns.
 - A waiter's `armed` is set once LISTEN and the WAITER lock are known to be committed: only then does its last look
@@ -77,7 +77,7 @@ class Plan:
     unlisten: list[int] = field(default_factory=list)
     listen: list[int] = field(default_factory=list)
     arm: list[int] = field(default_factory=list)
-    drain: list[int] = field(default_factory=list)
+    arm_again: list[int] = field(default_factory=list)
     again: float = float("inf")
 
 
@@ -197,7 +197,7 @@ class Hub:
             if not channel.armed:
                 plan.arm.append(id)
             elif not channel.drained:
-                self._at(channel.drain_at, now, plan, lambda: plan.drain.append(id))
+                self._at(channel.drain_at, now, plan, lambda: plan.arm_again.append(id))
             self._at(channel.due, now, plan, lambda: self._due(channel))
         elif channel.armed:
             self._at(channel.idle_since + LINGER, now, plan, lambda: self._disarm(id, channel, plan))

@@ -240,9 +240,9 @@ class Listener:
             self.switchboard.listening(on)
         if plan.arm:
             self.hub.armed(self._do(conn, wake_calls.arm(plan.arm)))
-        if plan.drain:
-            self.hub.drained(self._do(conn, wake_calls.drain(plan.drain)))
-        return 0.0 if plan.arm or plan.drain else min(plan.again, ask_again)
+        if plan.arm_again:
+            self.hub.drained(self._do(conn, wake_calls.arm_again(plan.arm_again)))
+        return 0.0 if plan.arm or plan.arm_again else min(plan.again, ask_again)
 
     def _listen(self, conn: psycopg.Connection[Any], off: list[str], on: list[str]) -> None:
         """Send all of them in one round trip. Identifiers are quoted: LISTEN Foo would listen to foo."""

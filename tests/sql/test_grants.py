@@ -79,7 +79,7 @@ def test_grant_to_is_enough_for_a_listener(user: psycopg.Connection) -> None:
     q = value(user, "SELECT pgqueue.queue_id('q')")
     user.execute(f'LISTEN "pgqueue:{q}"')
     assert rows(user, "SELECT * FROM pgqueue.arm(%s)", [q]) == [(q, True)]
-    assert rows(user, "SELECT * FROM pgqueue.drain(%s)", [q]) == [(q, True)]
+    assert rows(user, "SELECT * FROM pgqueue.arm_again(%s)", [q]) == [(q, True)]
     user.execute("SELECT pgqueue.disarm(%s)", [[q]])
     assert value(user, "SELECT freed FROM pgqueue.sweep()") == value(user, "SELECT pgqueue.promote_all()") == 0
     assert rows(user, "SELECT * FROM pgqueue.next_due('{q}')") == [("q", None)]

@@ -15,7 +15,7 @@ OURS = "FROM pg_proc WHERE pronamespace = 'pgqueue'::regnamespace"
 PINNED = "coalesce(proconfig, '{}') @> ARRAY ['search_path=pg_catalog, pg_temp']"
 
 # Public functions that run as their caller, as the head of the file says.
-INVOKER = {"arm", "drain", "disarm", "own_session", "why", "grant", "revoke", "grant_to", "grant_monitor"}
+INVOKER = {"arm", "arm_again", "disarm", "own_session", "why", "grant", "revoke", "grant_to", "grant_monitor"}
 
 
 def test_public_functions_run_as_their_owner_and_helpers_do_not(db: psycopg.Connection) -> None:

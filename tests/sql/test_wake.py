@@ -213,10 +213,10 @@ def test_a_silent_producer_keeps_the_drain_from_succeeding(
     producer = connect(autocommit=False)
     put(producer, "q")  # nobody waits: silent
     assert rows(ear, "SELECT * FROM pgqueue.arm(%s)", [q]) == [(q, False)]
-    assert rows(ear, "SELECT * FROM pgqueue.drain(%s)", [q]) == [(q, False)]
+    assert rows(ear, "SELECT * FROM pgqueue.arm_again(%s)", [q]) == [(q, False)]
     producer.commit()
     assert heard(ear, db) == 0
-    assert rows(ear, "SELECT * FROM pgqueue.drain(%s)", [q]) == [(q, True)]
+    assert rows(ear, "SELECT * FROM pgqueue.arm_again(%s)", [q]) == [(q, True)]
     put(db, "q")
     assert heard(ear, db) == 1
 

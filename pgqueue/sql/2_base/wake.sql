@@ -13,7 +13,7 @@
 --   producer (a transaction that puts)             taker (arm, then a claim on another connection)
 --   P1 WAITER(k) held?  -> notify                  T1 LISTEN
 --   P2 share SILENT(k), refused? -> notify         T2 share WAITER(k)
---   P3 WAITER(k) held?  -> notify                  T3 exclusive SILENT(k), and free it again: the drain
+--   P3 WAITER(k) held?  -> notify                  T3 exclusive SILENT(k), and free it again: the drain of SILENT
 --      keep silent                                 T4 claim in a new snapshot; nothing there: sleep
 --
 -- A silent producer saw WAITER free at P3, so its P2 precedes T2 and T3: the drain succeeds only once the producer has
@@ -39,7 +39,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:' || queue_id;
 CREATE OR REPLACE FUNCTION pgqueue._signal(queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    k CONSTANT int := queue_id & 1023;
+    k CONSTANT int := pgqueue._bucket(queue_id);
 BEGIN
     -- Each probe takes and frees the lock in one expression, with no chance to be interrupted in between.
     IF current_setting('pgqueue.armed', true) = 'yes'
@@ -67,7 +67,7 @@ COMMENT ON FUNCTION pgqueue.arm IS
     'For clients, on a listener connection in autocommit, before a taker sleeps (steps T2 and T3 of wake.sql): puts '
     'into these queues notify from now on. drained: a claim that finds nothing may conclude that the queue is empty.';
 
-CREATE OR REPLACE FUNCTION pgqueue.drain(queue_ids int[]) RETURNS TABLE (queue_id int, drained boolean)
+CREATE OR REPLACE FUNCTION pgqueue.arm_again(queue_ids int[]) RETURNS TABLE (queue_id int, drained boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
     FOREACH queue_id IN ARRAY queue_ids LOOP
@@ -75,7 +75,7 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION pgqueue.drain IS
+COMMENT ON FUNCTION pgqueue.arm_again IS
     'For clients: step T3 of wake.sql once more, for queues that are armed but not drained.';
 
 CREATE OR REPLACE FUNCTION pgqueue.disarm(queue_ids int[]) RETURNS void

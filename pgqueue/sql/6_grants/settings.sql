@@ -4,8 +4,8 @@
 -- Rights. A public function runs as its owner (SECURITY DEFINER), since no other role has rights on the tables. Its
 -- search_path is pinned, as it must be then, and by that path the triggers tell it from raw SQL (count.sql). A helper
 -- runs as its caller: as the owner inside a public function, and without rights on any table when a role calls it
--- directly. Public functions that run as their caller touch no table (arm, drain, disarm, own_session), read only views
--- (why), or are the owner's own (grant, revoke, grant_to, grant_monitor).
+-- directly. Public functions that run as their caller touch no table (arm, arm_again, disarm, own_session), read only
+-- views (why), or are the owner's own (grant, revoke, grant_to, grant_monitor).
 --
 -- Plans. take.sql argues why they are pinned. generic: one plan for all parameters, made once for each connection.
 -- by_key: no scan of a whole table, none by bitmap, and no compilation. in_order: rows come in the order of an index
