@@ -1,4 +1,4 @@
-"""Claims of messages on both shells, as Zaqar's; what the SQL promises is in sql/test_claiming.py."""
+"""Claims of messages on both shells, as Zaqar's; what the SQL promises is in sql/test_claims.py."""
 
 from __future__ import annotations
 

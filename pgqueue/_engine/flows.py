@@ -27,7 +27,6 @@ from typing import Any, TypeVar, cast
 from .._calls import put as putting
 from .._calls import session as listening
 from .._calls import take as calls
-from .._calls import take as picking
 from .._calls.call import Call
 from .._calls.take import AnyTaken, Taken
 from ..errors import ConnectionLost, DeadlineSoon, ServerError, SessionDead
@@ -82,7 +81,7 @@ def take(
     return kind(core, listener, make_signal, tuple(queues), n, timeout, stopped).run()
 
 
-def claim(
+def claim_messages(
     core: Core,
     listener: Listener,
     make_signal: Callable[[], Signal],
@@ -94,7 +93,7 @@ def claim(
     """Claim up to n of the queue's messages with `call`, as soon as one is ready."""
     return cast(
         "Flow[list[Row]]",
-        _Claim(core, listener, make_signal, queue, cast("Call[list[Taken]]", call), n, timeout).run(),
+        _ClaimMessages(core, listener, make_signal, queue, cast("Call[list[Taken]]", call), n, timeout).run(),
     )
 
 
@@ -318,7 +317,7 @@ class _TakeInTime(Take):
         return super()._left(alarm if at_most is None else min(at_most, alarm))
 
 
-class _Claim(Take):
+class _ClaimMessages(Take):
     """A take of messages. A claim of messages belongs to no session: if its answer is lost, it ends by its ttl."""
 
     def __init__(
@@ -347,4 +346,4 @@ class _TakeId(Take):
 
     def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
         self._used_session = session
-        return picking.take_id(self._id, session, self._token, self._core.label)
+        return calls.take_id(self._id, session, self._token, self._core.label)

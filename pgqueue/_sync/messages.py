@@ -71,7 +71,8 @@ class Messages:
         Args:
             limit: how many messages at most, the first by (priority, id).
             ttl: seconds, or a timedelta, for which the claim lasts; replaces the messages' own ttr.
-            grace: seconds, or a timedelta. A message that would expire before the claim and this are over lives longer.
+            grace: seconds, or a timedelta. The database extends the life of a claimed message to at least ttl + grace
+                from now.
             timeout: seconds to wait for the first message, or a timedelta; None waits without limit, 0, the default,
                 does not wait.
 
@@ -89,7 +90,7 @@ class Messages:
             rows = shell.run(call, relaxed=True)
         else:
             listener = shell.listener()
-            rows = shell.drive(flows.claim(shell.core, listener, Signal, self._queue, call, n, seconds))
+            rows = shell.drive(flows.claim_messages(shell.core, listener, Signal, self._queue, call, n, seconds))
         return self._claim(rows[0].token, Held(life, extra, 0.0, rows)) if rows else None
 
     def get(self, claim: ClaimLike) -> Claim:
