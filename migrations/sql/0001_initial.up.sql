@@ -48,7 +48,8 @@ COMMENT ON COLUMN pgqueue.queue.maxlen IS
 COMMENT ON COLUMN pgqueue.queue.capacity IS
     'The number of tasks in any state that the queue holds; a put into a full queue waits or is refused.';
 COMMENT ON COLUMN pgqueue.queue.max_size IS 'The largest data of a task, in bytes of JSON text.';
-COMMENT ON COLUMN pgqueue.queue.max_takes IS 'A task that came back this often dies: it is not taken again.';
+COMMENT ON COLUMN pgqueue.queue.max_takes IS
+    'A task that came back this often, as a failed attempt, dies: it is not taken again. Takes are not counted.';
 COMMENT ON COLUMN pgqueue.queue.dead_letter IS
     'The exchange that gets tasks that die in this queue; empty: the default one.';
 COMMENT ON COLUMN pgqueue.queue.dead_letter_key IS
@@ -222,8 +223,8 @@ CREATE UNLOGGED TABLE pgqueue.session (
     epoch         timestamptz NOT NULL
 );
 COMMENT ON TABLE  pgqueue.session               IS
-    'One row for each process that takes; the session lives exactly as long as its advisory lock is held.';
-COMMENT ON COLUMN pgqueue.session.label         IS 'Host, process id and name of the process, for people.';
+    'One row for each client that takes: its registration, which lives exactly as long as its advisory lock is held.';
+COMMENT ON COLUMN pgqueue.session.label         IS 'Host, process id and program of the client, for people.';
 COMMENT ON COLUMN pgqueue.session.identity      IS
     'Sessions of one identity settle each other''s tasks and inherit each other''s takes: session.sql.';
 COMMENT ON COLUMN pgqueue.session.grace         IS

@@ -44,7 +44,7 @@ class Queues:
                 unlimited, as None.
             maxlen: how many ready tasks it keeps; beyond it the oldest are dropped.
             max_size: the largest data of a task, in bytes of JSON.
-            max_takes: a task that came back so often is dropped.
+            max_takes: a task that came back so often, as a failed attempt, is moved or buried. Takes are not counted.
             keep_done: for how many seconds, or which timedelta, acked tasks are kept; None: not at all.
             dead_letter: the exchange that gets the tasks that are buried, expire, or are dropped by maxlen or
                 max_takes; "" is the default one.

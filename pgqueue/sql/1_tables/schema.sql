@@ -19,9 +19,10 @@
 --
 --   state  task.state   row in take        what moves it on
 --   ready     'R'          no              a take, in the order (priority, id)
---   delayed   'D'          no              a take or a listener's sweep that promotes what is due
---   taken     'R'          yes             the holder of the token; the sweep, when the deadline passed or the session
---                                          died
+--   delayed   'D'          no              `_promote`, once it is due: called by a claim at the head of the queue, and
+--                                          by `promote_all` of a listener's tick
+--   taken     'R'          yes             the holder of the token; `_promote`, after the deadline; `sweep`, after the
+--                                          session's death
 --   buried    'B'          no              a kick
 --   blocked   'L'          no              a transaction that finds the lane free: see lane.sql
 --   done      'F'          no              the end of the queue's keep_done

@@ -11,8 +11,8 @@ CREATE UNLOGGED TABLE pgqueue.session (
     epoch         timestamptz NOT NULL
 );
 COMMENT ON TABLE  pgqueue.session               IS
-    'One row for each process that takes; the session lives exactly as long as its advisory lock is held.';
-COMMENT ON COLUMN pgqueue.session.label         IS 'Host, process id and name of the process, for people.';
+    'One row for each client that takes: its registration, which lives exactly as long as its advisory lock is held.';
+COMMENT ON COLUMN pgqueue.session.label         IS 'Host, process id and program of the client, for people.';
 COMMENT ON COLUMN pgqueue.session.identity      IS
     'Sessions of one identity settle each other''s tasks and inherit each other''s takes: session.sql.';
 COMMENT ON COLUMN pgqueue.session.grace         IS

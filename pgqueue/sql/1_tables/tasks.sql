@@ -46,7 +46,8 @@ COMMENT ON COLUMN pgqueue.queue.maxlen IS
 COMMENT ON COLUMN pgqueue.queue.capacity IS
     'The number of tasks in any state that the queue holds; a put into a full queue waits or is refused.';
 COMMENT ON COLUMN pgqueue.queue.max_size IS 'The largest data of a task, in bytes of JSON text.';
-COMMENT ON COLUMN pgqueue.queue.max_takes IS 'A task that came back this often dies: it is not taken again.';
+COMMENT ON COLUMN pgqueue.queue.max_takes IS
+    'A task that came back this often, as a failed attempt, dies: it is not taken again. Takes are not counted.';
 COMMENT ON COLUMN pgqueue.queue.dead_letter IS
     'The exchange that gets tasks that die in this queue; empty: the default one.';
 COMMENT ON COLUMN pgqueue.queue.dead_letter_key IS

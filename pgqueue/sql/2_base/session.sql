@@ -1,20 +1,21 @@
--- Sessions: one advisory lock ties all takes of a process to its life. And identities: sessions that act as one.
+-- Sessions: one advisory lock ties all takes of a client to its life. And identities: sessions that act as one.
 --
 -- Theory of operation
 -- -------------------
--- A process that takes has one session: a row here, and a session-level advisory lock SESSION(id) on one dedicated
--- connection. Takes carry the session's id and may be made on any connection, through a transaction pooler too. The
+-- A session is a client's registration in the database: a row here, and a session-level advisory lock SESSION(id) on
+-- one dedicated connection. Each Client has a session, so a process may have several. A psql connection that takes is a
+-- client as well. Takes carry the session's id and may be made on any connection, through a transaction pooler too. The
 -- server frees the lock milliseconds after the process dies, and the sweep (sweep.sql) learns it by sharing the lock.
--- One lock for each process, not one for each task: locks per task fill the lock table and tie a task to a connection.
+-- One lock for each client, not one for each task: locks per task fill the lock table and tie a task to a connection.
 --
---   SESSION(id)   exclusive, by the living process; tried in share mode by the sweep and by every claim.
+--   SESSION(id)   exclusive, by the living client; tried in share mode by the sweep and by every claim.
 --   CLAIMING(id)  shared by a claim until it commits; taken exclusively by the sweep before it looks for takes.
 --
 -- Without CLAIMING a claim C could commit a take just after the sweep S collected the takes of C's dead session, and no
 -- later sweep would give it back. With CLAIMING: if C got its share before S, S finds the lock taken and tries again at
 -- its next tick; if C comes after S, it finds SESSION free and is refused.
 --
--- A connection that breaks is not a death. The process connects anew and opens the session again by its id: it takes
+-- A connection that breaks is not a death. The client connects anew and opens the session again by its id: it takes
 -- the lock first and then looks for the row. If the row is there, no sweep gave the session up, and all takes live on.
 -- If the row is gone, the takes are lost, and a new session begins. A sweep holds SESSION(id) until it commits, so
 -- there is no third case.

@@ -102,7 +102,7 @@ SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since, coa
        SELECT h.session_id, count(*) AS taken, clock_timestamp() - min(h.taken_at) AS longest_take
          FROM pgqueue.take h GROUP BY h.session_id) k ON k.session_id = s.id;
 COMMENT ON VIEW pgqueue.sessions IS
-    'Every process that takes. state: connected; missing: its connection is gone, and its grace is running; closed: '
+    'Every client that takes. state: connected; missing: its connection is gone, and its grace is running; closed: '
     'it left its takes to the other sessions of its identity.';
 
 CREATE OR REPLACE VIEW pgqueue.listeners AS
