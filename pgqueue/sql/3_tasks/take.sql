@@ -1,4 +1,5 @@
--- Taking tasks: the hot path. Here a claim is decided: by take for one task, by _claim for many.
+-- Taking tasks: the hot path. Here a claim is decided: by take for one task, by _claim for many. In queues with lanes
+-- _claim_lanes (lane.sql) decides it, for any number of tasks.
 --
 -- Theory of operation
 -- -------------------
@@ -7,9 +8,12 @@
 -- the point: if the first snapshot of claim C2 is older than the commit of claim C1, C2 can still lock the row of a
 -- task that C1 took. The second statement of C2 sees C1's take and drops the candidate; the primary key of `take` is
 -- the last guard. When every candidate was dropped there may be more tasks behind them, so the claim tries again before
--- it calls the queue empty. At REPEATABLE READ there is no new snapshot, and only the primary key is left: ON CONFLICT
--- makes a serialization failure of it. At READ COMMITTED no conflict is left, and the take of one task does without the
--- cost of ON CONFLICT.
+-- it calls the queue empty.
+--
+-- At REPEATABLE READ the second statement does not see C1's take. Its INSERT conflicts on the primary key, and because
+-- of ON CONFLICT, PostgreSQL reports a serialization failure and not a unique violation. At READ COMMITTED the second
+-- statement sees the take, and no conflict is left, so the take of one task does without the cost of ON CONFLICT.
+-- _claim has one INSERT for both levels and keeps ON CONFLICT, which it needs at REPEATABLE READ.
 --
 -- The same as one statement (a CTE that inserts what another CTE locked) deadlocks under batches: the insert waits for
 -- a take that an ack is deleting, while that ack waits for the task's row. Here the holder of task rows never waits.
