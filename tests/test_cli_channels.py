@@ -77,7 +77,7 @@ def test_post(command, blocking, arguments, input, payload):
     ("arguments", "said"),
     [
         (["wait", ""], "a channel's name has 1 to 63 bytes"),
-        (["wait", "pgqueue:1"], "channels that begin with pgqueue: are its own"),
+        (["wait", "pgqueue:1"], "a channel's name must not begin with pgqueue:"),
         (["wait", "c", "--timeout", "x"], "'x' is not a number"),
         (["post", "x" * 64], "a channel's name has 1 to 63 bytes"),
         (["subscribe", "c", "-n", "0"], "0 is not in the range"),

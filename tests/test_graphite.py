@@ -299,7 +299,7 @@ def test_a_forked_child_leaves_the_reports_to_its_parent(dsn, tcp):
         ({"prefix": "a\n"}, "prefix must be words"),
         ({"prefix": ""}, "prefix must be words"),
         ({"interval": 0}, "interval must be over 0"),
-        ({"interval": None}, "interval must be a number of seconds, not None"),
+        ({"interval": None}, "interval must be a number of seconds or a timedelta, not None"),
         ({"queues": []}, "at least one queue name is needed"),
         ({"queues": ""}, "a queue's name has 1 to 200 characters"),
         ({"keys": []}, "keys are some of total, ready"),

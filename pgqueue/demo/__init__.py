@@ -117,21 +117,26 @@ class Crew:
     def kill_one(self, progress: Progress) -> float | None:
         """SIGKILL a worker that holds tasks, and start another. Returns the time of the kill, None if it held none."""
         name, victim = self._workers[0]
-        victim.send_signal(signal.SIGSTOP)  # so that it cannot settle the tasks that it holds
-        busy = "SELECT FROM pg_stat_activity WHERE application_name = %s AND state = 'active'"
-        while self._db.execute(busy, [name]).fetchone() is not None:  # wait for an ack that it has sent
-            time.sleep(0.001)
-        count = "SELECT count(*) FROM pgqueue.tasks WHERE queue = 'demo' AND holder LIKE %s"
-        (held,) = self._db.execute(count, [f"%:{victim.pid}:%"]).fetchone() or (0,)
-        if not held:
+        victim.send_signal(signal.SIGSTOP)  # so that it sends no more acks
+        if not self._held_by(victim):
             victim.send_signal(signal.SIGCONT)
             return None
         victim.kill()
         killed_at = time.time()
         victim.wait()
+        # The server may have received an ack that it has not run yet. It runs all of them before a backend ends.
+        backends = "SELECT FROM pg_stat_activity WHERE application_name = %s"
+        while self._db.execute(backends, [name]).fetchone() is not None:
+            time.sleep(0.001)
+        held = self._held_by(victim)
         progress.note(f"killed worker {victim.pid} (SIGKILL), which held {held} tasks, and started another")
         self._workers[0] = self._start()
         return killed_at
+
+    def _held_by(self, process: subprocess.Popen[bytes]) -> int:
+        count = "SELECT count(*) FROM pgqueue.tasks WHERE queue = 'demo' AND holder LIKE %s"
+        (held,) = self._db.execute(count, [f"%:{process.pid}:%"]).fetchone() or (0,)
+        return int(held)
 
     def _start(self) -> tuple[str, subprocess.Popen[bytes]]:
         """Start a worker process. Returns it with the application name of its connections, for pg_stat_activity."""

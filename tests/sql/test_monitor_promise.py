@@ -20,9 +20,9 @@ PROMISED = {
     "created_at id",
     "stats": "queue total ready delayed taken buried blocked done kept oldest_ready_age calls",
     "rates": "queue seconds puts takes acks releases buries done growth drained_in",
-    "tasks": "id queue state priority attempts created_at run_at ready_since ttr error data taken_at deadline session "
-    "holder expires_at routing_key deaths lane key buried_at done_at sender releases timeouts buries kicks queue_id "
-    "stored",
+    "tasks": "id queue state priority attempts created_at run_at ttr error data taken_at deadline session holder "
+    "expires_at routing_key deaths lane key done_at sender releases timeouts buries kicks queue_id stored "
+    "ready_since buried_at",
     "takes": "id queue holder host pid session backend_pid taken_at age deadline time_left lane claim",
     "sessions": "id label backend_pid started_at grace missing_since taken identity host pid age state longest_take",
     "listeners": "backend_pid label host pid session role client_addr connected_at age state state_since wait_event",

@@ -154,7 +154,7 @@ def _take(queues: list[str]) -> Call[Taken | None]:
 
 def _find(queue: str) -> Call[list[Found]]:
     return Call(
-        "SELECT id, queue, state, priority, attempts, error, run_at, deadline, holder, lane, key, data::text"
+        "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key, data::text"
         " FROM pgqueue.tasks WHERE queue = %s::text AND state <> 'done' ORDER BY priority, id",
         (queue,),
         lambda rows: [Found(*row) for row in rows],
