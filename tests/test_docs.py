@@ -53,8 +53,9 @@ def test_sql_block_runs_in_psql_order(db):
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_sql_blocks_of_the_guides_run(page, db):
     for block in blocks("sql", page):
-        for line in filter(None, block.splitlines()):
-            db.execute(line.partition("--")[0])
+        bare = "\n".join(line.partition("--")[0].rstrip() for line in block.splitlines())
+        for statement in re.split(r";$", bare, flags=re.MULTILINE):
+            db.execute(statement)
 
 
 @pytest.mark.once
