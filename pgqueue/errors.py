@@ -135,11 +135,7 @@ class QueueNotListed(Error):
 
 
 class ClaimDoesNotExist(Error):
-    """The claim of messages is over, was deleted, or never existed.
-
-    Attributes:
-        claim_id: the id that was given.
-    """
+    """The claim of messages is over, was deleted, or never existed. `claim_id` is the id that was given."""
 
     def __init__(self, message: str, claim_id: int | str) -> None:
         super().__init__(message)
@@ -305,8 +301,7 @@ class EphemeralParent(NodeError):
 
 
 _MISUSE = {
-    "PQ001": ValueError,
-    "PQ002": ValueError,
+    **dict.fromkeys(("PQ001", "PQ002", "PQ040", "PQ041", "PQ042", "PQ043"), ValueError),
     "PQ003": QueueExists,
     "PQ004": SessionDead,
     "PQ030": ExchangeExists,
@@ -321,7 +316,6 @@ _MISUSE = {
     "PQ039": KeyTaken,
     "PQ060": QueueNotListed,
     "PQ070": NoIdentity,
-    **dict.fromkeys(("PQ040", "PQ041", "PQ042", "PQ043"), ValueError),
 }
 _READ_ONLY = "25006"  # read_only_sql_transaction
 _UNSUPPORTED = "0A000"  # a standby has no UNLOGGED tables; the code has many other causes
