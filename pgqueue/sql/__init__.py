@@ -5,12 +5,7 @@ steps that led there. Every other file is code: CREATE OR REPLACE throughout, ru
 the upgrade's transaction. If the functions were versioned like the tables, each change of one line would be a copied
 file, and a reader would have to assemble today's code from all of them.
 
-To change the schema:
-- tables: edit sql/1_tables/ and run tools/migration.py. After the first release: also write
-  migrations/versions/0002_*.py with its two SQL files (a test compares);
-- functions: edit the code file, and add a revision with empty SQL, so that a client can tell old from new. CREATE OR
-  REPLACE cannot remove a function or change its return type: such a revision drops the function by name;
-- in both cases set NEWEST below, and OLDEST to the first version with functions that this library can still call.
+CONTRIBUTING.md, "Change the schema", has the steps of a change, and says when to raise NEWEST and OLDEST below.
 
 This file imports nothing heavy: every client imports it at its start.
 """
