@@ -281,7 +281,7 @@ async def test_a_take_ends_a_second_before_a_deadline_of_its_client(queue: Any) 
         await queue.put(1, ttr=2)
         watch = Stopwatch()
         task = await queue.take(0)
-        with pytest.raises(DeadlineSoon, match="settle or touch a task .* its time ends in"):
+        with pytest.raises(DeadlineSoon, match=r"settle or touch a task .* its time ends in"):
             await queue.take(20, deadline_soon=True)
         seconds = watch()
         assert seconds > 0.95
