@@ -152,7 +152,7 @@ def test_a_put_needs_a_queue(name):
 
 async def test_only_puts_are_handed_on(task, db):
     before = everything(db, task.id)
-    with pytest.raises(ValueError, match="is a Put"):
+    with pytest.raises(ValueError, match="put must hold Put"):
         await task.ack(put=[{"queue": "q"}])
     assert everything(db, task.id) == before
 

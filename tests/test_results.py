@@ -43,7 +43,7 @@ def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_states_of_a_task(client, queue):
     before = datetime.now(UTC) - timedelta(seconds=1)
     task = await queue.put("x")
-    assert (await task.status()).state == "ready"
+    assert (await task.outcome()).state == "ready"
     taken = await queue.take(0)
     status = await client.results.outcome(task.id)
     assert (status.id, status.state, status.queue, status.attempts, status.error) == (task.id, "taken", "q", 0, None)
@@ -54,7 +54,7 @@ async def test_the_states_of_a_task(client, queue):
     status = await client.results.outcome(str(task.id))
     assert (status.state, status.attempts, status.error, status.holder) == ("delayed", 1, "boom", None)
     await task.delete()
-    status = await task.status()
+    status = await task.outcome()
     assert status == pgqueue.types.Outcome(id=task.id, state="unknown")
     assert status.ended
 
@@ -62,8 +62,8 @@ async def test_the_states_of_a_task(client, queue):
 async def test_of_a_plain_ack_nothing_is_known(client, queue):
     await queue.put("x")
     task = await (await queue.take(0)).ack()
-    assert (await task.status()).state == "unknown"
-    with pytest.raises(pgqueue.errors.ResultUnknown, match=f"task {task.id} is gone, or never was") as caught:
+    assert (await task.outcome()).state == "unknown"
+    with pytest.raises(pgqueue.errors.ResultUnknown, match=f"task {task.id} is gone or never existed") as caught:
         await task.result()
     assert caught.value.task_id == task.id
 
@@ -100,7 +100,7 @@ async def test_fail_is_told_to_who_asks(client, queue):
     with pytest.raises(pgqueue.TaskFailed, match=f"^task {put.id} failed: no such page$") as caught:
         await put.result()
     assert (caught.value.task_id, caught.value.error) == (put.id, "no such page")
-    status = await put.status()
+    status = await put.outcome()
     assert (status.state, status.error, status.attempts, status.ended) == ("failed", "no such page", 1, True)
 
 
@@ -116,7 +116,7 @@ async def test_a_result_is_kept_for_its_time(client, queue):
     await (await queue.take(0)).finish(1, keep=0.05)
 
     async def expired():
-        return (await put.status()).state == "unknown"
+        return (await put.outcome()).state == "unknown"
 
     await soon(expired, within=10)
     with pytest.raises(pgqueue.errors.ResultUnknown):
@@ -131,7 +131,7 @@ async def test_a_holder_that_lost_its_take_keeps_nothing(shell, client, queue):
     for late in (task.finish("late"), task.fail("late"), task.progress("late")):
         with pytest.raises(pgqueue.TakeLost):
             await late
-    assert (await put.status()).state == "taken"
+    assert (await put.outcome()).state == "taken"
     await again.finish("right")
     assert await put.result() == "right"
     with pytest.raises(pgqueue.TaskNotFound):
@@ -144,9 +144,9 @@ async def test_finish_on_the_callers_connection(shell, client, queue):
     task = await queue.take(0)
     conn = await shell.connection()
     await task.finish(1, conn=conn)
-    assert (await put.status()).state == "taken"
+    assert (await put.outcome()).state == "taken"
     await conn.rollback()
-    assert (await put.status()).state == "taken"
+    assert (await put.outcome()).state == "taken"
     await task.fail("boom", conn=conn)
     await conn.rollback()
     await task.finish(2, conn=conn)
@@ -174,7 +174,7 @@ async def test_a_result_that_cannot_be_leaves_the_task(queue, db):
 
 @pytest.mark.parametrize("id", [None, 0, -1, True, 1.5, "x", "", 2**63, b"1"])
 async def test_an_id_that_cannot_be(client, queue, id):
-    for call in (client.results.outcome, client.result, queue.finish, queue.fail):
+    for call in (client.results.outcome, client.results.get, queue.finish, queue.fail):
         with pytest.raises(pgqueue.errors.TaskIdRequired):
             await call(id)
     with pytest.raises(pgqueue.errors.TaskIdRequired):
@@ -278,8 +278,8 @@ async def test_a_hundred_wait_over_one_connection(blocking, db):
     ids = other.put_many(range(100))
     with ThreadPoolExecutor(50) as threads:
         loop = asyncio.get_running_loop()
-        results = [loop.run_in_executor(threads, client.result, id, 60) for id in ids[:50]]
-        results += [asyncio.ensure_future(client.aio.result(id, 60)) for id in ids[50:]]
+        results = [loop.run_in_executor(threads, client.results.get, id, 60) for id in ids[:50]]
+        results += [asyncio.ensure_future(client.aio.results.get(id, 60)) for id in ids[50:]]
         await waiting(client, 100)
         assert value(db, f"{LISTENERS} AND pid IN (SELECT backend_pid FROM pgqueue.sessions)") == 1
         for task in await loop.run_in_executor(None, other.take_many, 100):
@@ -367,11 +367,11 @@ async def test_progress_goes_with_the_take(client, queue):
     task = await queue.take(0)
     await task.progress(1)
     await task.release()
-    assert (await put.status()).progress is None
+    assert (await put.outcome()).progress is None
     again = await queue.take(10)
-    assert (await put.status()).progress is None
+    assert (await put.outcome()).progress is None
     await again.progress(2)
-    assert (await put.status()).progress == 2
+    assert (await put.outcome()).progress == 2
     with pytest.raises(pgqueue.TakeLost):
         await task.progress(3)
     await again.ack()
@@ -413,13 +413,13 @@ async def async_handler(data):
 
 def with_task(data, task):
     task.progress("half")
-    assert task.status().progress == "half"
+    assert task.outcome().progress == "half"
     return {"got": data}
 
 
 async def async_with_task(data, task):
     await task.progress("half")
-    assert (await task.status()).progress == "half"
+    assert (await task.outcome()).progress == "half"
     return {"got": data}
 
 
@@ -430,7 +430,7 @@ def test_a_worker_keeps_what_the_handler_returns(client_of_work, work, handler):
     work()
     tasks = [client.queue("q").put(n) for n in range(20)]
     assert [task.result(30) for task in tasks] == [{"got": n} for n in range(20)]
-    assert tasks[0].status().attempts == 0
+    assert tasks[0].outcome().attempts == 0
 
 
 def test_without_keep_result_nothing_is_kept(client_of_work, work, db):
@@ -439,7 +439,7 @@ def test_without_keep_result_nothing_is_kept(client_of_work, work, db):
     client.handler("q")(sync_handler)  # the last one counts
     work()
     put = client.queue("q").put(1)
-    eventually(lambda: put.status().state == "unknown", within=20)
+    eventually(lambda: put.outcome().state == "unknown", within=20)
     assert rows(db, "SELECT FROM pgqueue.result") == []
 
 
@@ -447,7 +447,7 @@ def test_handlers_that_are_given_to_the_worker_keep_nothing(client_of_work, work
     client_of_work.handler("q", keep_result=60)(sync_handler)
     work({"q": sync_handler})
     put = client_of_work.queue("q").put(1)
-    eventually(lambda: put.status().state == "unknown", within=20)
+    eventually(lambda: put.outcome().state == "unknown", within=20)
     assert rows(db, "SELECT FROM pgqueue.result") == []
 
 
@@ -482,7 +482,7 @@ def test_a_handler_that_fails_for_good(client_of_work, work):
     with pytest.raises(pgqueue.TaskFailed, match=r"ValueError: no such page \(test_results\.py:\d+, in fail\)"):
         put.result(30)
     assert len(tries) == 3
-    assert put.status().attempts == 3
+    assert put.outcome().attempts == 3
 
 
 def test_a_handler_that_fails_and_then_succeeds(client_of_work, work):
@@ -614,7 +614,7 @@ def test_a_killed_worker_leaves_the_result_to_the_next(client_of_work, dsn, db):
         first = start("keeper", dsn, "q", "hold")
         assert "ready" in first.hear()
         assert first.hear() == {"begun": "x"}
-        assert put.status().progress == {"by": first.pid}
+        assert put.outcome().progress == {"by": first.pid}
         with ThreadPoolExecutor(1) as thread:
             result = thread.submit(put.result, 60)
             second = start("keeper", dsn, "q")

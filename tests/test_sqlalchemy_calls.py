@@ -13,7 +13,7 @@ from alchemy import DRIVERS, Caller, caller, done
 from statements import column, rows
 
 import pgqueue
-from pgqueue import Put
+from pgqueue import Put, types
 
 OUTSIDE = """
     SELECT (SELECT json_agg(t ORDER BY id)::text FROM pgqueue.tasks t), (SELECT count(*) FROM pgqueue.results),
@@ -38,8 +38,8 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "Queue.touch": lambda s: s.queue.touch(s.task, 100, conn=s.conn),
     "Queue.requeue": lambda s: s.queue.requeue(s.task, conn=s.conn),
     "Queue.delete": lambda s: s.queue.delete(s.ready, strict=True, conn=s.conn),
-    "Queue.delete_message": lambda s: s.queue.messages.delete(s.ready, conn=s.conn),
-    "Queue.delete_messages": lambda s: s.queue.messages.delete_many([s.ready], conn=s.conn),
+    "Messages.delete": lambda s: s.queue.messages.delete(s.ready, conn=s.conn),
+    "Messages.delete_many": lambda s: s.queue.messages.delete_many([s.ready], conn=s.conn),
     "Queue.finish": lambda s: s.queue.finish(s.task, {"result": 1}, conn=s.conn),
     "Queue.fail": lambda s: s.queue.fail(s.task, "no", conn=s.conn),
     "Queue.kick_task": lambda s: s.queue.kick_task(s.buried, conn=s.conn),
@@ -51,14 +51,14 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "Task.forward": lambda s: s.task.forward("q", conn=s.conn),
     "Task.release": lambda s: s.task.release(every=3600, conn=s.conn),
     "Task.requeue": lambda s: s.task.requeue(conn=s.conn),
-    "Client.publish": lambda s: s.client.exchanges.publish("", "q", {"n": 1}, mandatory=True, conn=s.conn),
-    "Client.set_status": lambda s: s.client.statuses.set("there", [1.5], ttl=60, conn=s.conn),
-    "Client.delete_status": lambda s: s.client.statuses.delete("here", conn=s.conn),
-    "Client.create_node": lambda s: s.client.nodes.create("/beside", {"n": 1}, ephemeral=True, conn=s.conn),
-    "Client.set_node": lambda s: s.client.nodes.set("/here", "changed", conn=s.conn),
-    "Client.delete_node": lambda s: s.client.nodes.delete("/here", conn=s.conn),
+    "Exchanges.publish": lambda s: s.client.exchanges.publish("", "q", {"n": 1}, mandatory=True, conn=s.conn),
+    "Statuses.set": lambda s: s.client.statuses.set("there", [1.5], ttl=60, conn=s.conn),
+    "Statuses.delete": lambda s: s.client.statuses.delete("here", conn=s.conn),
+    "Nodes.create": lambda s: s.client.nodes.create("/beside", {"n": 1}, ephemeral=True, conn=s.conn),
+    "Nodes.set": lambda s: s.client.nodes.set("/here", "changed", conn=s.conn),
+    "Nodes.delete": lambda s: s.client.nodes.delete("/here", conn=s.conn),
 }
-ELSEWHERE = {"Client.post", "Client.children", "Client.get_node", "Client.node_exists"}  # in the tests below
+ELSEWHERE = {"Client.post", "Nodes.children", "Nodes.get", "Nodes.exists"}  # in the tests below
 
 
 @pytest.fixture(params=DRIVERS)
@@ -82,10 +82,16 @@ async def scene(it: Caller, db: Any) -> SimpleNamespace:
     )
 
 
+KINDS = (
+    *(pgqueue.Client, pgqueue.Queue, pgqueue.Task),
+    *(types.Exchanges, types.Groups, types.Messages, types.Nodes, types.Results, types.Statuses),
+)
+
+
 def test_all_are_here():
     with_conn = {
         f"{kind.__name__}.{name}"
-        for kind in (pgqueue.Client, pgqueue.Queue, pgqueue.Task)
+        for kind in KINDS
         for name, method in inspect.getmembers(kind, inspect.isfunction)
         if not name.startswith("_") and "conn" in inspect.signature(method).parameters
     }

@@ -87,7 +87,9 @@ async def test_wait_until(client, until):
 
 async def test_until_is_compared_as_it_would_be_stored(client):
     await client.statuses.set("k", [1, {"2": "x"}])
-    assert await client.statuses.wait("k", (1, {2: "x"}), 0) == [1, {"2": "x"}]
+    assert await client.statuses.wait("k", (1, {"2": "x"}), 0) == [1, {"2": "x"}]
+    with pytest.raises(pgqueue.BadData, match=r"\$\[1\]: a key must be a string, not 2"):
+        await client.statuses.wait("k", (1, {2: "x"}), 0)
     with pytest.raises(pgqueue.BadData, match=r"\$: JSON has no nan"):
         await client.statuses.wait("k", float("nan"), 0)
 

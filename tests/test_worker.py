@@ -317,7 +317,7 @@ def test_a_handler_may_settle_its_own_task(queue, work, caplog, kind, verb):
     work({"q": plain if kind == "sync" else awaited, "after": lambda data: None})
     put = queue.put(1)
     eventually(lambda: times[put.id] == 1)
-    after = queue._client.queue("after")
+    after = pgqueue.Queue(queue._shell, "after")
     after.put(None)
     eventually(lambda: gone(after))  # an ack that the worker sends for the first would be through by now
     state = {"ack": None, "release": "delayed", "bury": "buried"}[verb]

@@ -79,7 +79,7 @@ def _read(call: Call[Any]) -> Flow[Any]:
 def in_time(found: Any, what: str, timeout: float | None) -> Any:
     """Returns `found`. Raises TimeoutError if it is None."""
     if found is None:
-        raise TimeoutError(f"{what} did not come within {timeout} s")
+        raise TimeoutError(f"{what} did not come within {timeout:g} s")
     return found
 
 
