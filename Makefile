@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format generate docs db bench
+.PHONY: help setup test lint format generate docs db bench faults
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -28,10 +28,11 @@ format: ## Format the code and sort the imports
 	ruff check --fix .
 	ruff format .
 
-generate: ## Write the blocking shell, the initial migration and the SQL reference
+generate: ## Write the blocking shell, the initial migration, the SQL reference and the table of rights
 	python tools/blocking.py
 	python tools/migration.py
 	python tools/sqlreference.py
+	python tools/rights.py
 
 docs: ## Build the site in build/site, with warnings as errors
 	sphinx-build -W --keep-going -n -b html docs build/site
@@ -43,3 +44,6 @@ db: ## Start the embedded server, with the schema in it, and print its DSN
 
 bench: ## Run the benchmarks shortly and print their table; docs/ stays as it is
 	python -m benchmarks --quick
+
+faults: ## Run the fault rig shortly and print its table
+	python -m faults --short

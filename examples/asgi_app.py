@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 import pgqueue
 from pgqueue.contrib.asgi import lifespan
+from pgqueue.contrib.sse import event
 
 client = pgqueue.AsyncClient()  # PGQUEUE_DSN names the database
 sums = client.queue("sums")
@@ -73,7 +74,7 @@ async def events(request: Request) -> Response:
             yield ": subscribed\n\n"
             while True:
                 try:
-                    yield f"data: {await subscription.get(HEARTBEAT)}\n\n"
+                    yield event(await subscription.get(HEARTBEAT))
                 except TimeoutError:
                     yield ": ping\n\n"
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from flask import Flask, Response, request
 
 import pgqueue
+from pgqueue.contrib.sse import event
 
 from .browsers import long_poll
 
@@ -49,8 +50,8 @@ def events(channel: str) -> Response:
                     continue
                 if subscription.gaps > gaps:
                     gaps = subscription.gaps
-                    yield "event: gap\ndata: read the state anew\n\n"
-                yield "".join(f"data: {line}\n" for line in payload.splitlines() or [""]) + "\n"
+                    yield event("read the state anew", "gap")
+                yield event(payload)
 
     return Response(stream(), mimetype="text/event-stream")
 

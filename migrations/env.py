@@ -12,16 +12,20 @@ from alembic import context
 from pgqueue import sql as schema
 from pgqueue._engine.dsn import resolve
 from pgqueue.errors import SchemaError
-from pgqueue.migrate import LOCK, LOCK_TIMEOUT, VERSION_TABLE, commanded, run
+from pgqueue.migrate import LOCK, LOCK_TIMEOUT, PATH, VERSION_TABLE, commanded, run
 
 # Not CREATE SCHEMA IF NOT EXISTS, which requires the right to create schemas even if the schema exists.
 CREATE_SCHEMA = """
 DO $$ BEGIN
-    IF to_regnamespace('pgqueue') IS NULL THEN
+    IF pg_catalog.to_regnamespace('pgqueue') IS NULL THEN
         CREATE SCHEMA pgqueue;
     END IF;
 END $$;
 """
+
+# The script may run in a transaction that goes on, for example in a revision of the application's own history.
+KEEP_PATH = "SELECT pg_catalog.set_config('pgqueue.path', pg_catalog.current_setting('search_path'), true);"
+RESTORE_PATH = "SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('pgqueue.path'), true);"
 
 # After the tables: every client may read the schema's version.
 PUBLISH_VERSION = """
@@ -52,7 +56,8 @@ def migrate() -> None:
             return
     with context.begin_transaction():
         if context.is_offline_mode():
-            run(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';\nSELECT pg_advisory_xact_lock({LOCK});")
+            run(f"{KEEP_PATH}\nSET LOCAL search_path = {PATH};\nSET LOCAL lock_timeout = '{LOCK_TIMEOUT}';")
+            run(f"SELECT pg_advisory_xact_lock({LOCK});")
         if attributes.get("force") is not None:  # a downgrade by pgqueue.migrate
             run(f"SET LOCAL pgqueue.force = {'on' if attributes['force'] else 'off'};")
         run(CREATE_SCHEMA)
@@ -61,6 +66,8 @@ def migrate() -> None:
             for name in schema.CODE:
                 run(schema.read(name))
             run(PUBLISH_VERSION)
+        if context.is_offline_mode():
+            run(RESTORE_PATH)
 
 
 def refuse_newer() -> None:

@@ -12,6 +12,8 @@ with pgqueue.Client() as client:
 The errors that are caught rarely are in pgqueue.errors, the types of what calls return in pgqueue.types.
 """
 
+import logging
+
 from . import errors, types
 from ._async.channels import AsyncSubscription
 from ._async.client import AsyncClient
@@ -32,6 +34,7 @@ from ._sync.queue import Queue
 from ._sync.shards import Shards
 from ._sync.task import Task
 from ._sync.watchlist import WatchList
+from ._values.printable import one_line
 from ._values.ranges import split_range
 from .errors import (
     BadData,
@@ -39,6 +42,7 @@ from .errors import (
     ConnectionLost,
     Error,
     KeyExists,
+    LockBlocked,
     LockLost,
     LockTimeout,
     NoQueue,
@@ -73,6 +77,7 @@ __all__ = [
     "Error",
     "KeyExists",
     "Lock",
+    "LockBlocked",
     "LockLost",
     "LockTimeout",
     "NoQueue",
@@ -98,3 +103,6 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+for _name in ("pgqueue", "pgqueue.alerts"):  # every logger of the library: a filter does not count for those below
+    logging.getLogger(_name).addFilter(one_line)

@@ -2,10 +2,13 @@
 
     Error
       ServerError             the server cannot be reached, or the embedded server cannot be started
+      SetupError              a pooler, the role or the database is set up so that pgqueue cannot work
       ConnectionLost          the connection broke during a call: whether the call took effect is unknown
+        CallTimeout           the server did not answer within call_timeout
       SchemaError             the schema in the database is missing, or too old or too new for this library
       ClosedError             the client is closed
       NotRunning              queues do not work here: the server is a standby, or read-only
+      NotAllowed              the role lacks the right (also a PermissionError; .hint)
       QueueExists             create_queue: a queue of this name exists
       NoQueue                 no queue of this name exists
       QueueExclusive          the queue belongs to another client, and only that client may take from it
@@ -15,7 +18,7 @@
       PutRefused              the queue refuses the put
         QueueFull             the queue is at its capacity
         QueueDraining         the queue is draining and refuses puts
-        DataTooBig            the data is larger than the queue's max_size
+        DataTooBig            the data is larger than the queue's max_size, or than 64 MB
         KeyExists             a task with this key exists
         KeyTaken              the task with this key is taken, so it cannot be replaced
       QueueNotListed          messages: the queue's option `listed` is off
@@ -24,6 +27,8 @@
       NoExchange              no exchange of this name exists
       Unroutable              a mandatory publish reached no queue
       NoIdentity              the identity is unknown, or its session was given up
+      LimitReached            the role has made as many queues, nodes or other things as it may
+      LockBlocked             another backend holds an advisory lock of pgqueue's own for too long
       LockTimeout             the lock was not granted in time (also a TimeoutError)
       LockLost                the lock is no longer held
       TaskError               about one task
@@ -51,8 +56,6 @@ BadData names the place in a task's data. Errors of the database that this tree 
 
 from __future__ import annotations
 
-import psycopg
-
 
 class Error(Exception):
     """The base of every error that pgqueue raises on purpose."""
@@ -70,6 +73,18 @@ class ConnectionLost(Error):
     """
 
 
+class CallTimeout(ConnectionLost):
+    """The server did not answer within the client's call_timeout, so it is unknown whether the call took effect.
+
+    The client has asked the server to cancel the statement. If the message says that the server did so, the call
+    changed nothing. Otherwise the connection is closed.
+    """
+
+
+class SetupError(Error):
+    """A pooler, the role or the database is set up so that pgqueue cannot work. The message names the remedy."""
+
+
 class SchemaError(Error):
     """The schema in the database does not fit this library. The message names the command that mends it."""
 
@@ -78,8 +93,24 @@ class ClosedError(Error):
     """The client is closed."""
 
 
+class LimitReached(Error):
+    """The role has made as many of these things as it may. The schema's owner sets the number: set_limit in SQL."""
+
+
 class NotRunning(Error):
     """Queues do not work here: the server is a standby, or the server or this transaction is read-only."""
+
+
+class NotAllowed(Error, PermissionError):
+    """The role of the connection lacks the right to this call. Nothing was changed.
+
+    Attributes:
+        hint: what the owner of the schema can do about it. It is part of the message too.
+    """
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(f"{message}. {hint}" if hint else message)
+        self.hint = hint
 
 
 class QueueExists(Error):
@@ -119,7 +150,7 @@ class QueueDraining(PutRefused):
 
 
 class DataTooBig(PutRefused):
-    """The data is larger than the queue's max_size. As beanstalkd's JOB_TOO_BIG."""
+    """The data is larger than the queue's max_size, or than 64 MB. As beanstalkd's JOB_TOO_BIG."""
 
 
 class KeyExists(PutRefused):
@@ -156,6 +187,14 @@ class Unroutable(Error):
 
 class NoIdentity(Error):
     """The identity is unknown, or its client was gone for too long, and its session and takes were given up."""
+
+
+class LockBlocked(Error):
+    """Another backend holds an advisory lock of pgqueue's own, and the call waited for it in vain. Nothing was changed.
+
+    The message names the lock's purpose, and the holder's process id and role. It may be a client of pgqueue with a
+    long transaction, or a role that has nothing to do with pgqueue: `pgqueue health` tells these (`foreign_locks`).
+    """
 
 
 class LockTimeout(Error, TimeoutError):
@@ -298,52 +337,3 @@ class NotEmpty(NodeError):
 
 class EphemeralParent(NodeError):
     """The parent is ephemeral, and an ephemeral node cannot have children."""
-
-
-_MISUSE = {
-    **dict.fromkeys(("PQ001", "PQ002", "PQ040", "PQ041", "PQ042", "PQ043"), ValueError),
-    "PQ003": QueueExists,
-    "PQ004": SessionDead,
-    "PQ030": ExchangeExists,
-    "PQ031": NoExchange,
-    "PQ032": NoQueue,
-    "PQ033": QueueExclusive,
-    "PQ034": QueueInUse,
-    "PQ035": QueueDraining,
-    "PQ036": DataTooBig,
-    "PQ037": QueueFull,
-    "PQ038": KeyExists,
-    "PQ039": KeyTaken,
-    "PQ060": QueueNotListed,
-    "PQ070": NoIdentity,
-}
-_READ_ONLY = "25006"  # read_only_sql_transaction
-_UNSUPPORTED = "0A000"  # a standby has no UNLOGGED tables; the code has many other causes
-_NO_SCHEMA = {"3F000", "42883", "42P01"}  # invalid_schema_name, undefined_function, undefined_table
-
-
-def translate(error: psycopg.Error, *, lost: bool) -> Exception:
-    """The error to raise for an error of psycopg. `lost`: the connection is broken."""
-    message = error.diag.message_primary or str(error)
-    return known(error.sqlstate, message, error.diag.source_function, lost=lost) or error
-
-
-def known(sqlstate: str | None, message: str, source_function: str | None, *, lost: bool) -> Exception | None:
-    """The pgqueue error for an error of any driver, or None.
-
-    Args:
-        sqlstate: the server's SQLSTATE; None if the error is not from the server.
-        message: the primary message.
-        source_function: the function of the server's source in which the error arose.
-        lost: the connection is broken.
-    """
-    state = sqlstate or ""
-    if state in _MISUSE:
-        return _MISUSE[state](message)
-    if state in _NO_SCHEMA and "pgqueue" in message:
-        return SchemaError(f"this database lacks a part of the pgqueue schema ({message}): run `pgqueue migrate up`")
-    if state == _READ_ONLY or (state == _UNSUPPORTED and source_function == "get_relation_info"):
-        return NotRunning(f"queues do not work here ({message}): it is a standby, or read-only")
-    if lost:
-        return ConnectionLost(f"the connection to PostgreSQL broke during the call: {message}")
-    return None

@@ -12,7 +12,7 @@ import io
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import psycopg
 from psycopg.rows import tuple_row
 
+from ._values import conninfo
 from .errors import Error, SchemaError
 
 if TYPE_CHECKING:
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
 VERSION_TABLE: dict[str, Any] = {"version_table": "schema_version", "version_table_schema": "pgqueue"}
 
 LOCK = int.from_bytes(b"pgqueue")  # the advisory lock: one migration at a time in a database
+PATH = "pg_catalog, pg_temp"  # what a migration resolves names by: never by the caller's search_path
 LOCK_TIMEOUT = "5s"  # while a migration waits for a table lock, every later put waits behind it
 PATIENCE = 300.0  # seconds to wait for another migration
 
 _alembic = threading.Lock()  # Alembic's context is a global of the process
 _REFUSALS = {
     "PQ090": "",  # raised by the down files: rows would be lost
+    "PQ091": "",  # raised by bound.sql: something of ours was bound to a stranger's
     "2BP01": "",  # dependent_objects_still_exist
     "55P03": "a table of pgqueue stayed locked, so nothing was changed; try again: ",  # lock_not_available
 }
@@ -58,7 +61,8 @@ class Status:
 def up(dsn: str | None = None, *, connection: Borrowable | None = None, revision: str = "head") -> None:
     """Upgrade to `revision`. At the newest one, the functions and views are created again.
 
-    `dsn` is a libpq URI or conninfo string; without it the PG* environment variables count.
+    `dsn` is a libpq URI or conninfo string; without it the PG* environment variables count. A ServerError is raised for
+    one that is malformed.
     `connection` is a connection of psycopg or SQLAlchemy: the upgrade is part of its transaction and does not commit
     it. (A psycopg connection in autocommit has no transaction; there the upgrade makes one of its own.)
     """
@@ -193,7 +197,7 @@ def _turn(config: Config) -> Iterator[None]:
 
     connection = config.attributes["connection"]
     deadline = time.monotonic() + PATIENCE
-    while not connection.scalar(text(f"SELECT pg_try_advisory_xact_lock({LOCK})")):
+    while not connection.scalar(text(f"SELECT pg_catalog.pg_try_advisory_xact_lock({LOCK})")):
         if time.monotonic() > deadline:
             raise SchemaError(f"another migration of pgqueue has been running for {PATIENCE:.0f} s")
         time.sleep(0.1)
@@ -204,10 +208,11 @@ def _turn(config: Config) -> Iterator[None]:
 @contextmanager
 def _owned(dsn: str | None) -> Iterator[AlchemyConnection]:
     # psycopg parses the dsn: SQLAlchemy accepts only URLs, and supports neither services nor the PG* environment.
-    with psycopg.connect(dsn or "", fallback_application_name="pgqueue migrate") as own:
+    given = conninfo.plain(dsn or "")
+    with psycopg.connect(given, fallback_application_name="pgqueue migrate", client_encoding="UTF8") as own:
         # After waiting for another migration, this one has to see its commit: so not the database's default.
         own.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-        own.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
+        own.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
         with _borrowed(own) as alchemy:
             yield alchemy
 
@@ -215,7 +220,8 @@ def _owned(dsn: str | None) -> Iterator[AlchemyConnection]:
 @contextmanager
 def _borrowed(connection: Borrowable) -> Iterator[AlchemyConnection]:
     if isinstance(connection, psycopg.Connection):
-        with _transaction_if_none(connection), _wrapped(connection) as alchemy:
+        # Pinned before SQLAlchemy sees the connection, since its first look calls current_schema() by the path.
+        with _transaction_if_none(connection), _pinned(_asker(connection)), _wrapped(connection) as alchemy:
             yield alchemy
         return
     from sqlalchemy import Connection
@@ -224,7 +230,39 @@ def _borrowed(connection: Borrowable) -> Iterator[AlchemyConnection]:
         raise TypeError(f"connection must be a Connection of psycopg or SQLAlchemy, not {type(connection).__name__}")
     if getattr(connection.connection.driver_connection, "autocommit", False):
         raise ValueError("a SQLAlchemy connection in AUTOCOMMIT has no transaction to work in")
-    yield connection
+    with _pinned(lambda query: str(connection.exec_driver_sql(query).scalar())):
+        yield connection
+
+
+def _asker(connection: psycopg.Connection[Any]) -> Callable[[str], str]:
+    """A function that runs a query and returns its one value."""
+
+    def ask(query: str) -> str:
+        # Not connection.execute(): the caller may have set factories that return dicts.
+        row = psycopg.Cursor(connection, row_factory=tuple_row).execute(query.encode()).fetchone()
+        return str(row[0]) if row else ""
+
+    return ask
+
+
+@contextmanager
+def _pinned(ask: Callable[[str], str]) -> Iterator[None]:
+    """Give the transaction a search_path of its own, and the caller's path back at the end.
+
+    With the caller's, a function, an operator or a type that a stranger planted in `public` could take the place of
+    the server's: it would run with the rights of the migration, or be bound into our functions for good.
+    """
+    before = ask("SELECT pg_catalog.current_setting('search_path')")
+    ask(f"SELECT pg_catalog.set_config('search_path', '{PATH}', true)")
+    restore = "SELECT pg_catalog.set_config('search_path', '{}', true)".format(before.replace("'", "''"))
+    try:
+        yield
+    except BaseException:
+        # A failed transaction takes no statement, and its rollback gives the path back.
+        with suppress(Exception):
+            ask(restore)
+        raise
+    ask(restore)
 
 
 @contextmanager

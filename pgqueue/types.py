@@ -4,6 +4,7 @@ from ._async.exchanges import AsyncExchanges
 from ._async.groups import AsyncGroups, AsyncMembership, AsyncMembersWatch
 from ._async.messages import AsyncMessage, AsyncMessages
 from ._async.nodes import AsyncNodes
+from ._async.privileges import AsyncPrivileges
 from ._async.results import AsyncResults
 from ._async.shards import AsyncShardedQueue
 from ._async.statuses import AsyncStatuses
@@ -14,6 +15,7 @@ from ._calls.groups import Member
 from ._calls.messages import MessageLimits, MessageStats
 from ._calls.nodes import Node, NodeEvent
 from ._calls.pick import TaskStats
+from ._calls.privileges import Privilege, Verb
 from ._calls.queue import QueueInfo
 from ._calls.results import Outcome
 from ._calls.stats import Stats
@@ -22,6 +24,7 @@ from ._sync.exchanges import Exchanges
 from ._sync.groups import Groups, Membership, MembersWatch
 from ._sync.messages import Message, Messages
 from ._sync.nodes import Nodes
+from ._sync.privileges import Privileges
 from ._sync.results import Results
 from ._sync.shards import ShardedQueue
 from ._sync.statuses import Statuses
@@ -35,6 +38,7 @@ __all__ = [
     "AsyncMessage",
     "AsyncMessages",
     "AsyncNodes",
+    "AsyncPrivileges",
     "AsyncResults",
     "AsyncShardedQueue",
     "AsyncStatuses",
@@ -57,11 +61,14 @@ __all__ = [
     "NodeEvent",
     "Nodes",
     "Outcome",
+    "Privilege",
+    "Privileges",
     "QueueInfo",
     "Results",
     "ShardedQueue",
     "Stats",
     "Statuses",
     "TaskStats",
+    "Verb",
     "Watch",
 ]

@@ -8,6 +8,8 @@ template takes about 60 ms, so tests of plain SQL may as well share one and dele
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -18,7 +20,7 @@ import psycopg
 import pytest
 from commands import Commands
 from processes import Program, programs
-from servers import CHOICES, Server, Unavailable, check, serve
+from servers import CHOICES, Server, Unavailable, check, serve, system_binaries
 from shells import Shell
 
 import pgqueue
@@ -78,9 +80,9 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object) -> None:
-    """Under xdist it is the workers who know the server."""
+    """Under xdist the workers know the server."""
     if note := getattr(node, "workeroutput", {}).get("pgqueue_server"):
-        node.config.stash[SERVER_NOTE] = note  # type: ignore[attr-defined]
+        node.config.stash[SERVER_NOTE] = note  # type: ignore[attr-defined]  # xdist has no types
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -142,12 +144,45 @@ def connect(dsn: str) -> Iterator[Connect]:
         yield make
 
 
+@pytest.fixture
+def stranger(dsn: str, db: psycopg.Connection) -> Iterator[Connect]:
+    """Makes connections of a role that may connect to the test's database, and nothing else."""
+    role = f"stranger_{uuid.uuid4().hex[:12]}"
+    db.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'stranger'")
+    with contextlib.ExitStack() as stack:
+
+        def make() -> psycopg.Connection:
+            return stack.enter_context(psycopg.connect(dsn, user=role, password="stranger", autocommit=True))
+
+        yield make
+    db.execute(f"DROP ROLE {role}")
+
+
 @pytest.fixture(scope="module")
 def shared(pg_server: Server, pg_template: str) -> Iterator[str]:
     """A database in which nothing happens."""
     name = pg_server.create(pg_template)
     yield pg_server.dsn(name)
     pg_server.drop(name)
+
+
+@pytest.fixture
+def own_bindir(pg_server: Server, request: pytest.FixtureRequest) -> Path | None:
+    """PostgreSQL's programs for a server that a test starts for itself; None: the embedded ones."""
+    if pg_server.kind == "system":
+        _, _, given = request.config.getoption("--pg").partition(":")
+        return Path(given) if given else system_binaries()[0]
+    if pg_server.kind != "embedded":
+        pytest.skip(f"a server of kind {pg_server.kind} is not ours to start or to stop")
+    return None
+
+
+@pytest.fixture
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One test at a time has this: those that load the machine, and those of a bound in seconds that suffer from it."""
+    with (tmp_path_factory.getbasetemp().parent / "undisturbed").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 # --- clients

@@ -7,7 +7,6 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from pgqueue._calls.call import Call
 from pgqueue._calls.take import Taken
 from pgqueue._engine import flows
 from pgqueue._engine.cursor import ClaimCursor
@@ -33,15 +32,15 @@ class Listener:
         self.last_session: int | None = 11
         self.stopping = False
         self.failure = "the reason"
-        self.jobs: list[Call[Any]] = []
+        self.undone: list[int] = []  # tokens
         self.waiting: list[Any] = []
         self.pokes = 0
 
     def poke(self) -> None:
         self.pokes += 1
 
-    def later(self, call: Call[Any]) -> None:
-        self.jobs.append(call)
+    def undo(self, token: int) -> None:
+        self.undone.append(token)
 
     def when_session(self, signal: Any) -> None:
         self.waiting.append(signal)
@@ -55,7 +54,7 @@ class Take:
         self.listener = listener
         self.stop = False
         self.core: Any = SimpleNamespace(
-            settings=SimpleNamespace(poll=None, connect_timeout=10.0),
+            settings=SimpleNamespace(poll=None, patience=10.0, call_timeout=15.0),
             cursors={name: ClaimCursor(clock) for name in IDS},
             queue_ids={},
             queue_ids_session=None,

@@ -23,6 +23,7 @@ PAST = "now() - interval '1 s'"
 TASKS = """SELECT id, queue, state, priority, attempts, session, data::int, lane, key, releases, timeouts, buries, kicks
              FROM pgqueue.tasks"""
 DEATHS = "SELECT id, died_in, reason, count FROM pgqueue.dead_letters"
+SUSPECTS = "SELECT id, suspect FROM pgqueue.task WHERE suspect IS NOT NULL ORDER BY id"
 STATS = """SELECT s.calls || jsonb_build_object('waiting', ready + blocked, 'delayed', delayed, 'taken', taken,
                                               'buried', buried, 'kept', kept, 'total', total, 'done', done)
              FROM pgqueue.stats s WHERE queue = %s"""
@@ -130,6 +131,10 @@ class Machine(RuleBasedStateMachine):
     def deaths_agree(self) -> None:
         deaths = [(id, *death) for id, task in sorted(self.model.tasks.items()) for death in task.deaths]
         same(self.ask(DEATHS), deaths)
+
+    @invariant()
+    def suspects_agree(self) -> None:
+        same(self.ask(SUSPECTS), [(id, task.suspect) for id, task in sorted(self.model.tasks.items()) if task.suspect])
 
     @invariant()
     def takes_belong_to_tasks_and_sessions(self) -> None:

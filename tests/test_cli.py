@@ -179,11 +179,16 @@ def test_a_revision_that_is_none(empty_dsn, arguments):
 
 
 def test_the_client_is_named_client_by_default(apps, dsn):
-    text = "import pgqueue\nclient = pgqueue.Client()\n@client.handler('q')\ndef handle(data): client.close()\n"
+    text = (
+        "import pgqueue, signal\n"
+        "client = pgqueue.Client()\n"
+        "@client.handler('q')\n"
+        "def handle(data): signal.raise_signal(signal.SIGTERM)\n"
+    )
     (apps / "once.py").write_text(text)
     with pgqueue.Client(dsn) as client:
         client.queue("q").put(1)
-    done = run("-v", "--dsn", dsn, "worker", "once", cwd=apps)  # ends, since its client is closed
+    done = run("-v", "--dsn", dsn, "worker", "once", cwd=apps)  # ends, since its handler stops it
     assert done.returncode == 0
     assert "INFO working on q" in done.stderr
     assert "Traceback" not in done.stderr

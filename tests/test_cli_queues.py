@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from commands import failed, invoke
+from commands import Commands, failed, invoke
 from eventually import eventually
+from psycopg.conninfo import make_conninfo
+from roles import made
 
 from pgqueue.cli import asking
 
@@ -139,6 +141,62 @@ def test_exchanges_and_bindings(command, db):
     ]
     assert command.json("bindings", "--exchange", "other") == []
     assert [found["name"] for found in command.json("exchanges")] == ["logs"]
+
+
+# --- rights
+
+
+@pytest.fixture
+def role(dsn, db):
+    with made(dsn, db) as roles:
+        yield roles()
+
+
+def test_grants_are_listed_and_revoked(command, role):
+    command.lines("grant", role, "put", "take")
+    command.lines("grant", role, "look", "--pattern", "mail.*")
+    command.lines("grant", role, "--queue", "bills")
+    assert [line.split() for line in command.lines("privileges")] == [
+        ["ROLE", "QUEUE", "PATTERN", "VERBS"],
+        [role, "-", "*", "put", "take"],
+        [role, "-", "mail.*", "look"],
+        [role, "bills", "-", "put", "take", "look", "manage"],
+    ]
+    assert command.json("privileges", "--role", role, "-q", "bills")[0] == {
+        "role": role,
+        "verb": "put",
+        "queue": "bills",
+        "pattern": None,
+    }
+    assert command.json("privileges", "-r", "other") == []
+    command.lines("revoke", role, "put", "take")
+    command.lines("revoke", role, "-p", "mail.*", "look")
+    assert {line["queue"] for line in command.json("privileges")} == {"bills"}
+    command.lines("revoke", role, "-q", "bills")
+    assert command.json("privileges") == []
+    command.lines("grant", role)
+    assert [line["verb"] for line in command.json("privileges")] == ["put", "take", "look", "manage", "share"]
+
+
+def test_a_queue_is_restricted_and_opened(command, queue, role):
+    command.lines("grant", role, "-q", "q", "put")
+    command.lines("restrict", "q")
+    assert queue.info().granted_to == [role]
+    assert f'granted_to=["{role}"]' in command.lines("queues")[1]
+    command.lines("restrict", "q", "--off")
+    assert queue.info().granted_to is None
+
+
+def test_wrong_grants(command, role, dsn):
+    assert "put" in command.fails(2, "grant", role, "read")
+    assert command.fails(2, "grant", role, "-q", "q", "-p", "*") == "give either --queue or --pattern"
+    assert "share" in command.fails(1, "grant", role, "share", "-q", "q")
+    assert command.fails(1, "grant", "no_such_role") == 'role "no_such_role" does not exist'
+    assert command.fails(1, "revoke", role, "-q", "q") == 'there is no queue "q"'
+    command.lines("grant", role, "manage")
+    stranger = Commands(make_conninfo(dsn, user=role))
+    for arguments in (("grant", role), ("revoke", role), ("restrict", "q")):
+        assert "permission denied" in stranger.fails(1, *arguments)
 
 
 # --- looking

@@ -126,6 +126,32 @@ def test_a_number_that_python_does_not_write() -> None:
         data.encode({"n": 10**5000})
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1.5", 1.5),
+        ("-0.0", -0.0),
+        ("0.000", 0.0),
+        ("0e5", 0.0),
+        ("1e308", 1e308),
+        ("5e-324", 5e-324),
+        ("0.33333333333333333333", 1 / 3),
+        ("1" + "0" * 4000, 10**4000),
+    ],
+)
+def test_numbers_that_can_be_read(text: str, number: float) -> None:
+    assert repr(data.decode(text)) == repr(number)
+
+
+@pytest.mark.parametrize(
+    "text", ["1e309", "-1e309", "1e-400", "-0.0" + "0" * 400 + "1", "9" * 400 + ".5", "9" * 5000, "9" * 5000 + ".5"]
+)
+def test_numbers_that_would_become_others(text: str) -> None:
+    for whole in (text, f'{{"a": [{text}]}}'):
+        with pytest.raises(ValueError, match=r"out of the range of a float|digits"):
+            data.decode(whole)
+
+
 @pytest.mark.parametrize(("text", "size"), [("x" * 8, 10), ("ü" * 4, 10), ("😀", 6), ("\n", 4)])
 def test_the_size_is_in_bytes_of_json(text: str, size: int) -> None:
     assert len(data.encode(text, size).encode()) == size

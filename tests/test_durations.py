@@ -96,7 +96,7 @@ def test_a_worker_takes_timedeltas() -> None:
     assert Policy.of(3, timedelta(seconds=2), timedelta(minutes=1)) == Policy(3, 2.0, 60.0)
     client = pgqueue.Client("postgresql://127.0.0.1:1/nowhere")
     worker = Worker(client, {"q": print}, retry_delay=timedelta(seconds=2), max_retry_delay=timedelta(hours=1))
-    assert worker._policy == Policy(20, 2.0, 3600.0)
+    assert worker._terms.policy == Policy(20, 2.0, 3600.0)
 
 
 def test_so_do_the_options_of_django_tasks() -> None:

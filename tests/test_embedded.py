@@ -529,3 +529,41 @@ if ROOT:  # nobody else changes accounts
             assert account.choose(data).uid == nobody.pw_uid
             with pytest.raises(ServerError, match=rf"no account {chosen}.*PGQUEUE_EMBEDDED_USER"):
                 account.choose(tmp_path / "none")
+
+    @pytest.fixture
+    def accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+        """The names of the accounts that there are, to be changed; each has its home in tmp_path."""
+        there = {"postgres", "nobody"}
+
+        def getpwnam(name: str) -> pwd.struct_passwd:
+            if name not in there:
+                raise KeyError(name)
+            return pwd.struct_passwd((name, "x", 1000, 1000, "", str(tmp_path / name), "/bin/false"))
+
+        monkeypatch.delenv("PGQUEUE_EMBEDDED_USER", raising=False)
+        monkeypatch.setattr(account.pwd, "getpwnam", getpwnam)
+        monkeypatch.setattr(account, "CLUSTERS", [(str(tmp_path / "var"), "*/*/PG_VERSION")])
+        return there
+
+    def test_postgres_is_taken_where_the_system_has_no_cluster(tmp_path: Path, accounts: set[str]) -> None:
+        assert account.choose(tmp_path / "none").name == "postgres"
+
+    @pytest.mark.parametrize("cluster", ["var/15/main", "postgres/data"])
+    def test_a_systems_cluster_gets_no_neighbour(
+        tmp_path: Path, accounts: set[str], cluster: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Either server's superuser could read and write the other one's files."""
+        (tmp_path / cluster).mkdir(parents=True)
+        (tmp_path / cluster / "PG_VERSION").write_text("15")
+        assert account.choose(tmp_path / "none").name == "nobody"
+        assert "useradd --system pgqueue" in caplog.text
+        accounts.remove("nobody")
+        with pytest.raises(ServerError, match="PGQUEUE_EMBEDDED_USER"):
+            account.choose(tmp_path / "none")
+
+    def test_an_account_of_its_own_is_preferred(
+        tmp_path: Path, accounts: set[str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        accounts.add("pgqueue")
+        assert account.choose(tmp_path / "none").name == "pgqueue"
+        assert caplog.text == ""

@@ -13,6 +13,7 @@ from statements import rows, value
 
 import pgqueue
 from pgqueue import sql as schema
+from pgqueue.errors import SetupError
 
 pytestmark = pytest.mark.once
 
@@ -54,7 +55,7 @@ async def test_a_role_without_rights(shell, dsn, db):
     role = f"stranger_{os.getpid()}_{shell.name}"
     db.execute(f"CREATE ROLE {role} LOGIN")
     try:
-        with pytest.raises(pgqueue.ServerError, match="grant_to"):
+        with pytest.raises(SetupError, match="grant_to"):
             await shell.client(make_conninfo(dsn, user=role)).queue("q").put("x")
     finally:
         db.execute(f"DROP ROLE {role}")

@@ -9,6 +9,7 @@ import pytest
 from flowing import IDS, Clock, Listener, Take, name, task, token
 
 from pgqueue._engine import flows
+from pgqueue._engine.cursor import AT_HEAD
 from pgqueue._engine.flows import Wait
 from pgqueue.errors import ConnectionLost, ServerError, SessionDead
 
@@ -34,7 +35,7 @@ def test_a_claim_that_finds_a_task_is_all(take: Take) -> None:
     assert 11 in step.call.args
     take.answer([task()])
     assert take.result == [task()]
-    assert take.listener.jobs == []
+    assert take.listener.undone == []
 
 
 @pytest.mark.parametrize("timeout", [0, -1])
@@ -171,16 +172,14 @@ def test_cut_off_in_its_claim_a_take_is_undone(take: Take, cut: BaseException) -
     step = take.begin()
     with pytest.raises(type(cut)):
         take.fail(cut)
-    (job,) = take.listener.jobs
-    assert name(job) == "undo_take"
-    assert list(job.args) == [11, token(step)]
+    assert take.listener.undone == [token(step)]
 
 
 def test_a_take_that_is_dropped_in_its_claim_is_undone(take: Take) -> None:
     """Ctrl-C in the shell's loop: nobody throws it in here, and the generator is closed."""
-    take.begin()
+    step = take.begin()
     take.flow.close()
-    assert [name(job) for job in take.listener.jobs] == ["undo_take"]
+    assert take.listener.undone == [token(step)]
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: type(cut).__name__)
@@ -189,7 +188,7 @@ def test_cut_off_in_its_sleep_it_has_left_and_undoes_nothing(take: Take, cut: Ba
     take.arm()
     with pytest.raises(type(cut)):
         take.fail(cut)
-    assert take.listener.jobs == []
+    assert take.listener.undone == []
     assert not take.listener.hub._channels[1].waiters
 
 
@@ -205,7 +204,7 @@ def test_a_woken_waiter_that_is_cancelled_passes_its_wake_up_on(take: Take) -> N
 
 
 def test_a_woken_waiter_that_is_cancelled_in_its_claim_passes_it_on_too(take: Take) -> None:
-    take.begin()
+    step = take.begin()
     take.arm()
     neighbour = take.neighbour()
     take.listener.hub.signal([1])
@@ -213,7 +212,7 @@ def test_a_woken_waiter_that_is_cancelled_in_its_claim_passes_it_on_too(take: Ta
     with pytest.raises(asyncio.CancelledError):
         take.fail(asyncio.CancelledError())
     assert neighbour.woken.is_set()
-    assert [name(job) for job in take.listener.jobs] == ["undo_take"]
+    assert take.listener.undone == [token(step)]
 
 
 @pytest.mark.parametrize(("n", "got", "passed"), [(1, 1, True), (3, 3, True), (3, 2, False)])
@@ -242,7 +241,7 @@ def test_who_was_woken_wakes_the_next_whatever_it_got(take: Take) -> None:
 def test_a_lost_connection_is_undone_and_the_claim_made_again_under_a_new_token(take: Take) -> None:
     first = take.begin()
     assert isinstance(take.fail(ConnectionLost("gone")), Wait)
-    assert [list(job.args) for job in take.listener.jobs] == [[11, token(first)]]
+    assert take.listener.undone == [token(first)]
     second = take.answer(False)
     assert name(second) == "take"
     assert token(second) != token(first)
@@ -313,7 +312,7 @@ def test_under_a_new_session_the_queues_ids_are_asked_for_again(take: Take) -> N
 
 def slow(take: Take) -> None:
     """Make claims on "q" start behind (0, 5)."""
-    for _ in range(2):
+    for _ in range(AT_HEAD):
         take.core.cursors["q"].claimed(None, 1.0, (0, 5), 1)
 
 
@@ -331,11 +330,25 @@ def test_an_empty_claim_from_the_cursor_is_made_again_at_the_head_before_it_give
     assert take.result == []
 
 
-def test_a_queue_at_rest_is_slept_for_no_longer_than_its_rest(take: Take) -> None:
+def test_before_it_sleeps_it_looks_at_the_head_and_takes_what_is_there(take: Take) -> None:
+    """A task that was released, in front of the cursor: no put will signal it."""
     slow(take)
     take.begin()
     take.answer([])
     take.answer(IDS)
-    last_look = take.answer(True)
-    assert (name(last_look), last_look.call.args[-2:]) == ("take", (0, 5))
-    assert take.answer([]).seconds == pytest.approx(10)
+    assert name(take.answer(True)) == "next_due"
+    claim = take.answer({"q": 0})
+    assert (name(claim), claim.call.args[-2:]) == ("take", (None, None))
+    take.answer([task()])
+    assert take.result == [task()]
+
+
+def test_it_sleeps_until_it_is_signalled_while_claims_start_at_the_cursor(take: Take) -> None:
+    """It has looked at the head, and nothing is ready there."""
+    slow(take)
+    take.begin()
+    take.answer([])
+    take.answer(IDS)
+    take.answer(True)
+    assert take.answer({"q": None}).seconds is None
+    assert take.answer(True).call.args[-2:] == (0, 5)

@@ -20,8 +20,9 @@ from eventually import Stopwatch, eventually, in_time
 
 import pgqueue
 from pgqueue._calls import stats as counting
+from pgqueue._values.printable import path_part
 from pgqueue.monitors import links
-from pgqueue.monitors.graphite import USUAL, GraphiteReporter, component, lines
+from pgqueue.monitors.graphite import USUAL, GraphiteReporter, lines
 
 pytestmark = pytest.mark.once
 
@@ -86,11 +87,11 @@ def test_a_line_is_a_path_a_whole_number_and_a_moment():
     ],
 )
 def test_a_name_is_one_part_of_a_path(name, part):
-    assert component(name) == part
+    assert path_part(name) == part
 
 
 def test_the_longest_name_fits_a_folder():
-    assert len(component("📫" * 200)) == 250
+    assert len(path_part("📫" * 200)) == 250
 
 
 def test_queues_whose_names_become_the_same_are_added_up():

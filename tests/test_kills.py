@@ -109,9 +109,12 @@ def test_tasks_of_a_killed_process_are_taken_again_in_time(
             victim.kill()
             taken, at = taking.result()
         latencies.append(at - killed)
-        assert [task.id for task in taken] == held
-        assert [task.attempts for task in taken] == [1] * 3
         queue.ack_many(taken)
+        for _ in held[1:]:  # each may have killed it: a session tries one of them at a time
+            (task,) = queue.take_many(3, timeout=0)
+            task.ack()
+            taken.append(task)
+        assert [(task.id, task.attempts) for task in taken] == [(id, 0) for id in held]
     latencies.sort()
     figures = f"re-take after kill -9, grace {grace}: p50 {latencies[2]:.2f} s, max {latencies[-1]:.2f} s"
     record_property("latency", figures)

@@ -55,6 +55,15 @@ async def test_a_pop_gives_the_next_of_each_lane(queue):
     assert await queue.pop() == []
 
 
+async def test_a_release_with_a_delay_frees_the_lane_unless_it_holds_it(queue):
+    for hold_lane in (False, True):
+        lane = f"hold {hold_lane}"
+        await queue.put_many([1, 2], lane=lane)
+        await (await queue.take(0)).release(3600, hold_lane=hold_lane)
+        second = await queue.take(0)
+        assert (second is None) is hold_lane
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_eight_takers_five_lanes_six_hundred_tasks(

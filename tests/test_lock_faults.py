@@ -18,7 +18,7 @@ import pytest
 from eventually import eventually
 from locks import TICKETS
 from processes import Program
-from servers import _system_binaries
+from servers import system_binaries
 from statements import row, rows, value
 
 import pgqueue
@@ -239,7 +239,7 @@ def test_the_leader_is_killed(
 def crashing(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], None]]]:
     """A durable server of its own, and what crashes and restarts it."""
     kind, _, bindir = request.config.getoption("--pg").partition(":")
-    binaries = Path(bindir) if bindir else _system_binaries()[0] if kind == "system" else None
+    binaries = Path(bindir) if bindir else system_binaries()[0] if kind == "system" else None
     logging.disable()
     with tempfile.TemporaryDirectory(prefix="pgqueue-test-", ignore_cleanup_errors=True) as name:
         root = Path(name)

@@ -8,6 +8,7 @@ meet the same rules.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import hypothesis
@@ -23,21 +24,24 @@ from statements import value
 from stepping import die
 
 EXAMPLES, STEPS = 50, 50
+MANY = 24  # a quarter of so many is more than one
 SELDOM = st.sampled_from([False, False, False, True])
 QUEUES = st.sampled_from(["q", "q", "q", "dead"])
+TAKEN = st.sampled_from([1, 2, 3, MANY])
 OPTIONS = st.builds(
     Options,
     capacity=st.sampled_from([None, None, 8]),
     max_takes=st.sampled_from([None, 1, 2]),
     dead_letter=st.booleans(),
     keep_done=SELDOM,
+    lanes=st.booleans(),
 )
 PUTS = st.builds(
     Put,
     priority=st.integers(-1, 1),
     delay=SELDOM,
     ttr=st.booleans(),
-    ttl=SELDOM,
+    ttl=st.booleans(),
     lane=st.sampled_from([None, None, None, "a", "b"]),
     key=st.sampled_from([None, None, "x", "y"]),
     if_exists=st.sampled_from(["ignore", "replace", "error"]),
@@ -59,16 +63,16 @@ class QueueMachine(Machine):
 
     # --- putting
 
-    @initialize(options=OPTIONS, puts=st.lists(PUTS, min_size=4, max_size=8))
-    def begin_with(self, options: Options, puts: list[Put]) -> None:
+    @initialize(options=OPTIONS, puts=st.lists(PUTS, min_size=4, max_size=8), more=st.sampled_from([0, 0, 0, MANY]))
+    def begin_with(self, options: Options, puts: list[Put], more: int) -> None:
         self.claims: list[Claim] = []  # whoever made them may still use those that are over
         self.new_queues(options)
-        self.put_some(puts)
+        self.put_some(puts + [Put()] * more)
 
     @rule(puts=st.lists(PUTS, min_size=1, max_size=3))
     def put_some(self, puts: list[Put]) -> None:
         for put in puts:
-            self.put(put)
+            self.put(put if self.model.options.lanes else replace(put, lane=None))
 
     def put(self, put: Put) -> None:
         self.puts += 1
@@ -99,7 +103,7 @@ class QueueMachine(Machine):
     # --- taking and settling
 
     @precondition(lambda self: self.any("ready") or any(task.late for task in self.model.tasks.values()))
-    @rule(target=holds, queue=QUEUES, n=st.integers(1, 3), by=st.integers(0, SESSIONS - 1))
+    @rule(target=holds, queue=QUEUES, n=TAKEN, by=st.integers(0, SESSIONS - 1))
     def take(self, queue: str, n: int, by: int) -> Any:
         session, _ = self.sessions[by]
         if n == 1:
@@ -107,7 +111,24 @@ class QueueMachine(Machine):
         else:
             query = "SELECT id, token FROM pgqueue.take_many(ARRAY [%s], %s, session => %s)"
             taken = self.ask(query, queue, n, session)
-        return self.taken(self.model.take(queue, n), taken, session)
+        return self.taken(self.model.take(queue, n, session), taken, session)
+
+    @precondition(lambda self: self.any("ready") and not self.model.lanes)
+    @rule(target=holds, n=TAKEN, by=st.integers(0, SESSIONS - 1))
+    def take_of_both(self, n: int, by: int) -> Any:
+        session, _ = self.sessions[by]
+        query = "SELECT id, token FROM pgqueue.take_many(ARRAY ['q', 'dead'], %s, session => %s)"
+        taken = self.ask(query, n, session)
+        return self.taken(self.model.take_of_both(n, session), taken, session)
+
+    @precondition(lambda self: self.model.tasks and not self.anything_due())
+    @rule(target=holds, data=st.data(), by=st.integers(0, SESSIONS - 1))
+    def take_id(self, data: st.DataObject, by: int) -> Any:
+        session, _ = self.sessions[by]
+        task = self.draw_task(data)
+        token, problem = self.ask("SELECT token, problem FROM pgqueue.take_id(%s, %s)", task.id, session)[0]
+        assert problem == self.model.take_id(task, session)
+        return multiple() if problem else self.taken([task], [(task.id, token)], session)
 
     def taken(self, expected: list[Modelled], found: list[tuple[Any, ...]], session: int) -> Any:
         assert [id for id, _ in found] == [task.id for task in expected]
@@ -141,12 +162,20 @@ class QueueMachine(Machine):
         for task in self.settle_many("release_many", held):
             self.model.release_untouched(task)
 
-    @rule(hold=holds, delayed=st.booleans(), failed=st.booleans())
-    def release(self, hold: Hold, delayed: bool, failed: bool) -> None:
-        query = "release(%s, %s, delay => %s::interval, error => %s)"
-        task, state = self.settle(hold, query, hour(delayed), "it failed" if failed else None)
+    @rule(hold=holds, delayed=st.booleans(), failed=st.booleans(), holds_lane=st.booleans())
+    def release(self, hold: Hold, delayed: bool, failed: bool, holds_lane: bool) -> None:
+        query = "release(%s, %s, delay => %s::interval, error => %s, hold_lane => %s)"
+        task, state = self.settle(hold, query, hour(delayed), "it failed" if failed else None, holds_lane)
         if task:
-            assert state == self.model.release(task, delayed=delayed, failed=failed)
+            assert state == self.model.release(task, delayed=delayed, failed=failed, holds_lane=holds_lane)
+
+    @rule(hold=holds)
+    def requeue(self, hold: Hold) -> None:
+        expected = self.model.refusal(hold.id, hold.token)
+        new_id, problem = self.ask("SELECT new_id, problem FROM pgqueue.requeue(%s, %s)", hold.id, hold.token)[0]
+        assert problem == expected
+        if new_id:
+            self.model.requeue(self.model.tasks[hold.id], new_id)
 
     @rule(hold=holds)
     def touch(self, hold: Hold) -> None:
@@ -253,21 +282,55 @@ class QueueMachine(Machine):
         if task.state == "delayed" or (task.state == "taken" and task.ttr):
             task.late = True
         elif task.ttl:
-            task.late, task.expired = task.state == "taken", True
-            self.admin.execute(f"UPDATE pgqueue.task SET expires_at = {PAST} WHERE id = %s", [task.id])
+            self.expire(task)
+        self.be_late(task)
+
+    @precondition(lambda self: self.with_key_and_ttl())
+    @rule(data=st.data(), put=PUTS)
+    def put_the_key_of_an_expired_task(self, data: st.DataObject, put: Put) -> None:
+        task = self.model.tasks[data.draw(st.sampled_from(self.with_key_and_ttl()))]
+        self.expire(task)
+        self.be_late(task)
+        self.put_some([replace(put, key=task.key)])
+
+    def with_key_and_ttl(self) -> list[int]:
+        return [task.id for task in self.timed() if task.ttl and task.key and task.state != "delayed"]
+
+    def expire(self, task: Modelled) -> None:
+        task.late, task.expired = task.state == "taken", True
+        self.admin.execute(f"UPDATE pgqueue.task SET expires_at = {PAST} WHERE id = %s", [task.id])
+
+    def be_late(self, task: Modelled) -> None:
         if task.late:
             self.admin.execute(f"UPDATE pgqueue.task SET run_at = {PAST} WHERE id = %s AND state = 'D'", [task.id])
             self.admin.execute(f"UPDATE pgqueue.take SET deadline = {PAST} WHERE task_id = %s", [task.id])
 
-    @precondition(lambda self: any(task.late or task.expired for task in self.model.tasks.values()))
+    def anything_due(self) -> bool:
+        return any(task.late or task.expired for task in self.model.tasks.values())
+
+    @precondition(anything_due)
     @rule()
     def tick(self) -> None:
         promoted = value(self.admin, "SELECT pgqueue.promote_all()")
         assert promoted == self.model.promote("q") + self.model.promote("dead")
 
-    @precondition(lambda self: self.any("taken"))
-    @rule(which=st.integers(0, SESSIONS - 1))
-    def a_taker_dies(self, which: int) -> None:
+    def takers(self) -> list[int]:
+        """Places in `sessions` of those that have tasks."""
+        have = {task.session for task in self.model.tasks.values()}
+        return [which for which, (session, _) in enumerate(self.sessions) if session in have]
+
+    @precondition(lambda self: self.takers())
+    @rule(data=st.data())
+    def a_taker_dies(self, data: st.DataObject) -> None:
+        self.end_session(data.draw(st.sampled_from(self.takers())))
+
+    @precondition(lambda self: self.any("ready"))
+    @rule(queue=QUEUES, n=TAKEN, by=st.integers(0, SESSIONS - 1))
+    def a_taker_dies_at_once(self, queue: str, n: int, by: int) -> None:
+        self.take(queue, n, by)
+        self.end_session(by)
+
+    def end_session(self, which: int) -> None:
         session, conn = self.sessions.pop(which)
         die(conn, self.admin)
         held = [task for task in self.model.tasks.values() if task.session == session]

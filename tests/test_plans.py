@@ -42,7 +42,7 @@ INTENDED = {
     "SELECT * FROM pgqueue.stats": "task_ready take_pkey task_delayed take_deadline task_expiring",
 }
 
-FORBIDDEN = re.compile(r"Seq Scan on (task|take)\b|Bitmap|hashed SubPlan")
+FORBIDDEN = re.compile(r"Seq Scan on (task|take)\b|Bitmap Heap Scan on (task|take)\b|hashed SubPlan")
 
 TASKS = """INSERT INTO pgqueue.task (queue_id, data, state, run_at)
            SELECT %s, '{}', %s::"char", CASE WHEN %s::text = 'D' THEN now() + interval '1 h' + i * interval '1 ms' END

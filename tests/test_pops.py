@@ -153,7 +153,7 @@ def test_a_pop_commits_durably_and_is_not_undone(by_hand: Pop) -> None:
     assert (name(step), step.relaxed) == ("pop", False)
     with pytest.raises(KeyboardInterrupt):
         by_hand.fail(KeyboardInterrupt())
-    assert by_hand.listener.jobs == []
+    assert by_hand.listener.undone == []
 
 
 def test_a_pop_whose_answer_is_lost_ends(by_hand: Pop) -> None:

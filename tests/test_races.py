@@ -13,7 +13,7 @@ import pytest
 from statements import column, notifications, put, row, rows, state, take, value
 from stepping import die, waiting
 
-Connect = Callable[[], psycopg.Connection]
+Connect = Callable[..., psycopg.Connection]
 
 ACK_MANY = "SELECT problem FROM pgqueue.ack_many(ARRAY [%s::bigint], ARRAY [%s::bigint])"
 TAKE_FOR = "SELECT id FROM pgqueue.take('q', session => %s)"
@@ -141,20 +141,19 @@ def test_a_claim_that_waited_for_the_sweep_is_refused(
 def test_no_claim_believes_in_a_swept_session_that_somebody_resumes(
     db: psycopg.Connection, other: psycopg.Connection, connect: Connect
 ) -> None:
-    """Who resumes holds SESSION(id) for a moment before the row turns out to be gone: a take made then is nobody's."""
+    """T1 resumes while a sweep ends the session. T1 gets CLAIMING and SESSION before it finds that the row is gone: a
+    take that a claim made for the session then would belong to no session."""
     put(db, "q")
-    holder = connect()
+    holder, sweeper = connect(), connect(autocommit=False)
     session = open_session(holder)
     die(holder, db)
-    db.execute("SELECT pgqueue.sweep()")
-    other.execute("BEGIN")
-    other.execute("SELECT pg_advisory_xact_lock(pgqueue._session_lock(), %s)", [session])
+    sweeper.execute("SELECT pgqueue.sweep()")
+    other.execute("SELECT pg_advisory_lock_shared(pgqueue._session_lock(), %s)", [session])  # T1 is to wait here
     reopen = "SELECT pgqueue.open_session(resume => %s, label => 'test')"
-    with (
-        waiting(connect(), db, reopen, session) as resumed,
-        waiting(connect(), db, TAKE_FOR, session) as claim,
-    ):
-        other.execute("COMMIT")
+    with waiting(connect(), db, reopen, session) as resumed:
+        sweeper.commit()
+        with waiting(connect(), db, TAKE_FOR, session) as claim:
+            other.execute("SELECT pg_advisory_unlock_all()")
     assert resumed.result() != [(session,)]
     assert claim.exception() is not None
     orphans = "SELECT * FROM pgqueue.take k WHERE NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = k.session_id)"
@@ -230,7 +229,7 @@ def test_what_a_listener_makes_ready_wakes_its_own_takers(
         db.execute("UPDATE pgqueue.task SET run_at = now()")
         db.execute("SELECT pgqueue.promote_all()")
     else:
-        db.execute("SELECT pgqueue.undo_take(%s, 7)", [session])
+        db.execute("SELECT pgqueue.undo_take(7)")
     assert notifications(db, other) == [f"pgqueue:{queue}"]
     assert state(db, id) == "ready"
 

@@ -19,7 +19,6 @@ import psycopg
 import pytest
 from eventually import eventually
 from processes import Program
-from servers import Server, _system_binaries
 from statements import column, value
 
 import pgqueue
@@ -59,17 +58,11 @@ class Restartable:
 
 
 @pytest.fixture
-def server(pg_server: Server, request: pytest.FixtureRequest) -> Iterator[Restartable]:
-    bindir = None
-    if pg_server.kind == "system":
-        _, _, given = request.config.getoption("--pg").partition(":")
-        bindir = Path(given) if given else _system_binaries()[0]
-    elif pg_server.kind != "embedded":
-        pytest.skip(f"a server of kind {pg_server.kind} is not ours to restart")
+def server(own_bindir: Path | None) -> Iterator[Restartable]:
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it tells of each broken connection
     root = Path(tempfile.mkdtemp(prefix="pgqueue-restart-"))
     root.chmod(0o711)  # for the account that the server runs as
-    server = Restartable(root, bindir)
+    server = Restartable(root, own_bindir)
     try:
         yield server
     finally:

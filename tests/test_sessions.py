@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from eventually import Stopwatch, eventually, soon, soon_enough
 from psycopg.conninfo import make_conninfo
-from servers import Server, _system_binaries
 from statements import rows, state, value
 
 import pgqueue
@@ -50,8 +49,12 @@ async def test_tasks_of_a_killed_process_are_taken_again_within_a_second(dsn, cl
         victim.kill()
         taken = await taking
         seconds = watch()
-        assert [(task.id, task.attempts) for task in taken] == [(id, 1) for id in ids]
         await queue.ack_many(taken)
+        for _ in ids[1:]:  # each may have killed it: a session tries one of them at a time
+            (task,) = await queue.take_many(3, 0)
+            await task.ack()
+            taken.append(task)
+        assert [(task.id, task.attempts) for task in taken] == [(id, 0) for id in ids]
         return seconds
 
     await soon_enough(kill_to_taken, within=1.0)
@@ -88,16 +91,10 @@ def port() -> int:
 
 
 @pytest.fixture
-def own(pg_server: Server, request: pytest.FixtureRequest, root: Path, port: int) -> Iterator[EmbeddedServer]:
+def own(own_bindir: Path | None, root: Path, port: int) -> Iterator[EmbeddedServer]:
     """A durable server that may be crashed, and that asks for passwords over TCP."""
-    bindir = None
-    if pg_server.kind == "system":
-        _, _, given = request.config.getoption("--pg").partition(":")
-        bindir = Path(given) if given else _system_binaries()[0]
-    elif pg_server.kind != "embedded":
-        pytest.skip(f"a server of kind {pg_server.kind} is not ours to crash")
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # it tells of each broken connection
-    server = EmbeddedServer(root, durable=True, ephemeral=True, bindir=bindir, port=port).start()
+    server = EmbeddedServer(root, durable=True, ephemeral=True, bindir=own_bindir, port=port).start()
     try:
         migrate.up(server.dsn())
         yield server
@@ -177,7 +174,13 @@ def test_ctrl_c_while_the_data_is_read_gives_the_tasks_back(blocking, db, monkey
     assert rows(db, "SELECT DISTINCT attempts FROM pgqueue.tasks") == [(0,)]
 
 
-@pytest.mark.parametrize("unreadable", ["repeat('9', 5000)", "repeat('[', 5000) || repeat(']', 5000)"])
+@pytest.mark.parametrize(
+    "unreadable",
+    [
+        *("repeat('9', 5000)", "repeat('[', 5000) || repeat(']', 5000)"),
+        *("repeat('9', 5000) || '.5'", "'[1e-400]'"),
+    ],
+)
 async def test_data_that_python_cannot_read_is_buried(queue, db, unreadable, caplog):
     """SQL can put it. Its neighbours are not lost with it, and it does not come again."""
     bad = value(db, f"SELECT id FROM pgqueue.put('q', ({unreadable})::jsonb)")

@@ -22,7 +22,7 @@ import psycopg
 import pytest
 from eventually import Stopwatch, eventually, soon, soon_enough
 from psycopg.conninfo import make_conninfo
-from servers import _system_binaries
+from servers import system_binaries
 from shells import Awaitable, unwrapped
 from statements import column, row, rows, value
 
@@ -539,7 +539,7 @@ def private(pg_server, request):
     bindir = None
     if pg_server.kind == "system":
         _, _, given = request.config.getoption("--pg").partition(":")
-        bindir = Path(given) if given else _system_binaries()[0]
+        bindir = Path(given) if given else system_binaries()[0]
     elif pg_server.kind != "embedded":
         pytest.skip(f"a server of kind {pg_server.kind} is not ours to stop")
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it tells of each broken connection

@@ -11,10 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 from eventually import eventually
-from servers import Server, _system_binaries
 
 import pgqueue
-from pgqueue import ServerError, migrate
+from pgqueue import migrate
 from pgqueue.embedded import EmbeddedServer, reaper
 from pgqueue.errors import NotRunning
 
@@ -22,18 +21,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def standby(pg_server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+def standby(own_bindir: Path | None) -> Iterator[str]:
     """The DSN of a server that was stopped in order, with a task in it, and began anew as a standby of nobody."""
-    bindir = None
-    if pg_server.kind == "system":
-        _, _, given = request.config.getoption("--pg").partition(":")
-        bindir = Path(given) if given else _system_binaries()[0]
-    elif pg_server.kind != "embedded":
-        pytest.skip(f"a server of kind {pg_server.kind} is not ours to restart")
     root = Path(tempfile.mkdtemp(prefix="pgqueue-standby-"))
     root.chmod(0o711)  # for the account that the server runs as
     settings = {"wal_level": "replica"}
-    server = EmbeddedServer(root, durable=False, ephemeral=True, settings=settings, bindir=bindir).start()
+    server = EmbeddedServer(root, durable=False, ephemeral=True, settings=settings, bindir=own_bindir).start()
     try:
         migrate.up(server.dsn())
         with pgqueue.Client(server.dsn()) as client:
@@ -65,7 +58,11 @@ def test_a_standby_says_so(standby: str) -> None:
         ):
             with pytest.raises(NotRunning, match="standby"):
                 call()
-        with pytest.raises(ServerError, match="without a session"):
+        with pytest.raises(NotRunning, match=r"without a session.*standby.*target_session_attrs"):
             queue.take(0)
+        with pytest.raises(NotRunning, match="standby"):
+            client.subscribe("c")
+        with pytest.raises(NotRunning, match="standby"):
+            client.try_lock("l")
     with psycopg.connect(standby) as conn:
         assert conn.execute("SELECT name, status FROM pgqueue.health").fetchall() == [("standby", "bad")]

@@ -171,7 +171,7 @@ def test_a_payload_that_was_removed_too_early_is_a_gap(board):
     one = ear()
     board.enter(one)
     listen(board)
-    board.deliver("foo", None)
+    board.deliver("foo", TOO_LATE)
     assert heard(board, one) == [TOO_LATE]
 
 

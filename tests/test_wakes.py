@@ -18,8 +18,8 @@ from eventually import Stopwatch, eventually, soon
 from statements import put, rows, state, value
 
 import pgqueue
-from pgqueue._calls.session import undo_take
 from pgqueue._engine import listener
+from pgqueue._engine.cursor import ClaimCursor
 
 Blocking = Callable[..., pgqueue.Client]
 Awaiting = Callable[..., pgqueue.AsyncClient]
@@ -133,7 +133,7 @@ async def test_a_take_that_is_undone_wakes_another_of_its_process(
     assert rows(db, "SELECT id FROM pgqueue.take('q', session => %s, new_token => 7)", session) == [(id,)]
     await soon(lambda: heard)
     monkeypatch.undo()
-    core.listener().later(undo_take(session, 7))
+    core.listener().undo(7)
     async with asyncio.timeout(2):
         task = await patient
     assert task is not None
@@ -157,7 +157,7 @@ def test_a_waiting_taker_asks_nothing(db: psycopg.Connection, blocking: Blocking
 
 
 def test_a_queue_at_rest_does_not_make_its_neighbour_spin(blocking: Blocking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two queues waited for, one is claimed from the cursor: the pause is until its head is due again."""
+    """Of two queues waited for, one is claimed from the cursor."""
     client = blocking()
     assert client.take(["q", "r"], 0) is None
     cursor = client.shell.core.cursors["q"]
@@ -167,6 +167,18 @@ def test_a_queue_at_rest_does_not_make_its_neighbour_spin(blocking: Blocking, mo
     monkeypatch.setattr(client.shell.connections, "run", lambda call, **how: (runs.append(call), run(call, **how))[1])
     assert client.take(["q", "r"], 0.4) is None
     assert len(runs) < 12
+
+
+def test_a_taker_does_not_sleep_in_front_of_a_task_that_is_ready(blocking: Blocking, db: psycopg.Connection) -> None:
+    """T1 claims from the cursor. T2 releases a task in front of it before T1 waits, so nothing signals T1."""
+    client = blocking()
+    put(db, "q")
+    cursor = client.shell.core.cursors.setdefault("q", ClaimCursor())
+    cursor._last, cursor._head_at = (0, 1_000_000), time.monotonic() + 60
+    assert cursor.start() is not None
+    watch = Stopwatch()
+    assert client.queue("q").take(30) is not None
+    assert watch() < 5
 
 
 # --- what a cancelled take leaves behind

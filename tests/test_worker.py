@@ -180,6 +180,24 @@ def test_a_registered_handler_is_still_a_function(client):
     assert double(4) == 8
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_failed_task_is_tried_again_before_those_behind_it_in_its_lane(client, work, kept):
+    """The second of five tasks fails twice; four runners are free to take the others."""
+    began: list[int] = []
+
+    @client.handler("q", keep_result=60 if kept else None)
+    def handle(n: int) -> None:
+        began.append(n)
+        if n == 2 and began.count(2) < 3:
+            raise RuntimeError("not yet")
+
+    queue = client.queue("q")
+    queue.put_many([1, 2, 3, 4, 5], lane="a")
+    work(concurrency=4, retry_delay=0.3)
+    eventually(lambda: gone(queue))
+    assert began == [1, 2, 2, 2, 3, 4, 5]
+
+
 def test_a_handler_that_names_task_gets_it(client, work):
     seen: list[Any] = []
 
@@ -358,26 +376,34 @@ def test_a_transaction_that_the_handler_rolled_back_leaves_the_ack_to_the_worker
     eventually(lambda: gone(queue))
 
 
-def test_a_task_that_outlives_its_time_to_run_is_handled_again(queue, work, caplog):
+def test_a_task_that_outlives_its_time_to_run_is_handled_again(queue, blocking, work, caplog):
+    """By another process: here, by another worker."""
     again = threading.Event()
     seen: list[int] = []
 
-    def handle(data: Any, task: pgqueue.Task) -> None:
+    def slow(data: Any, task: pgqueue.Task) -> None:
         seen.append(task.attempts)
-        if task.attempts == 0:
-            assert again.wait(10)
-        else:
-            task.touch(60)
-            again.set()
-            eventually(lambda: caplog.messages)  # the first one's ack was refused: the task is ours
+        assert again.wait(30)
+
+    def quick(data: Any, task: pgqueue.Task) -> None:
+        seen.append(task.attempts)
+        task.touch(60)
+        again.set()
+        eventually(lambda: refused(caplog))  # the first one's ack: the task is ours
 
     caplog.set_level(logging.WARNING, "pgqueue")
-    work({"q": handle}, concurrency=2)
+    work({"q": slow}, concurrency=2)
     put = queue.put(None, ttr=0.4)
-    eventually(lambda: gone(queue))
+    eventually(lambda: seen)
+    work({"q": quick}, over=blocking())
+    eventually(lambda: gone(queue), within=20)
     assert seen == [0, 1]
-    (message,) = caplog.messages
+    (message,) = refused(caplog)
     assert message.startswith(f"a handled task could not be acked: task {put.id} is taken by ")
+
+
+def refused(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if "could not be acked" in message]
 
 
 def test_a_handler_may_touch_its_task(queue, work):
@@ -772,10 +798,11 @@ def test_the_tasks_of_a_killed_worker_are_back_within_a_second(queue, start_proc
         back: list[pgqueue.Task] = []
         while len(back) < 2:
             back += queue.take_many(2, timeout=5)
+            back[-1].ack()  # each may have killed the worker: a session tries one of them at a time
         seconds = since()
         assert sorted(task.data for task in others + back) == list(range(5))
         assert {str(task.data) for task in back} == process.begun()
-        queue.ack_many(others + back)
+        queue.ack_many(others)
         return seconds
 
     in_time(kill_to_back, within=1.0)

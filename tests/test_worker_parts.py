@@ -27,6 +27,7 @@ from pgqueue.worker.crew import Crew
 from pgqueue.worker.handlers import bind, describe, is_async
 from pgqueue.worker.policy import Policy
 from pgqueue.worker.runners import Coroutines, Threads
+from pgqueue.worker.runs import SHORTEST, Run, Runs
 from pgqueue.worker.settler import COUNT, Settler
 
 pytestmark = pytest.mark.once
@@ -275,6 +276,63 @@ def test_runners_start_each_task_once_however_they_come(make_runners):
     assert sorted(seen) == expected
 
 
+def test_a_runner_that_is_written_off_is_replaced_and_ends(make_runners):
+    hangs, seen = threading.Event(), []
+
+    def handle(task: Taken) -> Any:
+        async def hang() -> None:
+            while not hangs.is_set():
+                await asyncio.sleep(0.001)
+
+        seen.append(task.id)
+        if task.id != 1:
+            return None
+        return hang() if isinstance(runners, Coroutines) else hangs.wait(30)
+
+    runners = make_runners(1, handle)
+    runners.buffer.fill(tasks(2))
+    eventually(lambda: seen == [1])
+    (run,) = runners.runs.under_way()
+    assert runners.runs.write_off(run)
+    runners.replace(run)
+    eventually(lambda: seen == [1, 2])
+    assert runners.runs.written_off(runners) == 1
+    hangs.set()
+    eventually(lambda: runners.runs.written_off(runners) == 0)
+    runners.buffer.fill([task(3)])
+    eventually(lambda: seen == [1, 2, 3])
+    assert runners.runs.under_way() == []
+
+
+def test_a_run_that_has_ended_is_not_written_off():
+    """The watch doubts the run just after its end: both find that the runner goes on."""
+    runs = Runs()
+    run = Run(task(1), 0.0, Threads(1, print, runs), None)
+    assert runs.known.setdefault(1, run) is run
+    del runs.known[1]
+    assert not runs.write_off(run)
+    assert run.doubted
+    assert runs.may_go_on(run)
+    run.pool.buffer.close()  # type: ignore[attr-defined]
+
+
+def test_the_same_task_does_not_begin_twice():
+    back: list[tuple[int, float]] = []
+    hangs, seen = threading.Event(), []
+
+    def handle(task: Taken) -> None:
+        seen.append(task.id)
+        assert hangs.wait(30)
+
+    runners = Threads(2, handle, Runs(put_off=lambda task, delay: back.append((task.id, delay))))
+    runners.buffer.fill([task(1), task(1)])
+    eventually(lambda: back)
+    assert (seen, back) == ([1], [(1, SHORTEST)])
+    hangs.set()
+    runners.buffer.close()
+    assert runners.join(10)
+
+
 def test_join_waits_for_what_is_under_way():
     begun, go, seen = threading.Event(), threading.Event(), []
 
@@ -385,7 +443,7 @@ class Hand(Crew):
     def end(self) -> None:
         self.stop()
         self.give_back()
-        self.join()
+        assert self.join(10)
 
 
 def test_tasks_that_a_take_returns_after_the_stop_are_given_back():

@@ -1,7 +1,8 @@
 """Put, take and ack while another transaction holds a snapshot, so that no dead row can be removed.
 
-Three databases on one server, in turns of one window each: pgqueue with a held snapshot, pgqueue without one, and the
-conventional design with one. The last one slows down without limit, so it is stopped once its time is over.
+Three databases on one server: pgqueue with a held snapshot, pgqueue without one, and the conventional design with one.
+The first two take turns of one cycle each, so that other load on the machine meets both alike. The third one slows down
+without limit, so it is stopped once its time is over.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ HELD, FREE, THEIRS = "pgqueue, snapshot held", "pgqueue, no snapshot", "conventi
 
 
 def measure(bench: Bench) -> Findings:
-    n, window = bench.size(500_000, 50_000), bench.size(10_000, 5_000)
+    n, window = bench.size(500_000, 50_000), 5_000
     patience = bench.size(40, 8)
     with ExitStack() as stack:
         cycles = {
@@ -35,20 +36,21 @@ def measure(bench: Bench) -> Findings:
             THEIRS: stack.enter_context(_theirs(bench)),
         }
         rates: dict[str, list[float]] = {name: [] for name in cycles}
-        spent = dict.fromkeys(cycles, 0.0)
         for _ in range(n // window + LAST):
-            for name, cycle in cycles.items():
-                if name != THEIRS or spent[name] < patience:
-                    seconds = _run(cycle, window // BATCH, patience)
-                    spent[name] += seconds
-                    rates[name].append(window / seconds)
+            seconds = dict.fromkeys((HELD, FREE), 0.0)
+            for _ in range(window // BATCH):
+                for name in seconds:
+                    seconds[name] += _run(cycles[name], 1, patience)
+            if sum(window / each for each in rates[THEIRS]) < patience:
+                seconds[THEIRS] = _run(cycles[THEIRS], window // BATCH, patience)
+            for name, each in seconds.items():
+                rates[name].append(window / each)
     return _findings(rates, n, window)
 
 
 def _findings(rates: dict[str, list[float]], n: int, window: int) -> Findings:
     ratios = [held / free for held, free in zip(rates[HELD], rates[FREE], strict=True)]
-    stretches = [statistics.median(ratios[k : k + LAST]) for k in range(len(ratios) - LAST + 1)]
-    ratio, worst = stretches[-1], min(stretches)
+    ratio, worst = statistics.median(ratios[-LAST:]), min(ratios)
     held, free = (statistics.median(rates[name][-LAST:]) for name in (HELD, FREE))
     theirs = rates[THEIRS]
     fell = f"from {rate(theirs[0])} to {rate(theirs[-1])}"
@@ -61,7 +63,7 @@ def _findings(rates: dict[str, list[float]], n: int, window: int) -> Findings:
             ">= 0.8",
             ratio >= 0.8,
         ),
-        Row(f"... at its worst on the way, over {LAST * window:,} tasks", "-", "-", worst),
+        Row(f"... in the worst of all windows of {window:,} tasks", "-", "-", worst, ">= 0.7", worst >= 0.7),
         Row("... the conventional design", "-", f"{fell} within {len(theirs) * window:,} tasks"),
     ]
     lines = {name: [((k + 1) * window / 1000, each) for k, each in enumerate(of)] for name, of in rates.items()}

@@ -23,6 +23,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 from pgqueue import errors
+from pgqueue._calls import sqlstates
 
 HOMES = ("pgqueue", "pgqueue.types", "pgqueue.errors", "pgqueue.migrate", "pgqueue.monitors", "pgqueue.embedded")
 SPECIAL = re.compile(r"(`[^`]*`)|([*|]|(?<=\w)_(?!\w))")
@@ -65,7 +66,7 @@ def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: An
 def states() -> dict[type[Exception], list[str]]:
     """The SQLSTATEs of each error."""
     found: dict[type[Exception], list[str]] = {}
-    for state, error in errors._MISUSE.items():
+    for state, error in sqlstates._MISUSE.items():
         found.setdefault(error, []).append(state)
     return found
 

@@ -67,6 +67,9 @@ SELECT b.state, b.problem FROM pgqueue.take('work') AS t, pgqueue.bury(t.id, t.t
 -- name: touch
 SELECT u.state, u.problem FROM pgqueue.take('work') AS t, pgqueue.touch(t.id, t.token, more => '30 s') AS u;
 
+-- name: time_left
+SELECT left_of.* FROM pgqueue.take('work') AS t, pgqueue.time_left(ARRAY [t.id], ARRAY [t.token]) AS left_of;
+
 -- name: finish
 SELECT f.state, f.problem
   FROM pgqueue.take('work') AS t, pgqueue.finish(t.id, t.token, result => '{"sent": 1}', keep => '1 day') AS f;
@@ -85,7 +88,10 @@ SELECT p.state, p.problem
   FROM pgqueue.take('work') AS t, pgqueue.progress(t.id, t.token, value => '{"percent": 40}') AS p;
 
 -- name: undo_take
-SELECT pgqueue.undo_take(pgqueue.own_session(), 4711);
+SELECT pgqueue.undo_take(4711);
+
+-- name: forget_undo
+SELECT pgqueue.forget_undo(4711);
 
 -- name: session_deadline
 SELECT pgqueue.session_deadline(pgqueue.own_session());
@@ -95,6 +101,12 @@ SELECT pgqueue.session_deadline(pgqueue.own_session());
 
 -- name: tasks
 SELECT id, state, attempts, error, holder, data FROM pgqueue.tasks WHERE queue = 'work';
+
+-- name: newest_tasks
+SELECT id FROM pgqueue.newest_tasks(20) newest(id);
+
+-- name: find_key
+SELECT pgqueue.find_key('mail', 'a key');
 
 -- name: first_task
 SELECT pgqueue.first_task('work', 'buried');
@@ -286,6 +298,9 @@ SELECT pgqueue.drop_lock(42);
 
 -- section: Nodes and groups
 
+-- name: watch_node
+SELECT pgqueue.watch_node('/config');
+
 -- name: create_node
 SELECT path, version FROM pgqueue.create_node('/config', '{"rate": 10}');
 
@@ -339,28 +354,50 @@ SELECT kind, name, pid, age, query FROM pgqueue.snapshots WHERE holds_back;
 SELECT pgqueue.last_tick();
 
 -- section: Rights
--- To be called by the owner of the schema. Nothing is granted to PUBLIC.
+-- The functions are for the owner of the schema. Nothing is granted to PUBLIC. [Security](../security.md) has the verbs.
 
 -- name: grant_to
 SELECT pgqueue.grant_to(current_user::regrole);
+SELECT pgqueue.grant_to(current_user::regrole, '{put,take}', 'shop.*');
+
+-- name: revoke_from
+SELECT pgqueue.revoke_from(current_user::regrole, '{put,take}', 'shop.*');
+
+-- name: grant
+SELECT pgqueue.grant('mail', current_user::regrole, '{put}');
+
+-- name: restrict_queue
+SELECT pgqueue.restrict_queue('mail');
+SELECT pgqueue.restrict_queue('mail', false);
+
+-- name: revoke
+SELECT pgqueue.revoke('mail', current_user::regrole, '{put}');
 
 -- name: grant_monitor
 SELECT pgqueue.grant_monitor(current_user::regrole);
 
--- name: grant
-SELECT pgqueue.grant('mail', current_user::regrole);
+-- name: revoke_monitor
+SELECT pgqueue.revoke_monitor(current_user::regrole);
 
--- name: revoke
-SELECT pgqueue.revoke('mail', current_user::regrole);
+-- name: privileges
+SELECT role, verb, queue, pattern FROM pgqueue.privileges;
+
+-- name: set_limit
+SELECT pgqueue.set_limit('queues', 20000);
+
+-- name: limits
+SELECT what, number FROM pgqueue.limits;
 
 -- section: Periodic work
--- Every listener calls these a few times a second; without a client that runs, schedule `promote_all`.
+-- The listener of each client calls these by itself. Without a client of the library that takes or listens, nothing else
+-- does, and the tasks of connections that ended stay taken: schedule them, as
+-- [Without a client of the library](../deployment/index.md#without-a-client-of-the-library) shows.
 
 -- name: promote_all
 SELECT pgqueue.promote_all();
 
 -- name: sweep
-SELECT freed, again FROM pgqueue.sweep();
+SELECT freed, again, alive FROM pgqueue.sweep();
 
 -- name: clean_up
 SELECT pgqueue.clean_up();

@@ -7,10 +7,12 @@
 
 DO $$
 DECLARE
-    object   text;
-    progress boolean;
-    obstacle text;
+    search_path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
+    object      pg_catalog.text;
+    progress    boolean;
+    obstacle    pg_catalog.text;
 BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     -- Before counting: a task put between the count and the drop would be lost.
     LOCK TABLE pgqueue.task IN ACCESS EXCLUSIVE MODE;
     IF current_setting('pgqueue.force', true) IS DISTINCT FROM 'on' AND EXISTS (SELECT FROM pgqueue.task) THEN
@@ -54,4 +56,5 @@ BEGIN
                   USING ERRCODE = 'dependent_objects_still_exist', DETAIL = obstacle;
         END IF;
     END LOOP;
+    PERFORM set_config('search_path', search_path, true);
 END $$;

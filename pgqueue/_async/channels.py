@@ -137,12 +137,13 @@ class AsyncChannels:
 
         Raises:
             ValueError: an argument is not valid.
+            ServerError: the server could not be reached within connect_timeout.
             ClosedError: the client is closed.
         """
         listener = await self.shell.listener()
         ear = Ear(arguments.channel_name(channel), Signal, arguments.count("buffer", buffer))
         try:
-            await self.shell.drive(waits.enter(listener, ear, TimeLeft(None)))
+            await self.shell.drive(waits.entered(listener, ear, self.shell.settings.patience))
         except BaseException:
             listener.switchboard.leave(ear)
             raise

@@ -21,6 +21,7 @@ from .exchanges import AsyncExchanges
 from .groups import AsyncGroups
 from .locks import AsyncLocking
 from .nodes import AsyncNodes
+from .privileges import AsyncPrivileges
 from .queues import AsyncQueues
 from .results import AsyncResults
 from .shell import AsyncShell
@@ -37,6 +38,8 @@ class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
         listen_dsn: a DSN of the same database without the pooler, if `dsn` leads through a transaction pooler.
         pool_size: the most connections of a pool; there are two pools, one of them for claims.
         connect_timeout: seconds to wait for a connection, and for a server that restarts.
+        call_timeout: seconds after which a call without an answer ends with CallTimeout, beyond the time that it was
+            asked to wait; None for never.
         session_grace: seconds for which this process may be gone before its tasks go to other clients; may be 0.
         poll: seconds after which a waiting take looks again even without a signal, as a backstop; None for never.
         idle_timeout: seconds without a waiting take after which the listener stops listening to a queue.
@@ -48,6 +51,7 @@ class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
         exchanges: publishing through exchanges and bindings.
         groups: groups of processes.
         nodes: a tree of small values with versions and owners.
+        privileges: which roles may do what with which queues.
         results: outcomes, results and progress of tasks.
         statuses: status by key.
         handlers: the functions that handler() registered, by queue.
@@ -63,8 +67,9 @@ class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
         dsn: str | None = None,
         *,
         listen_dsn: str | None = None,
-        pool_size: int = 10,
+        pool_size: int = 5,
         connect_timeout: Seconds = 10.0,
+        call_timeout: Seconds | None = 15.0,
         session_grace: Seconds = 0.5,
         poll: Seconds | None = 30.0,
         idle_timeout: Seconds = 15.0,
@@ -75,6 +80,7 @@ class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
             listen_dsn=listen_dsn,
             pool_size=pool_size,
             connect_timeout=connect_timeout,
+            call_timeout=call_timeout,
             session_grace=session_grace,
             poll=poll,
             idle_timeout=idle_timeout,
@@ -94,6 +100,7 @@ class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
         self.exchanges = AsyncExchanges(shell)
         self.groups = AsyncGroups(shell)
         self.nodes = AsyncNodes(shell)
+        self.privileges = AsyncPrivileges(shell)
         self.results = AsyncResults(shell)
         self.statuses = AsyncStatuses(shell)
         self.handlers: dict[str, Callable[..., Any]] = {}

@@ -127,5 +127,5 @@ class AsyncGroups:
             ServerError: the server cannot be reached.
         """
         roll = Roll(await self._shell.listener(), Signal, group)
-        await self._shell.drive(roll.begin(self._shell.settings.connect_timeout))
+        await self._shell.drive(roll.begin(self._shell.settings.patience))
         return AsyncMembersWatch(self._shell, group, roll)

@@ -63,7 +63,7 @@ class AsyncLock(LockState):
         try:
             shell = self._shell
             request = Request(await shell.listener(), Signal, self.name, self._shared, relay(self._tell))
-            granted = await shell.drive(request.acquire(self._timeout, shell.settings.connect_timeout))
+            granted = await shell.drive(request.acquire(self._timeout, shell.settings.patience))
             self._request = request if granted else None
             return granted
         finally:

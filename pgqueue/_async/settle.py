@@ -86,12 +86,13 @@ class AsyncSettling:
         delay: Seconds = 0,
         *,
         every: Seconds | None = None,
+        hold_lane: bool = False,
         priority: int | None = None,
         error: str | None = None,
         conn: Conn | None = None,
     ) -> None:
         """Give a task back, by its id too, if this client's session holds it; see Task.release."""
-        await release(self._shell, *named(task), Return(delay, every, priority, error), conn)
+        await release(self._shell, *named(task), Return(delay, every, priority, error, hold_lane), conn)
 
     async def release_many(self, tasks: Iterable[TaskLike], *, conn: Conn | None = None) -> None:
         """Give tasks back in one statement, without a delay.

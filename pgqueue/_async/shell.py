@@ -49,11 +49,14 @@ class AsyncShell(ShellBase):
 
     async def for_session(self, make: Callable[[int], Call[T]], conn: Conn | None) -> T:
         """Run a call that names the session, again under a new one if the server says that the session is dead."""
-        listener, left = await self.listener(), TimeLeft(self.settings.connect_timeout)
+        listener, left = await self.listener(), TimeLeft(self.settings.patience)
+        whole = TimeLeft(self.settings.call_timeout)
         while True:
             own = await self.drive(session.session(listener, Signal, left))
             try:
-                return await self.run(make(own), conn)
+                if conn is not None:
+                    return await run_on(conn, make(own))
+                return await self.connections.run(make(own), within=whole.seconds())
             except SessionDead as error:
                 await self.drive(session.refused(error, Signal, left, conn is not None))
 
@@ -73,5 +76,5 @@ class AsyncShell(ShellBase):
 
     async def _perform(self, step: Step) -> object:
         if isinstance(step, Run):
-            return await self.connections.run(step.call, relaxed=step.relaxed)
+            return await self.connections.run(step.call, relaxed=step.relaxed, within=step.within)
         return await cast(Signal, step.signal).wait(step.seconds)

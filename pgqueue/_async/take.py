@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .._calls import pop as calls
-from .._engine import flows, pops
+from .._engine import flows, picks, pops
 from .._engine.awaiting import Conn, Signal
 from .._engine.waits import MakeSignal
 from .._records.task import TaskLike, from_popped, from_taken, named
@@ -59,6 +59,7 @@ class AsyncTaking:
         Raises:
             DeadlineSoon: if asked for, instead of waiting on. As beanstalkd's DEADLINE_SOON.
             ServerError: the server cannot be reached, for longer than both timeout and connect_timeout.
+            LockBlocked: another backend kept this client from taking, until the timeout was over and for a second more.
             ClosedError: the client is closed.
         """
         return next(iter(await take(self._shell, [self.name], 1, timeout, deadline_soon)), None)
@@ -77,7 +78,7 @@ class AsyncTaking:
             ServerError, ClosedError: as for take.
         """
         shell, id = self._shell, named(task)[0]
-        flow = flows.take_id(shell.core, await shell.listener(), Signal, id)
+        flow = picks.take_id(shell.core, await shell.listener(), Signal, id)
         (taken,) = shell.made(await shell.drive(flow), lambda row: from_taken(AsyncTask, row, shell))
         return taken
 
@@ -101,6 +102,7 @@ class AsyncTaking:
             ValueError: `n` is below 1, or there is a `timeout` with a `conn`.
             ConnectionLost: whether tasks were popped is unknown.
             ServerError: the server cannot be reached, for longer than both timeout and connect_timeout.
+            LockBlocked: another backend kept this client from taking, until the timeout was over and for a second more.
         """
         shell = self._shell
         if arguments.timeout(timeout) != 0:

@@ -73,6 +73,7 @@ class AsyncTask(TaskRecord):
         delay: Seconds = 0,
         *,
         every: Seconds | None = None,
+        hold_lane: bool = False,
         priority: int | None = None,
         error: str | None = None,
         conn: Conn | None = None,
@@ -83,6 +84,8 @@ class AsyncTask(TaskRecord):
             delay: seconds, or a timedelta, until it is ready.
             every: seconds from the take until it is ready again, for work that is due every so often, however long it
                 takes. At once if that time has passed.
+            hold_lane: whether the lane of the task waits for it during the delay, as for a worker's retry; else the
+                next task of the lane can be taken. Without a lane or a delay nothing changes.
             priority: from now on; None leaves it.
             error: the error of a failed attempt; kept with the task, and counted as an attempt.
             conn: the caller's connection, to release in its transaction.
@@ -91,7 +94,7 @@ class AsyncTask(TaskRecord):
             ValueError: the delay is negative, NaN or not a duration.
             TakeLost: as for ack.
         """
-        how = Return(delay, every, priority, error)
+        how = Return(delay, every, priority, error, hold_lane)
         return settled(self, await settle.release(self._home, self.id, self.token, how, conn))
 
     async def bury(self, *, priority: int | None = None, error: str | None = None, conn: Conn | None = None) -> Self:

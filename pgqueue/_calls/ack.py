@@ -9,13 +9,13 @@ def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
     """Ack a task. `puts` is a JSON array of the tasks that the ack puts."""
     if puts is None:
         return Call(
-            "SELECT state, problem, holder FROM pgqueue.ack(id => %s::int8, token => %s::int8, session => %s::int)",
+            "SELECT state, problem, holder FROM pgqueue.ack(id => %s::bigint, token => %s::bigint, session => %s::int)",
             (id, fence.token, fence.session),
             settled(id, fence),
         )
     return Call(
-        "SELECT state, problem, holder FROM pgqueue.ack(id => %s::int8, token => %s::int8, session => %s::int,"
-        " puts => %s::jsonb)",
+        "SELECT state, problem, holder FROM pgqueue.ack(id => %s::bigint, token => %s::bigint, session => %s::int,"
+        " puts => %s::pg_catalog.jsonb)",
         (id, fence.token, fence.session, puts),
         settled(id, fence),
     )
@@ -24,7 +24,7 @@ def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
 def ack_many(tasks: Named, fence: Fence) -> Call[list[Refused]]:
     return Call(
         "SELECT id, state, problem, holder"
-        " FROM pgqueue.ack_many(ids => %s::int8[], tokens => %s::int8[], session => %s::int)",
+        " FROM pgqueue.ack_many(ids => %s::bigint[], tokens => %s::bigint[], session => %s::int)",
         (*columns(tasks), fence.session),
         refusals,
     )

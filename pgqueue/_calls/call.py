@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, LiteralString, NamedTuple, TypeVar
 
+from .._values import arguments
 from ..errors import refusal
 
 T = TypeVar("T")
+
+MAX_TEXT = 65_536  # bytes of an error message; as in sql/2_base/bounds.sql
+_CUT = " [cut]"
 
 
 Rows = list[tuple[Any, ...]]
@@ -16,11 +20,12 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One round trip."""
+    """One round trip. `long`: it may change all tasks of a queue, so it has 40 times the client's call_timeout."""
 
     sql: LiteralString
     args: Sequence[Any]
     read: Callable[[Rows], T]
+    long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,11 @@ def insist(refused: list[Refused], fence: Fence) -> None:
 
 
 def error_text(value: str | None) -> str | None:
-    """An error message as PostgreSQL can store it: no NUL, no lone surrogates."""
-    return value and str(value).replace("\0", "\\0").encode(errors="backslashreplace").decode()
+    """An error message as PostgreSQL can store it: no NUL, no lone surrogates, and cut to MAX_TEXT bytes."""
+    whole = value and str(value).replace("\0", "\\0").encode(errors="backslashreplace")
+    if not whole or len(whole) <= MAX_TEXT:
+        return whole.decode() if whole else value
+    return whole[: MAX_TEXT - len(_CUT)].decode(errors="ignore") + _CUT
 
 
 def scalar(rows: Rows) -> Any:
@@ -64,6 +72,7 @@ def nothing(rows: Rows) -> None:
 
 
 def columns(tasks: Named) -> tuple[list[int], list[int | None]]:
+    arguments.elements("tasks", len(tasks))
     return [id for id, _ in tasks], [token for _, token in tasks]
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 from uuid import UUID
 
 from .._values.record import Record
 from .call import Call, nothing
 
 Op = Literal["put", "take", "release", "bury", "kick", "touch", "delay", "ttr", "ttl", "delete"]
+
+#: `verb seconds id,id,...`: numbers that a datetime and a bigint can hold.
+_PAYLOAD = re.compile(
+    rf"({'|'.join(get_args(Op))}) ([0-9]{{1,11}}(?:\.[0-9]{{1,9}})?) ([0-9]{{1,19}}(?:,[0-9]{{1,19}})*)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +47,17 @@ def unobserve(queue_id: int) -> Call[None]:
 
 
 def identify(identity: UUID | None) -> Call[str]:
-    return Call("SELECT pgqueue.identify(identity => %s::uuid)::text", (identity,), lambda rows: str(rows[0][0]))
-
-
-def channel(queue_id: int) -> str:
-    """The channel on which pgqueue._tell_change notifies."""
-    return f"pgqueue:change:{queue_id}"
+    return Call(
+        "SELECT pgqueue.identify(identity => %s::pg_catalog.uuid)::pg_catalog.text",
+        (identity,),
+        lambda rows: str(rows[0][0]),
+    )
 
 
 def changes(queue: str, payload: str) -> list[Change]:
-    """The changes of a notification's payload."""
-    op, seconds, ids = payload.split(" ")
+    """The changes of a notification's payload; none if pgqueue did not write it."""
+    if not (parts := _PAYLOAD.fullmatch(payload)):
+        return []
+    op, seconds, ids = parts.groups()
     at = datetime.fromtimestamp(float(seconds), UTC)
     return [Change(int(id), queue, cast(Op, op), at) for id in ids.split(",")]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from .._values import arguments
 from .call import Call, Rows, nothing
 
 MARK = "\x01pgqueue:"  # before the id of a payload that is too large for NOTIFY; as in sql/4_families/channels.sql
-
+OWN = "pgqueue:"  # the channels of pgqueue itself begin with it, and no payload of theirs is stored
+_STORED = re.compile(MARK + "([1-9][0-9]{0,18})")
 
 LARGEST = 7999  # bytes that NOTIFY carries
 
@@ -15,14 +18,17 @@ def post(channel: str, payload: str) -> Call[None]:
     """Post. A payload that pgqueue.post would not change goes to pg_notify at once, which saves a tenth of the time."""
     values = (arguments.channel_name(channel), arguments.payload(payload))
     if len(payload.encode()) <= LARGEST and not payload.startswith(MARK):
-        return Call("SELECT pg_catalog.pg_notify(%s::text, %s::text)", values, nothing)
-    return Call("SELECT pgqueue.post(channel => %s::text, payload => %s::text)", values, nothing)
+        return Call("SELECT pg_catalog.pg_notify(%s::pg_catalog.text, %s::pg_catalog.text)", values, nothing)
+    return Call("SELECT pgqueue.post(channel => %s::pg_catalog.text, payload => %s::pg_catalog.text)", values, nothing)
 
 
-def stored(payload: str) -> int | None:
-    """The id of the stored payload that this one stands for, or None if it is the payload itself."""
-    id = payload.removeprefix(MARK)
-    return int(id) if id != payload and id.isdecimal() else None
+def stored(channel: str, payload: str) -> int | None:
+    """The id of the stored payload that this one stands for, or None if it is the payload itself.
+
+    What has the mark and no id that a bigint can hold behind it is a payload like any other: a NOTIFY of some role.
+    """
+    found = None if channel.startswith(OWN) else _STORED.fullmatch(payload)
+    return int(found[1]) if found and int(found[1]) < 2**63 else None
 
 
 def fetch(id: int) -> Call[str | None]:
@@ -30,4 +36,4 @@ def fetch(id: int) -> Call[str | None]:
         found: str | None = rows[0][0]
         return found
 
-    return Call("SELECT pgqueue.stored_payload(id => %s::int8)", (id,), read)
+    return Call("SELECT pgqueue.stored_payload(id => %s::bigint)", (id,), read)

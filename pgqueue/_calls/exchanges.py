@@ -81,8 +81,9 @@ def list_bindings(exchange: str | None, queue: str | None) -> Call[list[Binding]
     to = None if queue is None else arguments.queue_name(queue)
     return Call(
         "SELECT exchange, key, queue FROM pgqueue.bindings"
-        " WHERE (%s::text IS NULL OR exchange = %s::text) AND (%s::text IS NULL OR queue = %s::text)"
-        " ORDER BY exchange, key, queue",
+        " WHERE (%s::pg_catalog.text IS NULL OR exchange OPERATOR(pg_catalog.=) %s::pg_catalog.text)"
+        " AND (%s::pg_catalog.text IS NULL OR queue OPERATOR(pg_catalog.=) %s::pg_catalog.text) ORDER BY exchange,"
+        " key, queue",
         (of, of, to, to),
         lambda rows: [Binding(*row) for row in rows],
     )
@@ -92,19 +93,21 @@ def declare_exchange(name: str, type: str, durable: bool) -> Call[None]:
     if type not in TYPES:
         raise ValueError(f"an exchange is {', '.join(TYPES[:-1])} or {TYPES[-1]}, not {type!r}")
     return Call(
-        "SELECT pgqueue.declare_exchange(name => %s::text, type => %s::text, durable => %s::bool)",
+        "SELECT pgqueue.declare_exchange(name => %s::pg_catalog.text, type => %s::pg_catalog.text,"
+        " durable => %s::boolean)",
         (_named_exchange(name), type, arguments.flag("durable", durable)),
         nothing,
     )
 
 
 def delete_exchange(name: str) -> Call[None]:
-    return Call("SELECT pgqueue.delete_exchange(name => %s::text)", (_named_exchange(name),), nothing)
+    return Call("SELECT pgqueue.delete_exchange(name => %s::pg_catalog.text)", (_named_exchange(name),), nothing)
 
 
 def bind(queue: str, exchange: str, key: str) -> Call[bool]:
     return Call(
-        "SELECT pgqueue.bind(queue => %s::text, exchange => %s::text, key => %s::text)",
+        "SELECT pgqueue.bind(queue => %s::pg_catalog.text, exchange => %s::pg_catalog.text,"
+        " key => %s::pg_catalog.text)",
         (arguments.queue_name(queue), _named_exchange(exchange), arguments.key("key", key)),
         scalar,
     )
@@ -112,7 +115,8 @@ def bind(queue: str, exchange: str, key: str) -> Call[bool]:
 
 def unbind(queue: str, exchange: str, key: str) -> Call[bool]:
     return Call(
-        "SELECT pgqueue.unbind(queue => %s::text, exchange => %s::text, key => %s::text)",
+        "SELECT pgqueue.unbind(queue => %s::pg_catalog.text, exchange => %s::pg_catalog.text,"
+        " key => %s::pg_catalog.text)",
         (arguments.queue_name(queue), _named_exchange(exchange), arguments.key("key", key)),
         scalar,
     )
@@ -120,9 +124,11 @@ def unbind(queue: str, exchange: str, key: str) -> Call[bool]:
 
 def publish(exchange: str, key: str, text: str, options: TaskOptions, retain: bool) -> Call[int]:
     return Call(
-        "SELECT pgqueue.publish(exchange => %s::text, key => %s::text, data => %s::jsonb, priority => %s::int,"
-        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
-        " ttl => make_interval(secs => %s::float8), retain => %s::bool, run_at => %s::timestamptz)",
+        "SELECT pgqueue.publish(exchange => %s::pg_catalog.text, key => %s::pg_catalog.text,"
+        " data => %s::pg_catalog.jsonb, priority => %s::int,"
+        " delay => pg_catalog.make_interval(secs => %s::float), ttr => pg_catalog.make_interval(secs => %s::float),"
+        " ttl => pg_catalog.make_interval(secs => %s::float), retain => %s::boolean,"
+        " run_at => %s::pg_catalog.timestamptz)",
         (
             _exchange(exchange),
             arguments.key("key", key),
@@ -140,7 +146,8 @@ def publish(exchange: str, key: str, text: str, options: TaskOptions, retain: bo
 
 def set_will(exchange: str, key: str, text: str, retain: bool) -> Call[None]:
     return Call(
-        "SELECT pgqueue.set_will(exchange => %s::text, key => %s::text, data => %s::jsonb, retain => %s::bool)",
+        "SELECT pgqueue.set_will(exchange => %s::pg_catalog.text, key => %s::pg_catalog.text,"
+        " data => %s::pg_catalog.jsonb, retain => %s::boolean)",
         (_exchange(exchange), arguments.key("key", key), text, arguments.flag("retain", retain)),
         nothing,
     )
@@ -152,7 +159,7 @@ def clear_will() -> Call[bool]:
 
 def deaths(id: int) -> Call[list[Death]]:
     return Call(
-        "SELECT died_in, reason, count, died_at FROM pgqueue.dead_letters WHERE id = %s::int8",
+        "SELECT died_in, reason, count, died_at FROM pgqueue.dead_letters WHERE id OPERATOR(pg_catalog.=) %s::bigint",
         (id,),
         lambda rows: [Death(*row) for row in rows],
     )

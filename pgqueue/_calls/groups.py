@@ -34,8 +34,8 @@ def group_path(group: object) -> str:
 def join(group: str, value: Any, text: str, name: str | None) -> Callable[[int | None], Call[Node]]:
     path(f"{group_path(group)}/{'member-0000000000' if name is None else part(name, 'the name of a member')}")
     return lambda session: Call(
-        "SELECT problem, path, version, holder, created_at, id FROM pgqueue.join_group(name => %s::text,"
-        " data => %s::jsonb, member => %s::text, session => %s::int)",
+        "SELECT problem, path, version, holder, created_at, id FROM pgqueue.join_group(name => %s::pg_catalog.text,"
+        " data => %s::pg_catalog.jsonb, member => %s::pg_catalog.text, session => %s::int)",
         (group, text, name, session),
         lambda rows: _created(rows, value, True),
     )
@@ -54,8 +54,9 @@ def members(group: str) -> Call[Seen[list[Member]]]:
         return Seen(found, rows[0][0], 0, ids)
 
     return Call(
-        "SELECT pg_current_snapshot()::text, n.id, n.path, n.data::text, n.holder"
-        " FROM (SELECT %s::text) asked(path) LEFT JOIN pgqueue.nodes n ON n.parent = asked.path ORDER BY n.id",
+        "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, n.id, n.path, n.data::pg_catalog.text, n.holder"
+        " FROM (SELECT %s::pg_catalog.text) asked(path)"
+        " LEFT JOIN pgqueue.nodes n ON n.parent OPERATOR(pg_catalog.=) asked.path ORDER BY n.id",
         (group_path(group),),
         read,
     )

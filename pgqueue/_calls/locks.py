@@ -17,8 +17,8 @@ class Answer(NamedTuple):
 
 def ask_lock(name: str, shared: bool, token: int, wait: bool) -> Call[Answer]:
     return Call(
-        "SELECT fence, ahead, channel FROM pgqueue.ask_lock(name => %s::text, shared => %s::bool,"
-        " token => %s::int8, wait => %s::bool)",
+        "SELECT fence, ahead, channel FROM pgqueue.ask_lock(name => %s::pg_catalog.text, shared => %s::boolean,"
+        " token => %s::bigint, wait => %s::boolean)",
         (name, shared, token, wait),
         lambda rows: Answer(*rows[0]),
     )
@@ -29,7 +29,7 @@ def drop_lock(token: int) -> Call[bool]:
         held: bool = rows[0][0]
         return held
 
-    return Call("SELECT pgqueue.drop_lock(token => %s::int8)", (token,), read)
+    return Call("SELECT pgqueue.drop_lock(token => %s::bigint)", (token,), read)
 
 
 def ping() -> Call[None]:

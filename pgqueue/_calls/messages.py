@@ -125,10 +125,11 @@ def claim_id(value: object) -> int:
 def claim_messages(queue: str, n: int, ttl: float, grace: float, session: int | None) -> Call[list[ClaimedMessage]]:
     """Claim messages. The claim's id is the token of its messages."""
     return Call(
-        "SELECT id, claim, priority, attempts, deadline, data::text, %s::text,"
-        " extract(epoch FROM message_age)::float8, extract(epoch FROM message_ttl)::float8"
-        " FROM pgqueue.claim_messages(queue => %s::text, n => %s::int, ttl => make_interval(secs => %s::float8),"
-        " grace => make_interval(secs => %s::float8), session => %s::int)",
+        "SELECT id, claim, priority, attempts, deadline, data::pg_catalog.text, %s::pg_catalog.text,"
+        " extract(epoch FROM message_age)::float, extract(epoch FROM message_ttl)::float"
+        " FROM pgqueue.claim_messages(queue => %s::pg_catalog.text, n => %s::int,"
+        " ttl => pg_catalog.make_interval(secs => %s::float),"
+        " grace => pg_catalog.make_interval(secs => %s::float), session => %s::int)",
         (queue, queue, n, ttl, grace, session),
         lambda rows: [ClaimedMessage(*row) for row in rows],
     )
@@ -142,10 +143,10 @@ def get_claim(queue: str, claim: int) -> Call[Held]:
         return Held(ttl, grace, age, [ClaimedMessage(*row[3:]) for row in rows if row[3] is not None])
 
     return Call(
-        "SELECT extract(epoch FROM ttl)::float8, extract(epoch FROM grace)::float8, extract(epoch FROM age)::float8,"
-        " id, %s::int8, priority, attempts, deadline, data::text, %s::text,"
-        " extract(epoch FROM message_age)::float8, extract(epoch FROM message_ttl)::float8"
-        " FROM pgqueue.get_claim(queue => %s::text, claim => %s::int8)",
+        "SELECT extract(epoch FROM ttl)::float, extract(epoch FROM grace)::float, extract(epoch FROM age)::float,"
+        " id, %s::bigint, priority, attempts, deadline, data::pg_catalog.text, %s::pg_catalog.text,"
+        " extract(epoch FROM message_age)::float, extract(epoch FROM message_ttl)::float"
+        " FROM pgqueue.get_claim(queue => %s::pg_catalog.text, claim => %s::bigint)",
         (claim, queue, queue, claim),
         read,
     )
@@ -157,15 +158,17 @@ def renew_claim(queue: str, claim: int, ttl: float, grace: float) -> Call[None]:
             raise no_claim(queue, claim)
 
     return Call(
-        "SELECT pgqueue.renew_claim(queue => %s::text, claim => %s::int8, ttl => make_interval(secs => %s::float8),"
-        " grace => make_interval(secs => %s::float8))",
+        "SELECT pgqueue.renew_claim(queue => %s::pg_catalog.text, claim => %s::bigint,"
+        " ttl => pg_catalog.make_interval(secs => %s::float), grace => pg_catalog.make_interval(secs => %s::float))",
         (queue, claim, ttl, grace),
         read,
     )
 
 
 def release_claim(queue: str, claim: int) -> Call[None]:
-    return Call("SELECT pgqueue.release_claim(queue => %s::text, claim => %s::int8)", (queue, claim), nothing)
+    return Call(
+        "SELECT pgqueue.release_claim(queue => %s::pg_catalog.text, claim => %s::bigint)", (queue, claim), nothing
+    )
 
 
 def delete_message(queue: str, id: int, claim: int | None) -> Call[None]:
@@ -174,14 +177,17 @@ def delete_message(queue: str, id: int, claim: int | None) -> Call[None]:
             raise _refused(problem, queue, id, -1 if claim is None else claim)
 
     return Call(
-        "SELECT pgqueue.delete_message(queue => %s::text, id => %s::int8, claim => %s::int8)", (queue, id, claim), read
+        "SELECT pgqueue.delete_message(queue => %s::pg_catalog.text, id => %s::bigint, claim => %s::bigint)",
+        (queue, id, claim),
+        read,
     )
 
 
 def delete_messages(queue: str, ids: Sequence[int]) -> Call[list[DeletedMessage]]:
     return Call(
-        "SELECT id, priority, attempts, data::text, extract(epoch FROM age)::float8, extract(epoch FROM ttl)::float8"
-        " FROM pgqueue.delete_messages(queue => %s::text, ids => %s::int8[])",
+        "SELECT id, priority, attempts, data::pg_catalog.text, extract(epoch FROM age)::float,"
+        " extract(epoch FROM ttl)::float"
+        " FROM pgqueue.delete_messages(queue => %s::pg_catalog.text, ids => %s::bigint[])",
         (queue, list(ids)),
         lambda rows: [DeletedMessage(*row) for row in rows],
     )
@@ -189,8 +195,9 @@ def delete_messages(queue: str, ids: Sequence[int]) -> Call[list[DeletedMessage]
 
 def pop_messages(queue: str, n: int, session: int | None) -> Call[list[DeletedMessage]]:
     return Call(
-        "SELECT id, priority, attempts, data::text, extract(epoch FROM age)::float8, extract(epoch FROM ttl)::float8"
-        " FROM pgqueue.pop(queue => %s::text, n => %s::int, session => %s::int)",
+        "SELECT id, priority, attempts, data::pg_catalog.text, extract(epoch FROM age)::float,"
+        " extract(epoch FROM ttl)::float"
+        " FROM pgqueue.pop(queue => %s::pg_catalog.text, n => %s::int, session => %s::int)",
         (queue, n, session),
         lambda rows: [DeletedMessage(*row) for row in rows],
     )
@@ -208,10 +215,11 @@ def list_messages(
     if marker is not None:
         arguments.text(marker, "a marker")
     return Call(
-        "SELECT marker, id, state, priority, attempts, data::text, extract(epoch FROM age)::float8,"
-        " extract(epoch FROM ttl)::float8"
-        " FROM pgqueue.list_messages(queue => %s::text, after => %s::text, n => %s::int, sender => %s::uuid,"
-        " echo => %s::bool, include_claimed => %s::bool, include_delayed => %s::bool)",
+        "SELECT marker, id, state, priority, attempts, data::pg_catalog.text, extract(epoch FROM age)::float,"
+        " extract(epoch FROM ttl)::float"
+        " FROM pgqueue.list_messages(queue => %s::pg_catalog.text, after => %s::pg_catalog.text, n => %s::int,"
+        " sender => %s::pg_catalog.uuid,"
+        " echo => %s::boolean, include_claimed => %s::boolean, include_delayed => %s::boolean)",
         (queue, marker, n, arguments.uuid("sender", sender), echo, include_claimed, include_delayed),
         lambda rows: [Listed(*row) for row in rows],
     )
@@ -219,7 +227,7 @@ def list_messages(
 
 def message_stats(queue: str) -> Call[MessageStats]:
     return Call(
-        "SELECT free, claimed, total, oldest, newest FROM pgqueue.message_stats(queue => %s::text)",
+        "SELECT free, claimed, total, oldest, newest FROM pgqueue.message_stats(queue => %s::pg_catalog.text)",
         (queue,),
         lambda rows: MessageStats(*rows[0]),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar
 from .._values import arguments, data
 from .._values.record import Record
 from ..errors import BadVersion, EphemeralParent, NodeError, NodeExists, NoNode, NotEmpty
-from .call import Call, Rows
+from .call import Call, Rows, scalar
 
 T = TypeVar("T")
+_TRANSACTION = re.compile("[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +76,8 @@ class Seen(Generic[T]):
     def news(self, heard: str, changes: str) -> str | None:
         """The news of a notification for a watch of the node's `changes`, or None."""
         kind, _, transaction = heard.partition(" ")
-        wanted = kind in ("created", "deleted", changes)
-        return kind if wanted and transaction.isdecimal() and not self.covers(int(transaction)) else None
+        wanted = kind in ("created", "deleted", changes) and _TRANSACTION.fullmatch(transaction)
+        return kind if wanted and not self.covers(int(transaction)) else None
 
     def difference(self, later: Seen[T], changes: str) -> str | None:
         """The news that a later look shows, or None."""
@@ -113,17 +114,17 @@ def flag(name: str, value: object) -> bool:
     return value
 
 
-def channel(path: str) -> str:
-    """The channel on which pgqueue._node_event notifies."""
-    return "pgqueue:node:" + hashlib.md5(path.encode(), usedforsecurity=False).hexdigest()
+def channel(at: str) -> Call[str]:
+    """The channel on which pgqueue._node_event notifies: a secret of those that may watch."""
+    return Call("SELECT pgqueue.watch_node(path => %s::pg_catalog.text)", (path(at),), scalar)
 
 
 def create(at: str, value: Any, text: str, ephemeral: bool, sequential: bool) -> Callable[[int | None], Call[Node]]:
     """A function from the session to the call. `text` is `value` as JSON."""
     arguments_ = (path(at), text, flag("ephemeral", ephemeral), flag("sequential", sequential))
     return lambda session: Call(
-        "SELECT problem, path, version, holder, created_at, id FROM pgqueue.create_node(path => %s::text,"
-        " data => %s::jsonb, ephemeral => %s::boolean, sequential => %s::boolean, session => %s::int)",
+        "SELECT problem, path, version, holder, created_at, id FROM pgqueue.create_node(path => %s::pg_catalog.text,"
+        " data => %s::pg_catalog.jsonb, ephemeral => %s::boolean, sequential => %s::boolean, session => %s::int)",
         (*arguments_, session),
         lambda rows: _created(rows, value, ephemeral),
     )
@@ -136,8 +137,8 @@ def get(at: str) -> Call[Node]:
         return _node(rows[0])
 
     return Call(
-        "SELECT path, data::text, version, ephemeral, holder, created_at, updated_at, id"
-        " FROM pgqueue.nodes WHERE path = %s::text",
+        "SELECT path, data::pg_catalog.text, version, ephemeral, holder, created_at, updated_at, id"
+        " FROM pgqueue.nodes WHERE path OPERATOR(pg_catalog.=) %s::pg_catalog.text",
         (path(at),),
         read,
     )
@@ -145,7 +146,9 @@ def get(at: str) -> Call[Node]:
 
 def exists(at: str) -> Call[bool]:
     return Call(
-        "SELECT EXISTS (SELECT FROM pgqueue.nodes WHERE path = %s::text)", (path(at),), lambda rows: bool(rows[0][0])
+        "SELECT EXISTS (SELECT FROM pgqueue.nodes WHERE path OPERATOR(pg_catalog.=) %s::pg_catalog.text)",
+        (path(at),),
+        lambda rows: bool(rows[0][0]),
     )
 
 
@@ -158,7 +161,7 @@ def set_data(at: str, value: Any, text: str, version: int | None) -> Call[Node]:
 
     return Call(
         "SELECT problem, version, ephemeral, holder, created_at, updated_at, id"
-        " FROM pgqueue.set_node(path => %s::text, data => %s::jsonb, version => %s::int)",
+        " FROM pgqueue.set_node(path => %s::pg_catalog.text, data => %s::pg_catalog.jsonb, version => %s::int)",
         (path(at), text, arguments.integer("version", version, 0)),
         read,
     )
@@ -175,7 +178,8 @@ def delete(at: str, version: int | None, id: int | None = None) -> Call[None]:
     if path(at) == "/":
         raise ValueError("the root cannot be deleted")
     return Call(
-        "SELECT problem, version FROM pgqueue.delete_node(path => %s::text, version => %s::int, id => %s::int8)",
+        "SELECT problem, version FROM pgqueue.delete_node(path => %s::pg_catalog.text, version => %s::int,"
+        " id => %s::bigint)",
         (at, arguments.integer("version", version, 0), id),
         read,
     )
@@ -189,8 +193,8 @@ def children(at: str) -> Call[list[str]]:
         return list(names)
 
     return Call(
-        "SELECT EXISTS (SELECT FROM pgqueue.nodes WHERE path = %s::text),"
-        " ARRAY (SELECT pgqueue.children(path => %s::text))",
+        "SELECT EXISTS (SELECT FROM pgqueue.nodes WHERE path OPERATOR(pg_catalog.=) %s::pg_catalog.text),"
+        " ARRAY (SELECT pgqueue.children(path => %s::pg_catalog.text))",
         (path(at), at),
         read,
     )
@@ -207,12 +211,13 @@ def look(at: str, children: bool) -> Call[Seen[tuple[Node | None, list[str] | No
         return Seen((node, names), snapshot, node.id, ids if children else node.version)
 
     return Call(
-        "SELECT pg_current_snapshot()::text,"
+        "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text,"
         " CASE WHEN %s::boolean THEN ARRAY (SELECT pgqueue.children(path => asked.path)) END,"
         " CASE WHEN %s::boolean THEN"
-        " ARRAY (SELECT c.id FROM pgqueue.nodes c WHERE c.parent = asked.path ORDER BY c.id) END,"
-        " n.path, n.data::text, n.version, n.ephemeral, n.holder, n.created_at, n.updated_at, n.id"
-        " FROM (SELECT %s::text) asked(path) LEFT JOIN pgqueue.nodes n ON n.path = asked.path",
+        " ARRAY (SELECT c.id FROM pgqueue.nodes c WHERE c.parent OPERATOR(pg_catalog.=) asked.path ORDER BY c.id) END,"
+        " n.path, n.data::pg_catalog.text, n.version, n.ephemeral, n.holder, n.created_at, n.updated_at, n.id"
+        " FROM (SELECT %s::pg_catalog.text) asked(path)"
+        " LEFT JOIN pgqueue.nodes n ON n.path OPERATOR(pg_catalog.=) asked.path",
         (flag("children", children), children, path(at)),
         read,
     )

@@ -13,7 +13,7 @@ from .call import Call, Fence, Rows, scalar
 
 
 class Found(NamedTuple):
-    """A row of the view pgqueue.tasks."""
+    """A row of the view pgqueue.tasks. `data` is None for a role that may monitor and not look."""
 
     id: int
     queue: str
@@ -27,7 +27,7 @@ class Found(NamedTuple):
     holder: str | None
     lane: str | None
     key: str | None
-    data: str
+    data: str | None
 
 
 def peek(id: int) -> Call[Found]:
@@ -38,7 +38,7 @@ def peek(id: int) -> Call[Found]:
 
     return Call(
         "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key,"
-        " data::text FROM pgqueue.tasks WHERE id = %s::int8",
+        " data::pg_catalog.text FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=) %s::bigint",
         (id,),
         read,
     )
@@ -52,8 +52,9 @@ def tasks(queue: str, state: State | None, n: int, skip: int) -> Call[list[Found
     states = list(get_args(State)) if state is None else [state]
     return Call(
         "SELECT t.id, t.queue, t.state, t.priority, t.attempts, t.error, t.run_at, t.buried_at, t.deadline, t.holder,"
-        " t.lane, t.key, t.data::text FROM unnest(%s::text[]) WITH ORDINALITY asked(state, place)"
-        " CROSS JOIN LATERAL pgqueue.find_tasks(queue => %s::text, state => asked.state, n => %s::int)"
+        " t.lane, t.key, t.data::pg_catalog.text FROM pg_catalog.unnest(%s::pg_catalog.text[]) WITH ORDINALITY"
+        " asked(state, place)"
+        " CROSS JOIN LATERAL pgqueue.find_tasks(queue => %s::pg_catalog.text, state => asked.state, n => %s::int)"
         " WITH ORDINALITY t ORDER BY asked.place, t.ordinality LIMIT %s::int OFFSET %s::int",
         (states, queue, n + skip, n, skip),
         lambda rows: [Found(*row) for row in rows],
@@ -106,7 +107,7 @@ def requeue(id: int, fence: Fence) -> Call[tuple[int, str]]:
 
     return Call(
         "SELECT new_id, state, problem, holder"
-        " FROM pgqueue.requeue(id => %s::int8, token => %s::int8, session => %s::int)",
+        " FROM pgqueue.requeue(id => %s::bigint, token => %s::bigint, session => %s::int)",
         (id, fence.token, fence.session),
         read,
     )
@@ -117,7 +118,7 @@ def delete(id: int) -> Call[None]:
         if not rows[0][0]:
             raise _gone(id)
 
-    return Call("SELECT pgqueue.delete(id => %s::int8)", (id,), read)
+    return Call("SELECT pgqueue.delete(id => %s::bigint)", (id,), read)
 
 
 def delete_strict(id: int, fence: Fence) -> Call[None]:
@@ -128,7 +129,7 @@ def delete_strict(id: int, fence: Fence) -> Call[None]:
 
     return Call(
         "SELECT state, problem, holder"
-        " FROM pgqueue.delete_strict(id => %s::int8, token => %s::int8, session => %s::int)",
+        " FROM pgqueue.delete_strict(id => %s::bigint, token => %s::bigint, session => %s::int)",
         (id, fence.token, fence.session),
         read,
     )
@@ -141,9 +142,10 @@ def delete_one(id: int, fence: Fence, strict: bool) -> Call[None]:
 
 def kick(queue: str, n: int, delayed: bool) -> Call[int]:
     return Call(
-        "SELECT pgqueue.kick(queue => %s::text, n => %s::int, delayed => %s::bool)",
-        (queue, arguments.count("n", n), delayed),
+        "SELECT pgqueue.kick(queue => %s::pg_catalog.text, n => %s::int, delayed => %s::boolean)",
+        (queue, arguments.count("n", n), arguments.flag("delayed", delayed)),
         scalar,
+        long=True,
     )
 
 
@@ -156,37 +158,53 @@ def kick_task(id: int) -> Call[str | None]:
             raise _gone(id)
         return None if problem else state
 
-    return Call("SELECT state, problem FROM pgqueue.kick_task(id => %s::int8)", (id,), read)
+    return Call("SELECT state, problem FROM pgqueue.kick_task(id => %s::bigint)", (id,), read)
 
 
 def peek_next(queue: str, state: str) -> Call[Found | None]:
     if state not in FIRST:
         raise ValueError(f"peek_next needs the state {', '.join(FIRST[:-1])} or {FIRST[-1]}, not {state!r}")
     return Call(
-        "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key, data::text"
-        " FROM pgqueue.tasks WHERE id = (SELECT pgqueue.first_task(queue => %s::text, state => %s::text))",
+        "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key,"
+        " data::pg_catalog.text FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=)"
+        " (SELECT pgqueue.first_task(queue => %s::pg_catalog.text, state => %s::pg_catalog.text))",
         (queue, state),
         lambda rows: Found(*rows[0]) if rows else None,
     )
 
 
 def urgent_priority(queue: str) -> Call[int]:
-    return Call("SELECT pgqueue.urgent_priority(queue => %s::text)", (queue,), scalar)
+    return Call("SELECT pgqueue.urgent_priority(queue => %s::pg_catalog.text)", (queue,), scalar)
 
 
 def task_stats(id: int) -> Call[TaskStats]:
     def read(rows: Rows) -> TaskStats:
         if not rows:
             raise _gone(id)
-        return TaskStats(**dict(zip(TaskStats.__dataclass_fields__, rows[0], strict=True)))
+        id_, queue, state, priority, ttr, age, left, delay, releases, timeouts, buries, kicks, attempts = rows[0]
+        return TaskStats(
+            id=id_,
+            queue=queue,
+            state=state,
+            priority=priority,
+            ttr=ttr,
+            age=age or 0.0,
+            time_left={"taken": left, "delayed": delay}.get(state),
+            reserves=(state == "taken") + releases + timeouts + buries,
+            releases=releases,
+            timeouts=timeouts,
+            buries=buries,
+            kicks=kicks,
+            attempts=attempts,
+        )
 
     return Call(
-        "SELECT id, queue, state, priority, extract(epoch FROM ttr)::float8,"
-        " coalesce(extract(epoch FROM clock_timestamp() - ready_since), 0)::float8,"
-        " CASE state WHEN 'taken' THEN extract(epoch FROM deadline - clock_timestamp())::float8"
-        " WHEN 'delayed' THEN extract(epoch FROM run_at - clock_timestamp())::float8 END,"
-        " (state = 'taken')::int + releases + timeouts + buries, releases, timeouts, buries, kicks, attempts"
-        " FROM pgqueue.tasks WHERE id = %s::int8",
+        "SELECT id, queue, state, priority, extract(epoch FROM ttr)::float,"
+        " extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) ready_since)::float,"
+        " extract(epoch FROM deadline OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp())::float,"
+        " extract(epoch FROM run_at OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp())::float,"
+        " releases, timeouts, buries, kicks, attempts"
+        " FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=) %s::bigint",
         (id,),
         read,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple, TypedDict
 from uuid import UUID
@@ -15,6 +15,14 @@ from .call import Call, Rows, nothing, scalar
 from .options import Options, TaskOptions, named_options
 
 FULL = "full"
+
+#: How the statements of a put name the queue. The second one sets on the way how long the put waits for its lock
+#: (_lock_room, 2_base/advisory.sql), since a statement of its own would be a round trip more.
+_QUEUE = "queue => %s::pg_catalog.text"
+_PATIENT_QUEUE = (
+    "queue => %s::pg_catalog.text OPERATOR(pg_catalog.||)"
+    " pg_catalog.left(pg_catalog.set_config('pgqueue.patience', %s::float::pg_catalog.text, true), 0)"
+)
 
 
 class PutArguments(TypedDict, total=False):
@@ -126,17 +134,19 @@ class Placed(NamedTuple):
 def put(queue: str, text: str, options: PutOptions) -> Call[Placed]:
     if (options.lane, options.key, options.sender, options.run_at) == _UNSAID:  # usual, and shorter
         return Call(
-            "SELECT id, state, existed, kept::text FROM pgqueue.put(queue => %s::text, data => %s::jsonb,"
-            " priority => %s::int, delay => make_interval(secs => %s::float8),"
-            " ttr => make_interval(secs => %s::float8), ttl => make_interval(secs => %s::float8))",
+            f"SELECT id, state, existed, kept::pg_catalog.text FROM pgqueue.put({_QUEUE},"
+            " data => %s::pg_catalog.jsonb, priority => %s::int, delay => pg_catalog.make_interval(secs => %s::float),"
+            " ttr => pg_catalog.make_interval(secs => %s::float), ttl => pg_catalog.make_interval(secs => %s::float))",
             (queue, text, *_times(options)),
             _placed,
         )
     return Call(
-        "SELECT id, state, existed, kept::text FROM pgqueue.put(queue => %s::text, data => %s::jsonb,"
-        " priority => %s::int, delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
-        " ttl => make_interval(secs => %s::float8), lane => %s::text, key => %s::text, if_exists => %s::text,"
-        " sender => %s::uuid, run_at => %s::timestamptz)",
+        f"SELECT id, state, existed, kept::pg_catalog.text FROM pgqueue.put({_QUEUE},"
+        " data => %s::pg_catalog.jsonb, priority => %s::int, delay => pg_catalog.make_interval(secs => %s::float),"
+        " ttr => pg_catalog.make_interval(secs => %s::float),"
+        " ttl => pg_catalog.make_interval(secs => %s::float), lane => %s::pg_catalog.text,"
+        " key => %s::pg_catalog.text, if_exists => %s::pg_catalog.text,"
+        " sender => %s::pg_catalog.uuid, run_at => %s::pg_catalog.timestamptz)",
         (
             queue,
             text,
@@ -151,14 +161,21 @@ def put(queue: str, text: str, options: PutOptions) -> Call[Placed]:
     )
 
 
+def patient(call: Call[Placed], seconds: float) -> Call[Placed]:
+    """The put, which waits for its lock for so many seconds."""
+    before, _, after = call.sql.partition(_QUEUE)
+    return replace(call, sql=before + _PATIENT_QUEUE + after, args=(call.args[0], seconds, *call.args[1:]))
+
+
 def put_many(queue: str, text: str, options: PutManyOptions) -> Call[list[int]]:
     """Put several tasks. `text` is a JSON array of their data."""
     key = None if options.key is None else list(options.key)
     return Call(
-        "SELECT pgqueue.put_many(queue => %s::text, data => %s::jsonb, priority => %s::int,"
-        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
-        " ttl => make_interval(secs => %s::float8), lanes => %s::text[], keys => %s::text[], if_exists => %s::text,"
-        " sender => %s::uuid, run_at => %s::timestamptz)",
+        "SELECT pgqueue.put_many(queue => %s::pg_catalog.text, data => %s::pg_catalog.jsonb, priority => %s::int,"
+        " delay => pg_catalog.make_interval(secs => %s::float), ttr => pg_catalog.make_interval(secs => %s::float),"
+        " ttl => pg_catalog.make_interval(secs => %s::float), lanes => %s::pg_catalog.text[],"
+        " keys => %s::pg_catalog.text[], if_exists => %s::pg_catalog.text,"
+        " sender => %s::pg_catalog.uuid, run_at => %s::pg_catalog.timestamptz)",
         (queue, text, *_times(options), options.lanes, key, options.if_exists, options.sender, options.run_at),
         scalar,
     )
@@ -173,14 +190,14 @@ def insist(placed: Placed, queue: str) -> int:
 
 def queue_ids(names: Sequence[str]) -> Call[dict[str, int]]:
     return Call(
-        "SELECT name, pgqueue.queue_id(name => name) FROM unnest(%s::text[]) asked(name)",
+        "SELECT name, pgqueue.queue_id(name => name) FROM pg_catalog.unnest(%s::pg_catalog.text[]) asked(name)",
         (list(names),),
         lambda rows: dict(rows),
     )
 
 
 def allow_lanes(queue: str) -> Call[None]:
-    return Call("SELECT pgqueue.allow_lanes(queue => %s::text)", (queue,), nothing)
+    return Call("SELECT pgqueue.allow_lanes(queue => %s::pg_catalog.text)", (queue,), nothing)
 
 
 def _placed(rows: Rows) -> Placed:

@@ -100,7 +100,8 @@ class QueueInfo(Record):
             exclusive, temporary, auto_delete, listed, metadata: as for Client.create_queue.
         draining: whether it refuses puts.
         paused_until: no task is taken until then; None if it is not paused.
-        granted_to: the only roles that may use it; None if every role may.
+        granted_to: of a restricted queue, the roles that were granted it; None: it is open to privileges by pattern.
+        role: the role that created it.
         created_at: when it was created.
     """
 
@@ -124,26 +125,29 @@ class QueueInfo(Record):
     draining: bool
     paused_until: datetime | None
     granted_to: list[str] | None
+    role: str
     created_at: datetime
     metadata: Any
 
 
 _INFO: LiteralString = (
-    "SELECT name, type, priority, extract(epoch FROM delay)::float8, extract(epoch FROM ttr)::float8,"
-    " extract(epoch FROM ttl)::float8, maxlen, max_takes, max_size, capacity, extract(epoch FROM keep_done)::float8,"
+    "SELECT name, type, priority, extract(epoch FROM delay)::float, extract(epoch FROM ttr)::float,"
+    " extract(epoch FROM ttl)::float, maxlen, max_takes, max_size, capacity, extract(epoch FROM keep_done)::float,"
     " dead_letter, dead_letter_key, exclusive, temporary, auto_delete, listed, draining, paused_until, granted_to,"
-    " created_at, metadata::text FROM pgqueue.queues"
+    " role, created_at, metadata::pg_catalog.text FROM pgqueue.queues"
 )
 
 
 def create_queue(name: str, options: QueueOptions, if_not_exists: bool) -> Call[int]:
     return Call(
-        "SELECT pgqueue.create_queue(name => %s::text, type => %s::text, priority => %s::int,"
-        " delay => make_interval(secs => %s::float8), ttr => make_interval(secs => %s::float8),"
-        " ttl => make_interval(secs => %s::float8), maxlen => %s::int, max_takes => %s::int, max_size => %s::int,"
-        " capacity => %s::int, keep_done => make_interval(secs => %s::float8), dead_letter => %s::text,"
-        " dead_letter_key => %s::text, exclusive => %s::bool, temporary => %s::bool, auto_delete => %s::bool,"
-        " listed => %s::bool, metadata => %s::jsonb, if_not_exists => %s::bool)",
+        "SELECT pgqueue.create_queue(name => %s::pg_catalog.text, type => %s::pg_catalog.text, priority => %s::int,"
+        " delay => pg_catalog.make_interval(secs => %s::float), ttr => pg_catalog.make_interval(secs => %s::float),"
+        " ttl => pg_catalog.make_interval(secs => %s::float), maxlen => %s::int, max_takes => %s::int,"
+        " max_size => %s::int, capacity => %s::int, keep_done => pg_catalog.make_interval(secs => %s::float),"
+        " dead_letter => %s::pg_catalog.text,"
+        " dead_letter_key => %s::pg_catalog.text, exclusive => %s::boolean, temporary => %s::boolean,"
+        " auto_delete => %s::boolean,"
+        " listed => %s::boolean, metadata => %s::pg_catalog.jsonb, if_not_exists => %s::boolean)",
         (
             arguments.queue_name(name),
             options.type,
@@ -175,7 +179,7 @@ def alter_queue(name: str, given: Mapping[str, Any]) -> Call[None]:
         raise ValueError(f"a queue's {fixed[0]} cannot be altered: make another queue")
     options = named_options(QueueOptions, given, "a queue")
     return Call(
-        "SELECT pgqueue.alter_queue(name => %s::text, options => %s::jsonb)",
+        "SELECT pgqueue.alter_queue(name => %s::pg_catalog.text, options => %s::pg_catalog.jsonb)",
         (name, data.encode({option: getattr(options, option) for option in given})),
         nothing,
     )
@@ -183,7 +187,7 @@ def alter_queue(name: str, given: Mapping[str, Any]) -> Call[None]:
 
 def rename_queue(name: str, new_name: str) -> Call[None]:
     return Call(
-        "SELECT pgqueue.rename_queue(name => %s::text, new_name => %s::text)",
+        "SELECT pgqueue.rename_queue(name => %s::pg_catalog.text, new_name => %s::pg_catalog.text)",
         (name, arguments.queue_name(new_name)),
         nothing,
     )
@@ -191,7 +195,8 @@ def rename_queue(name: str, new_name: str) -> Call[None]:
 
 def delete_queue(name: str, if_empty: bool, if_unused: bool, force: bool) -> Call[int]:
     return Call(
-        "SELECT pgqueue.delete_queue(name => %s::text, if_empty => %s::bool, if_unused => %s::bool, force => %s::bool)",
+        "SELECT pgqueue.delete_queue(name => %s::pg_catalog.text, if_empty => %s::boolean, if_unused => %s::boolean,"
+        " force => %s::boolean)",
         (
             arguments.queue_name(name),
             arguments.flag("if_empty", if_empty),
@@ -199,13 +204,15 @@ def delete_queue(name: str, if_empty: bool, if_unused: bool, force: bool) -> Cal
             arguments.flag("force", force),
         ),
         scalar,
+        long=True,
     )
 
 
 def queues(prefix: str, marker: str | None, limit: int | None) -> Call[list[QueueInfo]]:
     """The queues with names that begin with the prefix and come after the marker."""
     return Call(
-        _INFO + " WHERE starts_with(name, %s::text) AND (%s::text IS NULL OR name > %s::text)"
+        _INFO + " WHERE pg_catalog.starts_with(name, %s::pg_catalog.text)"
+        " AND (%s::pg_catalog.text IS NULL OR name OPERATOR(pg_catalog.>) %s::pg_catalog.text)"
         " ORDER BY name LIMIT %s::int",
         (arguments.text(prefix, "a prefix"), marker, marker, arguments.integer("limit", limit, 1)),
         lambda rows: [_info(row) for row in rows],
@@ -218,12 +225,13 @@ def queue(name: str) -> Call[QueueInfo]:
             raise NoQueue(f"there is no queue {name!r}")
         return _info(rows[0])
 
-    return Call(_INFO + " WHERE name = %s::text", (name,), read)
+    return Call(_INFO + " WHERE name OPERATOR(pg_catalog.=) %s::pg_catalog.text", (name,), read)
 
 
 def pause_queue(name: str, seconds: Seconds) -> Call[None]:
     return Call(
-        "SELECT pgqueue.pause_queue(queue => %s::text, duration => make_interval(secs => %s::float8))",
+        "SELECT pgqueue.pause_queue(queue => %s::pg_catalog.text,"
+        " duration => pg_catalog.make_interval(secs => %s::float))",
         (name, arguments.required_seconds("seconds", seconds)),
         nothing,
     )
@@ -231,26 +239,29 @@ def pause_queue(name: str, seconds: Seconds) -> Call[None]:
 
 def drain_queue(name: str, on: bool) -> Call[None]:
     return Call(
-        "SELECT pgqueue.drain_queue(queue => %s::text, enabled => %s::bool)", (name, arguments.flag("on", on)), nothing
+        "SELECT pgqueue.drain_queue(queue => %s::pg_catalog.text, enabled => %s::boolean)",
+        (name, arguments.flag("on", on)),
+        nothing,
     )
 
 
 def drain_queues(on: bool) -> Call[None]:
-    return Call("SELECT pgqueue.drain_queues(enabled => %s::bool)", (arguments.flag("on", on),), nothing)
+    return Call("SELECT pgqueue.drain_queues(enabled => %s::boolean)", (arguments.flag("on", on),), nothing)
 
 
 def truncate_queue(name: str) -> Call[int]:
-    return Call("SELECT pgqueue.truncate_queue(queue => %s::text)", (name,), scalar)
+    return Call("SELECT pgqueue.truncate_queue(queue => %s::pg_catalog.text)", (name,), scalar, long=True)
 
 
 def release_all(name: str) -> Call[int]:
-    return Call("SELECT pgqueue.release_all(queue => %s::text)", (name,), scalar)
+    return Call("SELECT pgqueue.release_all(queue => %s::pg_catalog.text)", (name,), scalar, long=True)
 
 
 def state() -> Call[str]:
     """The state of the server. On a standby every transaction is read-only."""
     return Call(
-        "SELECT CASE WHEN current_setting('transaction_read_only')::bool THEN 'read only' ELSE 'running' END",
+        "SELECT CASE WHEN pg_catalog.current_setting('transaction_read_only')::boolean"
+        " THEN 'read only' ELSE 'running' END",
         (),
         scalar,
     )

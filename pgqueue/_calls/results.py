@@ -64,8 +64,8 @@ def outcome(id: int) -> Call[Outcome]:
         )
 
     return Call(
-        "SELECT state, queue, attempts, error, holder, progress::text, result::text, updated_at"
-        " FROM pgqueue.outcome(id => %s::int8)",
+        "SELECT state, queue, attempts, error, holder, progress::pg_catalog.text, result::pg_catalog.text, updated_at"
+        " FROM pgqueue.outcome(id => %s::bigint)",
         (id,),
         read,
     )
@@ -78,8 +78,8 @@ def task_channel(id: int) -> str:
 
 def finish(id: int, fence: Fence, text: str, keep: Seconds) -> Call[str]:
     return Call(
-        "SELECT state, problem, holder FROM pgqueue.finish(id => %s::int8, token => %s::int8, session => %s::int,"
-        " result => %s::jsonb, keep => make_interval(secs => %s::float8))",
+        "SELECT state, problem, holder FROM pgqueue.finish(id => %s::bigint, token => %s::bigint, session => %s::int,"
+        " result => %s::pg_catalog.jsonb, keep => pg_catalog.make_interval(secs => %s::float))",
         (id, fence.token, fence.session, text, _keep(keep)),
         settled(id, fence),
     )
@@ -88,8 +88,8 @@ def finish(id: int, fence: Fence, text: str, keep: Seconds) -> Call[str]:
 def finish_many(tasks: Named, texts: Sequence[str], fence: Fence, keep: Seconds) -> Call[list[Refused]]:
     return Call(
         "SELECT id, state, problem, holder"
-        " FROM pgqueue.finish_many(ids => %s::int8[], tokens => %s::int8[], session => %s::int,"
-        " results => %s::jsonb, keep => make_interval(secs => %s::float8))",
+        " FROM pgqueue.finish_many(ids => %s::bigint[], tokens => %s::bigint[], session => %s::int,"
+        " results => %s::pg_catalog.jsonb, keep => pg_catalog.make_interval(secs => %s::float))",
         (*columns(tasks), fence.session, f"[{','.join(texts)}]", _keep(keep)),
         refusals,
     )
@@ -98,8 +98,9 @@ def finish_many(tasks: Named, texts: Sequence[str], fence: Fence, keep: Seconds)
 def fail(id: int, fence: Fence, error: str | None, keep: Seconds, delay: float | None = None) -> Call[str]:
     """Fail a task. With a delay it is tried again, and fails only if the queue allows no more attempts."""
     return Call(
-        "SELECT state, problem, holder FROM pgqueue.fail(id => %s::int8, token => %s::int8, error => %s::text,"
-        " keep => make_interval(secs => %s::float8), delay => make_interval(secs => %s::float8))",
+        "SELECT state, problem, holder FROM pgqueue.fail(id => %s::bigint, token => %s::bigint,"
+        " error => %s::pg_catalog.text,"
+        " keep => pg_catalog.make_interval(secs => %s::float), delay => pg_catalog.make_interval(secs => %s::float))",
         (id, fence.token, error_text(error), _keep(keep), delay),
         settled(id, fence),
     )
@@ -107,8 +108,8 @@ def fail(id: int, fence: Fence, error: str | None, keep: Seconds, delay: float |
 
 def progress(id: int, fence: Fence, text: str) -> Call[str]:
     return Call(
-        "SELECT state, problem, holder FROM pgqueue.progress(id => %s::int8, token => %s::int8, session => %s::int,"
-        " value => %s::jsonb)",
+        "SELECT state, problem, holder FROM pgqueue.progress(id => %s::bigint, token => %s::bigint, session => %s::int,"
+        " value => %s::pg_catalog.jsonb)",
         (id, fence.token, fence.session, text),
         settled(id, fence),
     )

@@ -1,7 +1,8 @@
-"""Calls of 3_tasks/settle.sql: release, bury and touch."""
+"""Calls of 3_tasks/settle.sql: release, bury, touch and time_left."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .._values import arguments
@@ -18,28 +19,30 @@ class Return:
     every: Seconds | None = None
     priority: int | None = None
     error: str | None = None
+    hold_lane: bool = False
 
     def __post_init__(self) -> None:
         set_seconds(self, (("delay", False), ("every", True)))
         arguments.integer("priority", self.priority)
+        arguments.flag("hold_lane", self.hold_lane)
         if self.delay and self.every:
             raise ValueError(f"a task is released with a delay or every so often, not both: {self.delay}, {self.every}")
 
 
 def release(id: int, fence: Fence, how: Return) -> Call[str]:
     return Call(
-        "SELECT state, problem, holder FROM pgqueue.release(id => %s::int8, token => %s::int8, session => %s::int,"
-        " delay => make_interval(secs => %s::float8), error => %s::text, priority => %s::int,"
-        " every => make_interval(secs => %s::float8))",
-        (id, fence.token, fence.session, how.delay, error_text(how.error), how.priority, how.every),
+        "SELECT state, problem, holder FROM pgqueue.release(id => %s::bigint, token => %s::bigint, session => %s::int,"
+        " delay => pg_catalog.make_interval(secs => %s::float), error => %s::pg_catalog.text, priority => %s::int,"
+        " every => pg_catalog.make_interval(secs => %s::float), hold_lane => %s::boolean)",
+        (id, fence.token, fence.session, how.delay, error_text(how.error), how.priority, how.every, how.hold_lane),
         settled(id, fence),
     )
 
 
 def touch(id: int, fence: Fence, more: Seconds | None) -> Call[str]:
     return Call(
-        "SELECT state, problem, holder FROM pgqueue.touch(id => %s::int8, token => %s::int8, session => %s::int,"
-        " more => make_interval(secs => %s::float8))",
+        "SELECT state, problem, holder FROM pgqueue.touch(id => %s::bigint, token => %s::bigint, session => %s::int,"
+        " more => pg_catalog.make_interval(secs => %s::float))",
         (id, fence.token, fence.session, arguments.seconds("more", more)),
         settled(id, fence),
     )
@@ -47,17 +50,26 @@ def touch(id: int, fence: Fence, more: Seconds | None) -> Call[str]:
 
 def bury(id: int, fence: Fence, error: str | None, priority: int | None = None) -> Call[str]:
     return Call(
-        "SELECT state, problem, holder FROM pgqueue.bury(id => %s::int8, token => %s::int8, error => %s::text,"
-        " priority => %s::int)",
+        "SELECT state, problem, holder FROM pgqueue.bury(id => %s::bigint, token => %s::bigint,"
+        " error => %s::pg_catalog.text, priority => %s::int)",
         (id, fence.token, error_text(error), arguments.integer("priority", priority)),
         settled(id, fence),
+    )
+
+
+def time_left(takes: Sequence[tuple[int, int]]) -> Call[dict[int, float | None]]:
+    """Seconds until the deadline, by task; None if there is no deadline. A take that is over has no entry."""
+    return Call(
+        "SELECT id, seconds FROM pgqueue.time_left(ids => %s::bigint[], tokens => %s::bigint[])",
+        ([id for id, _ in takes], [token for _, token in takes]),
+        lambda rows: dict(rows),
     )
 
 
 def release_many(tasks: Named, fence: Fence) -> Call[list[Refused]]:
     return Call(
         "SELECT id, state, problem, holder"
-        " FROM pgqueue.release_many(ids => %s::int8[], tokens => %s::int8[], session => %s::int)",
+        " FROM pgqueue.release_many(ids => %s::bigint[], tokens => %s::bigint[], session => %s::int)",
         (*columns(tasks), fence.session),
         refusals,
     )

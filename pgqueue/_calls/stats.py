@@ -1,4 +1,4 @@
-"""Calls of 2_base/stats.sql: the numbers of tasks and of calls."""
+"""Calls of 2_base/queue_stats.sql: the numbers of tasks and of calls."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Stats(TypedDict):
 
 
 _AS_JSON: LiteralString = (
-    "SELECT (SELECT to_json(s)::text FROM (SELECT total, ready, delayed, taken, buried, blocked, done, kept,"
-    " extract(epoch FROM oldest_ready_age)::float8 AS oldest_ready_age, calls) s)"
+    "SELECT (SELECT pg_catalog.to_json(s)::pg_catalog.text FROM (SELECT total, ready, delayed, taken, buried,"
+    " blocked, done, kept, extract(epoch FROM oldest_ready_age)::float AS oldest_ready_age, calls) s)"
 )
 
 
@@ -39,7 +39,7 @@ def stats(queue: str) -> Call[Stats]:
         found: Stats = json.loads(rows[0][0])
         return found
 
-    return Call(_AS_JSON + " FROM pgqueue.queue_stats(name => %s::text)", (queue,), read)
+    return Call(_AS_JSON + " FROM pgqueue.queue_stats(name => %s::pg_catalog.text)", (queue,), read)
 
 
 def every_stats() -> Call[dict[str, Stats]]:
@@ -49,7 +49,7 @@ def every_stats() -> Call[dict[str, Stats]]:
 
 def sessions() -> Call[int]:
     """The number of clients that take."""
-    return Call("SELECT count(*) FROM pgqueue.sessions", (), lambda rows: int(rows[0][0]))
+    return Call("SELECT pg_catalog.count(*) FROM pgqueue.sessions", (), lambda rows: int(rows[0][0]))
 
 
 def summed(found: Iterable[Stats]) -> Stats:

@@ -14,7 +14,8 @@ def set_status(key: str, text: str, ttl: Seconds | None) -> Call[None]:
     if text == "null":
         raise ValueError("a status cannot be None, which get() returns for a key without a status: use delete()")
     return Call(
-        "SELECT pgqueue.set_status(key => %s::text, value => %s::jsonb, ttl => make_interval(secs => %s::float8))",
+        "SELECT pgqueue.set_status(key => %s::pg_catalog.text, value => %s::pg_catalog.jsonb,"
+        " ttl => pg_catalog.make_interval(secs => %s::float))",
         (_key(key), text, arguments.seconds("ttl", ttl, positive=True)),
         nothing,
     )
@@ -22,12 +23,14 @@ def set_status(key: str, text: str, ttl: Seconds | None) -> Call[None]:
 
 def get_status(key: str) -> Call[Any]:
     return Call(
-        "SELECT pgqueue.get_status(key => %s::text)::text", (_key(key),), lambda rows: data.decode_if_any(rows[0][0])
+        "SELECT pgqueue.get_status(key => %s::pg_catalog.text)::pg_catalog.text",
+        (_key(key),),
+        lambda rows: data.decode_if_any(rows[0][0]),
     )
 
 
 def delete_status(key: str) -> Call[bool]:
-    return Call("SELECT pgqueue.delete_status(key => %s::text)", (_key(key),), lambda rows: bool(rows[0][0]))
+    return Call("SELECT pgqueue.delete_status(key => %s::pg_catalog.text)", (_key(key),), lambda rows: bool(rows[0][0]))
 
 
 def status_channel(key: str) -> str:

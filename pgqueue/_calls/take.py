@@ -36,9 +36,9 @@ class Taken(NamedTuple):
 def take(queue: str, session: int, token: int, after: tuple[int, int] | None) -> Call[list[Taken]]:
     priority, id = after or (None, None)
     return Call(
-        "SELECT id, token, priority, attempts, deadline, data::text, %s::text"
-        " FROM pgqueue.take(queue => %s::text, session => %s::int, new_token => %s::int8,"
-        " after_priority => %s::int, after_id => %s::int8)",
+        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, %s::pg_catalog.text"
+        " FROM pgqueue.take(queue => %s::pg_catalog.text, session => %s::int, new_token => %s::bigint,"
+        " after_priority => %s::int, after_id => %s::bigint)",
         (queue, queue, session, token, priority, id),
         _taken,
     )
@@ -48,9 +48,9 @@ def take_many(
     queues: Sequence[str], n: int, session: int, token: int, after: Sequence[tuple[int, int] | None]
 ) -> Call[list[Taken]]:
     return Call(
-        "SELECT id, token, priority, attempts, deadline, data::text, queue"
-        " FROM pgqueue.take_many(queues => %s::text[], n => %s::int, session => %s::int, new_token => %s::int8,"
-        " after_priority => %s::int[], after_id => %s::int8[])",
+        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, queue"
+        " FROM pgqueue.take_many(queues => %s::pg_catalog.text[], n => %s::int, session => %s::int,"
+        " new_token => %s::bigint, after_priority => %s::int[], after_id => %s::bigint[])",
         (
             list(queues),
             n,
@@ -66,7 +66,7 @@ def take_many(
 def next_due(queues: Sequence[str], ids: Sequence[int]) -> Call[dict[str, float | None]]:
     """Seconds until a task is due, by queue. A queue has no entry if its id is not one of `ids` any more."""
     return Call(
-        "SELECT queue, seconds FROM pgqueue.next_due(queues => %s::text[], ids => %s::int[])",
+        "SELECT queue, seconds FROM pgqueue.next_due(queues => %s::pg_catalog.text[], ids => %s::int[])",
         (list(queues), list(ids)),
         lambda rows: dict(rows),
     )
@@ -93,8 +93,8 @@ def take_id(id: int, session: int, token: int, me: str) -> Call[list[Taken]]:
         return [Taken(id, *row)]
 
     return Call(
-        "SELECT token, priority, attempts, deadline, data::text, queue, state, problem, holder"
-        " FROM pgqueue.take_id(id => %s::int8, session => %s::int, new_token => %s::int8)",
+        "SELECT token, priority, attempts, deadline, data::pg_catalog.text, queue, state, problem, holder"
+        " FROM pgqueue.take_id(id => %s::bigint, session => %s::int, new_token => %s::bigint)",
         (id, session, token),
         read,
     )

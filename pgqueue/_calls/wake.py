@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from .call import Call, Rows, nothing
+
+_CHANNEL = re.compile("pgqueue:(-?[0-9]{1,10})")
 
 
 def arm(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
@@ -26,8 +29,8 @@ def channel(queue_id: int) -> str:
 
 def queue_of(channel: str) -> int | None:
     """The queue id of such a channel, None for any other channel. A negated id: puts that wait for room."""
-    prefix, _, id = channel.partition(":")
-    return int(id) if prefix == "pgqueue" and id.removeprefix("-").isdecimal() else None
+    found = _CHANNEL.fullmatch(channel)
+    return int(found[1]) if found else None
 
 
 def _drained(rows: Rows) -> dict[int, bool]:

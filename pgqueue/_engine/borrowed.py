@@ -12,7 +12,7 @@ first such connection arrives, so an application needs only the libraries that i
     async run_async(conn, call) -> the call's result      for the awaiting one
     refuse(conn) -> None                                  raises TypeError if conn is not a connection of its library
 
-and raises its errors as errors.translate maps them.
+and raises its errors as sqlstates.translate maps them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from .._calls.call import Call
-from ..errors import translate
+from .._calls.sqlstates import translate
+from ..errors import CallTimeout, NotRunning
+from .bounded import Late
+from .door import why_read_only
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as AlchemyConnection
@@ -78,7 +81,9 @@ async def run_async(conn: AsyncConn, call: Call[T]) -> T:
 
 def fail(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error) -> NoReturn:
     """Raise the error as the pgqueue error that it stands for, if there is one."""
-    seen = translate(error, lost=conn.closed)
+    seen = CallTimeout(str(error)) if isinstance(error, Late) else translate(error, lost=conn.closed)
+    if isinstance(seen, NotRunning):
+        seen = why_read_only(conn) or seen
     if seen is error:
         raise error
     raise seen from error

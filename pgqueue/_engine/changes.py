@@ -1,9 +1,9 @@
 """Callbacks on the changes of a queue's tasks. Both shells.
 
-An observer is an ear (switchboard.py) without a buffer, on the channel of its queue's changes
-(sql/4_families/changes.sql). A client has one observer for a queue, as Tarantool's queue has one callback for a tube:
-the one in `core.observers`. Replacing an observer is one assignment there, while the old and the new one both have an
-ear, so no change is lost between them.
+An observer is an ear (switchboard.py) without a buffer, on the channel of its queue's changes, whose name the server
+returns when it registers the session (sql/4_families/changes.sql). A client has one observer for a queue, as
+Tarantool's queue has one callback for a tube: the one in `core.observers`. Replacing an observer is one assignment
+there, while the old and the new one both have an ear, so no change is lost between them.
 
 After a lost connection the observer registers with the server again: if the old session was given up, its registration
 is gone.
@@ -22,13 +22,15 @@ from uuid import UUID
 from .._calls import changes as calls
 from .._calls.changes import Change
 from .._calls.put import queue_ids
-from ..errors import ConnectionLost
+from .._values.printable import line
+from ..errors import ConnectionLost, NoQueue
 from . import waits
 from .core import Core
 from .flows import Flow, Run
 from .listener import Listener
+from .session import session
 from .switchboard import Ear, Gap
-from .waits import MakeSignal, TimeLeft
+from .waits import MakeSignal
 
 log = logging.getLogger("pgqueue")
 
@@ -44,13 +46,14 @@ class Observer:
         listener: Listener,
         queue: str,
         queue_id: int,
+        channel: str,
         callback: OnChange,
         run: Callable[[OnChange, Change], None],
         make_signal: MakeSignal,
     ) -> None:
         self.callback = callback
         self.queue_id = queue_id
-        self.ear = Ear(calls.channel(queue_id), make_signal, tell=self._tell)
+        self.ear = Ear(channel, make_signal, tell=self._tell)
         self._core = core
         self._listener = listener
         self._queue = queue
@@ -63,7 +66,10 @@ class Observer:
             log.warning("changes of queue %r may have been missed: %s", self._queue, heard.reason)
             self._listener.ask(calls.observe(self.queue_id), threading.Event())
             return
-        for change in calls.changes(self._queue, heard):
+        changes = calls.changes(self._queue, heard)
+        if not changes:
+            log.debug("a notification that is no change of queue %r was dropped: %s", self._queue, line(heard[:80]))
+        for change in changes:
             self._run(self.callback, change)
 
 
@@ -82,18 +88,28 @@ def observe(
     callback: OnChange,
     run: Callable[[OnChange, Change], None],
 ) -> Flow[OnChange | None]:
-    """Set the queue's callback. Returns the callback that it replaces, or None."""
+    """Set the queue's callback. Returns the callback that it replaces, or None.
+
+    The server is asked twice: at first for the channel; and once the callback is set, since another thread T may have
+    removed the old callback in between. T unregistered the session, and then found no new callback.
+    """
     ids: dict[str, int] = yield Run(queue_ids([queue]))
-    new = Observer(core, listener, queue, ids[queue], callback, run, make_signal)
+    yield from session(listener, make_signal, waits.TimeLeft(core.settings.patience))
+    channel = yield from waits.ask(listener, make_signal, calls.observe(ids[queue]))
+    if channel is None:
+        raise NoQueue(f"queue {queue!r} was deleted")
+    new = Observer(core, listener, queue, ids[queue], channel, callback, run, make_signal)
     old: Observer | None = None
     try:
-        yield from waits.enter(listener, new.ear, TimeLeft(None))
+        yield from waits.entered(listener, new.ear, core.settings.patience)
         old = core.exchange_observer(queue, new)
         yield from waits.ask(listener, make_signal, calls.observe(new.queue_id))
     except BaseException:
         if core.observers.get(queue) is new:
             core.exchange_observer(queue, old)
         listener.switchboard.leave(new.ear)
+        if queue not in core.observers and not listener.stopping:
+            listener.later(calls.unobserve(new.queue_id))
         raise
     if old is None:
         return None

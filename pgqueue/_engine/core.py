@@ -9,27 +9,33 @@ from __future__ import annotations
 
 import atexit
 import threading
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from .._calls.call import Fence
 from .._values import arguments, data
 from .._values.arguments import Seconds
-from ..errors import ClosedError
-from . import dsn, forks
+from ..errors import ClosedError, Error
+from . import door, dsn, forks
 from .cursor import ClaimCursor
 from .labels import new_label
 from .listener import Listener
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The options of a client, checked; Client's docstring explains them. Times in seconds."""
 
-    dsn: str | None
-    listen_dsn: str | None
+    dsn: str | None = field(repr=False)  # may hold a password
+    listen_dsn: str | None = field(repr=False)
     pool_size: int
     connect_timeout: float
+    call_timeout: float  # inf: without limit
     session_grace: float
     poll: float | None
     idle_timeout: float
@@ -41,24 +47,37 @@ class Settings:
         *,
         dsn: str | None = None,
         listen_dsn: str | None = None,
-        pool_size: int = 10,
+        pool_size: int = 5,
         connect_timeout: Seconds = 10.0,
+        call_timeout: Seconds | None = 15.0,
         session_grace: Seconds = 0.5,
         poll: Seconds | None = 30.0,
         idle_timeout: Seconds = 15.0,
         max_data_size: int = data.MAX_SIZE,
     ) -> Settings:
         """Settings from the arguments of a client. Raises ValueError."""
+        patience = arguments.seconds("call_timeout", call_timeout, positive=True)
         return cls(
             dsn=dsn,
             listen_dsn=listen_dsn,
             pool_size=arguments.count("pool_size", pool_size),
             connect_timeout=arguments.required_seconds("connect_timeout", connect_timeout, positive=True),
+            call_timeout=float("inf") if patience is None else patience,
             session_grace=arguments.required_seconds("session_grace", session_grace),
             poll=arguments.seconds("poll", poll, positive=True),
             idle_timeout=arguments.required_seconds("idle_timeout", idle_timeout),
             max_data_size=arguments.count("max_data_size", max_data_size),
         )
+
+    @property
+    def patience(self) -> float:
+        """For how long a call waits for a connection to the server, seconds."""
+        return min(self.connect_timeout, self.call_timeout)
+
+    @property
+    def lock_patience(self) -> float:
+        """For how long a call waits for an advisory lock. Then the server can still name the lock's holder in time."""
+        return max(0.6 * self.call_timeout, self.call_timeout - 2.0)
 
 
 class Core:
@@ -73,6 +92,8 @@ class Core:
         self.observers: dict[str, Any] = {}  # one a queue; see changes.py
         self._lock = threading.Lock()
         self._conninfo: str | None = None
+        self._failure: Error | None = None  # of the last check that failed
+        self._failed_at = 0.0
         self._listener: Listener | None = None
         forks.register(self)
 
@@ -81,23 +102,19 @@ class Core:
 
         Raises:
             ServerError: the server cannot be reached, or refuses the connection.
+            SetupError: a pooler, the role or the database is set up so that pgqueue cannot work.
             SchemaError: the version of pgqueue's schema in the database does not fit this library.
             ClosedError: the client is closed.
         """
-        with self._lock:
-            return self._checked_conninfo()
+        return self._once(self._checked_conninfo)
+
+    def check(self) -> None:
+        """Connect once more. Raises as conninfo()."""
+        door.check(self.conninfo(), pooled=bool(self.settings.listen_dsn), timeout=self.settings.patience)
 
     def listener(self) -> Listener:
-        """The listener, which the first call starts."""
-        with self._lock:
-            conninfo = self._checked_conninfo()
-            if self._listener is None:
-                direct = dsn.plain(self.settings.listen_dsn) if self.settings.listen_dsn else conninfo
-                self._listener = Listener(
-                    direct, self.label, grace=self.settings.session_grace, idle_timeout=self.settings.idle_timeout
-                )
-                _listening.add(self)
-            return self._listener
+        """The listener, which the first call starts. Raises as conninfo()."""
+        return self._once(self._started_listener)
 
     @property
     def running_listener(self) -> Listener | None:
@@ -127,8 +144,14 @@ class Core:
         if listener is not None:
             listener.reload()
 
+    def handle_here(self) -> None:
+        """This context runs a worker's handlers, which must not close the client under it."""
+        _handling.set(self)
+
     def close(self) -> None:
-        """Release all takes and end the listener. Does nothing the second time."""
+        """Release all takes and end the listener. Does nothing the second time. Raises RuntimeError in a handler."""
+        if _handling.get() is self:
+            raise RuntimeError("a handler cannot close the client of its worker: stop the worker first, from outside")
         with self._lock:
             self.closed = True
             listener = self._listener
@@ -136,14 +159,45 @@ class Core:
             listener.stop()
             _listening.discard(self)
 
+    def _once(self, check: Callable[[], T]) -> T:
+        """Run a check under the lock. If it fails, the threads that waited for the lock meanwhile fail with it.
+
+        Otherwise each of them would try in its turn, and the last of 50 threads would wait 50 times as long.
+        """
+        began = time.monotonic()
+        with self._lock:
+            if self._failure is not None and self._failed_at >= began:
+                raise type(self._failure)(*self._failure.args) from self._failure
+            try:
+                return check()
+            except Error as error:
+                self._failure, self._failed_at = error, time.monotonic()
+                raise
+
     def _checked_conninfo(self) -> str:
         if self.closed:
             raise ClosedError("the client is closed")
         if self._conninfo is None:
             conninfo = dsn.resolve(self.settings.dsn)
-            dsn.check(conninfo, self.settings.connect_timeout)
+            door.check(conninfo, pooled=bool(self.settings.listen_dsn), timeout=self.settings.patience)
             self._conninfo = conninfo
         return self._conninfo
+
+    def _started_listener(self) -> Listener:
+        settings, direct = self.settings, self._checked_conninfo()
+        if self._listener is None:
+            if settings.listen_dsn:
+                direct = dsn.plain(settings.listen_dsn)
+                door.check_listening(direct, settings.patience)
+            self._listener = Listener(
+                direct,
+                self.label,
+                grace=settings.session_grace,
+                idle_timeout=settings.idle_timeout,
+                call_timeout=settings.call_timeout,
+            )
+            _listening.add(self)
+        return self._listener
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
@@ -154,6 +208,9 @@ class Core:
         self.observers = {}
         self.label = new_label()
 
+
+#: The core whose worker runs its handlers in this context. Other threads that a handler starts do not have it.
+_handling: ContextVar[Core | None] = ContextVar("pgqueue_handling", default=None)
 
 #: References to cores, since a listener's thread and its takes outlive a client that was dropped without a close.
 _listening: set[Core] = set()

@@ -6,30 +6,70 @@ second. A claim that starts behind the last position costs nothing extra, but it
 it: a released task, a higher priority, a put that was committed late. So the order is exact while that is cheap, and
 otherwise off by a bounded time:
 
-    claim at the head, cheap        -> the next claim starts at the head
-    claims at the head, slow twice  -> the next claims start at the cursor, until REST times the duration of that claim
-                                       (at least MIN_REST) has passed
-    claim at the cursor, empty      -> says nothing about the queue; only a claim at the head does
+    claims at the head, cheap           -> the next claim starts at the head
+    AT_HEAD claims in a row there, slow -> the next claims start at the cursor, until MIN_REST has passed
+    and the claim after that, slow too  -> again, until REST times the duration of that claim has passed, MIN_REST at
+                                           least and MAX_REST at most; and so on, until a claim at the head is cheap
+    a claim at the cursor, empty        -> says nothing about the queue. A taker looks at the head before it sleeps or
+                                           gives up (flows.py), so it never sleeps in front of a task that is ready
 
-A claim is slow if it takes milliseconds and twice as long as a claim from the cursor. A distant server makes all claims
-slow, and another starting point would not help. One slow claim is not enough: the first claim of a new connection
-compiles the functions.
+Slow means SLOWER times the usual. No absolute duration will do: each acked task adds 0.1 us to a walk, so on a fast
+server claims take twice as long after a few thousand tasks; but a distant server makes all claims slow, and another
+starting point would not help. The usual is the least that one of the latest claims from the cursor took; or what claims
+at the head took, if that was less. Claims of about the same number of tasks are compared with each other.
 
-The walks cost at most 1/REST of the time, and every task is found at the next claim at the head. A client has one
-cursor for each queue. Its threads share it without a lock: a lost update costs one walk.
+Durations vary by chance, with the load, pauses of the interpreter, and the network, but chance only adds to them, and a
+walk adds to each claim. So the least of AT_HEAD claims is compared with the least of FROM_CURSOR claims: a mean would
+leave the head after one stall. If the server as a whole becomes slower, claims leave the head for MIN_REST, and that
+shows that the cursor is not faster.
+
+The walks cost at most 1/REST of the time while each takes less than MAX_REST / REST. Every task is found at the next
+claim at the head. A client has one cursor for each queue. Its threads share it without a lock: a lost update costs one
+walk.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
-SLOW = 0.003  # seconds for a claim,
-EACH = 0.00003  # and for every task that it returned
-REST = 10.0
-MIN_REST = 0.05
+SLOWER = 1.5  # times the usual
+AT_HEAD, FROM_CURSOR = 16, 16  # claims of which the least is taken
+REST = 10.0  # times the duration of a slow claim
+MIN_REST = 0.05  # seconds
+MAX_REST = 1.0
+FIRST, EACH = 0.001, 0.00003  # seconds for a claim, and for every task of it: the usual at most, before it is measured
 
 Position = tuple[int, int]
+
+
+class _Costs:
+    """What claims of about the same number of tasks cost, in seconds."""
+
+    __slots__ = ("_at_head", "_from_cursor", "usual")
+
+    def __init__(self, usual: float) -> None:
+        self.usual = usual
+        self._at_head: deque[float] = deque(maxlen=AT_HEAD)
+        self._from_cursor: deque[float] = deque(maxlen=FROM_CURSOR)
+
+    def add_from_cursor(self, took: float) -> None:
+        self._from_cursor.append(took)
+        self._at_head.clear()
+        self.usual = min(self._from_cursor)
+
+    def add_at_head(self, took: float) -> bool:
+        """Whether the latest claims at the head were slow, all of them."""
+        self._at_head.append(took)
+        if len(self._at_head) < AT_HEAD:
+            return False
+        least = min(self._at_head)
+        self.usual = min(self.usual, least)
+        return self.is_slow(least)
+
+    def is_slow(self, took: float) -> bool:
+        return took > SLOWER * self.usual
 
 
 class ClaimCursor:
@@ -39,8 +79,8 @@ class ClaimCursor:
         self._clock = clock
         self._last: Position | None = None
         self._head_at = 0.0
-        self._slow_in_a_row = 0
-        self._usual = 0.0  # seconds of the last claim from the cursor, without its tasks
+        self._left = False  # the head was slow when claims last started there
+        self._costs: dict[int, _Costs] = {}  # by the number of binary digits of the number of tasks
 
     def start(self) -> Position | None:
         """The start of the next claim: behind this (priority, id), or None for the head."""
@@ -54,9 +94,16 @@ class ClaimCursor:
         """Learn from a claim: its start, its duration in seconds, the last position that it returned, and its tasks."""
         if last is not None:
             self._last = last
-        cost = took - EACH * n
+        if (costs := self._costs.get(n.bit_length())) is None:
+            costs = self._costs[n.bit_length()] = _Costs(min(took, FIRST + EACH * n))
         if start is not None:
-            self._usual = cost
+            costs.add_from_cursor(took)
             return
-        self._slow_in_a_row = self._slow_in_a_row + 1 if cost > max(SLOW, 2 * self._usual) else 0
-        self._head_at = self._clock() + max(MIN_REST, REST * took) if self._slow_in_a_row >= 2 else 0.0
+        slow = costs.add_at_head(took)
+        if self._left:
+            self._left = costs.is_slow(took)
+            rest = min(max(MIN_REST, REST * took), MAX_REST)
+        else:
+            self._left = slow and self._last is not None
+            rest = MIN_REST
+        self._head_at = self._clock() + rest if self._left else 0.0

@@ -1,4 +1,4 @@
-"""The server that a client connects to, and the check that its schema fits."""
+"""The server that a client connects to, and whether its schema fits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from .. import sql as schema
-from ..errors import ServerError
+from .._values.conninfo import plain as plain  # migrate, a layer below, needs it too
+from ..errors import ServerError, SetupError
 
 log = logging.getLogger("pgqueue")
 
@@ -32,36 +33,14 @@ def resolve(given: str | None) -> str:
     return conninfo
 
 
-def plain(dsn: str) -> str:
-    """A DSN as libpq accepts it, from libpq's form or SQLAlchemy's (postgresql+psycopg://). Raises ServerError."""
-    scheme, separator, rest = dsn.partition("://")
-    conninfo = scheme.partition("+")[0] + separator + rest if separator else dsn
-    try:
-        conninfo_to_dict(conninfo)
-    except psycopg.ProgrammingError as error:
-        raise ServerError(f"this is not a DSN that PostgreSQL understands: {error}") from None
-    return conninfo
-
-
 def describe(conninfo: str) -> str:
     """Host, database and user of a conninfo, without secrets."""
     known = conninfo_to_dict(conninfo)
     return " ".join(f"{key}={known[key]}" for key in ("host", "port", "dbname", "user") if known.get(key))
 
 
-def check(conninfo: str, connect_timeout: float) -> None:
-    """Connect once. Raises ServerError if that fails, SchemaError if the schema does not fit this library."""
-    try:
-        conn = psycopg.connect(conninfo, autocommit=True, connect_timeout=max(1, round(connect_timeout)))
-    except psycopg.OperationalError as error:
-        raise unreachable(conninfo, error) from None
-    with conn:
-        if fault := schema_fault(conn):
-            raise fault
-
-
-def unreachable(conninfo: str, error: Exception) -> ServerError:
-    return ServerError(f"cannot connect to PostgreSQL ({describe(conninfo)}): {str(error).strip()}")
+def unreachable(conninfo: str, reason: object) -> ServerError:
+    return ServerError(f"cannot connect to PostgreSQL ({describe(conninfo)}): {str(reason).strip()}")
 
 
 def schema_fault(conn: psycopg.Connection[Any]) -> Exception | None:
@@ -69,8 +48,10 @@ def schema_fault(conn: psycopg.Connection[Any]) -> Exception | None:
     try:
         return schema.mismatch([row[0] for row in conn.execute(schema.VERSIONS).fetchall()])
     except psycopg.errors.InsufficientPrivilege:
-        return ServerError(
-            "this role may not use pgqueue: let the schema's owner run SELECT pgqueue.grant_to('the role')"
+        quoted = conn.execute("SELECT current_user, quote_literal(quote_ident(current_user))").fetchone()
+        name, role = quoted or ("", "''")
+        return SetupError(
+            f"the role {name!r} may not use pgqueue: let the schema's owner run SELECT pgqueue.grant_to({role})"
         )
     except psycopg.Error as error:
         return schema.mismatch(sqlstate=error.sqlstate) or error

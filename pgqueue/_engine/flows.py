@@ -13,11 +13,15 @@ The take, step by step (T1 to T4 are the steps of sql/2_base/wake.sql):
 The timeout limits the waiting only. The take awaits the answer to a claim that it has sent and returns its task,
 however late. A claim that was cut off (a cancelled coroutine, Ctrl-C, a lost connection) may have been committed: the
 take undoes it by its token.
+
+A claim that the server refused, since another backend held a lock of pgqueue's for a second, is repeated until the
+timeout is over, and then raises LockBlocked. It names the holder; a take that returned None would hide it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -25,16 +29,17 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from .._calls import put as putting
-from .._calls import session as listening
 from .._calls import take as calls
 from .._calls.call import Call
 from .._calls.take import AnyTaken, Taken
-from ..errors import ConnectionLost, DeadlineSoon, ServerError, SessionDead
+from ..errors import CallTimeout, ConnectionLost, DeadlineSoon, LockBlocked, ServerError, SessionDead
 from .core import Core
 from .cursor import ClaimCursor, Position
+from .door import without_session
 from .hub import Signal, Waiter
 from .listener import Listener
 
+log = logging.getLogger("pgqueue")
 T = TypeVar("T")
 Row = TypeVar("Row", bound=AnyTaken)
 SOON = 1.0  # seconds, as in beanstalkd
@@ -43,10 +48,14 @@ LOCKED_PAUSE = (0.005, 0.25)  # before looking again at a task that an open tran
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run the call and send its result. `relaxed`: on a claiming connection, where commits do not wait for the disk."""
+    """Run the call and send its result. `relaxed`: on a claiming connection, where commits do not wait for the disk.
+
+    `within`: seconds, if that is less than the client's call_timeout.
+    """
 
     call: Call[Any]
     relaxed: bool = True
+    within: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +106,6 @@ def claim_messages(
     )
 
 
-def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> Flow[list[Taken]]:
-    """Take the task of this id, returned as a list of one. The flow waits for the server only."""
-    return _TakeId(core, listener, make_signal, id).run()
-
-
 class Take:
     """One take, from its call to its return."""
 
@@ -129,9 +133,9 @@ class Take:
         self._stopped = stopped
         self._token = secrets.randbits(63)
         self._used_session: int | None = None
-        self._resting = False  # the last claim did not start at the head: its being empty says nothing
         self._locked_pause = LOCKED_PAUSE[0]
         self._ids_known: dict[str, int] = {}
+        self._said = False  # that a lock is in the way
         self._signalled = False  # at any time in this take: then this take signals the next waiter
 
     def run(self) -> Flow[list[Taken]]:
@@ -171,11 +175,8 @@ class Take:
     def _last_look(self) -> Flow[tuple[list[Taken], float | None]]:
         """Look once the waiter is armed; a later put signals it. Returns tasks, and for how many seconds to sleep.
 
-        While claims start at the cursor, the look is such a claim, and the sleep lasts until the head is due at most.
+        It is a look at the head, also while claims start at the cursor: the task that is ready may be in front of it.
         """
-        if self._resting:
-            tasks = yield from self._claim()
-            return tasks, self._left(min(filter(None, (cursor.rest() for cursor in self._cursors)), default=0.0))
         due: dict[str, float | None] = yield Run(calls.next_due(self._queues, list(self._ids_known.values())))
         if len(due) < len(self._ids_known):
             self._forget({queue for queue in self._ids_known if queue not in due})
@@ -185,7 +186,7 @@ class Take:
                 if seconds is not None and self._hub.set_due(self._ids_known[queue], seconds):
                     self._listener.poke()
             return [], self._left(self._core.settings.poll)
-        tasks = yield from self._claim()
+        tasks = yield from self._claim_at_head()
         # Nothing, although a task is ready: an open transaction has it locked, and its rollback would signal nothing.
         pause, self._locked_pause = self._locked_pause, min(self._locked_pause * 2, LOCKED_PAUSE[1])
         return tasks, self._left(pause)
@@ -216,16 +217,18 @@ class Take:
     def _claim(self) -> Flow[list[Taken]]:
         starts = [cursor.start() for cursor in self._cursors]
         tasks = yield from self._attempt(starts)
-        self._resting = any(starts)
-        if not tasks and self._resting and self._over():
-            tasks = yield from self._attempt([None] * len(starts))
+        if not tasks and any(starts) and self._over():
+            tasks = yield from self._claim_at_head()
         return tasks
+
+    def _claim_at_head(self) -> Flow[list[Taken]]:
+        return (yield from self._attempt([None] * len(self._cursors)))
 
     def _attempt(self, starts: list[Position | None]) -> Flow[list[Taken]]:
         while (session := (yield from self._session())) is not None:
             began = time.monotonic()
             try:
-                tasks: list[Taken] = yield Run(self._call(session, starts), self.relaxed)
+                tasks: list[Taken] = yield Run(self._call(session, starts), self.relaxed, self._within())
             except SessionDead as error:
                 reason: Exception = error  # the listener has not noticed yet, or is reconnecting
             except ConnectionLost as error:
@@ -233,12 +236,20 @@ class Take:
                 self._lost(error)
             except ServerError as error:
                 reason = error
+            except LockBlocked as error:
+                self._used_session = None  # the server has answered: there is nothing to undo
+                if time.monotonic() >= self._deadline:
+                    raise
+                self._say(error)
+                continue
             else:
                 self._learn(starts, time.monotonic() - began, tasks)
                 if not tasks:
                     self._used_session = None  # the server has answered: there is nothing to undo
                 return tasks
             if time.monotonic() > self._give_up():
+                if isinstance(reason, CallTimeout):
+                    raise reason
                 raise ServerError(f"nothing can be taken: {reason}") from reason
             yield Wait(self._make_signal(), 0.05)
         return []
@@ -256,16 +267,24 @@ class Take:
 
     def _session(self) -> Flow[int | None]:
         """The session for the take; None when the client closes, or the take is stopped."""
+        if self._listener.session is None:
+            self._listener.poke()  # it may be pausing before it connects anew
         while not self._listener.stopping and not self._stopped():
             if (session := self._listener.session) is not None:
                 return session
             left = self._give_up() - time.monotonic()
             if left <= 0:
-                raise ServerError(f"nothing can be taken without a session: {self._listener.failure}")
+                raise without_session("nothing can be taken", self._listener.failure)
             signal = self._make_signal()
             self._listener.when_session(signal)
             yield Wait(signal, None if left == float("inf") else left)
         return None
+
+    def _say(self, error: LockBlocked) -> None:
+        """The server has waited for a second. A take that goes on without a limit tells why it gets nothing."""
+        if not self._said:
+            self._said = True
+            log.warning("a take from %s goes on waiting: %s", ", ".join(map(repr, self._queues)), error)
 
     def _lost(self, error: ConnectionLost) -> None:
         """The claim may have been committed: undo it, and claim under another token."""
@@ -274,7 +293,7 @@ class Take:
 
     def _undo(self) -> None:
         if self._used_session is not None:
-            self._listener.later(listening.undo_take(self._used_session, self._token))
+            self._listener.undo(self._token)
 
     def _pass_on(self) -> None:
         """Signal the next waiter of each queue, also of a deleted queue's id: its waiters have to look again."""
@@ -292,7 +311,12 @@ class Take:
 
     def _give_up(self) -> float:
         """Until when to wait for a server that restarts. A take that does not wait for tasks waits for this too."""
-        return max(self._deadline, self._began + self._core.settings.connect_timeout)
+        return max(self._deadline, self._began + self._core.settings.patience)
+
+    def _within(self) -> float:
+        """For how long the next claim may run: call_timeout is for the whole take, beyond the time that it may wait."""
+        end = max(self._deadline, self._began) + self._core.settings.call_timeout
+        return max(end - time.monotonic(), 0.05)
 
 
 class _TakeInTime(Take):
@@ -335,15 +359,3 @@ class _ClaimMessages(Take):
 
     def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
         return self._claiming
-
-
-class _TakeId(Take):
-    """A take of a task by its id: one claim without a queue, which raises an error if the task cannot be taken."""
-
-    def __init__(self, core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> None:
-        super().__init__(core, listener, make_signal, (), 1, 0.0, lambda: False)
-        self._id = id
-
-    def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
-        self._used_session = session
-        return calls.take_id(self._id, session, self._token, self._core.label)

@@ -18,5 +18,5 @@ def new_label() -> str:
     """
     pid = os.getpid()
     number = next(_numbers.setdefault(pid, itertools.count(1)))
-    process = f"{socket.gethostname()}:{pid}:{os.path.basename(sys.argv[0] or 'python')}"
+    process = f"{socket.gethostname()}:{pid}:{os.path.basename(sys.argv[0] or 'python')[:200]}"
     return process if number == 1 else f"{process}#{number}"

@@ -10,10 +10,19 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
        ^                                                              |
        '---------------- pause, growing to 5 s <------ lost ----------'
 
+- A statement that fails costs itself only; a dead connection is lost (retries.py). The pause before the next connection
+  grows until a connection has served a whole round.
+- This connection waits for no lock. Ticks leave out what is locked (sql/2_base/nowait.sql), and LOCK_TIMEOUT ends every
+  other wait. Only the opening and the end of the session wait, for claims under way.
 - This connection holds the session's advisory lock, so the session lives as long as the connection. After a loss the
   listener opens the session again by its id; if that was quick enough, the takes live on (sql/2_base/session.sql).
 - Notifications that were sent while the listener was disconnected are gone: after each connect every waiter looks
   again.
+- A notification is a hint, since each role that may connect to the database can send any payload on any channel
+  (docs/deployment/connect.md). Nothing here raises for one: what has not the form of ours is dropped, or delivered as
+  it stands on a channel of the application; what has the form makes a client look. A flood of them costs one look at a
+  time: a waiter that was woken is out of the hub until it has looked, and a waiter on a channel forgets before each
+  look what came until then. Payloads that wait for their delivery have a limit (posts.py, switchboard.py).
 - The thread always reads notifications before it sleeps: some arrive with the answers to its own statements.
 - No put runs on this connection: the probe for waiters cannot see the locks of its own connection
   (sql/2_base/wake.sql).
@@ -34,22 +43,23 @@ import selectors
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import sql
 
-from .._calls import channels
 from .._calls import session as session_calls
 from .._calls import wake as wake_calls
 from .._calls.call import Call
-from ..errors import ClosedError, ConnectionLost, translate
+from ..errors import ClosedError, ConnectionLost
 from . import direct
-from .asked import Asked
+from .asked import Asked, Asks
 from .forks import detach
 from .hub import Hub, Signal
+from .jobs import Jobs
+from .plans import Plans
+from .posts import Posts
+from .retries import do
 from .switchboard import Switchboard
 from .ticks import Ticks
 
@@ -59,6 +69,8 @@ log = logging.getLogger("pgqueue")
 TICK = 0.25  # seconds between sweeps, jittered
 CLEANING = 10.0  # seconds between removals of obsolete rows
 PAUSE = (0.02, 5.0)  # before connecting anew: first and longest, seconds
+LOCK_TIMEOUT = "SET lock_timeout = '10ms'; SET pgqueue.listener = 'yes'"  # while the session is open
+PATIENCE = "SET lock_timeout = '2s'"  # before it closes
 
 
 class Listener:
@@ -68,7 +80,10 @@ class Listener:
     breaks.
     """
 
-    def __init__(self, conninfo: str, label: str, *, grace: float, idle_timeout: float) -> None:
+    def __init__(
+        self, conninfo: str, label: str, *, grace: float, idle_timeout: float, call_timeout: float = 15.0
+    ) -> None:
+        self.call_timeout = call_timeout
         self.hub = Hub(idle_timeout)
         self.switchboard = Switchboard(idle_timeout)
         self.on_lost: list[Callable[[], None]] = []
@@ -79,13 +94,17 @@ class Listener:
         self._grace = grace
         self.last_session: int | None = None
         self.identity: str | None = None  # of this session, and of the next if this one is given up; 2_base/session.sql
-        self._jobs: deque[Call[Any]] = deque()
-        self._asked: deque[Asked[Any]] = deque()
-        self._posted: deque[tuple[str, str]] = deque()
+        self._jobs = Jobs(label)
+        self._asks = Asks()
+        self._posts = Posts(self.switchboard, label)
+        self._plans = Plans(self.hub, self.switchboard, label)
         self._waiting: list[Signal] = []  # for a session
         self._lock = threading.Lock()
         self.stopping = False
+        self._pause = PAUSE[0]  # before the next connection
+        self._deregistered = False  # found by a sweep: the session of this connection has no row any more
         self._conn: psycopg.Connection[Any] | None = None
+        self._backend: direct.Backend | None = None  # of the last connection
         self._pipe = socket.socketpair()
         for end in self._pipe:
             end.setblocking(False)
@@ -105,8 +124,13 @@ class Listener:
                 signal.set()
 
     def later(self, call: Call[Any]) -> None:
-        """Run a call on the listener's connection soon, and repeat it if the connection breaks."""
-        self._jobs.append(call)
+        """Run a call on the listener's connection soon, and repeat it if it fails or the connection breaks."""
+        self._jobs.later(call)
+        self.poke()
+
+    def undo(self, token: int) -> None:
+        """Give back all that was taken under this token, and refuse its claim if that is still on its way."""
+        self._jobs.undo(token)
         self.poke()
 
     def ask(self, call: Call[T], done: Signal) -> Asked[T]:
@@ -116,9 +140,13 @@ class Listener:
             if self.stopping:
                 asked.failed(ClosedError("the client is closed"))
             else:
-                self._asked.append(asked)
+                self._asks.add(asked)
         self.poke()
         return asked
+
+    def withdraw(self, asked: Asked[Any]) -> None:
+        """Do not run a call that was asked for, unless it is under way."""
+        self._asks.withdraw(asked)
 
     def poke(self) -> None:
         """Make the thread look at its hub and jobs."""
@@ -132,7 +160,7 @@ class Listener:
         self.poke()
         if self._thread is not threading.current_thread():
             with self._replacing:
-                self._thread.join()
+                self._thread.join(min(self.call_timeout, threading.TIMEOUT_MAX))
 
     def reload(self) -> None:
         """Replace the thread, once it has ended, by one that goes on with its connection and its waiters."""
@@ -163,24 +191,23 @@ class Listener:
     # --- the thread
 
     def _run(self) -> None:
-        pause = PAUSE[0]
         while not (self.stopping or self._handing_over):
             try:
                 self._serve(self._conn or self._connect())
             except Exception as error:  # of any kind: without this thread no taker is woken
-                if self.session is not None:  # else keep the pause: a standby connects, but refuses a session
-                    pause = PAUSE[0]
                 self._disconnected(error)
-                self._sleep(random.uniform(pause / 2, pause))
-                pause = min(pause * 2, PAUSE[1])
+                self._sleep(random.uniform(self._pause / 2, self._pause))
+                self._pause = min(self._pause * 2, PAUSE[1])
         if not self._handing_over:
             self._end()
 
     def _connect(self) -> psycopg.Connection[Any]:
-        conn = direct.connect(self._conninfo, self._notified)
+        conn = direct.connect(self._conninfo, self._notified, self.call_timeout)
         self._selected = self._selector.register(conn.fileno(), selectors.EVENT_READ)
         self._conn = conn
-        opened = self._do(conn, session_calls.open_session(self.last_session, self._grace, self._label, self.identity))
+        self._backend = direct.succeed(conn, self._backend)
+        opened = do(conn, session_calls.open_session(self.last_session, self._grace, self._label, self.identity))
+        conn.execute(LOCK_TIMEOUT)
         if self.last_session not in (None, opened):
             log.warning("the session of %s was given up: what it had taken is ready again", self._label)
         self.last_session = self.session = opened
@@ -189,116 +216,63 @@ class Listener:
         return conn
 
     def _serve(self, conn: psycopg.Connection[Any]) -> None:
-        sweeps = Ticks(TICK)
-        promotions = Ticks(TICK)
-        cleanings = Ticks(CLEANING)
+        sweeps = Ticks(f"the sweep by {self._label}", TICK)
+        promotions = Ticks(f"the promotion of tasks that are due by {self._label}", TICK)
+        cleanings = Ticks(f"the cleaning by {self._label}", CLEANING)
         while not (self.stopping or self._handing_over):
-            self._run_jobs(conn)
-            again = self._reconcile(conn)
-            self._answer(conn)
-            sweeps.run(lambda: self._do(conn, session_calls.sweep()))
-            promotions.run(lambda: self._do(conn, session_calls.promote_all()))
-            cleanings.run(lambda: self._do(conn, session_calls.clean_up()))
+            self._jobs.run(conn)
+            again = self._plans.reconcile(conn)
+            self._asks.run(conn)
+            sweeps.run(conn, lambda: self._sweep(conn))
+            promotions.run(conn, lambda: do(conn, session_calls.promote_all()))
+            cleanings.run(conn, lambda: do(conn, session_calls.clean_up()))
+            if self._deregistered:
+                raise ConnectionLost("another connection closed this session, or deleted its row")
             self._read(conn)
-            self._sleep(min(again, sweeps.at, promotions.at, cleanings.at) - time.monotonic())
+            self._pause = PAUSE[0]  # a whole round: this connection serves
+            due = (again, sweeps.at, promotions.at, cleanings.at, self._jobs.at, self._asks.at, self._posts.at)
+            self._sleep(min(due) - time.monotonic())
             if self._read(conn):  # a taker may be waiting for a notification
                 time.sleep(0)  # give the interpreter to the woken thread at once, not when this one sleeps
+
+    def _sweep(self, conn: psycopg.Connection[Any]) -> float | None:
+        again, alive = do(conn, session_calls.sweep())
+        self._deregistered = not alive
+        return again
 
     def _end(self) -> None:
         try:
             if self._conn is not None:
                 self.session = None
-                self._do(self._conn, session_calls.close_session())
+                self._conn.execute(PATIENCE)
+                do(self._conn, session_calls.close_session())
         except Exception as error:
             self._disconnected(error)
         self._hang_up()
         self._tell()
-        self._refuse(ClosedError("the client is closed"))
+        self._asks.refuse(ClosedError("the client is closed"))
         self.hub.close()
         self.switchboard.close()
         self._selector.close()
         for end in self._pipe:
             end.close()
 
-    def _run_jobs(self, conn: psycopg.Connection[Any]) -> None:
-        with contextlib.suppress(psycopg.errors.LockNotAvailable):  # then at the next tick
-            while self._jobs:
-                self._do(conn, self._jobs[0])
-                self._jobs.popleft()
-
-    def _reconcile(self, conn: psycopg.Connection[Any]) -> float:
-        """Send the statements that the hub and the switchboard plan. Returns the time of the next plan."""
-        plan = self.hub.plan()
-        off, on, ask_again = self.switchboard.plan()
-        if plan.disarm:
-            self._do(conn, wake_calls.disarm(plan.disarm))
-        if plan.unlisten or plan.listen or off or on:
-            self._listen(
-                conn, [*map(wake_calls.channel, plan.unlisten), *off], [*map(wake_calls.channel, plan.listen), *on]
-            )
-            self.hub.listening(plan.listen)
-            self.switchboard.listening(on)
-        if plan.arm:
-            self.hub.armed(self._do(conn, wake_calls.arm(plan.arm)))
-        if plan.arm_again:
-            self.hub.drained(self._do(conn, wake_calls.arm_again(plan.arm_again)))
-        return 0.0 if plan.arm or plan.arm_again else min(plan.again, ask_again)
-
-    def _listen(self, conn: psycopg.Connection[Any], off: list[str], on: list[str]) -> None:
-        """Send all of them in one round trip. Identifiers are quoted: LISTEN Foo would listen to foo."""
-        verbs = [("UNLISTEN {}", name) for name in off] + [("LISTEN {}", name) for name in on]
-        conn.execute(sql.SQL("; ").join(sql.SQL(verb).format(sql.Identifier(name)) for verb, name in verbs))
-
-    def _answer(self, conn: psycopg.Connection[Any]) -> None:
-        """Run the calls that other threads asked for. A broken connection refuses those that were not begun."""
-        while self._asked:
-            asked = self._asked.popleft()
-            try:
-                result = self._do(conn, asked.call)
-            except psycopg.Error as error:
-                if conn.closed:
-                    self._asked.appendleft(asked)  # refused with the others, after on_lost has told the holders
-                    raise
-                asked.failed(translate(error, lost=False))
-            except Exception as error:
-                asked.failed(error)
-            else:
-                asked.succeeded(result)
-
-    def _refuse(self, error: Exception) -> None:
-        while self._asked:
-            self._asked.popleft().failed(error)
-
-    def _do(self, conn: psycopg.Connection[Any], call: Call[T]) -> T:
-        return call.read(conn.execute(call.sql, call.args).fetchall())
-
     def _read(self, conn: psycopg.Connection[Any]) -> bool:
         """Handle the notifications that have arrived. Returns whether there were any."""
         conn.pgconn.consume_input()  # raises when the server has gone
-        any_came = bool(self._posted)
+        any_came = len(self._posts) > 0
         while note := conn.pgconn.notifies():
             any_came = True
-            self._notified(note.relname.decode(), note.extra.decode())
-        self._deliver(conn)
+            self._notified(direct.decoded(note.relname), direct.decoded(note.extra))
+        self._posts.deliver(conn)
         return any_came
 
     def _notified(self, channel: str, payload: str) -> None:
         queue = wake_calls.queue_of(channel)
         if queue is not None:
             self.hub.signal([queue])
-        else:
-            self._posted.append((channel, payload))
-
-    def _deliver(self, conn: psycopg.Connection[Any]) -> None:
-        """Deliver the posted payloads, in their order.
-
-        They are not delivered as they arrive: a large payload has to be fetched, and another call may be under way.
-        """
-        while self._posted:
-            channel, payload = self._posted.popleft()
-            id = channels.stored(payload)
-            whole = payload if id is None else self._do(conn, channels.fetch(id))
-            self.switchboard.deliver(channel, whole)
+        elif self.switchboard.is_heard(channel):
+            self._posts.add(channel, payload)
 
     def _sleep(self, seconds: float) -> None:
         self._selector.select(max(0.0, seconds))
@@ -319,14 +293,17 @@ class Listener:
 
     def _disconnected(self, error: Exception) -> None:
         self.session = None
+        self._deregistered = False
         self.failure = error
         self._hang_up()
         self.hub.disconnected()
         self.switchboard.disconnected()
-        self._posted.clear()
+        self._plans.disconnected()
+        self._jobs.disconnected()
+        self._posts.clear()
         for tell in list(self.on_lost):
             tell()
-        self._refuse(ConnectionLost("the listener's connection broke"))
+        self._asks.refuse(ConnectionLost("the listener's connection broke"))
         self._tell()
         if not self.stopping:
             log.warning(

@@ -30,8 +30,9 @@ from typing import Any, TypeVar
 from .._calls import locks as calls
 from .._calls.call import Call, Rows
 from .._values import arguments
-from ..errors import ClosedError, ConnectionLost, LockLost, ServerError
+from ..errors import CallTimeout, ClosedError, ConnectionLost, LockLost
 from . import waits
+from .door import without_session
 from .flows import Flow, Wait
 from .hub import Signal
 from .listener import Listener
@@ -138,7 +139,9 @@ class Request:
                     board.forget(ear)  # before the look: a call that comes after the look counts
                 try:
                     answer = yield from self._ask(calls.ask_lock(self.name, self._shared, self._token, not last))
-                except ConnectionLost:
+                except ConnectionLost as error:
+                    if isinstance(error, CallTimeout) and left.over():
+                        raise
                     continue
                 if answer.fence is not None:
                     if self._granted(answer):
@@ -179,7 +182,7 @@ class Request:
         done = self._make_signal()
         drop = Drop(self._listener, self._token, done)
         if held:
-            yield Wait(done, None)
+            yield Wait(done, waits.finite(self._listener.call_timeout))
         if not (held and drop.held):
             self._lost = True
             raise self._loss()
@@ -215,21 +218,26 @@ class Request:
     # --- steps
 
     def _session(self, patience: TimeLeft) -> Flow[None]:
+        if self._listener.session is None:
+            self._listener.poke()  # it may be pausing before it connects anew
         while self._listener.session is None and not self._listener.stopping:
             if patience.over():
-                reason = self._listener.failure
-                raise ServerError(f"the lock {self.name!r} cannot be requested without a session: {reason}")
+                raise without_session(f"the lock {self.name!r} cannot be requested", self._listener.failure)
             signal = self._make()
             self._listener.when_session(signal)
             yield Wait(signal, patience.seconds())
 
     def _ask(self, call: Call[T]) -> Flow[T]:
         self._broke = False
-        asked = self._listener.ask(call, self._make())
-        yield Wait(asked.done, None)
+        try:
+            answer = yield from waits.ask(self._listener, self._make, call)
+        except BaseException:
+            if self.stopped:
+                raise Stopped from None
+            raise
         if self.stopped:
             raise Stopped
-        return asked.outcome()
+        return answer
 
     def _called(self, ear: Ear, left: TimeLeft) -> Flow[None]:
         """Wait until the server calls this request, or the connection was lost and is back, or the time is over."""

@@ -15,7 +15,7 @@ from .._calls.call import Call
 from .._calls.results import Outcome, outcome
 from .._calls.statuses import get_status
 from .._values import data
-from ..errors import ConnectionLost, ResultUnknown, TaskFailed
+from ..errors import CallTimeout, ConnectionLost, ResultUnknown, TaskFailed
 from .flows import Flow, Run
 
 Holds = Callable[[Any], bool]
@@ -72,6 +72,8 @@ def _read(call: Call[Any]) -> Flow[Any]:
     while True:
         try:
             return (yield Run(call))
+        except CallTimeout:
+            raise
         except ConnectionLost:
             pass
 

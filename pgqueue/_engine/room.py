@@ -4,6 +4,9 @@ A put that waits for room sleeps as a take does, on a channel of its own: that o
 transaction that makes room in a queue with a capacity signals this channel (sql/2_base/count.sql), and the theory of
 operation of sql/2_base/wake.sql holds for it word for word: a put that finds the queue full after its waiter is armed
 cannot have missed a signal.
+
+Puts into a queue with a capacity go one after another, by a lock that a producer's transaction keeps until its end. An
+attempt waits for the lock as long as this put waits for room, and no longer than a call may last.
 """
 
 from __future__ import annotations
@@ -11,14 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .._calls.call import Call
-from .._calls.put import FULL, Placed, queue_ids
+from .._calls.put import FULL, Placed, patient, queue_ids
 from .._values import arguments
 from .._values.arguments import Seconds
+from ..errors import LockBlocked
 from .core import Core
 from .flows import Flow, Run, Wait
 from .hub import Signal, Waiter
 from .listener import Listener
 from .waits import TimeLeft
+
+LEAST = 0.05  # seconds for which an attempt waits for the lock
 
 
 def check(timeout: Seconds | None, *, in_transaction: bool) -> float | None:
@@ -37,9 +43,13 @@ def put(
     call: Call[Placed],
     timeout: float | None,
 ) -> Flow[Placed]:
-    """Put as soon as there is room. Returns the answer; FULL after `timeout` seconds, or when the client closes."""
+    """Put as soon as there is room. Returns the answer; FULL after `timeout` seconds, or when the client closes.
+
+    Raises:
+        LockBlocked: at the end of the time, another backend still has the lock that puts into this queue take in turns.
+    """
     left = TimeLeft(timeout)
-    placed: Placed = yield Run(call, relaxed=False)
+    placed = yield from _attempt(core, listener, call, left)
     while placed.state == FULL and not left.over() and not listener.stopping:
         ids: dict[str, int] = yield Run(queue_ids([queue]))
         channel = -ids[queue]
@@ -48,7 +58,7 @@ def put(
             if listener.hub.enter(waiter):
                 listener.poke()
             yield Wait(waiter.armed, left.seconds())
-            placed = yield Run(call, relaxed=False)
+            placed = yield from _attempt(core, listener, call, left)
             if placed.state == FULL:
                 yield Wait(waiter.woken, left.at_most(core.settings.poll or float("inf")).seconds())
         finally:
@@ -57,3 +67,15 @@ def put(
             if waiter.woken.is_set():
                 listener.hub.signal([channel])  # one notification may stand for more room than this put uses
     return placed
+
+
+def _attempt(core: Core, listener: Listener, call: Call[Placed], left: TimeLeft) -> Flow[Placed]:
+    while True:
+        seconds = min(left.at_most(core.settings.lock_patience).seconds() or 0.0, 1e6)
+        try:
+            placed: Placed = yield Run(patient(call, max(seconds, LEAST)), relaxed=False)
+        except LockBlocked:
+            if left.over() or listener.stopping:
+                raise
+        else:
+            return placed

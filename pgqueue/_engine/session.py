@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ..errors import ClosedError, ConnectionLost, ServerError, SessionDead
+from .door import without_session
 from .flows import Flow, Wait
 from .listener import Listener
 from .waits import MakeSignal, TimeLeft
@@ -19,13 +20,16 @@ def session(listener: Listener, make_signal: MakeSignal, left: TimeLeft) -> Flow
 
     Raises:
         ServerError: the server could not be reached in time.
+        NotRunning: it is a standby, or read-only.
         ClosedError: the client is closed.
     """
+    if listener.session is None:
+        listener.poke()  # it may be pausing before it connects anew
     while (found := listener.session) is None:
         if listener.stopping:
             raise ClosedError("the client is closed")
         if left.over():
-            raise ServerError(f"nothing can be created without a session: {listener.failure}")
+            raise without_session("nothing can be created", listener.failure)
         signal = make_signal()
         listener.when_session(signal)
         yield Wait(signal, left.seconds())

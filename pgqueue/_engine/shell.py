@@ -14,7 +14,7 @@ from .._calls.call import Call, Fence
 from .._calls.settle import bury, release_many
 from .._calls.take import AnyTaken
 from .._records.puts import Put, as_json
-from .._values import data
+from .._values import arguments, data
 from .core import Core, Settings
 
 T = TypeVar("T")
@@ -97,7 +97,9 @@ class ShellBase:
         return as_json(puts, self.settings.max_data_size)
 
     def encode_many(self, items: Iterable[Any]) -> str:
-        return data.encode_many(list(items), self.settings.max_data_size)
+        whole = list(items)
+        arguments.elements("items", len(whole))
+        return data.encode_many(whole, self.settings.max_data_size)
 
     def encode_chunks(self, items: Iterable[Any]) -> Iterator[str]:
         return data.encode_chunks(items, CHUNK, self.settings.max_data_size)

@@ -13,7 +13,8 @@ a shared counter miscounts as soon as one of its waiters gives up.
   new LISTEN, behind the UNLISTEN, and does not rely on the one that is about to go.
 - A lost connection may have lost payloads. Every ear that was active gets a gap once LISTEN is committed again. If it
   got the gap at the loss, its waiter would look at the state and sleep again before the listener listens.
-- A full buffer drops its oldest payload, which is a gap too. The listener never waits for a slow reader.
+- A full buffer drops its oldest payload, which is a gap too. The listener never waits for a slow reader. A gap behind
+  an equal gap says nothing new, and is left out.
 """
 
 from __future__ import annotations
@@ -167,12 +168,17 @@ class Switchboard:
                         ear.ready.set()
         self._tell()
 
-    def deliver(self, name: str, payload: str | None) -> None:
-        """Give a payload to every ear of the channel. None: the payload was removed before the listener fetched it."""
+    def is_heard(self, name: str) -> bool:
+        """Whether an ear is on the channel: the server sends what was posted until its UNLISTEN, too."""
+        line = self._lines.get(name)
+        return line is not None and bool(line.ears)
+
+    def deliver(self, name: str, heard: str | Gap) -> None:
+        """Give a payload, or a gap, to every ear of the channel."""
         with self._lock:
             line = self._lines.get(name)
             for ear in line.ears if line else ():
-                self._append(ear, TOO_LATE if payload is None else payload)
+                self._append(ear, heard)
                 self._rouse(ear)
         self._tell()
 
@@ -208,6 +214,8 @@ class Switchboard:
     def _append(self, ear: Ear, item: str | Gap) -> None:
         if ear.tell is not None:
             self._untold.append((ear.tell, item))
+            return
+        if isinstance(item, Gap) and ear.payloads and ear.payloads[-1] is item:
             return
         known = bool(ear.payloads) and isinstance(ear.payloads[0], Gap)  # whether older payloads were dropped
         if len(ear.payloads) - known >= ear.limit:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .._calls.call import Call
-from ..errors import ClosedError
+from ..errors import CallTimeout, ClosedError
+from .door import without_session
 from .flows import Flow, Wait
 from .hub import Signal
 from .listener import Listener
@@ -19,6 +20,11 @@ from .switchboard import Ear, Gap
 
 T = TypeVar("T")
 MakeSignal = Callable[[], Signal]
+
+
+def finite(seconds: float) -> float | None:
+    """A time as Wait has it: None is without limit."""
+    return None if seconds == float("inf") else seconds
 
 
 class TimeLeft:
@@ -29,7 +35,7 @@ class TimeLeft:
 
     def seconds(self) -> float | None:
         left = self._end - time.monotonic()
-        return None if left == float("inf") else max(0.0, left)
+        return finite(max(0.0, left))
 
     def at_most(self, seconds: float) -> TimeLeft:
         """This end, or `seconds` from now if that is sooner."""
@@ -45,10 +51,14 @@ def ask(listener: Listener, make_signal: MakeSignal, call: Call[T]) -> Flow[T]:
 
     Raises:
         ConnectionLost: the connection broke; whether the call took effect is unknown.
+        CallTimeout: likewise, since there was no answer within call_timeout.
         ClosedError: the client is closed.
     """
     asked = listener.ask(call, make_signal())
-    yield Wait(asked.done, None)
+    yield Wait(asked.done, finite(listener.call_timeout))
+    if not asked.done.is_set():
+        listener.withdraw(asked)
+        raise CallTimeout(f"the listener's connection had no answer for {listener.call_timeout:g} s (call_timeout)")
     return asked.outcome()
 
 
@@ -59,6 +69,12 @@ def enter(listener: Listener, ear: Ear, left: TimeLeft) -> Flow[bool]:
     if not ear.ready.is_set():
         yield Wait(ear.ready, left.seconds())
     return ear.ready.is_set()
+
+
+def entered(listener: Listener, ear: Ear, patience: float) -> Flow[None]:
+    """As enter(). Raises ServerError or NotRunning if the ear is not active within `patience` seconds."""
+    if not (yield from enter(listener, ear, TimeLeft(patience))):
+        raise without_session(f"nothing can be heard on {ear.channel!r}", listener.failure)
 
 
 def next_payload(listener: Listener, make_signal: MakeSignal, ear: Ear, left: TimeLeft) -> Flow[str | Gap | None]:

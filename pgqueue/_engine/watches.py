@@ -13,8 +13,9 @@ from typing import Any, Generic, Self, TypeVar
 from .._calls import nodes as calls
 from .._calls.call import Call
 from .._calls.nodes import Node, NodeEvent, Seen
-from ..errors import ClosedError, ConnectionLost, ServerError
+from ..errors import ClosedError, ConnectionLost
 from . import waits
+from .door import without_session
 from .flows import Flow, Run, Wait
 from .listener import Listener
 from .switchboard import Ear, Gap
@@ -39,6 +40,7 @@ class Observer(Generic[T]):
         self._make_signal = make_signal
         self._changes = changes
         self._look = look
+        self._channel = ""
         self._ear = self._new_ear()
         self._missed = True  # a change may have been missed since the last look
 
@@ -46,7 +48,7 @@ class Observer(Generic[T]):
         """Look for the first time. Raises ServerError when the listener is not connected in time."""
         try:
             if not (yield from self.observe(TimeLeft(timeout))):
-                raise ServerError(f"nothing can be watched: {self._listener.failure}")
+                raise without_session("nothing can be watched", self._listener.failure)
             return self
         except BaseException:
             self.close()
@@ -59,6 +61,8 @@ class Observer(Generic[T]):
             ClosedError: the watch or the client is closed.
         """
         self._missed = True
+        if not self._channel:
+            self._channel = yield Run(calls.channel(self.path))
         self._listener.switchboard.leave(self._ear)
         self._ear = self._new_ear()
         self._check()  # once the new ear is set: a close() in another thread has to find it
@@ -83,6 +87,8 @@ class Observer(Generic[T]):
                     if not (yield from self.observe(left)):
                         return None
                 except ConnectionLost:
+                    if left.over():
+                        raise
                     yield Wait(self._make_signal(), PAUSE)
                     continue
                 if kind := before.difference(self.seen, self._changes):
@@ -91,6 +97,7 @@ class Observer(Generic[T]):
             if heard is None:
                 return None
             if isinstance(heard, Gap):
+                self._channel = ""  # the server may be another one, restored from a backup, with another secret
                 self._missed = True  # look again with a new ear: there may be no LISTEN for this one yet
             elif kind := self.seen.news(heard, self._changes):
                 return kind
@@ -108,7 +115,7 @@ class Observer(Generic[T]):
             raise ClosedError(f"the watch of {self.path} is over")
 
     def _new_ear(self) -> Ear:
-        return Ear(calls.channel(self.path), self._make_signal)
+        return Ear(self._channel, self._make_signal)
 
 
 Seeing = Observer[tuple[Node | None, list[str] | None]]

@@ -45,6 +45,7 @@ def as_json(puts: Iterable[Put], max_size: int = data.MAX_SIZE) -> str | None:
         ValueError: one of them is not a Put.
     """
     texts = [_one_as_json(index, put, max_size) for index, put in enumerate(puts)]
+    arguments.elements("put", len(texts))
     return f"[{','.join(texts)}]" if texts else None
 
 

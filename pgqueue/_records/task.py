@@ -47,7 +47,7 @@ class TaskRecord(Bound):
             to the queue's dead letters.
         data: the data that was put.
         priority: the lowest is taken first.
-        attempts: the number of times that it came back: it failed, passed its deadline, or its taker died.
+        attempts: how often it failed, passed its deadline, or was charged with the death of its taker.
         error: the text of the last failed attempt or of the burial; only peek reads it.
         run_at: when a delayed task becomes ready; only peek reads it.
         buried_at: since when it is buried; only peek reads it.
@@ -151,4 +151,4 @@ def from_popped(kind: type[AnyTask], row: Popped | Taken, queue: str, shell: Any
 
 def from_found(kind: type[AnyTask], row: Found, shell: Any = None) -> AnyTask:
     """A task as the view pgqueue.tasks shows it."""
-    return bind(kind(**{**row._asdict(), "data": data.decode(row.data)}), shell)
+    return bind(kind(**{**row._asdict(), "data": data.decode_if_any(row.data)}), shell)

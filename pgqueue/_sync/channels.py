@@ -139,12 +139,13 @@ class Channels:
 
         Raises:
             ValueError: an argument is not valid.
+            ServerError: the server could not be reached within connect_timeout.
             ClosedError: the client is closed.
         """
         listener = self.shell.listener()
         ear = Ear(arguments.channel_name(channel), Signal, arguments.count("buffer", buffer))
         try:
-            self.shell.drive(waits.enter(listener, ear, TimeLeft(None)))
+            self.shell.drive(waits.entered(listener, ear, self.shell.settings.patience))
         except BaseException:
             listener.switchboard.leave(ear)
             raise

@@ -22,6 +22,7 @@ from .exchanges import Exchanges
 from .groups import Groups
 from .locks import Locking
 from .nodes import Nodes
+from .privileges import Privileges
 from .queues import Queues
 from .results import Results
 from .shell import Shell
@@ -38,6 +39,8 @@ class Client(Queues, Channels, Locking):
         listen_dsn: a DSN of the same database without the pooler, if `dsn` leads through a transaction pooler.
         pool_size: the most connections of a pool; there are two pools, one of them for claims.
         connect_timeout: seconds to wait for a connection, and for a server that restarts.
+        call_timeout: seconds after which a call without an answer ends with CallTimeout, beyond the time that it was
+            asked to wait; None for never.
         session_grace: seconds for which this process may be gone before its tasks go to other clients; may be 0.
         poll: seconds after which a waiting take looks again even without a signal, as a backstop; None for never.
         idle_timeout: seconds without a waiting take after which the listener stops listening to a queue.
@@ -49,6 +52,7 @@ class Client(Queues, Channels, Locking):
         exchanges: publishing through exchanges and bindings.
         groups: groups of processes.
         nodes: a tree of small values with versions and owners.
+        privileges: which roles may do what with which queues.
         results: outcomes, results and progress of tasks.
         statuses: status by key.
         handlers: the functions that handler() registered, by queue.
@@ -64,8 +68,9 @@ class Client(Queues, Channels, Locking):
         dsn: str | None = None,
         *,
         listen_dsn: str | None = None,
-        pool_size: int = 10,
+        pool_size: int = 5,
         connect_timeout: Seconds = 10.0,
+        call_timeout: Seconds | None = 15.0,
         session_grace: Seconds = 0.5,
         poll: Seconds | None = 30.0,
         idle_timeout: Seconds = 15.0,
@@ -76,6 +81,7 @@ class Client(Queues, Channels, Locking):
             listen_dsn=listen_dsn,
             pool_size=pool_size,
             connect_timeout=connect_timeout,
+            call_timeout=call_timeout,
             session_grace=session_grace,
             poll=poll,
             idle_timeout=idle_timeout,
@@ -95,6 +101,7 @@ class Client(Queues, Channels, Locking):
         self.exchanges = Exchanges(shell)
         self.groups = Groups(shell)
         self.nodes = Nodes(shell)
+        self.privileges = Privileges(shell)
         self.results = Results(shell)
         self.statuses = Statuses(shell)
         self.handlers: dict[str, Callable[..., Any]] = {}

@@ -129,5 +129,5 @@ class Groups:
             ServerError: the server cannot be reached.
         """
         roll = Roll(self._shell.listener(), Signal, group)
-        self._shell.drive(roll.begin(self._shell.settings.connect_timeout))
+        self._shell.drive(roll.begin(self._shell.settings.patience))
         return MembersWatch(self._shell, group, roll)

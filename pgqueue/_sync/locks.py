@@ -63,7 +63,7 @@ class Lock(LockState):
         try:
             shell = self._shell
             request = Request(shell.listener(), Signal, self.name, self._shared, relay(self._tell))
-            granted = shell.drive(request.acquire(self._timeout, shell.settings.connect_timeout))
+            granted = shell.drive(request.acquire(self._timeout, shell.settings.patience))
             self._request = request if granted else None
             return granted
         finally:

@@ -38,7 +38,8 @@ class Nodes:
                 connection was away for longer than session_grace. It cannot have children.
             sequential: add a number of ten digits to the path, which no other node below that parent gets.
             conn: the caller's connection, to create it in its transaction. With an ephemeral node that should be
-                short: until it ends, this client's session can be neither resumed nor closed.
+                short: until it ends, this client's session can be neither resumed nor closed. And at REPEATABLE READ
+                its snapshot must not be older than the session: create or take something with the client before.
 
         Raises:
             NodeExists: it exists, perhaps as an ephemeral node of a process that died just now and has its grace.
@@ -108,4 +109,4 @@ class Nodes:
             ServerError: the server cannot be reached.
         """
         seeing = observer(self._shell.listener(), Signal, path, children)
-        return Watch(self._shell, self._shell.drive(seeing.begin(self._shell.settings.connect_timeout)))
+        return Watch(self._shell, self._shell.drive(seeing.begin(self._shell.settings.patience)))

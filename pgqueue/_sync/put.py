@@ -57,7 +57,7 @@ class Putting:
                 then. Default the queue's, else no limit.
             lane: tasks of one lane are handled strictly one after another, by (priority, id); 1 to 255 bytes. As the
                 utube of Tarantool's queue. Default: in no lane.
-            key: at most one unfinished task of the queue has it; 1 to 255 bytes. Default: none.
+            key: at most one task of the queue that is neither done nor expired has it; 1 to 255 bytes. Default: none.
             if_exists: what to do when there is a task with that key: `ignore` this one (the default), raise an `error`,
                 or `replace` that one's data and options.
             sender: the UUID of the sender, for listings that leave out their reader's own messages.
@@ -78,6 +78,7 @@ class Putting:
             KeyTaken: the task to replace is taken.
             DataTooBig: the data is over the queue's max_size.
             QueueDraining: the queue takes no more tasks.
+            LockBlocked: another backend keeps all puts out of a queue with a capacity, until the end of the time.
             ConnectionLost: whether the task was put is unknown.
         """
         if conn is None:
@@ -108,7 +109,8 @@ class Putting:
         Raises:
             BadData: as for put; the path begins with the item's index, as in `[17]$.name`.
             QueueFull: there is no room for all of them.
-            ValueError, KeyExists, KeyTaken, DataTooBig, QueueDraining, ConnectionLost: as for put.
+            ValueError: as for put; or more than 100,000 items that go in one call: with `conn`, keys, or a lane each.
+            KeyExists, KeyTaken, DataTooBig, QueueDraining, ConnectionLost: as for put.
         """
         shell, put = self._shell, PutManyOptions.of(options)
         if conn is None:

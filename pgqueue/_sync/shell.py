@@ -51,11 +51,14 @@ class Shell(ShellBase):
 
     def for_session(self, make: Callable[[int], Call[T]], conn: Conn | None) -> T:
         """Run a call that names the session, again under a new one if the server says that the session is dead."""
-        listener, left = self.listener(), TimeLeft(self.settings.connect_timeout)
+        listener, left = self.listener(), TimeLeft(self.settings.patience)
+        whole = TimeLeft(self.settings.call_timeout)
         while True:
             own = self.drive(session.session(listener, Signal, left))
             try:
-                return self.run(make(own), conn)
+                if conn is not None:
+                    return run_on(conn, make(own))
+                return self.connections.run(make(own), within=whole.seconds())
             except SessionDead as error:
                 self.drive(session.refused(error, Signal, left, conn is not None))
 
@@ -75,5 +78,5 @@ class Shell(ShellBase):
 
     def _perform(self, step: Step) -> object:
         if isinstance(step, Run):
-            return self.connections.run(step.call, relaxed=step.relaxed)
+            return self.connections.run(step.call, relaxed=step.relaxed, within=step.within)
         return cast(Signal, step.signal).wait(step.seconds)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .._calls import pop as calls
-from .._engine import flows, pops
+from .._engine import flows, picks, pops
 from .._engine.blocking import Conn, Signal
 from .._engine.waits import MakeSignal
 from .._records.task import TaskLike, from_popped, from_taken, named
@@ -61,6 +61,7 @@ class Taking:
         Raises:
             DeadlineSoon: if asked for, instead of waiting on. As beanstalkd's DEADLINE_SOON.
             ServerError: the server cannot be reached, for longer than both timeout and connect_timeout.
+            LockBlocked: another backend kept this client from taking, until the timeout was over and for a second more.
             ClosedError: the client is closed.
         """
         return next(iter(take(self._shell, [self.name], 1, timeout, deadline_soon)), None)
@@ -79,7 +80,7 @@ class Taking:
             ServerError, ClosedError: as for take.
         """
         shell, id = self._shell, named(task)[0]
-        flow = flows.take_id(shell.core, shell.listener(), Signal, id)
+        flow = picks.take_id(shell.core, shell.listener(), Signal, id)
         (taken,) = shell.made(shell.drive(flow), lambda row: from_taken(Task, row, shell))
         return taken
 
@@ -103,6 +104,7 @@ class Taking:
             ValueError: `n` is below 1, or there is a `timeout` with a `conn`.
             ConnectionLost: whether tasks were popped is unknown.
             ServerError: the server cannot be reached, for longer than both timeout and connect_timeout.
+            LockBlocked: another backend kept this client from taking, until the timeout was over and for a second more.
         """
         shell = self._shell
         if arguments.timeout(timeout) != 0:

@@ -14,6 +14,7 @@ from ..errors import TaskIdRequired
 
 MAX_SECONDS = 1e9  # about 31 years; beyond it a timestamp is a mistake in units
 MAX_INT = 2**31 - 1
+MAX_ELEMENTS = 100_000  # of the arguments of one call; as in sql/2_base/bounds.sql
 MAX_KEY = 255  # bytes, of an exchange's name and of a routing key: as in AMQP
 Seconds: TypeAlias = float | timedelta  # the type of every duration
 IfExists = Literal["ignore", "error", "replace"]  # what a put does when a task has its key already
@@ -81,6 +82,12 @@ def count(name: str, value: int) -> int:
     if integer(name, value, 1) is None:
         raise ValueError(f"{name} must be a whole number from 1, not None")
     return value
+
+
+def elements(name: str, number: int) -> None:
+    """The number of elements that go in one call. Raises ValueError."""
+    if number > MAX_ELEMENTS:
+        raise ValueError(f"{name} has at most {MAX_ELEMENTS} elements, not {number}: split it into several calls")
 
 
 def task_id(value: object) -> int:

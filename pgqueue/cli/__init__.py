@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+from typing import Any
 
 import click
 
 from .. import __version__
+from .._values import printable
 
 #: The name of each command, and the module that has it.
 COMMANDS = {
@@ -25,6 +28,7 @@ COMMANDS = {
     "delete-queue": "managing",
     "demo": "demo",
     "exchanges": "exchanges",
+    "grant": "privileges",
     "graphite": "graphite",
     "health": "looking",
     "kick": "managing",
@@ -37,10 +41,13 @@ COMMANDS = {
     "peek-next": "looking",
     "pop": "pop",
     "post": "channels",
+    "privileges": "privileges",
     "put": "put",
     "queues": "looking",
     "release": "tasks",
+    "restrict": "privileges",
     "resume": "managing",
+    "revoke": "privileges",
     "server": "server",
     "stats": "stats",
     "subscribe": "channels",
@@ -64,6 +71,13 @@ class Commands(click.Group):
         module = importlib.import_module(f"{__name__}.{COMMANDS[name]}")
         return next(found for found in vars(module).values() if isinstance(found, click.Command) and found.name == name)
 
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except click.ClickException as error:  # of click: it quotes most of what was given, and not all of it
+            error.message = printable.multiline(error.message)  # type: ignore[misc]  # final in its annotation only
+            raise
+
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--dsn", help="PostgreSQL URI or conninfo. Default: PGQUEUE_DSN, DATABASE_URL, the embedded server.")
@@ -75,4 +89,12 @@ def main(context: click.Context, dsn: str | None, verbose: bool) -> None:
     logging.basicConfig(level="INFO" if verbose else "WARNING", format="%(asctime)s %(levelname)s %(message)s")
     if not verbose:  # psycopg's log of a call that Ctrl-C cut off; the command prints its own message
         logging.getLogger("psycopg").setLevel(logging.ERROR)
+    for handler in logging.getLogger().handlers:  # for the logs of psycopg and of handlers; our own have the filter
+        handler.addFilter(printable.one_line)
     context.obj = dsn
+
+
+if "_PGQUEUE_COMPLETE" in os.environ:  # before click looks for the shell's class
+    from .completion import register
+
+    register()

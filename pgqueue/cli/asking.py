@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from .._values import printable
+
 
 def confirm(question: str, yes: bool) -> None:
     """Ask the user, and return if the answer is yes.
@@ -18,4 +20,4 @@ def confirm(question: str, yes: bool) -> None:
         return
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("this cannot be undone, and there is no terminal to ask at: give --yes")
-    click.confirm(question, abort=True, err=True)
+    click.confirm(printable.line(question), abort=True, err=True)

@@ -8,6 +8,7 @@ import sys
 import click
 
 from .. import Client
+from .._values import printable
 from .plainly import WRONG, Fault, nothing, plainly
 from .printing import echo
 from .values import CHANNEL, COUNT, json_lines, timeout
@@ -20,13 +21,16 @@ from .values import CHANNEL, COUNT, json_lines, timeout
 @click.pass_obj
 @plainly
 def wait(dsn: str | None, channel: str, timeout: float | None, as_json: bool) -> None:
-    """Print the next payload that is posted to CHANNEL. Exit code 3 if none came in time."""
+    """Print the next payload that is posted to CHANNEL. Exit code 3 if none came in time.
+
+    Control characters are printed as escapes, except line feeds and tabs; --json has the exact payload.
+    """
     with Client(dsn) as client:
         try:
             payload = client.wait(channel, timeout)
         except TimeoutError:
             nothing()
-    _echo(channel, payload, as_json)
+    _echo(channel, payload, printable.multiline(payload), as_json)
 
 
 @click.command()
@@ -50,14 +54,17 @@ def post(dsn: str | None, channel: str, payload: str) -> None:
 @click.pass_obj
 @plainly
 def subscribe(dsn: str | None, channel: str, count: int | None, timeout: float | None, as_json: bool) -> None:
-    """Print each payload that is posted to CHANNEL from now on, one a line. Exit code 3 if none came in time."""
+    """Print each payload that is posted to CHANNEL from now on, one a line. Exit code 3 if none came in time.
+
+    Control characters and line feeds are printed as escapes; --json has the exact payload.
+    """
     with Client(dsn) as client, client.subscribe(channel) as subscription:
         for _ in itertools.count() if count is None else range(count):
             try:
                 payload = subscription.get(timeout)
             except TimeoutError:
                 nothing()
-            _echo(channel, payload, as_json)
+            _echo(channel, payload, printable.line(payload), as_json)
 
 
 def _read() -> str:
@@ -69,5 +76,5 @@ def _read() -> str:
         raise Fault(f"standard input is not UTF-8: byte {error.start + 1}", WRONG) from None
 
 
-def _echo(channel: str, payload: str, as_json: bool) -> None:
-    echo({"channel": channel, "payload": payload}, payload, as_json)
+def _echo(channel: str, payload: str, shown: str, as_json: bool) -> None:
+    echo({"channel": channel, "payload": payload}, shown, as_json)

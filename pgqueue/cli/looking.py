@@ -107,7 +107,7 @@ def health(dsn: str | None, as_json: bool) -> None:
 def _options(info: QueueInfo) -> str:
     """The options that differ from those of a queue that a put has created."""
     known = asdict(info)
-    del known["name"], known["created_at"]
+    del known["name"], known["created_at"], known["role"]
     return " ".join(
         f"{name}={value:g}" if isinstance(value, float) else f"{name}={cell(value)}"
         for name, value in known.items()

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 import psycopg
 
+from .._values import printable
 from ..errors import BadData, ClaimDoesNotExist, Error, QueueFull, TaskError
 from .printing import flush
 
@@ -32,7 +33,7 @@ class Fault(click.ClickException):
     """One line on standard error, and an exit code."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(printable.line(" ".join(message.split())))
         self.exit_code = exit_code  # type: ignore[misc]  # click reads the instance's
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from .._records.task import TaskRecord
+from .._values import printable
 
 CELL = 60  # characters of data or of an error in a table: `peek` and --json show all of it
 
@@ -27,8 +28,8 @@ def echo_json(values: Mapping[str, Any]) -> None:
 
 
 def compact(value: Any) -> str:
-    """JSON on one line; times in ISO 8601."""
-    return json.dumps(value, ensure_ascii=False, default=datetime.isoformat)
+    """JSON on one line, which no terminal obeys; times in ISO 8601."""
+    return printable.json_text(json.dumps(value, ensure_ascii=False, default=datetime.isoformat))
 
 
 def as_dict(task: TaskRecord) -> dict[str, Any]:
@@ -78,13 +79,12 @@ def _aligned(heading: str, column: Sequence[Any]) -> list[str]:
 
 
 def cell(value: Any) -> str:
-    """A value as one line without control characters."""
+    """A value as one line that no terminal obeys."""
     if value is None:
         return "-"
     if isinstance(value, datetime):
         return value.astimezone().isoformat(" ", "seconds")
-    text = value if isinstance(value, str) else compact(value)
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return printable.line(value) if isinstance(value, str) else compact(value)
 
 
 def cut(text: str | None) -> str | None:

@@ -95,7 +95,7 @@ def _fail(task: Task, reason: str, policy: Policy) -> None:
         click.echo(f"task {task.id}: {reason}; after {attempts} attempts it is {state}", err=True)
         return
     delay = policy.delay(attempts)
-    state = task.release(delay, error=reason).state
+    state = task.release(delay, error=reason, hold_lane=True).state
     again = f"again in {delay:.1f} s" if state == "delayed" else state
     click.echo(f"task {task.id}: {reason}; it is {again}", err=True)
 

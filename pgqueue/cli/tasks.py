@@ -39,6 +39,7 @@ def ack(dsn: str | None, ids: Sequence[int], claim: int, as_json: bool) -> None:
 @IDS
 @HELD
 @click.option("--delay", type=SECONDS, default=0.0, help="Seconds until the tasks are ready.")
+@click.option("--hold-lane", is_flag=True, help="Let the lanes of the tasks wait for them during the delay.")
 @CHANGED
 @ERROR
 @json_lines
@@ -49,12 +50,17 @@ def release(
     ids: Sequence[int],
     claim: int,
     delay: float,
+    hold_lane: bool,
     priority: int | None,
     error: str | None,
     as_json: bool,
 ) -> None:
     """Release tasks, to be taken again."""
-    _each(dsn, ids, claim, as_json, lambda task: task.release(delay, priority=priority, error=error).state)
+
+    def release_one(task: Task) -> str:
+        return task.release(delay, hold_lane=hold_lane, priority=priority, error=error).state
+
+    _each(dsn, ids, claim, as_json, release_one)
 
 
 @click.command()

@@ -37,9 +37,9 @@ class QueueName(Checked):
         super().__init__("queue", lambda value: arguments.queue_name(arguments.text(value, "a queue's name")))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from .completion import queue_names
+        from .completion import offered
 
-        return [CompletionItem(name) for name in queue_names(ctx.find_root().params.get("dsn"), incomplete)]
+        return [CompletionItem(name) for name in offered(ctx, incomplete)]
 
 
 def read_json(text: str) -> Any:

@@ -5,15 +5,29 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Any
 
 import click
 
 from .. import AsyncClient, Client, Worker
 from ..worker.handlers import describe
+from ..worker.leaving import leaving
 from .plainly import plainly
 
 COUNT = click.IntRange(min=1)
 SECONDS = click.FloatRange(min=0)
+
+
+class _Grace(click.FloatRange):
+    """Seconds, or `none` for no limit."""
+
+    name = "seconds|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return None if value == "none" else super().convert(value, param, ctx)
+
+
+GRACE = _Grace(min=0)
 
 
 @click.command()
@@ -23,9 +37,13 @@ SECONDS = click.FloatRange(min=0)
 @click.option(
     "--retry-delay", type=SECONDS, default=1.0, show_default=True, help="Seconds, doubled after each attempt."
 )
+@click.option("--time-limit", type=SECONDS, help="Seconds for a handler; then its attempt has failed. Default: none.")
+@click.option(
+    "--grace", type=GRACE, default="30", show_default=True, help="Seconds for handlers under way at a stop, or none."
+)
 @click.pass_obj
 @plainly
-def worker(dsn: str | None, app: str, concurrency: int, max_attempts: int, retry_delay: float) -> None:
+def worker(dsn: str | None, app: str, **options: Any) -> None:
     """Run the handlers of MODULE:CLIENT until SIGTERM or SIGINT.
 
     CLIENT is a pgqueue.Client in MODULE, with handlers registered by @client.handler(queue). SIGHUP loads MODULE and
@@ -33,14 +51,9 @@ def worker(dsn: str | None, app: str, concurrency: int, max_attempts: int, retry
     """
     if dsn:
         os.environ["PGQUEUE_DSN"] = dsn  # for a client that is made without one
-    working = Worker(
-        _load(app),
-        concurrency=concurrency,
-        max_attempts=max_attempts,
-        retry_delay=retry_delay,
-        load=lambda: _load_anew(app),
-    )
-    working.run()
+    working = Worker(_load(app), load=lambda: _load_anew(app), **options)
+    with leaving([working]):
+        working.run()
     if isinstance(working.client, Client):
         working.client.close()
 

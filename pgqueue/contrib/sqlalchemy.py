@@ -19,8 +19,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, scoped_session
 
 from .._calls.call import Call
+from .._calls.sqlstates import known
 from .._engine.dsn import resolve
-from ..errors import known
 
 T = TypeVar("T")
 
@@ -115,9 +115,9 @@ def _known(error: DBAPIError) -> Exception | None:
     cause: Any = error.orig
     if (diagnosis := getattr(cause, "diag", None)) is not None:  # psycopg's and psycopg2's
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-        message, function = diagnosis.message_primary, diagnosis.source_function
+        message, function, hint = diagnosis.message_primary, diagnosis.source_function, diagnosis.message_hint
     else:  # asyncpg's error, the cause of the one that SQLAlchemy makes
         theirs = cause.__cause__
-        names = ("sqlstate", "message", "server_source_function")
-        state, message, function = (getattr(theirs, name, None) for name in names)
-    return known(state, message or str(cause), function, lost=error.connection_invalidated)
+        names = ("sqlstate", "message", "server_source_function", "hint")
+        state, message, function, hint = (getattr(theirs, name, None) for name in names)
+    return known(state, message or str(cause), function, lost=error.connection_invalidated, hint=hint)

@@ -37,14 +37,16 @@ class Outcome:
     """The results from the workers."""
 
     digests: dict[str, tuple[int, str]] = field(default_factory=dict)
-    redelivered: dict[str, float] = field(default_factory=dict)  # path: when it was begun again
     killed_at: float | None = None
+    held: set[str] = field(default_factory=set)  # the paths of the tasks that the killed worker held
+    redelivered: dict[str, float] = field(default_factory=dict)  # path: when it was begun again
     seconds: float = 0.0
 
     def add(self, result: dict[str, Any]) -> None:
-        self.digests[result["path"]] = (result["lines"], result["sha256"])
-        if result["attempts"]:
-            self.redelivered.setdefault(result["path"], result["began"])
+        path, began = result["path"], result["began"]
+        self.digests[path] = (result["lines"], result["sha256"])
+        if path in self.held and self.killed_at is not None and began > self.killed_at:
+            self.redelivered.setdefault(path, began)
 
     def came_back_in(self) -> float | None:
         """Seconds from the kill until another worker began the last of the dead worker's tasks."""
@@ -87,7 +89,7 @@ def _run(
             elif time.monotonic() - heard > PATIENCE:
                 raise Error(f"no result for {PATIENCE:.0f} s: {len(outcome.digests)} of {len(files)} files are done")
             if kill and outcome.killed_at is None and len(outcome.digests) > len(files) / 3:
-                outcome.killed_at = crew.kill_one(progress)
+                outcome.killed_at, outcome.held = crew.kill_one(progress)
             progress.show(len(outcome.digests), todo.stats()["ready"])
     outcome.seconds = time.monotonic() - began
     for task in results.pop(len(files)):  # redelivered tasks may have given second results after the last look
@@ -114,29 +116,31 @@ class Crew:
         for _, process in self._workers:
             process.wait()
 
-    def kill_one(self, progress: Progress) -> float | None:
-        """SIGKILL a worker that holds tasks, and start another. Returns the time of the kill, None if it held none."""
+    def kill_one(self, progress: Progress) -> tuple[float | None, set[str]]:
+        """SIGKILL a worker that holds tasks, and start another.
+
+        Returns the time of the kill, and the paths of the tasks that the worker held; None if it held none.
+        """
         name, victim = self._workers[0]
         victim.send_signal(signal.SIGSTOP)  # so that it sends no more acks
         if not self._held_by(victim):
             victim.send_signal(signal.SIGCONT)
-            return None
+            return None, set()
         victim.kill()
         killed_at = time.time()
         victim.wait()
         # The server may have received an ack that it has not run yet. It runs all of them before a backend ends.
-        backends = "SELECT FROM pg_stat_activity WHERE application_name = %s"
+        backends = "SELECT FROM pg_catalog.pg_stat_activity WHERE application_name = %s"
         while self._db.execute(backends, [name]).fetchone() is not None:
             time.sleep(0.001)
         held = self._held_by(victim)
-        progress.note(f"killed worker {victim.pid} (SIGKILL), which held {held} tasks, and started another")
+        progress.note(f"killed worker {victim.pid} (SIGKILL), which held {len(held)} tasks, and started another")
         self._workers[0] = self._start()
-        return killed_at
+        return killed_at, held
 
-    def _held_by(self, process: subprocess.Popen[bytes]) -> int:
-        count = "SELECT count(*) FROM pgqueue.tasks WHERE queue = 'demo' AND holder LIKE %s"
-        (held,) = self._db.execute(count, [f"%:{process.pid}:%"]).fetchone() or (0,)
-        return int(held)
+    def _held_by(self, process: subprocess.Popen[bytes]) -> set[str]:
+        paths = "SELECT data ->> 'path' FROM pgqueue.tasks WHERE queue = 'demo' AND holder LIKE %s"
+        return {path for (path,) in self._db.execute(paths, [f"%:{process.pid}:%"]).fetchall()}
 
     def _start(self) -> tuple[str, subprocess.Popen[bytes]]:
         """Start a worker process. Returns it with the application name of its connections, for pg_stat_activity."""
@@ -150,7 +154,7 @@ class Crew:
 def _alone(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection with a lock that keeps a second demo from the same queues."""
     with psycopg.connect(conninfo, autocommit=True) as db:
-        (free,) = db.execute("SELECT pg_try_advisory_lock(%s)", [LOCK]).fetchone() or (False,)
+        (free,) = db.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", [LOCK]).fetchone() or (False,)
         if not free:
             raise Error("another demo is running in this database")
         yield db

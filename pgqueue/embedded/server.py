@@ -209,7 +209,9 @@ class EmbeddedServer:
 
         try:
             with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
-                found = connection.execute("select 1 from pg_database where datname = %s", [name]).fetchone()
+                found = connection.execute(
+                    "select from pg_catalog.pg_database where datname operator(pg_catalog.=) %s", [name]
+                ).fetchone()
                 if found is None:
                     # A killed starter's own CREATE DATABASE may still be running in the server.
                     with contextlib.suppress(DuplicateDatabase, UniqueViolation):

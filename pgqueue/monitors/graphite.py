@@ -16,6 +16,7 @@ from typing import Literal, Self, get_args
 from .._calls import stats as counting
 from .._calls.stats import Stats
 from .._sync.client import Client
+from .._values import printable
 from .._values.arguments import Seconds
 from .links import PORT, Transport, link
 from .reading import Outage, Reader, checked, chosen, positive, stats_of
@@ -24,7 +25,6 @@ from .rounds import Rounds
 Key = Literal["total", "ready", "delayed", "taken", "buried", "blocked", "done", "kept", "oldest_ready_age"]
 USUAL: tuple[Key, ...] = ("total", "ready", "delayed", "taken")
 
-LONGEST = 250  # bytes of a queue's part of a path: it becomes the name of a folder
 _PREFIX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
@@ -106,17 +106,12 @@ def lines(found: Mapping[str, Stats], prefix: str, keys: Sequence[Key], at: int)
     """A report: a line for each queue and key, all with one timestamp."""
     paths: dict[str, list[Stats]] = {}
     for name, stats in sorted(found.items()):
-        paths.setdefault(f"{prefix}.{component(name)}", []).append(stats)
+        paths.setdefault(f"{prefix}.{printable.path_part(name)}", []).append(stats)
     return [
         f"{path}.{key} {int(counting.summed(several)[key] or 0)} {at}\n"
         for path, several in paths.items()
         for key in keys
     ]
-
-
-def component(queue: str) -> str:
-    """A queue's name as a part of a path, in which dots and some other characters have a meaning."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", queue.encode("ascii", "backslashreplace").decode())[:LONGEST]
 
 
 def _checked_prefix(prefix: str) -> str:

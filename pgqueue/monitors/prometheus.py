@@ -13,7 +13,7 @@ from .._calls import stats as counting
 from .._calls.health import Check, health
 from .._calls.stats import Stats
 from .._sync.client import Client
-from .._values import arguments
+from .._values import arguments, printable
 from .._values.arguments import Seconds
 from ..errors import ClosedError
 from .reading import TIMEOUT, Reader, checked, chosen, stats_of
@@ -102,7 +102,8 @@ def _families(found: _Found | None) -> Iterator[Metric]:
     up.add_metric([], 0 if found is None else 1)
     if found is not None:
         sessions.add_metric([], found.sessions)
-        for queue, stats in found.stats.items():
+        for name, stats in found.stats.items():
+            queue = printable.label(name)
             for state in STATES:
                 tasks.add_metric([queue, state], stats[state])
             kept.add_metric([queue], stats["kept"])

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from .._calls.health import Check
 from .._calls.stats import Stats
-from .._values import arguments
+from .._values import arguments, printable
 
 CAP = 2.0
 REARM = 0.8
@@ -185,7 +185,7 @@ class Watcher:
 
 def _described(check: Check) -> str:
     found = f"{check.value:.10g} {check.unit}"
-    return f"the check {check.name} is bad: {found}" + (f", {check.detail}" if check.detail else "")
+    return printable.line(f"the check {check.name} is bad: {found}" + (f", {check.detail}" if check.detail else ""))
 
 
 def _number(name: str, value: object) -> float:

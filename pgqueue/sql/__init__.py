@@ -20,15 +20,21 @@ from ..errors import SchemaError
 #: The layers of the SQL and the files of each layer, in the order in which they are run. A file refers only to files
 #: before it; tests/test_sql_layers.py checks the references.
 LAYERS = {
-    "1_tables": ("schema", "tasks", "sessions", "statistics", "statuses", "coordination", "exchanges"),
-    "2_base": ("advisory", "names", "wake", "session", "rights", "count", "stats", "task"),
-    "3_tasks": ("dead", "due", "lane", "special", "put", "take", "settle", "ack", "pop", "pick", "listed", "queue"),
+    "1_tables": ("schema", "limits", "tasks", "sessions", "statistics", "statuses", "coordination", "exchanges"),
+    "2_base": (
+        *("advisory", "nowait", "caller", "bounds", "limits", "rights", "names", "secret", "wake", "session"),
+        *("identity", "count", "stats", "queue_stats", "task"),
+    ),
+    "3_tasks": (
+        *("dead", "due", "suspect", "lane", "special", "put", "take"),
+        *("undo", "settle", "ack", "pop", "pick", "listed", "queue"),
+    ),
     "4_families": (
         *("channels", "statuses", "results", "locks", "nodes"),
         *("exchanges", "wills", "claims", "messages", "changes"),
     ),
-    "5_operations": ("monitor", "health", "sweep"),
-    "6_grants": ("settings", "grants"),
+    "5_operations": ("monitor", "foreign", "health", "sweep"),
+    "6_grants": ("grants", "bound", "settings", "restored"),
 }
 TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])
 CODE = tuple(f"{layer}/{name}.sql" for layer, names in LAYERS.items() if layer != "1_tables" for name in names)

@@ -9,8 +9,9 @@ Sync handlers run in threads, async ones in coroutines of one loop; each kind ha
 in the meantime (settler.py), and handlers.py calls the handlers. All of these together are a shift (shift.py).
 
 At a stop the shift takes no more tasks, releases the tasks that were not started, and finishes and settles those under
-way. At a reload another shift begins, with the new handlers, and the old one ends in the same way, in a thread of its
-own: a handler that takes an hour does not delay the new handlers.
+way, for the time of the worker's grace. overdue.py is about handlers that do not end. At a reload another shift begins,
+with the new handlers, and the old one ends in the same way, in a thread of its own: a handler that takes an hour does
+not delay the new handlers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import logging
 import os
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,9 +31,11 @@ from .._async.client import AsyncClient
 from .._sync.client import Client
 from .._values import arguments
 from .._values.arguments import Seconds
+from ..errors import Error
 from .handlers import Handler
 from .policy import Policy
-from .shift import Shift
+from .runs import Known
+from .shift import Shift, Terms
 
 __all__ = ["Worker"]
 
@@ -39,6 +43,7 @@ AnyClient = Client | AsyncClient
 
 log = logging.getLogger("pgqueue")
 
+LEAVE = 0.9  # seconds after the end of the grace in which the process ends
 STOP, RELOAD = b"\0", b"\xff"  # in the pipe that run() reads; they differ from all signal numbers
 
 
@@ -56,15 +61,25 @@ class Worker:
         retry_delay: seconds, or a timedelta. A failed task is ready again after a random delay of up to
             retry_delay * 2 ** (attempts - 1): full jitter.
         max_retry_delay: the longest such delay, in seconds or as a timedelta.
+        time_limit: seconds, or a timedelta, for a handler. After this time an async handler is cancelled, a thread is
+            written off, and the attempt has failed. None: without limit. A task's own ttr ends a handler as well.
+        grace: seconds, or a timedelta, for the handlers under way when the worker stops. Then async handlers are
+            cancelled, threads are left behind, and their tasks are released; that is no failed attempt. None: without
+            limit.
         load: a function that returns the client to go on with. reload() calls it, and with `load` so does SIGHUP. If
             it returns another client, the worker closes the old one once its tasks are done.
 
     Attributes:
         client: the client of the handlers that run now.
+        stopping: set when the stop has begun.
+        leave_by: from then on, the monotonic time by which a process is to end that runs nothing else; None without a
+            grace.
 
     A task is handled at least once. After a worker was killed, other workers repeat the tasks that it had not acked:
     those under way, and those that were done in the last moments (settler.py has the bound). A ttr runs from the take,
-    so it has to include buffer.AHEAD seconds in the buffer.
+    so it has to include buffer.AHEAD seconds in the buffer. A process handles a task once at a time.
+
+    A handler cannot close the worker's client: close() raises a RuntimeError there, and the attempt has failed.
     """
 
     def __init__(
@@ -76,14 +91,26 @@ class Worker:
         max_attempts: int = 20,
         retry_delay: Seconds = 1.0,
         max_retry_delay: Seconds = 3600.0,
+        time_limit: Seconds | None = None,
+        grace: Seconds | None = 30.0,
         load: Callable[[], AnyClient] | None = None,
     ) -> None:
         self.client = client
         self._given = handlers
         self._handlers(client)
         self._load = load
-        self._concurrency = arguments.count("concurrency", concurrency)
-        self._policy = Policy.of(max_attempts, retry_delay, max_retry_delay)
+        self._grace = arguments.seconds("grace", grace)
+        self._failure: Error | None = None
+        self._terms = Terms(
+            concurrency=arguments.count("concurrency", concurrency),
+            policy=Policy.of(max_attempts, retry_delay, max_retry_delay),
+            time_limit=arguments.seconds("time_limit", time_limit, positive=True),
+            known=Known(),
+            closed=self.stop,
+            failed=self._fail,
+        )
+        self.stopping = threading.Event()
+        self.leave_by: float | None = None
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
         self._relieving: dict[Shift, threading.Thread] = {}
@@ -93,17 +120,22 @@ class Worker:
     def run(self) -> None:
         """Work until stop() is called, the client is closed, or the process gets SIGTERM or SIGINT.
 
-        Then finish the tasks under way and release the rest. A second signal ends the process at once. With `load`,
-        SIGHUP is reload(). Signals are caught in the main thread only; in another thread, call stop().
+        Then finish the tasks under way, for the time of the grace, and release the rest. A second signal ends the
+        process at once. With `load`, SIGHUP is reload(). Signals are caught in the main thread only; in another thread,
+        call stop().
 
         Raises:
             ServerError, SchemaError: as the first call of a client.
+            Error: so many handlers hang that only a new process helps.
         """
         with self._caught_signals():
             self._work()
+        if self._failure is not None:
+            raise self._failure
 
     def stop(self) -> None:
-        """Let run() return once the handlers under way are done. May be called in any thread or signal handler."""
+        """Let run() return once the handlers under way are done, or the grace is over. May be called in any thread or
+        signal handler."""
         self._tell(STOP)
 
     def reload(self) -> None:
@@ -128,12 +160,15 @@ class Worker:
                     shift = self._relieved(shift)
             log.info("stopping: finishing the tasks under way")
         finally:
+            until = time.monotonic() + (float("inf") if self._grace is None else self._grace)
+            self.leave_by = None if self._grace is None else until + LEAVE
+            self.stopping.set()
             for any_shift in [shift, *self._relieving]:
-                any_shift.hurry()
+                any_shift.hurry(until)
             shift.stop()
             shift.end()
             for thread in self._relieving.values():
-                thread.join()
+                thread.join(None if self.leave_by is None else max(0.0, self.leave_by - time.monotonic()))
 
     def _handlers(self, client: AnyClient) -> Mapping[str, Handler]:
         handlers = client.handlers if self._given is None else self._given
@@ -146,7 +181,13 @@ class Worker:
     def _shift(self, client: AnyClient) -> Shift:
         client.shell.core.listener()
         keep = client.keep_results if self._given is None else {}
-        return Shift(client, dict(self._handlers(client)), dict(keep), self._concurrency, self._policy, self.stop)
+        return Shift(client, dict(self._handlers(client)), dict(keep), self._terms)
+
+    def _fail(self, error: Error) -> None:
+        if self._failure is None:
+            log.error("stopping: %s", error)
+            self._failure = error
+            self.stop()
 
     def _relieved(self, old: Shift) -> Shift:
         """Start a shift with the new handlers, and end the old one. If loading the new ones fails, the old shift."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -61,10 +62,11 @@ class Crew:
         """Release the tasks that were not started; after stop()."""
         self._settler.give_back(self._unstarted)
 
-    def join(self) -> None:
-        """Wait for the handlers under way; after stop()."""
-        self._thread.join()
-        self._runners.join()
+    def join(self, timeout: float) -> bool:
+        """Wait for fetcher and handlers, for so many seconds; after stop(). Returns whether all have ended."""
+        until = time.monotonic() + timeout
+        self._thread.join(timeout)
+        return not self._thread.is_alive() and self._runners.join(max(0.0, until - time.monotonic()))
 
     def _fetch(self) -> None:
         while not self._closing.is_set():

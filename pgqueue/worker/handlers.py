@@ -115,9 +115,12 @@ def is_async(function: Handler) -> bool:
 def describe(error: BaseException) -> str:
     """The error as text: its type, its message, and its place in the code. Never raises; any log can hold the text."""
     where = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        where = f" ({os.path.basename(frame.f_code.co_filename)}:{line}, in {frame.f_code.co_name})"
-    what = "".join(traceback.format_exception_only(error)).strip()  # str(error) may itself raise
+    try:
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            where = f" ({os.path.basename(frame.f_code.co_filename)}:{line}, in {frame.f_code.co_name})"
+        what = "".join(traceback.format_exception_only(error)).strip()  # str(error) may itself raise
+    except BaseException:  # whatever the error's class does
+        what = type(error).__name__
     return (what + where).encode(errors="backslashreplace").decode()
 
 

@@ -1,4 +1,5 @@
-"""The settler settles the tasks that were handled: acks, with or without results, in batches; failures one by one.
+"""The settler settles the tasks that were handled: acks, with or without results, in batches; failures one by one. And
+it releases the tasks that no handler began.
 
 The settler sends the acks when COUNT tasks are done, or AGE seconds after the first of them, whichever comes first.
 When it falls behind, the worker takes no more tasks. So of the tasks that a killed worker had done, usually those of
@@ -8,11 +9,13 @@ they are sent, so their total size is bounded too.
 If the connection breaks during a batch, it is unknown whether the batch was acked. The settler sends it again; a task
 that is then not found was acked the first time. A batch that cannot be sent is retried while the worker works: the
 server may be restarting, or an administrator may be restoring permissions. Once the worker stops, the settler gives up
-after LAST seconds, and the tasks are delivered again. A result that the server refuses fails its own task only.
+after LAST seconds, or when the worker's grace is over, and the tasks are delivered again. A result that the server
+refuses fails its own task only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -27,6 +30,7 @@ from .._calls import results as statuses
 from .._calls import settle as settle_calls
 from .._calls.call import Fence, Refused
 from .._calls.take import Taken
+from .._engine import forks
 from ..errors import ClosedError, TakeLost, refusal
 from .handlers import describe
 from .policy import Policy
@@ -42,6 +46,7 @@ SIZE = 1 << 22  # characters of results to send at once; up to four times as man
 AGE = 0.01
 PAUSE = 0.2  # seconds before the next attempt to send
 LAST = 10.0  # seconds to go on trying once the worker stops
+PARTING = 0.3  # seconds to send what is left when the worker's grace is over
 UNACCEPTABLE = ("22", "54")  # classes of SQLSTATEs: data exception, program limit exceeded
 
 
@@ -57,13 +62,16 @@ class Settler:
         self._finished: deque[tuple[Taken, str]] = deque()
         self._size = 0  # of its results, in characters
         self._lock = threading.Lock()  # for these two
+        self._back: deque[tuple[Taken, float]] = deque()  # tasks to release, and their delays in seconds
         self._shell = shell
         self._policy = policy
         self._keep = keep or {}
         self._some = threading.Event()
         self._full = threading.Event()
         self._stopping = threading.Event()
+        self._until = float("inf")  # the end of the grace
         self._closing = False
+        forks.register(self)
         self._thread = threading.Thread(target=self._run, name="pgqueue-settler", daemon=True)
         self._thread.start()
 
@@ -88,21 +96,35 @@ class Settler:
         return len(self.done) + len(self.failed) + len(self._finished) >= 4 * COUNT or self._size >= 4 * SIZE
 
     def give_back(self, tasks: list[Taken]) -> None:
-        """Release tasks that were not started. Blocks."""
+        """Release tasks that were not started, or not finished when the worker's grace was over."""
         if tasks:
-            named = [(task.id, task.token) for task in tasks]
-            self._until_sent(lambda: self._shell.run(settle_calls.release_many(named, self._fence()), relaxed=True))
+            self._back.extend((task, 0.0) for task in tasks)
+            self.tell()
 
-    def stop(self) -> None:
-        """The worker stops: give up LAST seconds from now."""
+    def put_off(self, task: Taken, delay: float) -> None:
+        """Release a task that is not to be started now."""
+        self._back.append((task, delay))
+        self.tell()
+
+    def stop(self, until: float = float("inf")) -> None:
+        """The worker stops: give up LAST seconds after the first attempt to send, or at the monotonic time `until`."""
+        self._until = until
         self._stopping.set()
 
     def close(self) -> None:
-        """Settle all remaining tasks, and end. No runner may be at work any more."""
+        """Settle all remaining tasks, and end. No runner may be at work any more. Does not wait for longer than
+        PARTING seconds once the grace is over."""
         self._closing = True
         self._full.set()
         self._some.set()
-        self._thread.join()
+        while self._thread.is_alive() and time.monotonic() < self._until:
+            self._thread.join(min(0.1, max(0.0, self._until - time.monotonic())))
+        self._thread.join(PARTING)
+
+    def after_fork(self) -> None:
+        """In a child that a handler forked: it has no settler's thread, and the locks may be held by others."""
+        self._lock = threading.Lock()
+        self._some, self._full = threading.Event(), threading.Event()
 
     def _run(self) -> None:
         while not self._closing:
@@ -110,7 +132,8 @@ class Settler:
             self._full.wait(AGE)
             self._full.clear()
             self._some.clear()  # before the look at the deques: a later append sets it again
-            while self.done or self.failed or self._finished:
+            while self.done or self.failed or self._finished or self._back:
+                self._release()
                 for _ in range(len(self.failed)):  # no more than these: the acks must not wait for later failures
                     task, error = self.failed.popleft()
                     self._fail(task, error)
@@ -118,6 +141,24 @@ class Settler:
                     self._ack(batch)
                 for keep, finished in self._some_finished().items():
                     self._finish(finished, keep)
+
+    def _release(self) -> None:
+        at_once = []
+        for _ in range(len(self._back)):
+            task, delay = self._back.popleft()
+            if delay:
+                self._release_later(task, delay)
+            else:
+                at_once.append((task.id, task.token))
+        if at_once:
+            call = settle_calls.release_many(at_once, self._fence())
+            self._until_sent(lambda: self._shell.run(call, relaxed=True))
+
+    def _release_later(self, task: Taken, delay: float) -> None:
+        fence = Fence(task.token, None, self._shell.core.label)
+        call = settle_calls.release(task.id, fence, settle_calls.Return(delay, hold_lane=True))
+        with contextlib.suppress(TakeLost):
+            self._until_sent(lambda: self._shell.run(call, relaxed=True))
 
     def _ack(self, batch: list[tuple[int, int]]) -> None:
         fence = self._fence()
@@ -175,7 +216,7 @@ class Settler:
         elif delay is None:
             call = settle_calls.bury(task.id, fence, error)
         else:
-            call = settle_calls.release(task.id, fence, settle_calls.Return(delay, error=error))
+            call = settle_calls.release(task.id, fence, settle_calls.Return(delay, error=error, hold_lane=True))
         try:
             self._until_sent(lambda: self._shell.run(call, relaxed=delay is not None))
         except TakeLost as lost:
@@ -193,7 +234,8 @@ class Settler:
             except TakeLost:
                 raise
             except Exception as error:
-                given_up = self._stopping.is_set() and time.monotonic() - began >= LAST
+                now = time.monotonic()
+                given_up = self._stopping.is_set() and (now - began >= LAST or now >= self._until)
                 if given_up or isinstance(error, ClosedError):
                     log.error("tasks could not be settled and will be delivered again: %s", error)
                     return None

@@ -19,6 +19,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "django_settings"
 django.setup()
 del os.environ["DJANGO_SETTINGS_MODULE"]  # programs that tests start have settings of their own
 
+# These need Django's settings, so they are imported late.
 import errands  # noqa: E402
 from browsing import Browser  # noqa: E402
 from django.core.management import call_command  # noqa: E402
@@ -40,7 +41,7 @@ def pointed(alias: str, dsn: str, **settings: Any) -> Iterator[None]:
     finally:
         clients.close()
         connections[alias].close()
-        connections[alias].close_pool()  # type: ignore[attr-defined]
+        connections[alias].close_pool()  # type: ignore[attr-defined]  # the stubs lack it
         connections.settings[alias] = before
         _forget(alias)
 

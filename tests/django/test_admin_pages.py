@@ -11,6 +11,7 @@ from django.contrib.admin import AdminSite
 from django.db import connections
 from django.test import override_settings
 from django.urls import path
+from roles import made
 
 from pgqueue.contrib.django.admin import register
 from pgqueue.contrib.django.models import Queue, Session, Task
@@ -129,6 +130,22 @@ def test_the_queues_show_their_counts_with_ways_to_the_tasks(browser, each, db):
         for state in STATES:
             assert f'<a href="/admin/pgqueue/task/?queue=mail&amp;state={state}">1</a>' in page
         assert re.search(r"paused for 1 min \d+ s, draining", page)
+
+
+def test_the_page_of_a_queue_says_which_roles_may_do_what(browser, each, db, dsn):
+    with made(dsn, db) as roles:
+        one, other, third = roles(), roles("take", pattern="ma*"), roles("put", pattern="other")
+        db.execute("SELECT pgqueue.grant('mail', %s, '{put,look}')", [one])
+        page = browser.page("queue/mail/change/")
+        assert "open<br>" in page
+        assert f"<b>{one}</b>: look, put" in page
+        assert f"<b>{other}</b>: take (pattern ma*)" in page
+        assert third not in page
+        db.execute("SELECT pgqueue.restrict_queue('mail')")
+        page = browser.page("queue/mail/change/")
+        assert "restricted to the roles" in page
+        assert one in page
+        assert other not in page
 
 
 def test_the_pages_of_a_task_and_of_a_queue_say_why_they_are_not_done(browser, each, db):

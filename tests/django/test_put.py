@@ -227,7 +227,7 @@ async def test_from_async_code(django_db, db):
     assert await sync_to_async(column)(db, DATA) == ["in a transaction"]
     async with pgqueue.AsyncClient(client().shell.core.settings.dsn) as awaiting:
         with pytest.raises(TypeError, match="sync_to_async"):
-            await awaiting.queue("mail").put(1, conn=connection)  # type: ignore[call-overload]
+            await awaiting.queue("mail").put(1, conn=connection)  # type: ignore[call-overload]  # on purpose
 
 
 @pytest.mark.parametrize(("conn", "says"), [(connections["lite"], "'lite' is SQLite"), (Order, "ModelBase")])

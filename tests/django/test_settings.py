@@ -15,6 +15,7 @@ import pgqueue
 from pgqueue import migrate
 from pgqueue.contrib.django import client, clients, database, queue
 from pgqueue.contrib.django.checks import check_schema, check_settings
+from pgqueue.errors import SetupError
 
 pytestmark = pytest.mark.once
 
@@ -88,7 +89,7 @@ def test_a_database_from_a_dsn(monkeypatch):
 
 def test_the_role_that_django_assumes(dsn, point):
     point("default", dsn, OPTIONS={"assume_role": "pg_monitor"})
-    with pytest.raises(pgqueue.ServerError, match="grant_to"):
+    with pytest.raises(SetupError, match="grant_to"):
         client().queue("mail").put(1)
 
 

@@ -59,7 +59,7 @@ def test_enqueue_returns_a_result_that_is_ready(db):
     assert (result.args, result.kwargs, result.backend) == ([1], {"b": 2}, "default")
     assert (result.errors, result.worker_ids, result.attempts, result.is_finished) == ([], [], 0, False)
     with pytest.raises(ValueError, match="Task has not finished yet"):
-        result.return_value  # noqa: B018
+        result.return_value  # noqa: B018  # the property raises
     assert rows(db, "SELECT id::text, queue, priority, state FROM pgqueue.tasks") == [
         (result.id, "default", 0, "ready")
     ]

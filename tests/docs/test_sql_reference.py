@@ -56,7 +56,7 @@ def test_every_sqlstate_is_in_the_table_of_errors() -> None:
         state
         for folder in ("pgqueue/sql", "migrations/sql")
         for path in CHECKOUT.glob(f"{folder}/**/*.sql")
-        for state in re.findall(r"ERRCODE = '(PQ\d+)'", path.read_text("utf-8"))
+        for state in re.findall(r"(?:ERRCODE =|code =>) '(PQ\d+)'", path.read_text("utf-8"))
     }
     page = (CHECKOUT / "docs/reference/errors.md").read_text("utf-8")
     assert raised == set(re.findall(r"^\| `(PQ\d+)` \|", page, re.MULTILINE))

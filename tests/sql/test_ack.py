@@ -95,8 +95,8 @@ def test_an_ack_puts_what_it_hands_on_to(db):
         ('[{"queue": "a"}, {"queue": "a", "delay": -1}]', "PQ002"),
         ('[{"queue": "a"}, {"queue": "full"}]', "PQ037"),
         ('[{"queue": "a"}, {"queue": "full", "key": "k", "if_exists": "error"}]', "PQ038"),
-        ('{"queue": "a"}', "22023"),
-        ('[{"queue": "a", "priority": "high"}]', "22P02"),
+        ('{"queue": "a"}', "PQ002"),
+        ('[{"queue": "a", "priority": "high"}]', "PQ002"),
     ],
 )
 def test_if_one_put_fails_the_task_is_still_taken_and_nothing_is_put(db, puts, sqlstate):

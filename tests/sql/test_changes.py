@@ -156,7 +156,7 @@ def test_a_restricted_queue_is_observed_by_those_only_who_may_use_it(db: psycopg
         for name in names:
             db.execute(f"CREATE ROLE {name}")
             db.execute("SELECT pgqueue.grant_to(%s)", [name])
-        db.execute("SELECT pgqueue.grant('q', %s::regrole)", [names[0]])
+        db.execute("SELECT pgqueue.grant('q', %s::regrole), pgqueue.restrict_queue('q')", [names[0]])
         allowed, other = (connect(options=f"-c role={name}") for name in names)
         assert value(allowed, OBSERVE, "q") is not None
         assert value(allowed, UNOBSERVE, "q") is True

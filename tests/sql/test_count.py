@@ -539,7 +539,7 @@ def test_each_function_that_adds_or_deletes_counts(db: psycopg.Connection) -> No
 
 def test_each_public_function_is_told_from_raw_sql(db: psycopg.Connection) -> None:
     """By its search_path. One that has another would ask for a recount each time."""
-    path = "search_path=pg_catalog, pg_temp"
+    path = "search_path=pg_catalog, pg_temp, pg_temp"
     query = "SELECT proname FROM pg_proc WHERE pronamespace = 'pgqueue'::regnamespace AND prosecdef"
     assert column(db, f"{query} AND NOT coalesce(%s = ANY (proconfig), false)", path) == []
     prepare(db)
@@ -547,6 +547,17 @@ def test_each_public_function_is_told_from_raw_sql(db: psycopg.Connection) -> No
     db.execute("SELECT pgqueue.take('q'), pgqueue.put('q', '1'), pgqueue.pop('q')")
     db.execute("SELECT pgqueue.delete_queue('q', force => true)")
     assert rows(db, "SELECT * FROM pgqueue.recount") == []
+
+
+def test_raw_sql_in_a_function_with_a_careful_search_path_is_raw_sql(db: psycopg.Connection) -> None:
+    prepare(db)
+    value(db, FOLD)
+    db.execute(
+        "CREATE FUNCTION forget() RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp"
+        " AS 'DELETE FROM pgqueue.task'"
+    )
+    db.execute("SELECT forget()")
+    assert len(rows(db, "SELECT * FROM pgqueue.recount")) == 1
 
 
 # --- who is told
@@ -594,7 +605,7 @@ def test_lanes_are_told_of_places_that_are_free_and_of_tasks_behind_others(db: p
 
 
 def test_who_waits_for_room_is_told(db: psycopg.Connection, connect: Connect) -> None:
-    db.execute("INSERT INTO pgqueue.queue (name, capacity) VALUES ('full', 2), ('q', NULL)")
+    db.execute("SELECT pgqueue.create_queue('full', capacity => 2), pgqueue.create_queue('q')")
     q, full = (value(db, "SELECT pgqueue.queue_id(%s)", name) for name in ("q", "full"))
     waiter = connect()
     for id in (-q, -full):

@@ -359,7 +359,7 @@ def test_a_claim_is_undone_where_an_heir_has_it(db: psycopg.Connection, connect:
     one.execute("SELECT FROM pgqueue.take('q', new_token => 7)")
     die(one, db)
     sweep(db)
-    assert value(db, "SELECT pgqueue.undo_take(%s, 7)", one.session) == 1
+    assert value(db, "SELECT pgqueue.undo_take(7)") == 1
 
 
 def test_a_session_that_was_given_up_comes_back_as_who_it_was(db: psycopg.Connection, connect: Connect) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from statements import everything, put, row, rows, state, take, value
+from eventually import eventually
+from statements import column, everything, put, row, rows, state, take, value
 from stepping import waiting
 
 PUT = "SELECT id, state, existed, kept FROM pgqueue.put('q', %s::jsonb, key => %s, if_exists => %s)"
@@ -131,7 +132,171 @@ def test_and_puts_its_own_if_that_rolls_back(db, connect):
     assert rest == ["ready", False, None]
 
 
-@pytest.mark.parametrize("isolation", ["repeatable\\ read", "serializable"])
+# --- tasks that have expired
+
+MODES = pytest.mark.parametrize("if_exists", ["ignore", "error", "replace"])
+STRICT = pytest.mark.parametrize("isolation", ["repeatable\\ read", "serializable"])
+
+
+def keyed_in_any_way(conn: psycopg.Connection, many: bool, if_exists: str) -> int:
+    """Put under the key k, by put or put_many."""
+    if many:
+        query = "SELECT (pgqueue.put_many('q', '[2]', keys => '{k}', if_exists => %s))[1]"
+        return int(value(conn, query, if_exists))
+    return int(keyed(conn, "2", "k", if_exists)[0])
+
+
+def expire(conn: psycopg.Connection, id: int) -> None:
+    conn.execute("UPDATE pgqueue.task SET expires_at = now() - interval '1 s' WHERE id = %s", [id])
+    conn.execute("UPDATE pgqueue.take SET deadline = now() - interval '1 s' WHERE task_id = %s", [id])
+
+
+@MODES
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("was", ["ready", "taken", "buried", "blocked"])
+def test_an_expired_task_does_not_count(db, if_exists, many, was):
+    if was == "blocked":
+        put(db, "q", lane="a")
+    id = put(db, "q", key="k", **({"lane": "a"} if was == "blocked" else {}))
+    if was in ("taken", "buried"):
+        take(db, "q")
+    if was == "buried":
+        db.execute("SELECT pgqueue.bury(%s)", [id])
+    expire(db, id)
+    new = keyed_in_any_way(db, many, if_exists)
+    assert new != id
+    assert rows(db, "SELECT id, data, state FROM pgqueue.tasks WHERE key = 'k'") == [(new, 2, "ready")]
+    assert value(db, "SELECT count(*) FROM pgqueue.task WHERE id = %s", id) == 0
+    assert value(db, "SELECT calls->'ttl' FROM pgqueue.stats WHERE queue = 'q'") == 1
+
+
+def test_a_delayed_task_does_not_expire_and_counts(db):
+    id = put(db, "q", key="k", delay="1 h")
+    db.execute("UPDATE pgqueue.task SET expires_at = now() - interval '1 s'")
+    assert keyed(db, "2", "k")[0] == id
+
+
+def test_an_expired_task_goes_where_dead_letters_go(db):
+    db.execute("SELECT pgqueue.create_queue('dying', dead_letter => '', dead_letter_key => 'dead')")
+    id = put(db, "dying", key="k", ttl="1 h")
+    expire(db, id)
+    new = put(db, "dying", key="k")
+    found = rows(db, "SELECT id, queue, key, deaths->0->>'reason' FROM pgqueue.tasks ORDER BY id")
+    assert found == [(id, "dead", None, "expired"), (new, "dying", "k", None)]
+
+
+def test_an_expired_task_makes_room_for_its_successor(db):
+    db.execute("SELECT pgqueue.create_queue('small', capacity => 1)")
+    for query in (
+        "SELECT id FROM pgqueue.put('small', '2', key => 'k')",
+        "SELECT (pgqueue.put_many('small', '[3]', keys => '{k}'))[1]",
+    ):
+        before = value(db, query)
+        assert value(db, query) == before
+        expire(db, before)
+        assert value(db, query) != before
+
+
+@MODES
+def test_two_puts_that_meet_the_same_expired_task(db, connect, if_exists):
+    """T1 ends it and puts its own; T2 waits for T1 and meets the task of T1."""
+    expire(db, keyed(db, "1", "k")[0])
+    t1, t2 = connect(autocommit=False), connect()
+    id = keyed(t1, "2", "k", if_exists)[0]
+    with waiting(t2, db, PUT, "3", "k", if_exists) as put_:
+        t1.commit()
+        if if_exists == "error":
+            with pytest.raises(psycopg.Error) as caught:
+                put_.result(timeout=5)
+            assert caught.value.sqlstate == "PQ038"
+        else:
+            assert put_.result(timeout=5)[0][0] == id
+    assert column(db, "SELECT data FROM pgqueue.tasks") == [3 if if_exists == "replace" else 2]
+
+
+def test_a_put_waits_for_an_ack_that_began_before_the_task_expired(db, connect):
+    """T1 acks in time and has not committed; T2 cannot know whether the task is done or dies. T1 rolls back."""
+    id = keyed(db, "1", "k")[0]
+    t1, t2 = connect(autocommit=False), connect()
+    token = take(db, "q")[1]
+    db.execute("UPDATE pgqueue.task SET expires_at = clock_timestamp() + interval '0.2 s'")
+    assert value(t1, "SELECT state FROM pgqueue.ack(%s, %s)", id, token) == "done"
+    eventually(lambda: value(db, "SELECT expires_at < clock_timestamp() FROM pgqueue.task"))
+    with waiting(t2, db, PUT, "2", "k", "ignore") as put_:
+        t1.rollback()
+        held = put_.result(timeout=5)[0]
+    assert held == (id, "taken", True, 1)  # its take has no deadline: the holder may still ack
+
+
+# --- above READ COMMITTED
+
+
+@STRICT
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("if_exists", ["ignore", "error"])
+@pytest.mark.parametrize("end", ["ack", "keep", "delete"])
+def test_a_task_that_ended_after_the_snapshot_does_not_count(db, connect, isolation, many, if_exists, end):
+    """T2 ends the task after the snapshot of T1, which still shows it."""
+    if end == "keep":
+        db.execute("SELECT pgqueue.alter_queue('q', '{\"keep_done\": \"1 h\"}')")
+    id = keyed(db, "1", "k")[0]
+    t1 = connect(autocommit=False, options=f"-c default_transaction_isolation={isolation}")
+    assert value(t1, "SELECT count(*) FROM pgqueue.tasks") == 1
+    if end == "delete":
+        db.execute("SELECT pgqueue.delete(%s)", [id])
+    else:
+        db.execute("SELECT pgqueue.ack(%s, %s)", take(db, "q"))
+    new = keyed_in_any_way(t1, many, if_exists)
+    t1.commit()
+    assert new != id
+    assert rows(db, "SELECT id, data FROM pgqueue.tasks WHERE state = 'ready'") == [(new, 2)]
+
+
+@STRICT
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("if_exists", ["ignore", "error"])
+def test_a_task_that_came_or_changed_after_the_snapshot_is_a_serialization_failure(
+    db, connect, isolation, many, if_exists
+):
+    t1 = connect(autocommit=False, options=f"-c default_transaction_isolation={isolation}")
+    rows(t1, "SELECT FROM pgqueue.tasks")
+    keyed(db, "1", "k")
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        keyed_in_any_way(t1, many, if_exists)
+    t1.rollback()
+    rows(t1, "SELECT FROM pgqueue.tasks")
+    db.execute("UPDATE pgqueue.task SET priority = 1")
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        keyed_in_any_way(t1, many, if_exists)
+
+
+@STRICT
+def test_a_task_that_the_snapshot_shows_counts(db, connect, isolation):
+    id = keyed(db, "1", "k")[0]
+    strict = connect(options=f"-c default_transaction_isolation={isolation}")
+    assert keyed(strict, "2", "k") == (id, "ready", True, 1)
+    with pytest.raises(psycopg.Error) as caught:
+        keyed(strict, "2", "k", "error")
+    assert caught.value.sqlstate == "PQ038"
+    with strict.transaction():  # its own tasks too
+        mine = keyed(strict, "3", "mine")[0]
+        assert keyed(strict, "4", "mine") == (mine, "ready", True, 3)
+
+
+@STRICT
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("if_exists", ["ignore", "error"])
+def test_an_expired_task_is_a_failure_that_a_tick_ends(db, connect, isolation, many, if_exists):
+    id = keyed(db, "1", "k")[0]
+    expire(db, id)
+    strict = connect(options=f"-c default_transaction_isolation={isolation}")
+    with pytest.raises(psycopg.errors.SerializationFailure, match=f'task {id} of queue "q".*expired'):
+        keyed_in_any_way(strict, many, if_exists)
+    db.execute("SELECT pgqueue.promote_all()")
+    assert keyed_in_any_way(strict, many, if_exists) != id
+
+
+@STRICT
 def test_replace_needs_read_committed(connect, isolation):
     strict = connect(options=f"-c default_transaction_isolation={isolation}")
     with pytest.raises(psycopg.Error, match="READ COMMITTED") as caught:

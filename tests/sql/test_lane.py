@@ -177,6 +177,169 @@ def test_a_release_with_another_priority_lets_the_next_go_first(db: psycopg.Conn
     assert taken(db) == [first]
 
 
+# --- a task that is tried again: the lane waits for it
+
+
+def hold_lane(conn: psycopg.Connection, id: int, **options: Any) -> None:
+    """Release a taken task with a delay, as a worker does after a failed attempt."""
+    settle(conn, "release", id, **({"delay": "1 h", "hold_lane": True} | options))
+
+
+def make_due(conn: psycopg.Connection, id: int) -> None:
+    conn.execute("UPDATE pgqueue.task SET run_at = clock_timestamp() WHERE id = %s", [id])
+
+
+def test_a_lane_waits_for_a_task_that_is_tried_again(db: psycopg.Connection) -> None:
+    """Through several failures, whatever is put or looked at meanwhile; then the lane goes on in order."""
+    first, second, third = (put(db, "q", lane="a") for _ in range(3))
+    other, free = put(db, "q", lane="b"), put(db, "q")
+    for attempt in range(3):
+        assert taken(db) == [first] + [other, free] * (attempt == 0)
+        hold_lane(db, first, error="it failed")
+        put(db, "q", lane="a")
+        db.execute(LOOK)
+        assert taken(db) == []
+        assert [state(db, id) for id in (first, second, third)] == ["delayed", "blocked", "blocked"]
+        make_due(db, first)
+    for id in (first, second, third):
+        assert taken(db) == [id]
+        settle(db, "ack", id)
+
+
+def test_fail_with_a_delay_holds_the_lane(db: psycopg.Connection) -> None:
+    first, second = put(db, "q", lane="a"), put(db, "q", lane="a")
+    token = take(db, "q")[1]
+    rows(db, "SELECT pgqueue.fail(%s, %s, 'it failed', delay => '1 h')", first, token)
+    assert taken(db) == []
+    assert [state(db, id) for id in (first, second)] == ["delayed", "blocked"]
+
+
+def test_a_task_that_is_put_with_a_delay_blocks_nobody(db: psycopg.Connection) -> None:
+    later, now = put(db, "q", lane="a", delay="1 h"), put(db, "q", lane="a")
+    assert taken(db) == [now]
+    hold_lane(db, now)
+    assert state(db, later) == "delayed"
+
+
+@pytest.mark.parametrize(
+    "verb", ["kick_task", "bury", "delete", "take_id", "replace", "raw update", "raw delete", "limit"]
+)
+def test_who_ends_the_delay_frees_the_lane(db: psycopg.Connection, verb: str) -> None:
+    """Or the task itself is next, where it is ready again."""
+    first = put(db, "q", lane="a", key="k")
+    second, third = put(db, "q", lane="a"), put(db, "q", lane="a")
+    taken(db)
+    hold_lane(db, first, error="it failed")
+    if verb == "replace":
+        assert put(db, "q", lane="b", key="k", if_exists="replace", delay="1 h") == first
+    elif verb == "raw update":
+        db.execute("UPDATE pgqueue.task SET state = 'B' WHERE id = %s", [first])
+    elif verb == "raw delete":
+        db.execute("DELETE FROM pgqueue.task WHERE id = %s", [first])
+        db.execute(LOOK)
+    elif verb == "limit":
+        db.execute("UPDATE pgqueue.queue SET max_takes = 2")
+        make_due(db, first)
+        assert taken(db) == [first]
+        hold_lane(db, first, error="it failed")
+        assert state(db, first) == "buried"
+    else:
+        rows(db, f"SELECT pgqueue.{verb}(%s)", first)
+    if verb in ("kick_task", "take_id"):
+        assert taken(db) == ([first] if verb == "kick_task" else [])
+        settle(db, "ack", first)
+    assert taken(db) == [second]
+    assert state(db, third) == "blocked"
+
+
+def test_a_task_holds_its_lane_until_it_expires_at_most(db: psycopg.Connection) -> None:
+    first, second = put(db, "q", lane="a", ttl="1 min"), put(db, "q", lane="a")
+    taken(db)
+    hold_lane(db, first)
+    assert value(db, "SELECT run_at = expires_at FROM pgqueue.tasks WHERE id = %s", first)
+    db.execute(
+        "UPDATE pgqueue.task SET run_at = clock_timestamp(), expires_at = clock_timestamp() WHERE id = %s", [first]
+    )
+    assert taken(db) == [second]
+    assert state(db, first) is None
+
+
+def test_an_urgent_task_goes_before_one_that_is_tried_again(db: psycopg.Connection) -> None:
+    first, second = put(db, "q", lane="a"), put(db, "q", lane="a")
+    taken(db)
+    hold_lane(db, first)
+    urgent = put(db, "q", lane="a", priority=-1)
+    assert taken(db) == [urgent]
+    settle(db, "ack", urgent)
+    assert taken(db) == []
+    assert [state(db, id) for id in (first, second)] == ["delayed", "blocked"]
+
+
+def test_a_retry_with_another_priority_lets_the_next_go_first(db: psycopg.Connection) -> None:
+    first, second = put(db, "q", lane="a"), put(db, "q", lane="a")
+    taken(db)
+    hold_lane(db, first, priority=1)
+    assert taken(db) == [second]
+
+
+def test_what_is_told_of_a_lane_that_waits_for_a_retry(db: psycopg.Connection) -> None:
+    first, second = put(db, "q", lane="a"), put(db, "q", lane="a")
+    taken(db)
+    hold_lane(db, first)
+    taken(db)
+    assert 3590 < value(db, "SELECT seconds FROM pgqueue.next_due(ARRAY ['q'])") <= 3600
+    assert row(db, "SELECT ready, delayed, blocked, taken FROM pgqueue.stats") == (0, 1, 1, 0)
+    detail = value(db, "SELECT detail FROM pgqueue.why(%s)", second)
+    assert detail.startswith(f'in lane "a", behind task {first}, which is delayed until ')
+    assert column(db, "SELECT id FROM pgqueue.find_tasks('q', 'delayed')") == [first]
+    assert column(db, "SELECT id FROM pgqueue.find_tasks('q', 'blocked')") == [second]
+    make_due(db, first)
+    assert value(db, "SELECT seconds FROM pgqueue.next_due(ARRAY ['q'])") == 0
+    assert state(db, second) == "blocked"
+
+
+def test_a_retry_is_released_while_a_put_behind_it_is_open(db: psycopg.Connection, connect: Connect) -> None:
+    """T1 puts behind the task while it is taken; T2 releases it; T1 commits. The check of T1 must not unblock."""
+    first = put(db, "q", lane="a")
+    taken(db)
+    t1 = connect(autocommit=False)
+    second = put(t1, "q", lane="a")
+    hold_lane(db, first)
+    t1.commit()
+    db.execute(LOOK)
+    assert taken(db) == []
+    assert state(db, second) == "blocked"
+    assert checks(db) == []
+
+
+def test_a_retry_that_is_due_in_an_open_transaction_keeps_its_lane(db: psycopg.Connection, connect: Connect) -> None:
+    """T1 pops the first task, which became due: until T1 ends no other taker gets the second. T1 rolls back."""
+    first, second = put(db, "q", lane="a"), put(db, "q", lane="a")
+    taken(db)
+    hold_lane(db, first)
+    make_due(db, first)
+    t1 = connect(autocommit=False)
+    assert column(t1, "SELECT id FROM pgqueue.pop('q')") == [first]
+    assert taken(db) == []
+    t1.rollback()
+    assert taken(db) == [first]
+    settle(db, "ack", first)
+    assert taken(db) == [second]
+
+
+def test_a_retry_at_repeatable_read_holds_its_lane(db: psycopg.Connection, connect: Connect) -> None:
+    first, second = put(db, "q", lane="a"), put(db, "q", lane="a")
+    taken(db)
+    strict = connect(options="-c default_transaction_isolation=repeatable\\ read")
+    hold_lane(strict, first)
+    assert taken(db) == []
+    make_due(strict, first)
+    rows(strict, LOOK)
+    assert taken(db) == [first]
+    settle(strict, "ack", first)
+    assert taken(db) == [second]
+
+
 # --- what is told, and counted
 
 
@@ -224,14 +387,21 @@ def pages(conn: psycopg.Connection, query: str) -> int:
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
+@pytest.mark.parametrize("head", ["ready", "tried again"])
 @pytest.mark.parametrize("statistics", ["of an empty table", "right"])
-def test_a_claim_costs_the_same_whatever_waits_in_a_busy_lane(db: psycopg.Connection, statistics: str) -> None:
+def test_a_claim_costs_the_same_whatever_waits_in_a_busy_lane(
+    db: psycopg.Connection, statistics: str, head: str
+) -> None:
     """Also with plans that were cached before the backlog came."""
     db.execute("ANALYZE pgqueue.task, pgqueue.take, pgqueue.lane_check")
     claim, ack = "SELECT * FROM pgqueue.take('q')", "SELECT pgqueue.ack(task_id) FROM pgqueue.take WHERE lane <> 'busy'"
-    put(db, "q", lane="busy")
+    first = put(db, "q", lane="busy")
+    if head == "tried again":
+        assert taken(db) == [first]
+        hold_lane(db, first)
     for lane in "abc" * 4:
         put(db, "q", lane=lane)
+    rows(db, LOOK)  # else some claim, by chance, looks at all the checks that these puts left
     before = max(pages(db, claim) + pages(db, ack) for _ in range(10))
     db.execute(
         "INSERT INTO pgqueue.task (queue_id, state, lane, data)"
@@ -239,6 +409,7 @@ def test_a_claim_costs_the_same_whatever_waits_in_a_busy_lane(db: psycopg.Connec
     )
     for lane in "abc" * 4:
         put(db, "q", lane=lane)
+    rows(db, LOOK)
     if statistics == "right":
         db.execute("VACUUM ANALYZE pgqueue.task")
     after = [pages(db, claim) + pages(db, ack) for _ in range(10)]

@@ -7,6 +7,8 @@ from typing import Any
 import psycopg
 from statements import column, put, value
 
+from pgqueue import migrate
+
 Connect = Any
 ON = """SELECT pgqueue.alter_queue('q', '{"listed": true}')"""
 OFF = """SELECT pgqueue.alter_queue('q', '{"listed": false}')"""
@@ -94,3 +96,41 @@ def test_listed_can_be_switched_off_and_on_again(db: psycopg.Connection) -> None
     db.execute(ON)
     assert listing(db, at) == [second]
     assert listing(db) == [first, second]
+
+
+# --- a dump that was restored on a server with fewer transactions
+
+
+def test_migrate_up_lists_tasks_of_a_server_that_was_ahead(dsn: str, db: psycopg.Connection) -> None:
+    ids = [put(db, "q"), put(db, "q", delay="1 h"), put(db, "q")]
+    other = put(db, "not listed")
+    db.execute(ON)
+    ticks(db)
+    own = value(db, "SELECT xid FROM pgqueue.task WHERE id = %s", ids[2])
+    ahead = "(pg_current_xact_id()::text::bigint + 1000000)::text::xid8"
+    db.execute(f"UPDATE pgqueue.task SET xid = {ahead} WHERE id IN (%s, %s)", ids[:2])
+    db.execute(f"INSERT INTO pgqueue.listing SELECT pgqueue.queue_id('q'), {ahead}, {ahead}")
+    assert listing(db) == ids[2:]
+    before = column(db, "SELECT ctid FROM pgqueue.task WHERE id IN (%s, %s)", ids[2], other)
+    migrate.up(dsn)
+    assert sorted(column(db, "SELECT id FROM pgqueue.list_messages('q', NULL, 100, include_delayed => true)")) == ids
+    assert value(db, "SELECT xid FROM pgqueue.task WHERE id = %s", ids[2]) == own
+    assert column(db, "SELECT ctid FROM pgqueue.task WHERE id IN (%s, %s)", ids[2], other) == before
+    ticks(db)
+    assert pending(db) == 0
+
+
+def test_migrate_up_leaves_tasks_of_this_server_alone(dsn: str, db: psycopg.Connection, connect: Connect) -> None:
+    """Also those of transactions that are open, or that begin after the migration."""
+    db.execute("SELECT pgqueue.create_queue('q', listed => true)")
+    migration = psycopg.connect(dsn)
+    migration.execute("SELECT pg_current_xact_id()")
+    late = connect(autocommit=False)
+    put(late, "q")
+    put(db, "q")
+    before = "SELECT id, xid, ctid FROM pgqueue.task ORDER BY id"
+    seen = db.execute(before).fetchall()
+    assert value(migration, "SELECT pgqueue._restamp_tasks()") == 0
+    migration.commit()
+    migration.close()
+    assert db.execute(before).fetchall() == seen

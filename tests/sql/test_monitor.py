@@ -201,11 +201,11 @@ def test_why_a_queue_stands_still(db: psycopg.Connection, holder: psycopg.Connec
     q = value(db, "SELECT id FROM pgqueue.queues")
     holder.execute("SELECT pgqueue.arm(%s)", [[q]])
     assert why(db, "q") == {}
-    db.execute(
-        "SELECT pgqueue.pause_queue('q', '1 h'), pgqueue.drain_queue('q'), pgqueue.grant('q', current_user::regrole)"
-    )
+    db.execute("SELECT pgqueue.pause_queue('q', '1 h'), pgqueue.drain_queue('q'), pgqueue.restrict_queue('q')")
     assert why(db, "q").keys() == {"paused", "draining", "restricted"}
-    db.execute("SELECT pgqueue.pause_queue('q', '0'), pgqueue.drain_queue('q', false), pgqueue.revoke('q')")
+    db.execute(
+        "SELECT pgqueue.pause_queue('q', '0'), pgqueue.drain_queue('q', false), pgqueue.restrict_queue('q', false)"
+    )
     take(holder, "q")
     assert why(db, "q")["taken"].startswith(f"by {LABEL} (connected), the longest for 00:0")
     due = put(db, "q", delay="1 h")

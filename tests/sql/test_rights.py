@@ -57,8 +57,6 @@ USES = [
     "drain_queue('q')",
     "drain_queues()",
     "alter_queue('q', '{}')",
-    "rename_queue('q', 'new')",
-    "delete_queue('q')",
 ]
 
 
@@ -70,12 +68,13 @@ def test_a_restricted_queue_is_for_those_who_were_granted_it(
     granted, stranger, member = roles
     for _ in range(3):
         put(db, "q")
-    db.execute("SELECT pgqueue.bury(3), pgqueue.grant('q', %s)", [granted])
+    db.execute("SELECT pgqueue.bury(3), pgqueue.grant('q', %s), pgqueue.restrict_queue('q')", [granted])
     before = rows(db, "SELECT t::text FROM pgqueue.task t ORDER BY id")
     user = connect()
 
     user.execute(f"SET {how} {stranger}")
-    assert 'queue "q" is restricted' in fails(user, "42501", f"SELECT pgqueue.{use}")
+    refusal = fails(user, "42501", f"SELECT pgqueue.{use}")
+    assert ('queue "q"' in refusal) is ("q" in use.split("(")[1]), "the name is for callers that said it"
     assert rows(db, "SELECT t::text FROM pgqueue.task t ORDER BY id") == before
 
     for allowed in (granted, member, "DEFAULT" if how == "SESSION AUTHORIZATION" else "NONE"):
@@ -89,6 +88,8 @@ def test_a_revoked_grant_and_an_opened_queue(db: psycopg.Connection, connect: Co
     user = connect(options=f"-c role={one}")
     put(db, "q")
     db.execute("SELECT pgqueue.grant('q', %s), pgqueue.grant('q', %s), pgqueue.grant('q', %s)", [one, other, one])
+    assert granted_to(db) is None
+    db.execute("SELECT pgqueue.restrict_queue('q')")
     assert granted_to(db) == sorted([one, other])
     put(user, "q")
     db.execute("SELECT pgqueue.revoke('q', %s)", [one])
@@ -96,10 +97,10 @@ def test_a_revoked_grant_and_an_opened_queue(db: psycopg.Connection, connect: Co
     db.execute("SELECT pgqueue.revoke('q', %s)", [other])
     assert granted_to(db) == []
     fails(user, "42501", "SELECT pgqueue.put('q', '1')")
-    db.execute("SELECT pgqueue.revoke('q')")
+    db.execute("SELECT pgqueue.restrict_queue('q', false)")
     assert granted_to(db) is None
     put(user, "q")
-    assert value(db, "SELECT special FROM pgqueue.queue") is False
+    assert value(db, "SELECT guarded FROM pgqueue.queue") is False
 
 
 def test_grant_lets_a_role_in(db: psycopg.Connection, connect: Connect) -> None:
@@ -110,20 +111,29 @@ def test_grant_lets_a_role_in(db: psycopg.Connection, connect: Connect) -> None:
         put(connect(options=f"-c role={name}"), "q")
     finally:
         db.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
-    assert granted_to(db) == []
+        db.execute("SELECT pgqueue.clean_up()")
+    assert value(db, "SELECT count(*) FROM pgqueue.privilege") == 0
 
 
 def test_who_was_granted_a_queue_cannot_grant_it(db: psycopg.Connection, connect: Connect, roles: list[str]) -> None:
     one, other, _ = roles
-    db.execute("SELECT pgqueue.grant('q', %s)", [one])
+    db.execute("SELECT pgqueue.grant('q', %s), pgqueue.restrict_queue('q')", [one])
     user = connect(options=f"-c role={one}")
     fails(user, "42501", "SELECT pgqueue.grant('q', %s)", other)
-    fails(user, "42501", "SELECT pgqueue.revoke('q')")
+    fails(user, "42501", "SELECT pgqueue.revoke('q', %s)", one)
+    fails(user, "42501", "SELECT pgqueue.restrict_queue('q', false)")
     assert granted_to(db) == [one]
 
 
 @pytest.mark.parametrize(
-    "helper", ["_remove_tasks(1)", "_remove_queue(1)", "_remove_task(1, 1)", "_known_queue('q')", "_check_right(1)"]
+    "helper",
+    [
+        "_remove_tasks(1)",
+        "_remove_queue(1)",
+        "_remove_task(1, 1)",
+        "_known_queue('q', 'manage')",
+        "_check_right(1, 'put')",
+    ],
 )
 def test_a_helper_called_directly_ends_at_the_tables(
     db: psycopg.Connection, connect: Connect, roles: list[str], helper: str
@@ -131,3 +141,15 @@ def test_a_helper_called_directly_ends_at_the_tables(
     put(db, "q")
     fails(connect(options=f"-c role={roles[0]}"), "42501", f"SELECT pgqueue.{helper}")
     assert value(db, "SELECT count(*) FROM pgqueue.tasks") == 1
+
+
+@pytest.mark.parametrize("use", ["rename_queue('q', 'new')", "delete_queue('q')"])
+def test_the_name_of_a_restricted_queue_stays_restricted(
+    db: psycopg.Connection, connect: Connect, roles: list[str], use: str
+) -> None:
+    """Without the queue, the next put would create an open one of this name."""
+    db.execute("SELECT pgqueue.grant('q', %s), pgqueue.restrict_queue('q')", [roles[0]])
+    user = connect(options=f"-c role={roles[0]}")
+    assert "only the owner of the schema" in fails(user, "42501", f"SELECT pgqueue.{use}")
+    db.execute(f"SELECT pgqueue.{use}")  # type: ignore[arg-type]
+    assert value(db, "SELECT count(*) FROM pgqueue.queues WHERE name = 'q'") == 0

@@ -146,7 +146,7 @@ def test_take_many_makes_ready_what_is_due_in_all_of_them(db: psycopg.Connection
 
 @pytest.mark.parametrize("n", [0, -1, None])
 def test_pq002_for_taking_fewer_than_one(db: psycopg.Connection, n: int | None) -> None:
-    with pytest.raises(psycopg.DatabaseError, match="cannot take") as raised:
+    with pytest.raises(psycopg.DatabaseError, match="n must be a whole number from 1, not") as raised:
         db.execute("SELECT * FROM pgqueue.take_many('{q}', %s::int)", [n])
     assert raised.value.sqlstate == "PQ002"
 

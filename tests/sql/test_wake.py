@@ -124,7 +124,7 @@ def kick(db: psycopg.Connection) -> None:
 @verb
 def undo_take(db: psycopg.Connection) -> None:
     _, token = take(db, "q")
-    db.execute("SELECT pgqueue.undo_take(pgqueue.own_session(), %s)", [token])
+    db.execute("SELECT pgqueue.undo_take(%s)", [token])
 
 
 @verb

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from ...errors import ConnectionLost, ServerError
-from .. import dsn
 from ..shell import ShellBase
 
 
@@ -67,8 +66,7 @@ class Server(Generic[C]):
         Raises:
             ServerError: the server still cannot be reached.
         """
-        core = self.client.shell.core
-        dsn.check(core.conninfo(), core.settings.connect_timeout)
+        self.client.shell.core.check()
         self.failed = False
 
 

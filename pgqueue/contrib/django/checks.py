@@ -72,7 +72,7 @@ def _check_schema(alias: str) -> list[checks.CheckMessage]:
         if executor.migration_plan([node for node in executor.loader.graph.leaf_nodes() if node[0] == APP]):
             return []
         with connection.cursor() as cursor:
-            cursor.execute("SELECT to_regclass('pgqueue.schema_version') IS NOT NULL")
+            cursor.execute("SELECT pg_catalog.to_regclass('pgqueue.schema_version') IS NOT NULL")
             found = []
             if cursor.fetchone()[0]:
                 cursor.execute(schema.VERSIONS)

@@ -115,7 +115,7 @@ def fault(options: dict[str, Any]) -> str | None:
         return f"there is no option {unknown[0]!r}, only {', '.join(known)}"
     listen_dsn = options.get("listen_dsn")
     if not isinstance(listen_dsn, str | None):
-        return f"listen_dsn must be a string, not {listen_dsn!r}"
+        return f"listen_dsn must be a string, not {type(listen_dsn).__name__}"
     try:
         Settings.of(**options)
         plain(listen_dsn or "")

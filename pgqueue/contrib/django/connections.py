@@ -16,7 +16,7 @@ from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.json import JsonbLoader
 
 from ..._calls.call import Call, Rows
-from ...errors import translate
+from ..._calls.sqlstates import translate
 
 T = TypeVar("T")
 

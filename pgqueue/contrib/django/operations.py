@@ -90,7 +90,7 @@ def _current(conn: Any) -> str | None:
 def _plainly(step: Any, conn: Any, revision: str) -> None:
     """Run a step. An error of the schema becomes a CommandError: `manage.py migrate` prints it without a traceback."""
     with conn.cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [migrate.LOCK_TIMEOUT])
+        cursor.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", [migrate.LOCK_TIMEOUT])
     try:
         step(connection=conn, revision=revision)
     except SchemaError as error:

@@ -98,11 +98,11 @@ def look(id: int) -> Call[Found]:
     """Look in one statement, hence one snapshot: a task that finishes between two statements would be in neither."""
     return Call(
         "SELECT asked.id, t.state, t.queue, t.attempts, t.error, t.taken_at, t.holder,"
-        " r.state, r.queue, r.attempts, r.error, r.finished_at, t.data::text, r.result::text, s.value::text"
-        " FROM (SELECT %s::int8) asked (id)"
-        " LEFT JOIN pgqueue.tasks t ON t.id = asked.id"
-        " LEFT JOIN pgqueue.results r ON r.id = asked.id"
-        " LEFT JOIN pgqueue.statuses s ON s.key = %s::text",
+        " r.state, r.queue, r.attempts, r.error, r.finished_at, t.data::pg_catalog.text, r.result::pg_catalog.text,"
+        " s.value::pg_catalog.text FROM (SELECT %s::bigint) asked (id)"
+        " LEFT JOIN pgqueue.tasks t ON t.id OPERATOR(pg_catalog.=) asked.id"
+        " LEFT JOIN pgqueue.results r ON r.id OPERATOR(pg_catalog.=) asked.id"
+        " LEFT JOIN pgqueue.statuses s ON s.key OPERATOR(pg_catalog.=) %s::pg_catalog.text",
         (id, story_key(id)),
         lambda rows: Found(*rows[0]),
     )

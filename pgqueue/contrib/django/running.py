@@ -76,7 +76,7 @@ class Runner:
             delay = options.policy.delay(attempts)
             results.change(result, status=results.READY)
             self._tell(task, result, delay + options.keep_results)
-            task.release(delay, error=describe(error))
+            task.release(delay, error=describe(error), hold_lane=True)
             log.warning("task %s of %s failed, again in %.1f s: %s", task.id, task.queue, delay, describe(error))
 
     def _tell(self, task: Task, result: TaskResult[..., Any], keep: float) -> None:

@@ -145,8 +145,8 @@ class _AwaitingShell(AsyncShell):
 def _take(queues: list[str]) -> Call[Taken | None]:
     """Take a task without a session: Django's connection holds it for as long as it is open."""
     return Call(
-        "SELECT id, token, priority, attempts, deadline, data::text, queue"
-        " FROM pgqueue.take_many(queues => %s::text[], n => 1)",
+        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, queue"
+        " FROM pgqueue.take_many(queues => %s::pg_catalog.text[], n => 1)",
         (queues,),
         lambda rows: Taken(*rows[0]) if rows else None,
     )
@@ -154,8 +154,9 @@ def _take(queues: list[str]) -> Call[Taken | None]:
 
 def _find(queue: str) -> Call[list[Found]]:
     return Call(
-        "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key, data::text"
-        " FROM pgqueue.tasks WHERE queue = %s::text AND state <> 'done' ORDER BY priority, id",
+        "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key,"
+        " data::pg_catalog.text FROM pgqueue.tasks WHERE queue OPERATOR(pg_catalog.=) %s::pg_catalog.text"
+        " AND state OPERATOR(pg_catalog.<>) 'done' ORDER BY priority, id",
         (queue,),
         lambda rows: [Found(*row) for row in rows],
     )

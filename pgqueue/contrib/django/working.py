@@ -29,7 +29,17 @@ def workers(databases: Sequence[str], **options: Any) -> list[Worker]:
             raise ImproperlyConfigured(f"pgqueue: no handler is registered for the database {alias!r}")
     if not made:
         raise ImproperlyConfigured("pgqueue: no handler is registered: put @handler(queue) into the tasks.py of an app")
-    return [Worker(client, **options) for client in made]
+    return [_Worker(client, **options) for client in made]
+
+
+class _Worker(Worker):
+    """One of several in a process: a stop of one, by a signal too, stops all at once, so that they share the grace."""
+
+    together: Sequence[Worker] = ()
+
+    def stop(self) -> None:
+        for worker in self.together or [self]:
+            Worker.stop(worker)
 
 
 def run(workers: Sequence[Worker]) -> None:
@@ -41,6 +51,9 @@ def run(workers: Sequence[Worker]) -> None:
         Error: as Worker.run, from any of them.
     """
     first, *others = workers
+    for worker in workers:
+        if isinstance(worker, _Worker):
+            worker.together = workers
     running: list[Future[None]] = []
     try:
         with ThreadPoolExecutor(len(workers), thread_name_prefix="pgqueue-worker") as threads:

@@ -11,6 +11,7 @@ from flask.cli import AppGroup, with_appcontext
 from ...cli import COMMANDS, main
 from ...cli.plainly import plainly
 from ...cli.worker import worker as plain_worker
+from ...worker.leaving import leaving
 
 WITHOUT = {"completion", "demo", "server"}  # they do not use an application's database
 
@@ -40,7 +41,8 @@ def serve(**options: Any) -> None:
     """Run the application's handlers until SIGTERM or SIGINT."""
     extension, client = current_app.extensions["pgqueue"]
     try:
-        extension.worker(**options).run()
+        with leaving([running := extension.worker(**options)]):
+            running.run()
     finally:
         client.close()
 

@@ -55,11 +55,22 @@ def _check_dsn(key: str, value: object) -> None:
         raise SettingError(f"{key}: {str(error).strip()}") from None
 
 
+def _parsed(uri: Any) -> Any:
+    """SQLAlchemy's URL, or None. The text of its errors may have a part of the password."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        return make_url(uri)
+    except (ArgumentError, ValueError):
+        return None
+
+
 def _libpq(uri: Any) -> str:
     """SQLAlchemy's URL in libpq's form. Parameters after the question mark may be for the driver only."""
-    from sqlalchemy import make_url
-
-    url = make_url(uri)
+    url = _parsed(uri)
+    if url is None:
+        raise SettingError(f"{URI} is not a URL that SQLAlchemy understands; it may hold a password, and is not shown")
     if url.get_backend_name() != "postgresql":
         raise SettingError(f"{URI} is of {url.get_backend_name()}, not PostgreSQL: set PGQUEUE_DSN")
     plain = url.set(drivername="postgresql").render_as_string(hide_password=False)

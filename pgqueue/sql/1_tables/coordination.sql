@@ -3,6 +3,7 @@
 CREATE TABLE pgqueue.node (
     path        text        COLLATE "C" PRIMARY KEY CHECK (length(path) BETWEEN 1 AND 1024),
     parent      text        COLLATE "C" REFERENCES pgqueue.node (path) CHECK ((parent IS NULL) = (path = '/')),
+    role        name,
     session_id  int,
     data        jsonb       NOT NULL DEFAULT 'null',
     version     int         NOT NULL DEFAULT 0,
@@ -12,6 +13,9 @@ CREATE TABLE pgqueue.node (
     next_number int         NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE  pgqueue.node             IS 'A tree of small values, as in ZooKeeper.';
+COMMENT ON COLUMN pgqueue.node.role        IS
+    'The role that created it, or of its session if it is ephemeral: only it may set and delete the node. NULL: the '
+    'owner of the schema.';
 COMMENT ON COLUMN pgqueue.node.session_id  IS
     'The node is ephemeral: it is removed when this session dies or is closed. NULL: permanent.';
 COMMENT ON COLUMN pgqueue.node.version     IS 'How often its data was set.';
@@ -20,6 +24,7 @@ COMMENT ON COLUMN pgqueue.node.next_number IS
     'The number of the next sequential node below this one; no number is given twice.';
 
 CREATE INDEX node_parent  ON pgqueue.node (parent);
+CREATE INDEX node_role    ON pgqueue.node (role);
 CREATE INDEX node_session ON pgqueue.node (session_id) WHERE session_id IS NOT NULL;
 
 INSERT INTO pgqueue.node (path) VALUES ('/');
@@ -59,3 +64,12 @@ COMMENT ON TABLE  pgqueue.lock_ticket       IS
 COMMENT ON COLUMN pgqueue.lock_ticket.token IS 'Random, one for each request; becomes the token of the holder.';
 
 CREATE INDEX lock_ticket_line ON pgqueue.lock_ticket (name, id);
+
+CREATE TABLE pgqueue.secret (
+    id    boolean PRIMARY KEY DEFAULT true CHECK (id),
+    value text    NOT NULL DEFAULT gen_random_uuid()::text || gen_random_uuid()
+);
+COMMENT ON TABLE  pgqueue.secret       IS 'One row. No role but the owner may read it.';
+COMMENT ON COLUMN pgqueue.secret.value IS 'Random: the names of channels that carry facts derive from it (secret.sql).';
+
+INSERT INTO pgqueue.secret DEFAULT VALUES;

@@ -2,6 +2,7 @@
 
 CREATE TABLE pgqueue.exchange (
     name        text        PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
+    role        name        NOT NULL,
     session_id  int,
     type        text        NOT NULL CHECK (type IN ('fanout', 'direct', 'topic', 'mqtt')),
     created_at  timestamptz NOT NULL DEFAULT now(),
@@ -9,14 +10,18 @@ CREATE TABLE pgqueue.exchange (
 );
 COMMENT ON TABLE  pgqueue.exchange            IS
     'Where tasks are published; its bindings name the queues that get them.';
+COMMENT ON COLUMN pgqueue.exchange.role       IS 'The role that created it: limits.sql counts.';
 COMMENT ON COLUMN pgqueue.exchange.session_id IS 'The exchange is deleted when this session ends. NULL: it is durable.';
 COMMENT ON COLUMN pgqueue.exchange.bound_at   IS
     'When a queue was last bound: this update orders binds and retained messages; see exchanges.sql.';
+
+CREATE INDEX exchange_role ON pgqueue.exchange (role);
 
 CREATE TABLE pgqueue.binding (
     exchange    text        NOT NULL REFERENCES pgqueue.exchange ON DELETE CASCADE,
     key         text        NOT NULL CHECK (octet_length(key) <= 255),
     queue_id    int         NOT NULL REFERENCES pgqueue.queue ON DELETE CASCADE,
+    role        name        NOT NULL,
     hint        text,
     pattern     text        CHECK ((pattern IS NULL) = (hint IS NULL)),
     PRIMARY KEY (exchange, key, queue_id)
@@ -27,6 +32,7 @@ COMMENT ON COLUMN pgqueue.binding.hint    IS
     'A LIKE pattern for all keys that `pattern` matches: it is tried first, and is much cheaper.';
 COMMENT ON COLUMN pgqueue.binding.pattern IS 'A regular expression for the key. NULL: the keys have to be equal.';
 
+CREATE INDEX binding_role  ON pgqueue.binding (role);
 CREATE INDEX binding_queue ON pgqueue.binding (queue_id);
 CREATE INDEX binding_mask  ON pgqueue.binding (exchange) WHERE pattern IS NOT NULL;
 
@@ -42,12 +48,14 @@ COMMENT ON TABLE  pgqueue.retained IS
 
 CREATE UNLOGGED TABLE pgqueue.will (
     session_id  int         PRIMARY KEY,
+    role        regrole     NOT NULL,
     exchange    text        NOT NULL,
     key         text        NOT NULL,
     data        jsonb       NOT NULL,
     retain      boolean     NOT NULL
 );
-COMMENT ON TABLE  pgqueue.will IS 'What is published when a session dies.';
+COMMENT ON TABLE  pgqueue.will      IS 'What is published when a session dies.';
+COMMENT ON COLUMN pgqueue.will.role IS 'The role that set it.';
 
 CREATE UNLOGGED TABLE pgqueue.taker (
     session_id  int         NOT NULL,

@@ -20,7 +20,7 @@
 --   state  task.state   row in take        what moves it on
 --   ready     'R'          no              a take, in the order (priority, id)
 --   delayed   'D'          no              `_promote`, once it is due: called by a claim at the head of the queue, and
---                                          by `promote_all` of a listener's tick
+--                                          by `promote_all` of a listener's tick. Its lane may wait for it: lane.sql
 --   taken     'R'          yes             the holder of the token; `_promote`, after the deadline; `sweep`, after the
 --                                          session's death
 --   buried    'B'          no              a kick

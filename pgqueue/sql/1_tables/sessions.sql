@@ -2,19 +2,23 @@
 
 CREATE UNLOGGED TABLE pgqueue.session (
     id            int         PRIMARY KEY,
+    role          regrole     NOT NULL,
     label         text        NOT NULL,
     identity      uuid,
     grace         interval    NOT NULL,
     started_at    timestamptz NOT NULL DEFAULT now(),
     missing_since timestamptz,
     backend_pid   int         NOT NULL,
-    epoch         timestamptz NOT NULL
+    epoch         timestamptz NOT NULL,
+    suspects      bigint[]
 );
 COMMENT ON TABLE  pgqueue.session               IS
     'One row for each client that takes: its registration, which lives exactly as long as its advisory lock is held.';
+COMMENT ON COLUMN pgqueue.session.role          IS
+    'The role that opened it: calls of other roles may not name the session. See session.sql.';
 COMMENT ON COLUMN pgqueue.session.label         IS 'Host, process id and program of the client, for people.';
 COMMENT ON COLUMN pgqueue.session.identity      IS
-    'Sessions of one identity settle each other''s tasks and inherit each other''s takes: session.sql.';
+    'Sessions of one role and identity settle each other''s tasks and inherit each other''s takes: identity.sql.';
 COMMENT ON COLUMN pgqueue.session.grace         IS
     'How long the session may be missing before its takes are given back.';
 COMMENT ON COLUMN pgqueue.session.missing_since IS 'When a sweep first found the lock free.';
@@ -23,6 +27,8 @@ COMMENT ON COLUMN pgqueue.session.backend_pid   IS
     'identity.';
 COMMENT ON COLUMN pgqueue.session.epoch         IS
     'Start of the server on which the lock was last taken: a restart frees every lock at once.';
+COMMENT ON COLUMN pgqueue.session.suspects      IS
+    'The suspects (suspect.sql) that the session took and may still hold.';
 
 CREATE UNLOGGED TABLE pgqueue.observer (
     queue_id    int         NOT NULL,

@@ -48,9 +48,12 @@ COMMENT ON TABLE  pgqueue.fold IS
     'counts.';
 
 CREATE UNLOGGED TABLE pgqueue.recount (
-    asked_at    timestamptz NOT NULL DEFAULT now()
+    asked_at    timestamptz NOT NULL DEFAULT now(),
+    xid         xid8
 );
-COMMENT ON TABLE  pgqueue.recount IS 'With a row in it, the counters are wrong, and the next fold counts anew.';
+COMMENT ON TABLE  pgqueue.recount     IS 'With a row in it, the counters are wrong, and the next fold counts anew.';
+COMMENT ON COLUMN pgqueue.recount.xid IS
+    'The row counts once this transaction has ended. It was prepared before a crash, which emptied its deltas.';
 
 CREATE UNLOGGED TABLE pgqueue.sample (
     sampled_at  timestamptz PRIMARY KEY,

@@ -2,12 +2,17 @@
 
 CREATE UNLOGGED TABLE pgqueue.payload (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    role        name        NOT NULL,
+    size        int         NOT NULL,
     payload     text        NOT NULL,
     seen_at     timestamptz
 );
 COMMENT ON TABLE  pgqueue.payload         IS 'Posts that are too large for NOTIFY, for a minute.';
+COMMENT ON COLUMN pgqueue.payload.size    IS 'Of the payload, in bytes: limits.sql adds up.';
 COMMENT ON COLUMN pgqueue.payload.seen_at IS
     'When a cleaning first saw the row; the post may be much older than its commit.';
+
+CREATE INDEX payload_role ON pgqueue.payload (role, size);
 
 CREATE TABLE pgqueue.status (
     key         text        PRIMARY KEY CHECK (length(key) BETWEEN 1 AND 200),

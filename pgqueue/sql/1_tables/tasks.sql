@@ -3,12 +3,13 @@
 CREATE TABLE pgqueue.queue (
     id              int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name            text        NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 200),
+    role            name        NOT NULL DEFAULT current_user,
     session_id      int,
     type            text        CHECK (type IN ('fifo', 'fifottl', 'utube', 'utubettl', 'limfifottl')),
     priority        int         NOT NULL DEFAULT 0,
-    delay           interval    NOT NULL DEFAULT '0' CHECK (delay >= '0'),
-    ttr             interval    CHECK (ttr > '0'),
-    ttl             interval    CHECK (ttl > '0'),
+    delay           interval    NOT NULL DEFAULT '0' CHECK (delay BETWEEN '0' AND '1000000000 s'),
+    ttr             interval    CHECK (ttr > '0' AND ttr <= '1000000000 s'),
+    ttl             interval    CHECK (ttl > '0' AND ttl <= '1000000000 s'),
     maxlen          int         CHECK (maxlen > 0),
     capacity        int         CHECK (capacity > 0),
     max_size        int         CHECK (max_size > 0),
@@ -16,7 +17,7 @@ CREATE TABLE pgqueue.queue (
     dead_letter     text        CHECK (octet_length(dead_letter) <= 255),
     dead_letter_key text        CHECK (dead_letter_key IS NULL
                                        OR octet_length(dead_letter_key) <= 255 AND dead_letter IS NOT NULL),
-    keep_done       interval    CHECK (keep_done > '0'),
+    keep_done       interval    CHECK (keep_done > '0' AND keep_done <= '1000000000 s'),
     exclusive       boolean     NOT NULL DEFAULT false CHECK (session_id IS NOT NULL OR NOT exclusive),
     auto_delete     boolean     NOT NULL DEFAULT false,
     listed          boolean     NOT NULL DEFAULT false,
@@ -24,15 +25,19 @@ CREATE TABLE pgqueue.queue (
     paused_until    timestamptz,
     draining        boolean     NOT NULL DEFAULT false,
     restricted      boolean     NOT NULL DEFAULT false,
+    guarded         boolean     NOT NULL DEFAULT false,
+    dead_letter_role name,
     created_at      timestamptz NOT NULL DEFAULT now(),
     lanes           boolean     NOT NULL DEFAULT false,
     observed        boolean     NOT NULL DEFAULT false,
     special         boolean     NOT NULL GENERATED ALWAYS AS (
         type IS NOT NULL OR maxlen IS NOT NULL OR capacity IS NOT NULL OR max_size IS NOT NULL OR keep_done IS NOT NULL
         OR paused_until IS NOT NULL OR session_id IS NOT NULL
-        OR auto_delete OR draining OR lanes OR listed OR observed OR restricted) STORED
+        OR auto_delete OR draining OR lanes OR listed OR observed) STORED
 );
 COMMENT ON TABLE  pgqueue.queue IS 'A named container of tasks, with the defaults of its puts.';
+COMMENT ON COLUMN pgqueue.queue.role IS
+    'The role that created it, by its name: so a dump can be restored where there is no such role.';
 COMMENT ON COLUMN pgqueue.queue.session_id IS 'The queue is deleted when this session ends. NULL: permanent.';
 COMMENT ON COLUMN pgqueue.queue.type IS
     'A type of Tarantool''s queue: its tasks cannot have what such a queue lacks. NULL: they can have anything.';
@@ -61,18 +66,35 @@ COMMENT ON COLUMN pgqueue.queue.listed IS
 COMMENT ON COLUMN pgqueue.queue.metadata IS 'Data of the application about the queue.';
 COMMENT ON COLUMN pgqueue.queue.paused_until IS 'No task is taken before this time.';
 COMMENT ON COLUMN pgqueue.queue.draining IS 'Puts are refused.';
-COMMENT ON COLUMN pgqueue.queue.restricted IS 'Only roles in queue_grant may use the queue.';
+COMMENT ON COLUMN pgqueue.queue.restricted IS 
+    'Only privileges of this very queue count for it, and of those of patterns monitor.';
+COMMENT ON COLUMN pgqueue.queue.guarded IS
+    'Calls ask for the privileges of their role: rights.sql. Where it is false, EXECUTE on the functions is enough.';
+COMMENT ON COLUMN pgqueue.queue.dead_letter_role IS
+    'The role that set dead_letter: a dead letter goes only where this role may put.';
 COMMENT ON COLUMN pgqueue.queue.lanes IS 'There may be tasks in lanes: claims use lane.sql.';
 COMMENT ON COLUMN pgqueue.queue.observed IS 'Each change of a task is sent to a channel: changes.sql.';
 COMMENT ON COLUMN pgqueue.queue.special IS
     'The queue has an option beyond the defaults of a put. Where it is false, put, take and ack pay one test for it.';
 
-CREATE TABLE pgqueue.queue_grant (
-    queue_id    int         NOT NULL REFERENCES pgqueue.queue ON DELETE CASCADE,
+CREATE INDEX queue_role ON pgqueue.queue (role);
+
+CREATE TABLE pgqueue.privilege (
     role        regrole     NOT NULL,
-    PRIMARY KEY (queue_id, role)
+    verb        text        NOT NULL CHECK (verb IN ('put', 'take', 'look', 'manage', 'share', 'monitor')),
+    queue_id    int         CHECK ((queue_id IS NULL) <> (pattern IS NULL)),
+    pattern     text        COLLATE "C",
+    mask        text        COLLATE "C"
 );
-COMMENT ON TABLE  pgqueue.queue_grant IS 'The roles that may use a restricted queue: rights.sql.';
+COMMENT ON TABLE  pgqueue.privilege         IS
+    'What each role may do: a verb, for one queue or for a pattern of names. See rights.sql.';
+COMMENT ON COLUMN pgqueue.privilege.queue_id IS
+    'The queue. If it was deleted, the row stays until a grant or a revoke takes back EXECUTE as well: grants.sql.';
+COMMENT ON COLUMN pgqueue.privilege.pattern IS 'Names of queues, where * stands for any characters, also for none.';
+COMMENT ON COLUMN pgqueue.privilege.mask    IS 'The pattern, for LIKE.';
+
+CREATE UNIQUE INDEX privilege_key ON pgqueue.privilege (role, verb, coalesce(queue_id, 0), coalesce(pattern, ''));
+CREATE INDEX privilege_queue ON pgqueue.privilege (queue_id) WHERE queue_id IS NOT NULL;
 
 CREATE TABLE pgqueue.listing (
     queue_id    int         PRIMARY KEY REFERENCES pgqueue.queue ON DELETE CASCADE,
@@ -107,6 +129,7 @@ CREATE TABLE pgqueue.task (
     ttr         interval,
     attempts    int         NOT NULL DEFAULT 0,
     state       "char"      NOT NULL DEFAULT 'R',
+    suspect     int,
     data        jsonb       NOT NULL,
     lane        text        COLLATE "C",
     key         text,
@@ -118,7 +141,8 @@ CREATE TABLE pgqueue.task (
     releases    int,
     timeouts    int,
     buries      int,
-    kicks       int
+    kicks       int,
+    holds_lane  boolean
 ) WITH (
     -- A queue's table turns over many times a day: vacuum by the number of dead rows, not by their share.
     autovacuum_vacuum_scale_factor = 0.01,
@@ -132,7 +156,9 @@ COMMENT ON COLUMN pgqueue.task.ready_at    IS
 COMMENT ON COLUMN pgqueue.task.expires_at  IS 'The task is not taken after this time. NULL: it never expires.';
 COMMENT ON COLUMN pgqueue.task.buried_at   IS 'Since when it is buried.';
 COMMENT ON COLUMN pgqueue.task.done_at     IS 'When it was acked, where done tasks are kept.';
-COMMENT ON COLUMN pgqueue.task.attempts    IS 'How often it came back: failed, past its deadline, or its taker died.';
+COMMENT ON COLUMN pgqueue.task.attempts    IS 'How often it failed, passed its deadline, or was charged with a death.';
+COMMENT ON COLUMN pgqueue.task.suspect     IS
+    'A session died that held it: so many such tasks a session may hold at a time. NULL: no limit. See suspect.sql.';
 COMMENT ON COLUMN pgqueue.task.lane        IS 'Tasks of a lane are handled strictly one after another. NULL: none.';
 COMMENT ON COLUMN pgqueue.task.key         IS 'Unique among the tasks of the queue that are not done. NULL: none.';
 COMMENT ON COLUMN pgqueue.task.sender      IS
@@ -144,6 +170,8 @@ COMMENT ON COLUMN pgqueue.task.xid         IS
     'The transaction that put it, in a queue that is listed; or that gave it a place in the listing: listed.sql.';
 COMMENT ON COLUMN pgqueue.task.releases    IS
     'How often it was released; likewise timeouts (its time to run was over), buries and kicks. NULL: never.';
+COMMENT ON COLUMN pgqueue.task.holds_lane  IS
+    'Of a delayed task: its lane waits for it. NULL: it does not. Without a meaning in every other state.';
 
 -- No more indexes than these: each one is write-ahead log on every put. All but two cost a plain put nothing.
 CREATE INDEX task_ready    ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
@@ -152,7 +180,7 @@ CREATE INDEX task_delayed  ON pgqueue.task (queue_id, run_at)       WHERE state 
 CREATE INDEX task_buried   ON pgqueue.task (queue_id, priority, id) WHERE state = 'B';
 CREATE INDEX task_expiring ON pgqueue.task (queue_id, expires_at)   WHERE state <> 'D' AND expires_at IS NOT NULL;
 CREATE INDEX task_lane     ON pgqueue.task (queue_id, lane, priority, id)
- WHERE state IN ('R', 'L') AND lane IS NOT NULL;
+ WHERE (state IN ('R', 'L') OR state = 'D' AND holds_lane) AND lane IS NOT NULL;
 CREATE INDEX task_done     ON pgqueue.task (queue_id, done_at)      WHERE state = 'F';
 CREATE INDEX task_listed   ON pgqueue.task (queue_id, xid, id)      WHERE xid IS NOT NULL AND state <> 'F';
 CREATE UNIQUE INDEX task_key ON pgqueue.task (queue_id, key)        WHERE key IS NOT NULL AND state <> 'F';
@@ -193,6 +221,7 @@ CREATE INDEX lane_check_queue ON pgqueue.lane_check (queue_id, lane);
 
 CREATE UNLOGGED TABLE pgqueue.claim (
     token       bigint      PRIMARY KEY,
+    role        regrole     NOT NULL,
     queue_id    int         NOT NULL,
     ttl         interval    NOT NULL,
     grace       interval    NOT NULL,
@@ -202,6 +231,8 @@ CREATE UNLOGGED TABLE pgqueue.claim (
 );
 COMMENT ON TABLE  pgqueue.claim            IS
     'Takes that were made together and live under one id, their token, for a time: Zaqar''s claims.';
+COMMENT ON COLUMN pgqueue.claim.role       IS
+    'The role that made it: to other roles the claim does not exist. See claims.sql.';
 COMMENT ON COLUMN pgqueue.claim.renewed_at IS 'When the claim was made or last renewed: its age counts from there.';
 COMMENT ON COLUMN pgqueue.claim.task_ids   IS
     'The tasks that it held at first. It still holds those that have a take with its token.';

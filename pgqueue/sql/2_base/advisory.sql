@@ -4,8 +4,9 @@
 -- that they do not meet those of an application. Each class is a function that PostgreSQL inlines: an expression with
 -- it is planned as with the literal. (In a DECLARE it would cost 0.2 us a call: write it where it is used.)
 --
--- Two locks are a single bigint, which is another space of keys: a lock by name (4_families/locks.sql) is
--- hashtextextended(name, 0), and one migration at a time holds pgqueue.migrate.LOCK.
+-- Three locks are a single bigint, which is another space of keys: a lock by name (4_families/locks.sql) is
+-- hashtextextended(name, 0), a claim's token is _token_lock(token), and one migration at a time holds
+-- pgqueue.migrate.LOCK.
 
 -- (_waiter_lock, bucket of a queue): a listener shares it for as long as one of its takers sleeps on a queue of the
 -- bucket. A put tries it exclusively and frees it at once. wake.sql
@@ -23,8 +24,8 @@ CREATE OR REPLACE FUNCTION pgqueue._session_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827331;
 
 -- (_claiming_lock, session): a claim for the session shares it until its transaction ends, and so does a transaction
--- that gives the session takes as an heir. open_session with an id, close_session and undo_take wait for it, the sweep
--- and clean_up try it, exclusively, until their transaction ends. session.sql
+-- that gives the session takes as an heir. open_session with an id and close_session wait for it, the sweep and
+-- clean_up try it, exclusively, until their transaction ends. session.sql
 CREATE OR REPLACE FUNCTION pgqueue._claiming_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827332;
 
@@ -54,6 +55,11 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827337;
 CREATE OR REPLACE FUNCTION pgqueue._folding_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827338;
 
+-- The bigint of a claim's token: a claim shares it until its transaction ends. undo_take tries it exclusively, and
+-- keeps it on the listener's connection. 3_tasks/undo.sql
+CREATE OR REPLACE FUNCTION pgqueue._token_lock(token bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN hashint8extended(token, 1885827339);
+
 -- Queues and lanes by the thousand share 1024 locks each, so that they cannot fill the lock table.
 
 CREATE OR REPLACE FUNCTION pgqueue._bucket(queue_id int) RETURNS int
@@ -62,21 +68,68 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN queue_id & 1023;
 CREATE OR REPLACE FUNCTION pgqueue._lane_bucket(queue_id int, lane text) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (hashtextextended(lane, queue_id) & 1023)::int;
 
--- From now on no other transaction puts into a queue with a capacity, until this one ends.
+-- Waiting
+-- -------
+-- Any role that may connect to the database can hold any of these locks, for as long as it likes, and PostgreSQL cannot
+-- forbid it. So each call that needs a lock tries it first, which costs no more than to wait for it, and if that fails
+-- waits for it here, for a limited time. PQ007 then names the holder, and the view health knows which holders are none
+-- of ours (5_operations/foreign.sql).
+
+-- The backends that hold a lock, for people.
+CREATE OR REPLACE FUNCTION pgqueue._lock_holders(class int, key int) RETURNS text
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT coalesce(string_agg(held.by, ', '), 'a backend that is gone by now')
+              FROM (SELECT DISTINCT CASE WHEN l.pid IS NULL THEN 'a prepared transaction'
+                                         ELSE format('backend %s of role %s', l.pid, coalesce(a.usename, '?')) END AS by
+                      FROM pg_catalog.pg_locks l
+                      JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = current_database()
+                      LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+                     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+                       AND l.classid = class::oid AND l.objid = key::oid
+                     ORDER BY 1 LIMIT 5) held);
+END $$;
+
+-- Wait for a lock that was tried in vain, at most as long as `patience`, or the caller's own lock_timeout if that is
+-- shorter. patience NULL: only the lock_timeout counts. kept: until the session ends, else until the transaction ends.
+-- The setting holds for this wait alone: an error rolls it back with the block. (A SET clause of the function would do
+-- the same, but its value is a constant.)
+CREATE OR REPLACE FUNCTION pgqueue._await_lock(
+    class int, key int, shared boolean, kept boolean, patience interval, purpose text
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    own CONSTANT text := current_setting('lock_timeout');
+BEGIN
+    IF patience IS NOT NULL AND (own::interval = '0' OR own::interval > patience) THEN
+        PERFORM set_config('lock_timeout', greatest(1, extract(epoch FROM patience) * 1000)::int::text, true);
+    END IF;
+    IF shared AND kept THEN
+        PERFORM pg_advisory_lock_shared(class, key);
+    ELSIF shared THEN
+        PERFORM pg_advisory_xact_lock_shared(class, key);
+    ELSIF kept THEN
+        PERFORM pg_advisory_lock(class, key);
+    ELSE
+        PERFORM pg_advisory_xact_lock(class, key);
+    END IF;
+    PERFORM set_config('lock_timeout', own, true);
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION 'the lock for % was not free in time: % has it', purpose, pgqueue._lock_holders(class, key)
+        USING ERRCODE = 'PQ007',
+              HINT = 'The check foreign_locks of `pgqueue health` says whether the holder is a client of pgqueue. '
+                     'pg_terminate_backend() ends it.';
+END $$;
+
+-- From now on no other transaction puts into a queue with a capacity, until this one ends. The holder may be another
+-- producer with a long transaction, so the caller says how long to wait: a client by pgqueue.patience, in seconds.
 CREATE OR REPLACE FUNCTION pgqueue._lock_room(q pgqueue.queue) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF q.capacity IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock(pgqueue._filling_lock(), q.id);
+    IF q.capacity IS NOT NULL AND NOT pg_try_advisory_xact_lock(pgqueue._filling_lock(), q.id) THEN
+        PERFORM pgqueue._await_lock(
+                    pgqueue._filling_lock(), q.id, false, false,
+                    nullif(current_setting('pgqueue.patience', true), '')::double precision * interval '1 s',
+                    format('puts into queue "%s"', q.name));
     END IF;
-END $$;
-
--- The rooms of all queues that an ack hands tasks on to, before it locks any task, and in the order of the queues' ids:
--- otherwise T1 and T2 that hand on to the same two queues could wait for each other.
-CREATE OR REPLACE FUNCTION pgqueue._lock_rooms(puts jsonb) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pgqueue._lock_room(q)
-       FROM (SELECT * FROM pgqueue.queue named
-              WHERE named.name IN (SELECT p ->> 'queue' FROM jsonb_array_elements(puts) p) ORDER BY named.id) q;
 END $$;

@@ -16,8 +16,9 @@
 -- 15 % slower and a batch of acks 10 %, even where a WHEN kept them from firing: PostgreSQL collects the rows before it
 -- asks the WHEN. No verb on the hot path updates a task, so the trigger for updates is free.
 --
--- The triggers tell pgqueue's functions from raw SQL by the search_path, which every public function sets and its
--- helpers inherit (settings.sql). A setting of our own would say it more plainly, but only a superuser could create a
+-- The triggers tell pgqueue's functions from raw SQL by the search_path, which every public function sets, and its
+-- helpers set too or inherit (settings.sql). It names pg_temp twice: the path of a careful application, `pg_catalog,
+-- pg_temp`, is another one. A setting of our own would say it more plainly, but only a superuser could create a
 -- function with it.
 --
 -- Whatever counts tasks sees every way in which a task can leave its place, and so it also tells those that wait for
@@ -25,7 +26,7 @@
 -- free, and of each task that was put behind others.
 
 CREATE OR REPLACE FUNCTION pgqueue._change_channel(queue_id int) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:change:' || queue_id;
+LANGUAGE sql STABLE RETURN pgqueue._secret_channel('change', queue_id::text);
 
 CREATE OR REPLACE FUNCTION pgqueue._tell_change(queue_id int, verb text, ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -33,7 +34,7 @@ DECLARE
     portion CONSTANT int := 350;                   -- ids of 19 digits: a payload has at most 7999 bytes
 BEGIN
     IF (SELECT q.observed FROM pgqueue.queue q WHERE q.id = _tell_change.queue_id) THEN
-        PERFORM pg_notify(pgqueue._change_channel(_tell_change.queue_id),
+        PERFORM pgqueue._notify(pgqueue._change_channel(_tell_change.queue_id),
                           format('%s %s %s', CASE verb WHEN 'ack' THEN 'delete' ELSE verb END,
                                  extract(epoch FROM clock_timestamp()),
                                  array_to_string(ids [first : first + portion - 1], ',')))
@@ -93,6 +94,13 @@ BEGIN
     END IF;
 END $$;
 
+-- The tasks that stand in a lane; the first of them is its head (lane.sql). It is a view, so that PostgreSQL plans it
+-- into the statements that use it.
+CREATE OR REPLACE VIEW pgqueue._in_lane AS
+SELECT t.id, t.queue_id, t.lane, t.priority, t.state, t.expires_at, t.xmin AS writer
+  FROM pgqueue.task t
+ WHERE (t.state IN ('R', 'L') OR t.state = 'D' AND t.holds_lane) AND t.lane IS NOT NULL;
+
 -- Make the heads of these lanes R if they are L and not locked; returns how many. In lanes that are not among `freed`,
 -- only a head that this transaction wrote, outside of a savepoint: any other head is left to the check.
 CREATE OR REPLACE FUNCTION pgqueue._unblock(queue_id int, lanes text[], freed text[]) RETURNS int
@@ -105,19 +113,19 @@ BEGIN
      WHERE id = ANY (ARRAY (
            SELECT (SELECT t.id FROM pgqueue.task t WHERE t.id = head.id AND t.state = 'L' FOR UPDATE SKIP LOCKED)
              FROM unnest(lanes) u(lane),
-                  LATERAL (SELECT h.id, h.state, h.xmin FROM pgqueue.task h
-                            WHERE h.queue_id = _unblock.queue_id AND h.lane = u.lane AND h.state IN ('R', 'L')
+                  LATERAL (SELECT h.id, h.state, h.writer FROM pgqueue._in_lane h
+                            WHERE h.queue_id = _unblock.queue_id AND h.lane = u.lane
                               AND (h.expires_at IS NULL OR h.expires_at > moment)
                             ORDER BY h.priority, h.id LIMIT 1) head
-            WHERE head.state = 'L' AND (u.lane = ANY (freed) OR head.xmin = pg_current_xact_id()::xid)));
+            WHERE head.state = 'L' AND (u.lane = ANY (freed) OR head.writer = pg_current_xact_id()::xid)));
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
 
--- Called with one element for each task that became L, and for each that went from R (freed): see lane.sql. A
--- transaction T1 that frees a lane may lock its head, for no other transaction can enter the lane before T1 commits. A
--- transaction T2 that puts a task into the lane touches only rows that T2 wrote; otherwise a put in a long transaction
--- would close the lane.
+-- Called with one element for each task that became L, and for each that stood in its lane as R or D and went (freed):
+-- see lane.sql. A transaction T1 that frees a lane may lock its head, for no other transaction can enter the lane
+-- before T1 commits. A transaction T2 that puts a task into the lane touches only rows that T2 wrote; otherwise a put
+-- in a long transaction would close the lane.
 CREATE OR REPLACE FUNCTION pgqueue._tell_lanes(queues int[], lanes text[], freed boolean[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -159,12 +167,12 @@ DECLARE
     gone record;
 BEGIN
     WITH deleted AS (
-        DELETE FROM pgqueue.task t WHERE t.id = ANY (ids) RETURNING t.queue_id, t.state, t.lane)
+        DELETE FROM pgqueue.task t WHERE t.id = ANY (ids) RETURNING t.queue_id, t.state, t.lane, t.holds_lane)
     SELECT place.*, free.* INTO gone
       FROM (SELECT array_agg(p.queue_id) AS queues, array_agg(p.state) AS states, array_agg(p.n) AS n
               FROM (SELECT d.queue_id, d.state, -count(*) AS n FROM deleted d GROUP BY d.queue_id, d.state) p) place,
            (SELECT array_agg(d.queue_id) AS lanes_of, array_agg(d.lane) AS lanes, array_agg(true) AS freed
-              FROM deleted d WHERE d.state = 'R' AND d.lane IS NOT NULL) free;
+              FROM deleted d WHERE (d.state = 'R' OR d.state = 'D' AND d.holds_lane) AND d.lane IS NOT NULL) free;
     IF gone.queues IS NOT NULL THEN
         PERFORM pgqueue._count_places(gone.queues, gone.states, gone.n);
     END IF;
@@ -195,11 +203,13 @@ BEGIN
         PERFORM pgqueue._count_places(places.queues, places.states, places.n);
     END IF;
     IF EXISTS (SELECT FROM new_tasks n WHERE n.state = 'L')
-       OR EXISTS (SELECT FROM old_tasks o WHERE o.state = 'R' AND o.lane IS NOT NULL) THEN
+       OR EXISTS (SELECT FROM old_tasks o
+                   WHERE (o.state = 'R' OR o.state = 'D' AND o.holds_lane) AND o.lane IS NOT NULL) THEN
         SELECT array_agg(t.queue_id) AS queues, array_agg(t.lane) AS names, array_agg(t.freed) AS freed INTO lanes
           FROM ((SELECT o.id, o.queue_id, o.lane, o.priority, true AS freed FROM old_tasks o
-                  WHERE o.state = 'R' AND o.lane IS NOT NULL
-                 EXCEPT SELECT n.id, n.queue_id, n.lane, n.priority, true FROM new_tasks n WHERE n.state = 'R')
+                  WHERE (o.state = 'R' OR o.state = 'D' AND o.holds_lane) AND o.lane IS NOT NULL
+                 EXCEPT SELECT n.id, n.queue_id, n.lane, n.priority, true FROM new_tasks n
+                         WHERE n.state = 'R' OR n.state = 'D' AND n.holds_lane)
                 UNION ALL
                 (SELECT n.id, n.queue_id, n.lane, n.priority, false FROM new_tasks n WHERE n.state = 'L'
                  EXCEPT SELECT o.id, o.queue_id, o.lane, o.priority, false FROM old_tasks o WHERE o.state = 'L')) t;
@@ -222,11 +232,11 @@ CREATE OR REPLACE TRIGGER count_updates AFTER UPDATE ON pgqueue.task
     REFERENCING OLD TABLE AS old_tasks NEW TABLE AS new_tasks
     FOR EACH STATEMENT EXECUTE FUNCTION pgqueue._count_updates();
 CREATE OR REPLACE TRIGGER count_raw AFTER INSERT OR DELETE ON pgqueue.task
-    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp')
+    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp, pg_temp')
     EXECUTE FUNCTION pgqueue._ask_recount();
 -- Not AFTER INSERT: takes are not inserted by hand, and each such trigger costs the verbs about 4 us.
 CREATE OR REPLACE TRIGGER count_raw AFTER DELETE OR UPDATE OF queue_id ON pgqueue.take
-    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp')
+    FOR EACH STATEMENT WHEN (current_setting('search_path') <> 'pg_catalog, pg_temp, pg_temp')
     EXECUTE FUNCTION pgqueue._ask_recount();
 CREATE OR REPLACE TRIGGER count_truncate AFTER TRUNCATE ON pgqueue.task
     FOR EACH STATEMENT EXECUTE FUNCTION pgqueue._ask_recount();

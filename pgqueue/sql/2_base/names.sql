@@ -16,8 +16,9 @@ DECLARE
 BEGIN
     SELECT q.id INTO found_id FROM pgqueue.queue q WHERE q.name = queue_id.name;
     IF found_id IS NULL THEN
-        PERFORM pgqueue._check_name(name);
-        INSERT INTO pgqueue.queue (name, draining) VALUES (name, EXISTS (SELECT FROM pgqueue.draining))
+        PERFORM pgqueue._check_name(name), pgqueue._check_creation(name), pgqueue._check_limit('queues');
+        INSERT INTO pgqueue.queue (name, role, draining, guarded)
+        VALUES (name, pgqueue._caller(), EXISTS (SELECT FROM pgqueue.draining), pgqueue._roles_are_limited())
             ON CONFLICT DO NOTHING RETURNING queue.id INTO found_id;
         IF found_id IS NULL THEN       -- another transaction created it meanwhile: a new statement sees it
             SELECT q.id INTO found_id FROM pgqueue.queue q WHERE q.name = queue_id.name;
@@ -29,16 +30,40 @@ COMMENT ON FUNCTION pgqueue.queue_id IS
     'The id of a queue, which is created if it does not exist. Other users of a new name wait until the transaction '
     'that created it ends, so clients first call this in a transaction of its own.';
 
-CREATE OR REPLACE FUNCTION pgqueue._check_times(delay interval, ttr interval, ttl interval DEFAULT NULL) RETURNS void
+-- The longest time that an argument may give; Python has the same limit (MAX_SECONDS). Without it a time that is added
+-- to a moment would go beyond what Python can read, the year 9999, or beyond what PostgreSQL can add.
+CREATE OR REPLACE FUNCTION pgqueue._longest() RETURNS interval
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN interval '1000000000 s';
+
+-- Each time that a caller gives is checked here, once: by the function that the caller called.
+CREATE OR REPLACE FUNCTION pgqueue._check_time(
+    name text, given interval, zero boolean DEFAULT false, code text DEFAULT 'PQ002'
+) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    IF delay < '0' OR ttr <= '0' THEN
-        RAISE EXCEPTION 'delay must not be negative and ttr must be positive: delay is %, ttr is %', delay, ttr
-            USING ERRCODE = 'PQ002';
-    ELSIF ttl <= '0' THEN
-        RAISE EXCEPTION 'ttl must be positive: it is %', ttl USING ERRCODE = 'PQ002';
+    IF given < '0' OR given = '0' AND NOT zero OR given > pgqueue._longest() THEN
+        RAISE EXCEPTION '% must be % to 1e+09 seconds, not %', name, CASE WHEN zero THEN '0' ELSE 'over 0' END, given
+            USING ERRCODE = code;
     END IF;
 END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._check_times(delay interval, ttr interval, ttl interval) RETURNS void
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    PERFORM pgqueue._check_time('delay', delay, zero => true), pgqueue._check_time('ttr', ttr),
+            pgqueue._check_time('ttl', ttl);
+END $$;
+
+-- A moment that Python can read. Raw SQL can write others, which no check keeps out of the tables.
+CREATE OR REPLACE FUNCTION pgqueue._readable(moment timestamptz) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN moment IS NOT NULL
+            THEN greatest(least(moment, timestamptz '9999-12-30 00:00+00'), timestamptz '0001-01-02 00:00+00') END;
+
+-- A deadline that is moved again and again stays readable. infinity: there is none.
+CREATE OR REPLACE FUNCTION pgqueue._longer(moment timestamptz, more interval) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN moment = 'infinity' THEN moment ELSE pgqueue._readable(pgqueue._readable(moment) + more) END;
 
 CREATE OR REPLACE FUNCTION pgqueue._exchange_type(exchange text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
@@ -47,7 +72,7 @@ DECLARE
 BEGIN
     SELECT e.type INTO found FROM pgqueue.exchange e WHERE e.name = _exchange_type.exchange;
     IF found IS NULL THEN
-        RAISE EXCEPTION 'there is no exchange "%"', exchange USING ERRCODE = 'PQ031';
+        RAISE EXCEPTION 'there is no exchange "%"', pgqueue._shown(exchange) USING ERRCODE = 'PQ031';
     END IF;
     RETURN found;
 END $$;
@@ -93,7 +118,7 @@ DECLARE
     what  text;
 BEGIN
     IF lacks IS NULL THEN
-        RAISE EXCEPTION 'a queue''s type is fifo, fifottl, utube, utubettl or limfifottl, not %', type
+        RAISE EXCEPTION 'a queue''s type is fifo, fifottl, utube, utubettl or limfifottl, not %', pgqueue._shown(type)
             USING ERRCODE = 'PQ002';
     END IF;
     SELECT said.name INTO what
@@ -123,7 +148,5 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._check_keep(name text, keep interval) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    IF keep <= '0' THEN
-        RAISE EXCEPTION '% must be over 0, it is %', name, keep USING ERRCODE = 'PQ042';
-    END IF;
+    PERFORM pgqueue._check_time(name, keep, code => 'PQ042');
 END $$;

@@ -1,76 +1,258 @@
--- Rights: which roles may use a queue; and the view of the queues.
+-- Rights: which roles may do what with which queue; and the view of the queues.
 --
--- A role that was let in by grant_to (grants.sql) may use every queue except those that were granted to certain roles
--- only. The functions run as their owner, so they tell the caller from the setting `role`: the current role (SET ROLE),
--- else session_user.
+-- Theory of operation
+-- -------------------
+-- A privilege is a row: a role may do one verb, with one queue or with all queues whose names match a pattern.
+--
+--   put       add tasks, publish
+--   take      take, pop and claim tasks, and settle them
+--   look      read tasks with their data, results, changes
+--   manage    create with options, alter, rename, pause, drain, kick, delete, bind; bury what another session holds
+--   share     what belongs to no queue: channels, statuses, nodes, locks, exchanges (pattern * only). Besides the
+--             queue's verb, a bind, an unbind and a retained message need share (4_families/exchanges.sql)
+--   monitor   names, numbers, ages and holders of tasks, but no data, errors, keys or lanes
+--
+-- A queue is open or restricted. For an open queue privileges of the queue and of patterns count; for a restricted one
+-- only those of this very queue, and monitor. restrict_queue restricts a queue; a grant does not. Roles other than that
+-- of its session may only put into an exclusive queue. A member that inherits from a role has its privileges. The owner
+-- of the schema, and a superuser, have all of them.
+--
+-- There are two gates. EXECUTE on the functions follows the verbs that a role has for any queue (grants.sql): it stops
+-- a role that lacks the verb altogether, and costs nothing. `_check_right` asks the table. To ask at every put would
+-- cost more than the rest of the check of its arguments, so hot functions ask only where the queue's row says
+-- `guarded`: it is restricted or exclusive, or some role has a verb but not all of put, take, look and manage for all
+-- queues. Where it is false, each role that gets through the first gate has these four verbs for all open queues.
+--
+-- A grant G that makes queues guarded locks the table of queues first, so that a queue which another transaction
+-- creates meanwhile sees G's row, or G sees the queue. At REPEATABLE READ a creation may have an older snapshot: the
+-- next clean_up corrects its mark.
+--
+-- A token needs no privilege: a role that presents it was given the task, and may settle it.
 
-CREATE OR REPLACE FUNCTION pgqueue._check_right(queue_id int) RETURNS void
+-- Whether the role may do this with the queue. The first question finds nearly all that may, at a fifth of the cost of
+-- the second: its own privileges, without a join.
+CREATE OR REPLACE FUNCTION pgqueue._may(queue_id int, verb text, role oid DEFAULT pgqueue._caller_role())
+RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF verb IN ('put', 'take') THEN
+        PERFORM FROM pgqueue.privilege p
+          WHERE p.role = _may.role AND p.verb = _may.verb
+            AND (p.queue_id = _may.queue_id
+                 OR p.pattern = '*' AND NOT (SELECT q.restricted FROM pgqueue.queue q WHERE q.id = _may.queue_id))
+            AND (_may.verb = 'put' OR NOT (SELECT q.exclusive FROM pgqueue.queue q WHERE q.id = _may.queue_id));
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+    END IF;
+    RETURN EXISTS (SELECT FROM pgqueue.queue q, pgqueue.privilege p
+                    WHERE q.id = _may.queue_id AND p.verb = _may.verb
+                      AND (p.queue_id = q.id OR (NOT q.restricted OR p.verb = 'monitor') AND q.name LIKE p.mask)
+                      AND (NOT q.exclusive OR p.verb IN ('put', 'monitor')
+                           OR pg_has_role(_may.role, pgqueue._role_named(q.role), 'USAGE'))
+                      AND pg_has_role(_may.role, p.role, 'USAGE'))
+        OR pg_has_role(_may.role, (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'), 'USAGE');
+END $$;
+
+-- The same for a queue that does not exist yet.
+CREATE OR REPLACE FUNCTION pgqueue._may_name(name text, verb text) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pgqueue.privilege p
+                    WHERE p.verb = _may_name.verb AND _may_name.name LIKE p.mask
+                      AND pg_has_role(pgqueue._caller(), p.role, 'USAGE'))
+        OR pgqueue._is_owner();
+END $$;
+
+-- The queue is NULL where its name would tell the caller something.
+CREATE OR REPLACE FUNCTION pgqueue._refuse(verb text, queue text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    caller CONSTANT name := coalesce(nullif(current_setting('role'), 'none'), session_user);
-    named  text;
+    caller CONSTANT name := pgqueue._caller();
 BEGIN
-    SELECT q.name INTO named FROM pgqueue.queue q WHERE q.id = _check_right.queue_id AND q.restricted;
-    IF FOUND
-       AND NOT pg_has_role(caller, (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'), 'USAGE')
-       AND NOT EXISTS (SELECT FROM pgqueue.queue_grant g
-                        WHERE g.queue_id = _check_right.queue_id AND pg_has_role(caller, g.role, 'USAGE')) THEN
-        RAISE EXCEPTION 'queue "%" is restricted, and % was not granted it', named, caller
-            USING ERRCODE = 'insufficient_privilege',
-                  HINT = 'The owner of the schema can: SELECT pgqueue.grant(queue, role)';
+    RAISE EXCEPTION 'role % may not % %', quote_ident(caller),
+        CASE verb WHEN 'put' THEN 'put into' WHEN 'take' THEN 'take from' WHEN 'look' THEN 'look into' ELSE verb END,
+        coalesce('queue "' || queue || '"', 'a queue that was not granted to it')
+        USING ERRCODE = 'insufficient_privilege',
+              HINT = 'The owner of the schema can: SELECT pgqueue.grant(queue, role, verbs)';
+END $$;
+
+-- is_named: the caller said the queue's name. A caller that said a task or an exchange learns the name only if it may
+-- do something with the queue.
+CREATE OR REPLACE FUNCTION pgqueue._check_right(queue_id int, verb text, is_named boolean DEFAULT true) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT pgqueue._may(queue_id, verb) THEN
+        PERFORM pgqueue._refuse(verb, (
+                    SELECT q.name FROM pgqueue.queue q
+                     WHERE q.id = _check_right.queue_id
+                       AND (is_named OR EXISTS (SELECT FROM unnest('{put,take,look,manage,monitor}'::text[]) other
+                                                 WHERE pgqueue._may(q.id, other)))));
     END IF;
 END $$;
 
--- For functions that manage a queue: the queue has to exist, and the caller must have the right to use it.
-CREATE OR REPLACE FUNCTION pgqueue._known_queue(name text, lock boolean DEFAULT false) RETURNS pgqueue.queue
+-- The same where the queue's row is not at hand.
+CREATE OR REPLACE FUNCTION pgqueue._check_guarded(queue_id int, verb text, is_named boolean DEFAULT true) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT q.guarded FROM pgqueue.queue q WHERE q.id = _check_guarded.queue_id) THEN
+        PERFORM pgqueue._check_right(queue_id, verb, is_named);
+    END IF;
+END $$;
+
+-- A call that needs a queue creates it. So one of the verbs put, take and manage for this name is enough.
+CREATE OR REPLACE FUNCTION pgqueue._check_creation(name text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT (pgqueue._may_name(name, 'put') OR pgqueue._may_name(name, 'take') OR pgqueue._may_name(name, 'manage')) THEN
+        PERFORM pgqueue._refuse('create', name);
+    END IF;
+END $$;
+
+-- Whether a role may share, for what it set up earlier.
+CREATE OR REPLACE FUNCTION pgqueue._may_share(role oid) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pgqueue.privilege p
+                    WHERE p.verb = 'share' AND pg_has_role(_may_share.role, p.role, 'USAGE'))
+        OR pg_has_role(_may_share.role, (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'), 'USAGE');
+END $$;
+
+-- Whether some role may do less than all four verbs with all open queues. A privilege for a queue that was deleted
+-- counts: until a grant or a revoke forgets it, its role has EXECUTE on the functions of its verb (grants.sql).
+CREATE OR REPLACE FUNCTION pgqueue._roles_are_limited() RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pgqueue.privilege p WHERE p.verb <> 'monitor'
+                    GROUP BY p.role HAVING count(*) FILTER (WHERE p.pattern = '*' AND p.verb <> 'share') < 4);
+END $$;
+
+-- Correct the marks of all queues, and forget roles that were dropped. Part of clean_up, and so it waits for no row;
+-- and the end of a grant or a revoke, which has locked the table of queues, so that no row of it can be locked.
+CREATE OR REPLACE FUNCTION pgqueue._set_guards() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    limited boolean;
+BEGIN
+    DELETE FROM pgqueue.privilege
+     WHERE ctid = ANY (ARRAY (SELECT p.ctid FROM pgqueue.privilege p
+                               WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = p.role)
+                                 FOR UPDATE SKIP LOCKED));
+    limited := pgqueue._roles_are_limited();
+    UPDATE pgqueue.queue SET guarded = NOT guarded
+     WHERE id = ANY (ARRAY (SELECT q.id FROM pgqueue.queue q
+                             WHERE q.guarded <> (limited OR q.restricted OR q.exclusive)
+                               FOR NO KEY UPDATE SKIP LOCKED));
+END $$;
+
+-- A queue that goes, or gets another name, leaves its name to the next put, which creates an open queue.
+CREATE OR REPLACE FUNCTION pgqueue._check_not_restricted(q pgqueue.queue) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF q.restricted AND NOT pgqueue._is_owner() THEN
+        RAISE EXCEPTION 'queue "%" is restricted: only the owner of the schema deletes or renames it', q.name
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'truncate_queue empties it. Without the queue its name would be open to every role.';
+    END IF;
+END $$;
+
+-- For functions that name a queue: the queue has to exist, and the caller must have the right.
+CREATE OR REPLACE FUNCTION pgqueue._known_queue(name text, verb text, lock boolean DEFAULT false) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
-    IF lock THEN
-        SELECT * INTO q FROM pgqueue.queue named WHERE named.name = _known_queue.name FOR UPDATE;
-    ELSE
-        SELECT * INTO q FROM pgqueue.queue named WHERE named.name = _known_queue.name;
+    SELECT * INTO q FROM pgqueue.queue named WHERE named.name = _known_queue.name;
+    IF q.guarded THEN
+        PERFORM pgqueue._check_right(q.id, verb);
     END IF;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no queue "%"', name USING ERRCODE = 'PQ032';
-    ELSIF q.restricted THEN
-        PERFORM pgqueue._check_right(q.id);
+    IF lock THEN                                   -- after the check: a stranger's call must not hold up others
+        SELECT * INTO q FROM pgqueue.queue named WHERE named.name = _known_queue.name FOR UPDATE;
+        IF q.guarded THEN                          -- it may be another queue of that name, or be restricted meanwhile
+            PERFORM pgqueue._check_right(q.id, verb);
+        END IF;
+    END IF;
+    IF q.id IS NULL THEN
+        RAISE EXCEPTION 'there is no queue "%"', pgqueue._shown(name) USING ERRCODE = 'PQ032';
     END IF;
     RETURN q;
 END $$;
 
--- First in a claim on a queue with options: the queue may be exclusive to another session, be deleted with its last
--- taker, or be paused. False: it is paused.
+-- First in a claim on a queue that is special or guarded: the caller may lack the right, and the queue may be exclusive
+-- to another session, be deleted with its last taker, or be paused. False: it is paused.
 CREATE OR REPLACE FUNCTION pgqueue._enter_queue(queue_id int, session int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
     SELECT * INTO q FROM pgqueue.queue named WHERE named.id = _enter_queue.queue_id;
+    IF q.guarded THEN
+        PERFORM pgqueue._check_right(q.id, 'take');
+    END IF;
     IF q.exclusive AND q.session_id IS DISTINCT FROM session THEN
+        IF NOT coalesce(pgqueue._is_callers(pgqueue._role_named(q.role)), false) THEN
+            PERFORM pgqueue._refuse('take', q.name);
+        END IF;
         RAISE EXCEPTION 'queue "%" is exclusive: only session % may take from it', q.name, q.session_id
             USING ERRCODE = 'PQ033';
     ELSIF q.auto_delete AND session IS NOT NULL THEN
         INSERT INTO pgqueue.taker (session_id, queue_id) VALUES (session, q.id) ON CONFLICT DO NOTHING;
     END IF;
-    IF q.restricted THEN
-        PERFORM pgqueue._check_right(q.id);
-    END IF;
     RETURN q.paused_until IS NULL OR q.paused_until <= clock_timestamp();
 END $$;
 
-CREATE OR REPLACE VIEW pgqueue.queues AS
+-- Views run with their owner's rights on the tables, and so each asks these two what its reader may see. As functions
+-- with the owner's rights: the readers call them.
+
+CREATE OR REPLACE FUNCTION pgqueue._may_see(queue_id int, verb text) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN pgqueue._may(queue_id, verb);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._may_see_all(verb text) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pgqueue.privilege p
+                    WHERE p.verb = _may_see_all.verb AND p.pattern = '*'
+                      AND pg_has_role(pgqueue._caller(), p.role, 'USAGE'))
+        OR pgqueue._is_owner();
+END $$;
+
+-- The queues that the reader of a view may look into or monitor. A view that shows a queue's rows joins this one, shows
+-- data where `looks` is true, and has security_barrier: otherwise the planner may call a function of the reader's query
+-- with rows that are not shown. The questions without a queue are asked once in a query. OFFSET 0 keeps the question
+-- for each queue from being asked for each column.
+CREATE OR REPLACE VIEW pgqueue._seen AS
+SELECT q.id, q.name, x.looks
+  FROM pgqueue.queue q
+ CROSS JOIN LATERAL (
+       SELECT CASE WHEN q.guarded THEN pgqueue._may_see(q.id, 'look')
+                   ELSE (SELECT pgqueue._may_see_all('look')) END AS looks OFFSET 0) x
+ WHERE x.looks OR (SELECT pgqueue._may_see_all('monitor')) OR pgqueue._may_see(q.id, 'monitor');
+
+CREATE OR REPLACE VIEW pgqueue.privileges WITH (security_barrier) AS
+SELECT pg_get_userbyid(p.role)::text AS role, p.verb, q.name AS queue, p.pattern
+  FROM pgqueue.privilege p
+  LEFT JOIN pgqueue.queue q ON q.id = p.queue_id
+ WHERE (p.pattern IS NOT NULL OR q.id IS NOT NULL)
+   AND (pgqueue._is_callers(p.role) OR (SELECT pgqueue._may_see_all('monitor')));
+COMMENT ON VIEW pgqueue.privileges IS
+    'What each role may do: a verb, for one queue or for a pattern of names. A role sees its own; monitors see all.';
+
+CREATE OR REPLACE VIEW pgqueue.queues WITH (security_barrier) AS
 SELECT q.name, q.type, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes, q.capacity, q.max_size, q.keep_done,
        q.dead_letter, q.dead_letter_key, q.exclusive,
        q.session_id IS NOT NULL AND NOT q.exclusive AS temporary,
        q.auto_delete, q.listed, q.lanes, q.draining,
        CASE WHEN q.paused_until > now() THEN q.paused_until END AS paused_until,
        CASE WHEN q.restricted
-            THEN ARRAY (SELECT r.rolname::text FROM pgqueue.queue_grant g JOIN pg_roles r ON r.oid = g.role
-                         WHERE g.queue_id = q.id ORDER BY 1)
+            THEN ARRAY (SELECT DISTINCT r.rolname::text FROM pgqueue.privilege p JOIN pg_roles r ON r.oid = p.role
+                         WHERE p.queue_id = q.id ORDER BY 1)
        END AS granted_to,
-       q.session_id AS session, q.metadata, q.created_at, q.id
-  FROM pgqueue.queue q;
+       q.session_id AS session, CASE WHEN seen.looks THEN q.metadata END AS metadata, q.created_at, q.id,
+       q.role::text AS role
+  FROM pgqueue.queue q JOIN pgqueue._seen seen ON seen.id = q.id;
 COMMENT ON VIEW pgqueue.queues IS
-    'Every queue with its options. granted_to: the only roles that may use it; NULL: everyone.';
+    'Every queue with its options. granted_to: the roles that were granted a restricted queue; NULL: it is open. role: '
+    'the role that created it.';

@@ -1,4 +1,4 @@
--- Sessions: one advisory lock ties all takes of a client to its life. And identities: sessions that act as one.
+-- Sessions: one advisory lock ties all takes of a client to its life.
 --
 -- Theory of operation
 -- -------------------
@@ -10,6 +10,10 @@
 --
 --   SESSION(id)   exclusive, by the living client; tried in share mode by the sweep and by every claim.
 --   CLAIMING(id)  shared by a claim until it commits; taken exclusively by the sweep before it looks for takes.
+--   KEY(token)    shared by a claim until it commits; kept exclusively by undo_take (3_tasks/undo.sql).
+--
+-- A claim waits for CLAIMING for a second. Opening a session again waits for SESSION and CLAIMING, and closing one for
+-- CLAIMING, for two seconds each (_await_lock in advisory.sql). All other attempts are tries.
 --
 -- Without CLAIMING a claim C could commit a take just after the sweep S collected the takes of C's dead session, and no
 -- later sweep would give it back. With CLAIMING: if C got its share before S, S finds the lock taken and tries again at
@@ -20,27 +24,98 @@
 -- If the row is gone, the takes are lost, and a new session begins. A sweep holds SESSION(id) until it commits, so
 -- there is no third case.
 --
--- Identities
--- ----------
--- A session may have an identity, a uuid, as with Tarantool's queue.identify. Other sessions join it by that uuid: more
--- connections of one application, or a process that was started again. The members of an identity settle each other's
--- tasks by id (a token needs no identity), and inherit each other's takes:
+-- A connection's own session is not probed, since a connection's own locks do not refuse it. But its session may have
+-- ended all the same: pg_advisory_unlock_all() frees SESSION, and a sweep then gives the session up. A claim for it
+-- would be a take without an owner. So such a claim looks for the row, once it has CLAIMING, which keeps the sweep
+-- away, and opens a session anew if there is none. The row is locked, because at REPEATABLE READ the snapshot may be
+-- older than the row's end. What still gets by (a row that was deleted by hand) is found by clean_up, which looks for
+-- takes without a session, and by the client, whose next sweep says that its session is gone.
 --
---     a member dies, or is closed  --its grace is over-->  another member is left:  that one gets its takes
---                                                          it was the last one:     its takes are given back
+-- Rights
+-- ------
+-- A session belongs to the role that opened it: session.role. Views show its id, and every role can set the setting
+-- pgqueue.session. Neither is a credential, so every function with a session argument asks for the role:
 --
--- So the takes are kept until the last member has been gone for its grace. A member that is dead, but in its grace, is
--- an heir as well: a process that joins in time finds it, and inherits from it in turn. Closing a session leaves its
--- row and its takes behind for that; without a grace, closing passes the takes on, or gives them back, at once.
+--   _session_right   the rule: the caller is the session's role, inherits from it, or is the owner of the schema
+--   _named_session   the session that a call names, by its argument or by the setting; 42501 if another role has it
+--   _check_session   the same for a claim, which needs a session with a row
+--   _own_session     where only the session of this very connection makes sense (locks, close_session)
 --
--- Races:
---   T1 joins an identity, T2 ends its last member   T1 holds the rows of the members by key shares until its commit,
---                                                   so that none is deleted. T2 locks the row of its session first,
---                                                   and looks for heirs after that, in a new snapshot.
---   T1 gives takes to an heir that T2 ends          A take that came to the heir after T2 last looked at its takes
---                                                   would stay for ever, as with a claim, and the cure is the same:
---                                                   T1 shares the heir's CLAIMING until its commit. T1 only tries:
---                                                   two members may be about to end at once.
+-- A session is its connection's own if the setting names it and its row has backend_pid = pg_backend_pid(). If the
+-- setting names the session of another connection, the call goes as with that session as its argument.
+--
+-- A session without a row belongs to no role. To let it pass is the simpler form, and fails: every role of the database
+-- can take the advisory lock SESSION(id) of any id, and could so claim from an exclusive queue that a crash of the
+-- server left behind with that id.
+--
+-- So a transaction at REPEATABLE READ cannot use a session that was opened after its snapshot: the snapshot does not
+-- show the session's role.
+--
+-- A call that presents a token (settle.sql) needs no session. The sweep runs for every role, and for all sessions.
+
+-- A setting that is no id counts as none: a cast of it is the simpler form, and fails every call of the connection.
+CREATE OR REPLACE FUNCTION pgqueue.own_session() RETURNS int
+LANGUAGE sql STABLE PARALLEL RESTRICTED
+RETURN CASE WHEN current_setting('pgqueue.session', true) ~ '^-?[0-9]{1,10}$'
+            THEN CASE WHEN current_setting('pgqueue.session', true)::bigint BETWEEN -2147483648 AND 2147483647
+                      THEN current_setting('pgqueue.session', true)::int END END;
+COMMENT ON FUNCTION pgqueue.own_session IS 'The session that was opened on this connection, if any.';
+
+-- The rule. A view, so that PostgreSQL plans it into the claims that ask it. The comparison of names decides nearly
+-- always, and costs a claim less than the call of _is_callers.
+CREATE OR REPLACE VIEW pgqueue._session_right AS
+SELECT s.id, pg_get_userbyid(s.role) = pgqueue._caller() OR pgqueue._is_callers(s.role) AS is_callers
+  FROM pgqueue.session s;
+
+-- The session that a call names, by its argument or else by the setting. NULL: none, or one that is gone.
+CREATE OR REPLACE FUNCTION pgqueue._named_session(session int) RETURNS int
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    me CONSTANT int := coalesce(session, pgqueue.own_session());
+    is_mine boolean;
+BEGIN
+    IF me IS NULL THEN
+        RETURN NULL;
+    END IF;
+    SELECT r.is_callers INTO is_mine FROM pgqueue._session_right r WHERE r.id = me;
+    IF NOT is_mine THEN
+        RAISE EXCEPTION 'session % belongs to another role', me
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = format('pgqueue.open_session() opens a session of the role "%s".', pgqueue._caller());
+    END IF;
+    RETURN CASE WHEN is_mine THEN me END;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._check_session(session int) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF pgqueue._named_session(session) IS NULL THEN
+        RAISE EXCEPTION 'session % is not alive: nothing can belong to it', session
+            USING ERRCODE = 'PQ004', HINT = 'A snapshot that is older than the session does not show it either.';
+    END IF;
+END $$;
+
+-- For what is tied to a session: whether that is the caller's. If the session is gone it is only the owner's, until
+-- the next clean_up removes it: to give it to every role is the simpler form, and opens exclusive queues after a crash.
+CREATE OR REPLACE FUNCTION pgqueue._is_callers_session(session int) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT r.is_callers FROM pgqueue._session_right r WHERE r.id = session), pgqueue._is_owner());
+END $$;
+
+-- The session of this very connection. NULL if there is none, or if the setting names the session of another connection
+-- or of another role. A session that is gone counts: its client learns from its sweep that it is.
+CREATE OR REPLACE FUNCTION pgqueue._own_session() RETURNS int
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    me CONSTANT int := pgqueue.own_session();
+BEGIN
+    IF EXISTS (SELECT FROM pgqueue.session s JOIN pgqueue._session_right r ON r.id = s.id
+                WHERE s.id = me AND NOT (r.is_callers AND s.backend_pid = pg_backend_pid())) THEN
+        RETURN NULL;
+    END IF;
+    RETURN me;
+END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.open_session(
     resume int      DEFAULT NULL,
@@ -50,17 +125,24 @@ CREATE OR REPLACE FUNCTION pgqueue.open_session(
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    id    int := resume;
+    id    int := CASE WHEN resume IS NOT NULL THEN pgqueue._named_session(resume) END;   -- refused before any lock
     tries int := 0;
 BEGIN
+    PERFORM pgqueue._check_given('grace', grace), pgqueue._check_time('grace', grace, zero => true),
+            pgqueue._check_text('a label', label, 1000);
     IF id IS NOT NULL THEN
         -- A sweep may be deciding about this session: wait until it has committed. And until this transaction ends, no
         -- claim may see the lock and take for a session that was swept.
-        PERFORM pg_advisory_xact_lock(pgqueue._claiming_lock(), id);
-        PERFORM pg_advisory_lock(pgqueue._session_lock(), id);
+        IF NOT pg_try_advisory_xact_lock(pgqueue._claiming_lock(), id) THEN
+            PERFORM pgqueue._await_lock(
+                        pgqueue._claiming_lock(), id, false, false, '2 s', 'opening session ' || id);
+        END IF;
+        IF NOT pg_try_advisory_lock(pgqueue._session_lock(), id) THEN
+            PERFORM pgqueue._await_lock(pgqueue._session_lock(), id, false, true, '2 s', 'the life of session ' || id);
+        END IF;
         UPDATE pgqueue.session s
            SET missing_since = NULL, epoch = pg_postmaster_start_time(), backend_pid = pg_backend_pid()
-         WHERE s.id = open_session.resume;
+         WHERE s.id = open_session.resume AND pgqueue._is_callers(s.role);     -- the id may be another session's by now
         IF FOUND THEN
             DELETE FROM pgqueue.lock_holder h WHERE h.session_id = resume;  -- they were freed with the old connection
         ELSE
@@ -75,8 +157,9 @@ BEGIN
                    ELSE 1 + floor(random() * 2147483646)::int END;
         tries := tries + 1;
         IF pg_try_advisory_lock(pgqueue._session_lock(), id) THEN
-            INSERT INTO pgqueue.session (id, grace, epoch, identity, backend_pid, label)
-            VALUES (id, open_session.grace, pg_postmaster_start_time(), open_session.identity, pg_backend_pid(),
+            INSERT INTO pgqueue.session (id, role, grace, epoch, identity, backend_pid, label)
+            VALUES (id, pgqueue._caller_role(), open_session.grace, pg_postmaster_start_time(), open_session.identity,
+                    pg_backend_pid(),
                     coalesce(open_session.label,
                              format('%s, backend %s', current_setting('application_name'), pg_backend_pid())))
             ON CONFLICT DO NOTHING;
@@ -90,14 +173,49 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.open_session IS
     'Tie a session to this connection, or resume one on it; returns its id, which is a new one if the old session was '
-    'given up meanwhile.';
+    'given up meanwhile. 42501: the old session belongs to another role.';
 
-CREATE OR REPLACE FUNCTION pgqueue.own_session() RETURNS int
-LANGUAGE sql STABLE PARALLEL RESTRICTED RETURN nullif(current_setting('pgqueue.session', true), '')::int;
-COMMENT ON FUNCTION pgqueue.own_session IS 'The session that was opened on this connection, if any.';
+-- A sweep, or the opening or closing of the session, has CLAIMING: for milliseconds.
+CREATE OR REPLACE FUNCTION pgqueue._await_claiming(session int) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._await_lock(pgqueue._claiming_lock(), session, true, false, '1 s', 'claims of session ' || session);
+END $$;
 
--- First in every claim: marks the claim as under way, and refuses it if the session is dead. See the head of this file.
-CREATE OR REPLACE FUNCTION pgqueue._enter_claim(session int) RETURNS int
+-- For a claim of this connection's own session: that session if it is still registered, else a new one. The claim is
+-- marked as under way. NULL: another connection has the session, whatever the setting says.
+CREATE OR REPLACE FUNCTION pgqueue._enter_own(session int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    me      int := session;
+    missing timestamptz;
+    pid     int;
+    role    regrole;
+BEGIN
+    LOOP
+        IF NOT pg_try_advisory_xact_lock_shared(pgqueue._claiming_lock(), me) THEN
+            PERFORM pgqueue._await_claiming(me);
+        END IF;
+        SELECT s.missing_since, s.backend_pid, s.role INTO missing, pid, role
+          FROM pgqueue.session s WHERE s.id = me FOR KEY SHARE;
+        IF pid <> pg_backend_pid() THEN
+            RETURN NULL;
+        END IF;
+        EXIT WHEN FOUND AND missing IS NULL;
+        me := pgqueue.open_session(resume => me);      -- a sweep found the lock free: this takes it again
+    END LOOP;
+    IF NOT pgqueue._is_callers(role) THEN              -- another role opened it: SET ROLE
+        PERFORM pgqueue._named_session(me);
+    END IF;
+    RETURN me;
+END $$;
+
+-- First in every claim: marks the claim as under way, and refuses it if the session is dead or another role's, or the
+-- claim was undone. With `checked` the caller itself asks _session_right, as a part of a statement that it runs anyway.
+-- See the head of this file.
+CREATE OR REPLACE FUNCTION pgqueue._enter_claim(
+    session int, token bigint DEFAULT NULL, checked boolean DEFAULT false
+) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     own int := pgqueue.own_session();
@@ -107,12 +225,25 @@ BEGIN
         me := pgqueue.open_session();
         own := me;
     END IF;
-    IF pg_advisory_xact_lock_shared(pgqueue._claiming_lock(), me) IS NULL THEN END IF;
-    -- A connection's own lock does not refuse it, so the probe is for other connections' sessions only.
-    IF me IS DISTINCT FROM own AND pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), me) THEN
-        RAISE EXCEPTION 'session % is not alive: nothing can be taken for it', me
-            USING ERRCODE = 'PQ004',
-                  HINT = 'Open a session with pgqueue.open_session() on a connection that stays open.';
+    IF me = own THEN
+        own := pgqueue._enter_own(me);
+        me := coalesce(own, me);
+    END IF;
+    IF own IS DISTINCT FROM me THEN
+        IF NOT pg_try_advisory_xact_lock_shared(pgqueue._claiming_lock(), me) THEN
+            PERFORM pgqueue._await_claiming(me);
+        END IF;
+        IF pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), me) THEN
+            RAISE EXCEPTION 'session % is not alive: nothing can be taken for it', me
+                USING ERRCODE = 'PQ004',
+                      HINT = 'Open a session with pgqueue.open_session() on a connection that stays open.';
+        ELSIF NOT checked THEN
+            PERFORM pgqueue._check_session(me);
+        END IF;
+    END IF;
+    IF token IS NOT NULL AND NOT pg_try_advisory_xact_lock_shared(pgqueue._token_lock(token)) THEN
+        RAISE EXCEPTION 'the claim with the token % was undone: nothing is taken', token
+            USING ERRCODE = 'PQ005', HINT = 'Claim again under another token.';
     END IF;
     RETURN me;
 END $$;
@@ -122,44 +253,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     me CONSTANT int := coalesce(session, pgqueue.own_session(), pgqueue.open_session());
 BEGIN
-    IF NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = me) THEN
-        RAISE EXCEPTION 'session % is not alive: nothing can belong to it', me USING ERRCODE = 'PQ004';
-    END IF;
+    PERFORM pgqueue._check_session(me);
     RETURN me;
-END $$;
-
-CREATE OR REPLACE FUNCTION pgqueue.identify(identity uuid DEFAULT NULL, session int DEFAULT NULL) RETURNS uuid
-LANGUAGE plpgsql AS $$
-DECLARE
-    me    CONSTANT int := pgqueue._live_session(session);
-    mine  uuid;
-BEGIN
-    IF identity IS NOT NULL THEN
-        PERFORM FROM pgqueue.session s WHERE s.identity = identify.identity FOR KEY SHARE;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'there is no identity %: no session has it, or its last one was gone for too long', identity
-                USING ERRCODE = 'PQ070', HINT = 'Make a new one with pgqueue.identify().';
-        END IF;
-    END IF;
-    UPDATE pgqueue.session s SET identity = coalesce(identify.identity, s.identity, gen_random_uuid())
-     WHERE s.id = me RETURNING s.identity INTO mine;
-    RETURN mine;
-END $$;
-COMMENT ON FUNCTION pgqueue.identify IS
-    'The identity of a session, which gets a new one if it has none; with a uuid, join that identity: its sessions '
-    'settle each other''s tasks and inherit each other''s takes. PQ070: no session has it any more.';
-
--- Whether a take of `holder` may be settled by the session without its token.
-CREATE OR REPLACE FUNCTION pgqueue._is_ours(holder int, session int) RETURNS boolean
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    me CONSTANT int := coalesce(session, pgqueue.own_session());
-BEGIN
-    IF holder = me THEN                            -- nearly always: without the query below
-        RETURN true;
-    END IF;
-    RETURN EXISTS (SELECT FROM pgqueue.session s JOIN pgqueue.session o ON o.identity = s.identity
-                    WHERE s.id = me AND o.id = holder);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._session_alive(session int) RETURNS boolean
@@ -171,35 +266,16 @@ BEGIN
                 THEN NOT pg_advisory_unlock_shared(pgqueue._session_lock(), session) ELSE true END;
 END $$;
 
--- The session that inherits the takes of a session that ends; it can be given takes until this transaction commits. 0:
--- there is no heir. NULL: there is one, but it cannot be given any now. The caller has locked the row of the session
--- that ends, in an earlier statement.
-CREATE OR REPLACE FUNCTION pgqueue._heir(session int) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    other int;
-BEGIN
-    FOR other IN
-        SELECT o.id FROM pgqueue.session s JOIN pgqueue.session o ON o.identity = s.identity AND o.id <> s.id
-         WHERE s.id = _heir.session
-         ORDER BY pgqueue._session_alive(o.id) DESC
-    LOOP
-        IF pg_try_advisory_xact_lock_shared(pgqueue._claiming_lock(), other)
-           AND EXISTS (SELECT FROM pgqueue.session o WHERE o.id = other) THEN
-            RETURN other;
-        END IF;
-    END LOOP;
-    RETURN CASE WHEN other IS NULL THEN 0 END;
-END $$;
-
 -- Takes are not indexed by their session, and this walks over all takes with a deadline: the caller pays, not each
 -- take.
 CREATE OR REPLACE FUNCTION pgqueue.session_deadline(session int) RETURNS double precision
 LANGUAGE plpgsql AS $$
+DECLARE
+    me CONSTANT int := pgqueue._named_session(session);
 BEGIN
     RETURN (SELECT extract(epoch FROM min(k.deadline) - clock_timestamp())::double precision
               FROM pgqueue.take k
-             WHERE k.session_id = session_deadline.session
+             WHERE k.session_id = me
                AND k.deadline < 'infinity' AND k.deadline > clock_timestamp());
 END $$;
 COMMENT ON FUNCTION pgqueue.session_deadline IS

@@ -19,8 +19,9 @@
 -- Counting anew. After a crash the UNLOGGED tables are empty; TRUNCATE and raw SQL leave no delta, but a row in
 -- `recount`. With such a row, or without a fold, readers count the tasks themselves. The next fold compares that with
 -- the counters, in one snapshot, and appends the difference as one more delta: other transactions go on as ever, and
--- their deltas stay true. A fold with a time in the future is one of another server, restored from a dump: it counts as
--- none.
+-- their deltas stay true. A crash keeps a transaction that was prepared (PREPARE TRANSACTION), with its tasks and
+-- without its deltas: so the first fold after a crash has them counted anew once more when such a transaction has
+-- ended. A fold with a time in the future is one of another server, restored from a dump: it counts as none.
 --
 -- Time. A state can end without a change of any row: a delay is over, a deadline passed, a task expired. Tasks that
 -- were not moved yet are few, since every tick moves them, and are counted from the indexes by time.
@@ -107,7 +108,9 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._is_counted() RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (pgqueue._last_fold()).id IS NOT NULL AND NOT EXISTS (SELECT FROM pgqueue.recount);
+    RETURN (pgqueue._last_fold()).id IS NOT NULL
+       AND NOT EXISTS (SELECT FROM pgqueue.recount r
+                        WHERE r.xid IS NULL OR pg_visible_in_snapshot(r.xid, pg_current_snapshot()));
 END $$;
 
 -- The counts of these queues: from counters and deltas if they are complete, else counted anew. `taken` and `standing`
@@ -138,7 +141,7 @@ CREATE OR REPLACE FUNCTION pgqueue._correct_counts() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     WITH asked AS (
-        DELETE FROM pgqueue.recount),
+        DELETE FROM pgqueue.recount r WHERE r.xid IS NULL OR pg_visible_in_snapshot(r.xid, pg_current_snapshot())),
     orphan AS MATERIALIZED (                      -- takes of tasks that were deleted by raw SQL
         SELECT k.task_id FROM pgqueue.take k
          WHERE (SELECT t.id FROM pgqueue.task t WHERE t.id = k.task_id) IS NULL),
@@ -174,6 +177,9 @@ BEGIN
         RETURN NULL;
     END IF;
     IF NOT pgqueue._is_counted() THEN
+        INSERT INTO pgqueue.recount (xid)
+        SELECT x FROM pg_snapshot_xip(pg_current_snapshot()) x, pg_catalog.pg_prepared_xacts p
+         WHERE (pgqueue._last_fold()).id IS NULL AND p.transaction = x::xid AND p.database = current_database();
         PERFORM pgqueue._correct_counts();
         last := (NULL, '-infinity', '0', '{}');
     ELSE
@@ -213,7 +219,10 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._clean_counts() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM pgqueue.counter c WHERE NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = c.queue_id);
+    DELETE FROM pgqueue.counter
+     WHERE ctid = ANY (ARRAY (SELECT c.ctid FROM pgqueue.counter c
+                               WHERE NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = c.queue_id)
+                                 FOR UPDATE SKIP LOCKED));
 END $$;
 
 -- Since when the oldest ready task is ready. Tasks with a ready_at have an index for it. Of the others, which are as
@@ -280,59 +289,3 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-
-CREATE OR REPLACE FUNCTION pgqueue.queue_stats(name text DEFAULT NULL)
-RETURNS TABLE (queue text, total bigint, ready bigint, delayed bigint, taken bigint, buried bigint, blocked bigint,
-               done bigint, kept bigint, oldest_ready_age interval, calls jsonb)
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    verbs  CONSTANT jsonb := '{"put": 0, "take": 0, "ack": 0, "release": 0, "bury": 0, "kick": 0, "delete": 0,
-                               "touch": 0, "delay": 0, "ttr": 0, "ttl": 0}'::jsonb;
-    moment CONSTANT timestamptz := clock_timestamp();
-    ids    int[];
-BEGIN
-    IF name IS NOT NULL THEN
-        ids := ARRAY (SELECT q.id FROM pgqueue.queue q WHERE q.name = queue_stats.name);
-    END IF;
-    RETURN QUERY
-        SELECT q.name, s.ready + s.delayed + s.taken + s.buried + s.blocked,
-               s.ready, s.delayed, s.taken, s.buried, s.blocked,
-               coalesce((c.calls ->> 'ack')::bigint, 0) + coalesce((c.calls ->> 'delete')::bigint, 0),
-               c.kept,
-               CASE WHEN s.ready > 0 THEN
-                   moment - least(due.ready_since,
-                                  CASE WHEN o.looked_at IS NULL THEN pgqueue._find_oldest(q.id)
-                                       ELSE o.ready_since END) END,
-               verbs || c.calls
-          FROM pgqueue._counts(ids) c
-          JOIN pgqueue.queue q ON q.id = c.queue_id
-         CROSS JOIN LATERAL (
-               SELECT count(*) AS n, min(t.run_at) AS ready_since FROM pgqueue.task t
-                WHERE c.delayed > 0 AND t.queue_id = c.queue_id AND t.state = 'D' AND t.run_at <= moment) due
-         CROSS JOIN LATERAL (
-               SELECT count(*) AS n FROM pgqueue.take k
-                WHERE c.taken > 0 AND k.queue_id = c.queue_id
-                  AND k.deadline < 'infinity' AND k.deadline <= moment) overdue
-         CROSS JOIN LATERAL (
-               SELECT count(*) FILTER (WHERE t.state = 'R') AS ready, count(*) FILTER (WHERE t.state = 'B') AS buried,
-                      count(*) FILTER (WHERE t.state = 'L') AS blocked
-                 FROM pgqueue.task t
-                WHERE t.queue_id = c.queue_id AND t.state <> 'D' AND t.expires_at <= moment
-                  AND (SELECT k.task_id FROM pgqueue.take k
-                        WHERE k.task_id = t.id AND k.deadline > moment) IS NULL) expired
-         CROSS JOIN LATERAL (
-               SELECT c.standing - (c.taken - overdue.n) - expired.ready + due.n AS ready, c.delayed - due.n AS delayed,
-                      c.taken - overdue.n AS taken, c.buried - expired.buried AS buried,
-                      c.blocked - expired.blocked AS blocked) s
-          LEFT JOIN LATERAL (
-               SELECT n.looked_at, n.ready_since FROM pgqueue.oldest n
-                WHERE n.queue_id = c.queue_id AND n.looked_at > moment - greatest('10 s', 40 * n.took)
-                ORDER BY n.looked_at DESC LIMIT 1) o ON true;
-END $$;
-COMMENT ON FUNCTION pgqueue.queue_stats IS 'The view pgqueue.stats for one queue.';
-
-CREATE OR REPLACE VIEW pgqueue.stats AS SELECT * FROM pgqueue.queue_stats();
-COMMENT ON VIEW pgqueue.stats IS
-    'For each queue the number of tasks in each state, the calls of each verb, and the age of the oldest ready task: '
-    'from counters, whatever the backlog. total: all tasks that are not done; done: how many were acked or deleted, or '
-    'expired, in all, since the server''s last crash; kept: how many done tasks are still stored (keep_done).';

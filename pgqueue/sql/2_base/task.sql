@@ -58,7 +58,7 @@ END $$;
 -- for the start of the statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS:
 -- the planner may answer it for all queues at once, with a hash of everything that is delayed or ready anywhere.
 CREATE OR REPLACE VIEW pgqueue._queue_due AS
-SELECT q.id, q.name, q.special, q.lanes,
+SELECT q.id, q.name, q.special, q.guarded, q.lanes,
        (SELECT t.run_at FROM pgqueue.task t
          WHERE t.queue_id = q.id AND t.state = 'D' AND t.run_at <= statement_timestamp()
          ORDER BY t.run_at LIMIT 1) IS NOT NULL AS delay_over,
@@ -73,13 +73,21 @@ SELECT q.id, q.name, q.special, q.lanes,
 -- For how long a task has been ready. It is 0 while the task is delayed.
 CREATE OR REPLACE FUNCTION pgqueue._age(t pgqueue.task) RETURNS interval
 LANGUAGE sql VOLATILE
-RETURN greatest(clock_timestamp() - coalesce(t.run_at, t.ready_at, t.created_at), '0');
+RETURN greatest(clock_timestamp() - pgqueue._readable(coalesce(t.run_at, t.ready_at, t.created_at)), '0');
 
 -- How long a task lives, from when it is ready on; a claim and a touch may make it longer than the ttl of its put.
 -- NULL: it never expires.
 CREATE OR REPLACE FUNCTION pgqueue._ttl(t pgqueue.task) RETURNS interval
 LANGUAGE sql IMMUTABLE
-RETURN t.expires_at - coalesce(t.run_at, t.ready_at, t.created_at);
+RETURN pgqueue._readable(t.expires_at) - pgqueue._readable(coalesce(t.run_at, t.ready_at, t.created_at));
+
+-- Until when a take lasts that is made at this moment; NULL: without limit. A ttr or an expires_at out of bounds, which
+-- only raw SQL can write, counts as none: it must not keep takers from the tasks around it.
+CREATE OR REPLACE FUNCTION pgqueue._deadline(moment timestamptz, ttr interval, expires_at timestamptz)
+RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN least(moment + CASE WHEN ttr > '0' AND ttr <= pgqueue._longest() THEN ttr END,
+             CASE WHEN expires_at < timestamptz '9999-12-30 00:00+00' THEN expires_at END);
 
 CREATE OR REPLACE FUNCTION pgqueue._new_token() RETURNS bigint
 LANGUAGE sql VOLATILE RETURN hashtextextended(gen_random_uuid()::text, 0);
@@ -96,7 +104,13 @@ BEGIN
                    WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = u.id) IS NULL);
 END $$;
 
-CREATE OR REPLACE VIEW pgqueue.tasks AS
+-- Why a task in this state could not be settled. A state of NULL: there is no such task.
+CREATE OR REPLACE FUNCTION pgqueue._problem(state text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN state IS NULL THEN 'not found' WHEN state = 'taken' THEN 'taken by another' ELSE 'not taken' END;
+
+-- Every task. For functions, which check rights themselves.
+CREATE OR REPLACE VIEW pgqueue._tasks AS
 SELECT t.id,
        q.name AS queue,
        CASE WHEN k.task_id IS NOT NULL THEN 'taken'
@@ -106,8 +120,8 @@ SELECT t.id,
             WHEN t.state = 'R' AND t.lane IS NOT NULL      -- not the head of its lane, or the lane is busy: lane.sql
              AND ((SELECT o.task_id FROM pgqueue.take o
                     WHERE o.queue_id = t.queue_id AND o.lane = t.lane AND o.deadline > now()) IS NOT NULL
-                  OR (SELECT h.id FROM pgqueue.task h
-                       WHERE h.queue_id = t.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
+                  OR (SELECT h.id FROM pgqueue._in_lane h
+                       WHERE h.queue_id = t.queue_id AND h.lane = t.lane
                          AND (h.priority, h.id) < (t.priority, t.id) AND (h.expires_at IS NULL OR h.expires_at > now())
                        ORDER BY h.priority, h.id LIMIT 1) IS NOT NULL) THEN 'blocked'
             WHEN t.run_at > now() THEN 'delayed'
@@ -129,8 +143,18 @@ SELECT t.id,
   JOIN pgqueue.queue q ON q.id = t.queue_id
   LEFT JOIN pgqueue.take k ON k.task_id = t.id AND k.deadline > now()
   LEFT JOIN pgqueue.session s ON s.id = k.session_id;
+
+CREATE OR REPLACE VIEW pgqueue.tasks WITH (security_barrier) AS
+SELECT t.id, t.queue, t.state, t.priority, t.attempts, t.created_at, t.run_at, t.ttr,
+       CASE WHEN q.looks THEN t.error END AS error, CASE WHEN q.looks THEN t.data END AS data,
+       t.taken_at, t.deadline, t.session, t.holder, t.expires_at,
+       CASE WHEN q.looks THEN t.routing_key END AS routing_key, t.deaths, CASE WHEN q.looks THEN t.lane END AS lane,
+       CASE WHEN q.looks THEN t.key END AS key, t.done_at, t.sender, t.releases, t.timeouts, t.buries, t.kicks,
+       t.queue_id, t.stored, t.ready_since, t.buried_at
+  FROM pgqueue._tasks t JOIN pgqueue._seen q ON q.id = t.queue_id;
 COMMENT ON VIEW pgqueue.tasks IS
-    'Every task with its state and its holder. For a page of a queue''s tasks in one state: find_tasks.';
+    'Every task with its state and its holder. Monitors see no data, error, key, lane and routing_key. For a page of a '
+    'queue''s tasks in one state: find_tasks.';
 COMMENT ON COLUMN pgqueue.tasks.ready_since IS
     'Since when it could be taken: its put, or later the end of its delay or a kick. A take that comes back changes '
     'nothing. NULL while it is delayed.';

@@ -22,8 +22,9 @@
 -- READ too. P1 keeps producers off SILENT while takers wait; without it their overlapping shares would starve the
 -- drain.
 --
--- No call blocks: producers try, and so does the drain. While the drain fails (a producer's long transaction is open),
--- the taker polls instead of sleeping. A lock call that waits would hold a snapshot, and vacuum, for as long.
+-- No call blocks, but arm, for the microseconds of a producer's probe: producers try, and so does the drain. While the
+-- drain fails (a producer's long transaction is open), the taker polls instead of sleeping. A lock call that waits
+-- would hold a snapshot, and vacuum, for as long.
 --
 -- Queues share 1024 buckets, so that a transaction which puts into thousands of queues cannot fill the lock table. A
 -- collision, or two producers that probe in the same microsecond, costs one needless NOTIFY.
@@ -49,19 +50,41 @@ BEGIN
        OR (CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k)
                 THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END)
     THEN
-        PERFORM pg_notify(pgqueue._channel(queue_id), '');
+        PERFORM pgqueue._notify(pgqueue._channel(queue_id), '');
     END IF;
 END $$;
 
+CREATE OR REPLACE FUNCTION pgqueue.disarm(queue_ids int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    queue_id int;
+BEGIN
+    FOREACH queue_id IN ARRAY coalesce(queue_ids, '{}') LOOP
+        IF pg_advisory_unlock_shared(pgqueue._waiter_lock(), pgqueue._bucket(queue_id)) THEN END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION pgqueue.disarm IS
+    'For clients: no taker of this process sleeps on these queues any more, so puts need not notify for it.';
+
 CREATE OR REPLACE FUNCTION pgqueue.arm(queue_ids int[]) RETURNS TABLE (queue_id int, drained boolean)
 LANGUAGE plpgsql AS $$
+DECLARE
+    held int[] := ARRAY[]::int[];
 BEGIN
     PERFORM set_config('pgqueue.armed', 'yes', false);
-    FOREACH queue_id IN ARRAY queue_ids LOOP
-        IF pg_advisory_lock_shared(pgqueue._waiter_lock(), pgqueue._bucket(queue_id)) IS NULL THEN END IF;
+    FOREACH queue_id IN ARRAY coalesce(queue_ids, '{}') LOOP
+        IF NOT pg_try_advisory_lock_shared(pgqueue._waiter_lock(), pgqueue._bucket(queue_id)) THEN   -- a put probes
+            PERFORM pgqueue._await_lock(
+                        pgqueue._waiter_lock(), pgqueue._bucket(queue_id), true, true, '1 s',
+                        'takers that wait for queue ' || queue_id);
+        END IF;
+        held := held || queue_id;
         drained := pg_try_advisory_xact_lock(pgqueue._silent_lock(), pgqueue._bucket(queue_id));
         RETURN NEXT;
     END LOOP;
+EXCEPTION WHEN query_canceled OR OTHERS THEN       -- a rollback does not free the locks, and the client arms again
+    PERFORM pgqueue.disarm(held);
+    RAISE;
 END $$;
 COMMENT ON FUNCTION pgqueue.arm IS
     'For clients, on a listener connection in autocommit, before a taker sleeps (steps T2 and T3 of wake.sql): puts '
@@ -70,25 +93,13 @@ COMMENT ON FUNCTION pgqueue.arm IS
 CREATE OR REPLACE FUNCTION pgqueue.arm_again(queue_ids int[]) RETURNS TABLE (queue_id int, drained boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
-    FOREACH queue_id IN ARRAY queue_ids LOOP
+    FOREACH queue_id IN ARRAY coalesce(queue_ids, '{}') LOOP
         drained := pg_try_advisory_xact_lock(pgqueue._silent_lock(), pgqueue._bucket(queue_id));
         RETURN NEXT;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.arm_again IS
     'For clients: step T3 of wake.sql once more, for queues that are armed but not drained.';
-
-CREATE OR REPLACE FUNCTION pgqueue.disarm(queue_ids int[]) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    queue_id int;
-BEGIN
-    FOREACH queue_id IN ARRAY queue_ids LOOP
-        IF pg_advisory_unlock_shared(pgqueue._waiter_lock(), pgqueue._bucket(queue_id)) THEN END IF;
-    END LOOP;
-END $$;
-COMMENT ON FUNCTION pgqueue.disarm IS
-    'For clients: no taker of this process sleeps on these queues any more, so puts need not notify for it.';
 
 -- Whether a taker sleeps on the queue: the probe of a put, and as inexact. A taker on another queue of the bucket
 -- counts, and a taker of the own connection does not.

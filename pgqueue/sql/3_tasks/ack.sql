@@ -28,8 +28,32 @@ BEGIN
     END LOOP;
 END $$;
 
--- Put the tasks that an acked task hands on to: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists,
--- sender, run_at}], durations in seconds.
+-- The tasks that an acked task hands on to: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists, sender,
+-- run_at}], durations in seconds.
+CREATE OR REPLACE FUNCTION pgqueue._check_puts(puts jsonb) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    PERFORM pgqueue._check_items('puts', puts);
+    -- All are read before the first is put: an error in the middle has to be told from an error of a put.
+    PERFORM count(make_interval(secs => r.delay)), count(make_interval(secs => r.ttr)),
+            count(make_interval(secs => r.ttl))
+       FROM jsonb_to_recordset(puts) r(queue text, data jsonb, priority int, delay float8, ttr float8, ttl float8,
+                                       lane text, key text, if_exists text, sender uuid, run_at timestamptz);
+EXCEPTION WHEN data_exception THEN
+    RAISE EXCEPTION 'puts: %', SQLERRM USING ERRCODE = 'PQ002';
+END $$;
+
+-- The rooms of all queues that an ack hands tasks on to, before it locks any task, and in the order of the queues' ids:
+-- otherwise T1 and T2 that hand on to the same two queues could wait for each other. An ack of a task that is not the
+-- caller's puts nothing, but keeps the rooms until its transaction ends. So the right is asked for here, too.
+CREATE OR REPLACE FUNCTION pgqueue._lock_rooms(puts jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM CASE WHEN q.guarded THEN pgqueue._check_right(q.id, 'put') END, pgqueue._lock_room(q)
+       FROM (SELECT * FROM pgqueue.queue named
+              WHERE named.name IN (SELECT p ->> 'queue' FROM jsonb_array_elements(puts) p) ORDER BY named.id) q;
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue._put_all(puts jsonb) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -70,7 +94,10 @@ DECLARE
     of_queue int;
 BEGIN
     IF puts IS NOT NULL THEN
-        PERFORM pgqueue._lock_rooms(puts);
+        PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
+    END IF;
+    IF token IS NULL THEN
+        session := pgqueue._named_session(session);
     END IF;
     -- The same as _drop_take, without the call.
     DELETE FROM pgqueue.take k

@@ -18,6 +18,12 @@
 -- which it died, without having been rejected since, is dropped. This is RabbitMQ's rule: a consumer that rejects a
 -- task has looked at it, and may send it round for ever; a circle of time-outs alone would go round unnoticed.
 --
+-- A queue may be restricted after a role set its dead_letter. So the rights of that role, queue.dead_letter_role, are
+-- asked for at each death: to manage the queue, and to put into the others. Without them the queue counts as one that
+-- names no exchange, and another queue as one that is not bound. A queue's guard alone is no answer: without it each
+-- role with EXECUTE has all rights, but this role may have lost EXECUTE. A role that does not exist here, for example
+-- after a restore on another server, has no privileges; its dead letters still go to queues without a guard.
+--
 -- Locks. All of it is done to tasks whose rows are locked and that have no take. The caller T1 locks the rows first and
 -- calls _untaken() after that, in a new snapshot: a claim T2 that had a row meanwhile has committed its take by then.
 
@@ -44,6 +50,18 @@ BEGIN
         SELECT b.queue_id FROM pgqueue.binding b
          WHERE b.exchange = _routes.exchange AND b.pattern IS NOT NULL
            AND CASE WHEN subject LIKE b.hint THEN subject ~ b.pattern END;
+END $$;
+
+-- Of these queues those into which the role may put. No caller is there to get an error when a task dies or a will is
+-- published. So what the role that set it up may not do now is left undone.
+CREATE OR REPLACE FUNCTION pgqueue._routes_for(role oid, exchange text, key text) RETURNS SETOF int
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT r.id FROM pgqueue._routes(exchange, key) r(id), pgqueue.queue q
+         WHERE q.id = r.id
+           AND CASE WHEN _routes_for.role IS NULL THEN NOT q.guarded
+                    ELSE pgqueue._may(q.id, 'put', _routes_for.role) END;
 END $$;
 
 -- How a task begins in a queue: delayed until run_at or by the delay, or ready from this moment on.
@@ -135,14 +153,17 @@ DECLARE
 BEGIN
     FOR t IN
         SELECT task.id, task.deaths, q.name AS queue, q.dead_letter,
-               coalesce(q.dead_letter_key, task.routing_key, q.name) AS key
+               coalesce(q.dead_letter_key, task.routing_key, q.name) AS key,
+               pgqueue._role_named(q.dead_letter_role) AS setter
           FROM pgqueue.task, pgqueue.queue q
          WHERE task.id = ANY (ids) AND q.id = task.queue_id AND q.dead_letter IS NOT NULL
+           AND CASE WHEN pgqueue._role_named(q.dead_letter_role) IS NULL THEN NOT q.guarded
+                    ELSE pgqueue._may(q.id, 'manage', pgqueue._role_named(q.dead_letter_role)) END
          ORDER BY task.id
     LOOP
         story := pgqueue._add_death(t.deaths, t.queue, reason, moment);
         SELECT array_agg(q.id), array_agg(q.id) FILTER (WHERE NOT pgqueue._is_circle(story, q.name)) INTO bound, targets
-          FROM pgqueue._routes(t.dead_letter, t.key) r(id), pgqueue.queue q WHERE q.id = r.id;
+          FROM pgqueue._routes_for(t.setter, t.dead_letter, t.key) r(id), pgqueue.queue q WHERE q.id = r.id;
         IF targets IS NOT NULL THEN
             PERFORM pgqueue._move(t.id, targets, t.key, story, moment);
             moved := moved || t.id;
@@ -197,12 +218,13 @@ BEGIN
     RETURN CASE WHEN id = ANY (pgqueue._die(ARRAY [id], reason)) THEN 'dead' ELSE 'buried' END;
 END $$;
 
-CREATE OR REPLACE VIEW pgqueue.dead_letters AS
+CREATE OR REPLACE VIEW pgqueue.dead_letters WITH (security_barrier) AS
 SELECT t.id, q.name AS queue, d.died ->> 'queue' AS died_in, d.died ->> 'reason' AS reason,
        (d.died ->> 'count')::int AS count,
-       (d.died ->> 'time')::timestamptz AS died_at, t.error, t.data
+       (d.died ->> 'time')::timestamptz AS died_at,
+       CASE WHEN q.looks THEN t.error END AS error, CASE WHEN q.looks THEN t.data END AS data
   FROM pgqueue.task t
-  JOIN pgqueue.queue q ON q.id = t.queue_id,
+  JOIN pgqueue._seen q ON q.id = t.queue_id,
        jsonb_array_elements(t.deaths) WITH ORDINALITY d(died, n)
  ORDER BY t.id, d.n;
 COMMENT ON VIEW pgqueue.dead_letters IS

@@ -2,29 +2,37 @@
 --
 -- Theory of operation
 -- -------------------
--- The head of a lane is the lowest of its tasks that are R or L and have not expired. A claim takes a task of a lane
--- only if the task is the head, is R, and no take of the lane exists. So there is one at a time, in order, whatever the
--- states say: R only means that claims look at the task, and L (blocked) that they need not. That is what makes a busy
--- lane cheap: of its 100,000 tasks one is R, and the 99,999 others are in no claim's way. With all of them R, each
--- claim of any lane would walk over them.
+-- A task stands in its lane if it is R, L, or D with holds_lane (the view _in_lane). The head of a lane is the lowest
+-- of these that has not expired. A claim takes a task of a lane only if the task is the head, is R, and no take of the
+-- lane exists. So there is one at a time, in order, whatever the states say: R only means that claims look at the task,
+-- and L (blocked) that they need not. That is what makes a busy lane cheap: of its 100,000 tasks one is R, and the
+-- 99,999 others are in no claim's way. With all of them R, each claim of any lane would walk over them.
+--
+-- Delays. A worker that tries a failed task again releases it with a delay and hold_lane. The task stays the head, so
+-- nothing behind it runs before it has been done, buried or deleted, however often it fails. Its state is D as that of
+-- every delayed task: counts, promotion and kicks need no case of their own. A task that is put with a delay does not
+-- stand in its lane until it is due: a reminder for tomorrow must not stop today's work. Nor does a task that is
+-- released with a delay by hand, unless it is asked for: "later" then means that others may go first. A task that holds
+-- its lane is due when it expires at the latest (release), since time alone must not take away a head: no transaction
+-- would leave a check.
 --
 -- So R is the safe state. If two tasks of a lane are R, one of them just waits. What must not be is a head that stays
 -- L:
 --
---   Invariant: the head of a lane is R, or there is a row of the lane in lane_check.
+--   Invariant: the head of a lane is R or D, or there is a row of the lane in lane_check.
 --
--- Two kinds of events can break it: a task of the lane arrives in L (or moves within its lane), and a task in R goes
--- (acked, buried, delayed, deleted, expired, moved). The transaction of each event leaves a check, for the functions
--- that count tasks see every event (count.sql); after raw SQL the next tick leaves a check in every lane. A check is
--- looked at in a snapshot that sees it: if the head is R, the check is deleted; if it is L, the head is made R; if the
--- head is locked and cannot be, the check stays.
+-- Two kinds of events can break it: a task of the lane arrives in L (or moves within its lane), and a task that stands
+-- in the lane as R or D goes (acked, buried, delayed without holding the lane, due, deleted, expired, moved). The
+-- transaction of each event leaves a check, for the functions that count tasks see every event (count.sql); after raw
+-- SQL the next tick leaves a check in every lane. A check is looked at in a snapshot that sees it: if the head is R or
+-- D, the check is deleted; if it is L, the head is made R; if the head is locked and cannot be, the check stays.
 --
 -- Why this is enough. Take the last event in a lane, in the order of commits, and the transaction T2 that deletes its
--- check. The snapshot of T2 is newer than the event, so no R has gone and no L has come since: the head was R, and
--- stays so; or it was L, and T2 set it to R. A head that T2 sees as R may be going away at this very moment, under an
--- ack T3 that has not committed. That does not matter: T3 is a later event, and leaves a later check. Hence the one
--- rule: no transaction T1 deletes its own check. The look of T1 is older than its commit: a put T2 that commits in
--- between saw the task that T1 removes, went behind it, and had its own check deleted for that reason.
+-- check. The snapshot of T2 is newer than the event, so no R or D has gone and no L has come since: the head was one of
+-- them, and stays so; or it was L, and T2 set it to R. A head that T2 sees as R may be going away at this very moment,
+-- under an ack T3 that has not committed. That does not matter: T3 is a later event, and leaves a later check. Hence
+-- the one rule: no transaction T1 deletes its own check. The look of T1 is older than its commit: a put T2 that commits
+-- in between saw the task that T1 removes, went behind it, and had its own check deleted for that reason.
 --
 -- A put cannot do without the check by locking the task in front of it: in a caller's long transaction it would keep
 -- the holder of that task from acking it.
@@ -43,7 +51,7 @@
 CREATE OR REPLACE FUNCTION pgqueue.allow_lanes(queue text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pgqueue.queue_id(queue);
+    PERFORM pgqueue.queue_id(queue), pgqueue._known_queue(queue, 'put');
     UPDATE pgqueue.queue q SET lanes = true WHERE q.name = allow_lanes.queue AND NOT q.lanes;
 END $$;
 COMMENT ON FUNCTION pgqueue.allow_lanes IS
@@ -57,8 +65,8 @@ DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     head   int;
 BEGIN
-    SELECT h.priority INTO head FROM pgqueue.task h
-     WHERE h.queue_id = _enter_lane.queue_id AND h.lane = _enter_lane.lane AND h.state IN ('R', 'L')
+    SELECT h.priority INTO head FROM pgqueue._in_lane h
+     WHERE h.queue_id = _enter_lane.queue_id AND h.lane = _enter_lane.lane
        AND (h.expires_at IS NULL OR h.expires_at > moment)
      ORDER BY h.priority, h.id LIMIT 1;
     RETURN CASE WHEN NOT FOUND THEN 'R'
@@ -89,8 +97,8 @@ BEGIN
     END IF;
     DELETE FROM pgqueue.lane_check c
      WHERE c.ctid = ANY (seen) AND c.xid IS DISTINCT FROM me
-       AND (SELECT h.state FROM pgqueue.task h
-             WHERE h.queue_id = c.queue_id AND h.lane = c.lane AND h.state IN ('R', 'L')
+       AND (SELECT h.state FROM pgqueue._in_lane h
+             WHERE h.queue_id = c.queue_id AND h.lane = c.lane
                AND (h.expires_at IS NULL OR h.expires_at > moment)
              ORDER BY h.priority, h.id LIMIT 1) IS DISTINCT FROM 'L';
     GET DIAGNOSTICS dropped = ROW_COUNT;
@@ -129,7 +137,7 @@ END $$;
 -- caller looks for takes once more. The lanes are locked one by one as the tasks are asked for, so that tasks of a lane
 -- that is refused do not count.
 CREATE OR REPLACE FUNCTION pgqueue._find_heads(
-    queue_id int, n int, after_priority int, after_id bigint
+    queue_id int, n int, after_priority int, after_id bigint, suspects boolean
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -155,12 +163,13 @@ BEGIN
                      WHERE t.queue_id = _find_heads.queue_id AND t.state = 'R'
                        AND (t.priority, t.id) > (from_priority, from_id)
                        AND (t.expires_at IS NULL OR t.expires_at > moment)
+                       AND (t.suspect IS NULL OR suspects)
                        AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                        AND (t.lane IS NULL
                             OR (SELECT k.task_id FROM pgqueue.take k
                                  WHERE k.queue_id = _find_heads.queue_id AND k.lane = t.lane) IS NULL
-                           AND (SELECT h.id FROM pgqueue.task h
-                                 WHERE h.queue_id = _find_heads.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
+                           AND (SELECT h.id FROM pgqueue._in_lane h
+                                 WHERE h.queue_id = _find_heads.queue_id AND h.lane = t.lane
                                    AND (h.expires_at IS NULL OR h.expires_at > moment)
                                  ORDER BY h.priority, h.id LIMIT 1) = t.id)
                      ORDER BY t.priority, t.id
@@ -183,7 +192,7 @@ DECLARE
     ids bigint[];
 BEGIN
     LOOP
-        ids := pgqueue._find_heads(queue_id, n, NULL, NULL);
+        ids := pgqueue._find_heads(queue_id, n, NULL, NULL, true);
         EXIT WHEN ids = '{}';
         ids := ARRAY (SELECT t.id FROM pgqueue.task t
                        WHERE t.id = ANY (ids)
@@ -202,28 +211,35 @@ CREATE OR REPLACE FUNCTION pgqueue._claim_lanes(
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
-    found bigint[];
-    taken bigint[] := '{}'::bigint[];
+    found    bigint[];
+    suspects bigint[];
+    refused  bigint[] := '{}'::bigint[];
+    taken    bigint[] := '{}'::bigint[];
 BEGIN
     token := new_token;
     name := queue;
     WHILE taken = '{}' LOOP
-        found := pgqueue._find_heads(queue_id, n, after_priority, after_id);
+        found := pgqueue._find_heads(queue_id, n, after_priority, after_id, refused = '{}');
         EXIT WHEN found = '{}';
+        suspects := ARRAY (SELECT t.id FROM pgqueue.task t
+                            WHERE t.id = ANY (found) AND t.suspect IS NOT NULL ORDER BY t.priority, t.id);
+        IF suspects <> '{}' THEN
+            refused := pgqueue._refuse_suspects(session, suspects);
+        END IF;
         FOR id, priority, attempts, deadline, data IN
             WITH new AS (
                 INSERT INTO pgqueue.take AS k (task_id, token, taken_at, deadline, queue_id, session_id, lane)
-                SELECT t.id, new_token, moment, coalesce(least(moment + t.ttr, t.expires_at), 'infinity'),
+                SELECT t.id, new_token, moment, coalesce(pgqueue._deadline(moment, t.ttr, t.expires_at), 'infinity'),
                        _claim_lanes.queue_id, session, t.lane
                   FROM pgqueue.task t
-                 WHERE t.id = ANY (found)
+                 WHERE t.id = ANY (found) AND t.id <> ALL (refused)
                    AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                    AND (t.lane IS NULL
                         OR (SELECT k.task_id FROM pgqueue.take k
                              WHERE k.queue_id = _claim_lanes.queue_id AND k.lane = t.lane) IS NULL)
                     ON CONFLICT DO NOTHING
                 RETURNING k.task_id)
-            SELECT t.id, t.priority, t.attempts, least(moment + t.ttr, t.expires_at), t.data
+            SELECT t.id, t.priority, t.attempts, pgqueue._deadline(moment, t.ttr, t.expires_at), t.data
               FROM new, pgqueue.task t
              WHERE t.id = new.task_id
              ORDER BY t.priority, t.id
@@ -254,8 +270,8 @@ BEGIN
                AND (t.lane IS NULL
                     OR (SELECT k.task_id FROM pgqueue.take k
                          WHERE k.queue_id = _lanes_due.queue_id AND k.lane = t.lane) IS NULL
-                   AND (SELECT h.id FROM pgqueue.task h
-                         WHERE h.queue_id = _lanes_due.queue_id AND h.lane = t.lane AND h.state IN ('R', 'L')
+                   AND (SELECT h.id FROM pgqueue._in_lane h
+                         WHERE h.queue_id = _lanes_due.queue_id AND h.lane = t.lane
                            AND (h.expires_at IS NULL OR h.expires_at > moment)
                          ORDER BY h.priority, h.id LIMIT 1) = t.id)
              ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL;

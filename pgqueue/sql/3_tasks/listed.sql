@@ -20,6 +20,11 @@
 -- `altered`, until it ends. A tick must get its xid after it has read the row of `listing`; so this is done only first
 -- in a transaction.
 
+-- After pg_restore the tasks have transactions of another server. If that server was ahead of this one, listings
+-- would hide these tasks until this server has caught up. `migrate up` ends with _restamp_tasks: tasks of
+-- transactions that have not begun here get the one that restamps, as by a stamping. In this server's own tasks the
+-- snapshot sees none such, for it sees no transaction that begins after it.
+
 -- Stamp up to n tasks of a queue; returns how many. A task that is locked is left to the next tick.
 CREATE OR REPLACE FUNCTION pgqueue._stamp_tasks(queue_id int, n int DEFAULT 10000) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -86,4 +91,20 @@ BEGIN
             UPDATE pgqueue.listing l SET ended = pg_current_xact_id() WHERE l.queue_id = one.queue_id;
         END IF;
     END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._restamp_tasks() RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    n bigint;
+BEGIN
+    UPDATE pgqueue.task t SET xid = pg_current_xact_id()
+      FROM pgqueue.queue q
+     WHERE t.queue_id = q.id AND q.listed
+       AND t.state <> 'F' AND t.xid >= pg_snapshot_xmax(pg_current_snapshot());
+    GET DIAGNOSTICS n = ROW_COUNT;
+    -- No put of the other server can come any more.
+    UPDATE pgqueue.listing l SET altered = NULL, ended = NULL
+     WHERE greatest(l.altered, l.ended) >= pg_snapshot_xmax(pg_current_snapshot());
+    RETURN n;
 END $$;

@@ -16,6 +16,7 @@ CREATE OR REPLACE FUNCTION pgqueue.find_tasks(
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     q        CONSTANT int    := (SELECT named.id FROM pgqueue.queue named WHERE named.name = find_tasks.queue);
+    looks    CONSTANT bool   := (SELECT seen.looks FROM pgqueue._seen seen WHERE seen.id = q);
     down     CONSTANT text   := CASE WHEN backwards THEN ' DESC' ELSE '' END;
     likely   CONSTANT text[] := CASE state                          -- rows that may be in this state
         WHEN 'ready'   THEN ARRAY [$s$t.stored = 'R'$s$, $s$t.stored = 'D' AND t.run_at <= now()$s$]
@@ -32,13 +33,23 @@ DECLARE
         WHEN 'done'    THEN 't.done_at'
         ELSE                't.priority, t.id' END, ',', down || ',') || down;
 BEGIN
+    PERFORM pgqueue._check_count('n', n, low => 0), pgqueue._check_count('skip', skip, low => 0);
     IF likely IS NULL THEN
-        RAISE EXCEPTION 'no task is ever "%": the states are ready, delayed, taken, buried, blocked and done', state
+        RAISE EXCEPTION 'no task is ever "%": the states are ready, delayed, taken, buried, blocked and done',
+            pgqueue._shown(state)
             USING ERRCODE = 'PQ002';
     END IF;
+    IF q IS NOT NULL AND looks IS NULL THEN
+        PERFORM pgqueue._check_right(q, 'look');
+    END IF;
+    -- A monitor gets the same tasks through the view, which hides their data. The view has security_barrier: a join
+    -- without LATERAL and OFFSET 0 reads every task.
     RETURN QUERY EXECUTE (
-        SELECT format('SELECT * FROM (%s) t ORDER BY %s LIMIT $3 OFFSET $4',
-                      string_agg(format('(SELECT * FROM pgqueue.tasks t WHERE t.queue_id = $1 AND t.state = $2 AND %s'
+        SELECT format(CASE WHEN looks IS NOT FALSE THEN 'SELECT * FROM (%1$s) t ORDER BY %2$s LIMIT $3 OFFSET $4'
+                           ELSE 'SELECT v.* FROM (SELECT * FROM (%1$s) t ORDER BY %2$s LIMIT $3 OFFSET $4) t'
+                                ' CROSS JOIN LATERAL (SELECT * FROM pgqueue.tasks w WHERE w.id = t.id OFFSET 0) v'
+                                ' ORDER BY %2$s' END,
+                      string_agg(format('(SELECT * FROM pgqueue._tasks t WHERE t.queue_id = $1 AND t.state = $2 AND %s'
                                         ' ORDER BY %s LIMIT $3::int8 + $4)', rows, ordering), ' UNION ALL '), ordering)
           FROM unnest(likely) rows)
         USING q, state, n, skip;
@@ -48,17 +59,37 @@ COMMENT ON FUNCTION pgqueue.find_tasks IS
     '(priority, id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done, of which only those '
     'that the queue keeps are there, by done_at; or backwards.';
 
+-- The next two are questions to the view of the tasks that no index answers there: a view with security_barrier is read
+-- as a whole before it is sorted, and a hidden column is not looked up.
+
+CREATE OR REPLACE FUNCTION pgqueue.newest_tasks(n int DEFAULT 100) RETURNS SETOF bigint
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    PERFORM pgqueue._check_count('n', n, low => 0);
+    RETURN QUERY SELECT t.id FROM pgqueue.task t JOIN pgqueue._seen q ON q.id = t.queue_id ORDER BY t.id DESC LIMIT n;
+END $$;
+COMMENT ON FUNCTION pgqueue.newest_tasks IS
+    'The ids of the n newest tasks of all queues that the caller may see, in any state, the newest first.';
+
+CREATE OR REPLACE FUNCTION pgqueue.find_key(queue text, key text) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    q CONSTANT int := (pgqueue._known_queue(queue, 'look')).id;
+BEGIN
+    RETURN (SELECT t.id FROM pgqueue.task t
+             WHERE t.queue_id = q AND t.key = find_key.key AND t.state <> 'F');
+END $$;
+COMMENT ON FUNCTION pgqueue.find_key IS 'The task of a queue that has the key and is not done; NULL if there is none.';
+
 CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1, delayed boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     q   int;
     ids bigint[];
 BEGIN
-    IF n < 1 OR n IS NULL THEN
-        RAISE EXCEPTION 'cannot kick % tasks', n USING ERRCODE = 'PQ002';
-    END IF;
+    PERFORM pgqueue._check_count('n', n);
     SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = kick.queue;
-    PERFORM pgqueue._check_right(q);
+    PERFORM pgqueue._check_guarded(q, 'manage');
     ids := ARRAY (SELECT t.id FROM pgqueue.task t
                    WHERE t.queue_id = q AND t.state = 'B'
                    ORDER BY t.priority, t.id LIMIT kick.n FOR UPDATE SKIP LOCKED);
@@ -71,7 +102,7 @@ BEGIN
     END IF;
     UPDATE pgqueue.task t
        SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, ready_at = clock_timestamp(),
-           buried_at = NULL, kicks = coalesce(t.kicks, 0) + 1
+           buried_at = NULL, suspect = NULL, kicks = coalesce(t.kicks, 0) + 1
      WHERE t.id = ANY (ids);
     IF ids <> '{}' THEN
         PERFORM pgqueue._note(q, 'kick', ids), pgqueue._signal(q);
@@ -85,7 +116,7 @@ COMMENT ON FUNCTION pgqueue.kick IS
 CREATE OR REPLACE FUNCTION pgqueue.first_task(queue text, state text) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    q CONSTANT int := (SELECT named.id FROM pgqueue.queue named WHERE named.name = first_task.queue);
+    q CONSTANT int := (SELECT seen.id FROM pgqueue._seen seen WHERE seen.name = first_task.queue);
 BEGIN
     RETURN CASE state
         WHEN 'ready' THEN
@@ -112,6 +143,9 @@ DECLARE
     lowest int;
 BEGIN
     SELECT * INTO q FROM pgqueue.queue named WHERE named.name = urgent_priority.queue;
+    IF q.guarded THEN
+        PERFORM pgqueue._check_right(q.id, 'put');
+    END IF;
     SELECT t.priority INTO lowest FROM pgqueue.task t
      WHERE t.queue_id = q.id AND t.state = 'R' ORDER BY t.priority, t.id LIMIT 1;
     RETURN greatest(least(lowest, q.priority, 0)::bigint - 1, -2147483648);
@@ -134,7 +168,7 @@ CREATE OR REPLACE FUNCTION pgqueue.take_id(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    me       CONSTANT int         := pgqueue._enter_claim(session);
+    me       CONSTANT int         := pgqueue._enter_claim(session, new_token);
     moment   CONSTANT timestamptz := clock_timestamp();
     q        record;
     t        pgqueue.task;
@@ -144,7 +178,10 @@ BEGIN
     IF q.delay_over OR q.ttr_over OR q.ttl_over THEN                -- an expired task is not found, not busy
         PERFORM pgqueue._promote(q.id);
     END IF;
-    IF q.special THEN
+    IF q.guarded THEN
+        PERFORM pgqueue._check_right(q.id, 'take', is_named => false);
+    END IF;
+    IF q.special OR q.guarded THEN
         PERFORM pgqueue._enter_queue(q.id, me);    -- a pause does not matter: the caller names the task
     END IF;
     SELECT * INTO t FROM pgqueue.task k
@@ -153,7 +190,7 @@ BEGIN
        FOR UPDATE SKIP LOCKED;
     IF FOUND AND (t.lane IS NULL                           -- lane.sql
                   OR pg_try_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._lane_bucket(t.queue_id, t.lane))) THEN
-        deadline := least(moment + t.ttr, t.expires_at);
+        deadline := pgqueue._deadline(moment, t.ttr, t.expires_at);
         INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id, lane)
         SELECT t.id, coalesce(new_token, pgqueue._new_token()), moment, coalesce(take_id.deadline, 'infinity'),
                t.queue_id, me, t.lane
@@ -191,7 +228,7 @@ CREATE OR REPLACE FUNCTION pgqueue._remove_task(id bigint, queue_id int) RETURNS
 LANGUAGE plpgsql AS $$
 BEGIN
     -- Before the task is deleted: an observer may still look.
-    PERFORM pgqueue._check_right(queue_id), pgqueue._note(queue_id, 'delete', ARRAY [id]);
+    PERFORM pgqueue._note(queue_id, 'delete', ARRAY [id]);
     PERFORM pgqueue._delete_tasks(ARRAY [id]);
     PERFORM pgqueue._drop_late_take(id);
 END $$;
@@ -207,13 +244,17 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_strict(
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
+    ours     boolean;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'delete_strict must run at READ COMMITTED, not at %: it has to see what others took meanwhile',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
     END IF;
-    PERFORM pgqueue._drop_take(id, token, session);
+    ours := (pgqueue._drop_take(id, token, session)).queue_id IS NOT NULL;
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete_strict.id FOR UPDATE;
+    IF NOT ours THEN
+        PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false);
+    END IF;
     SELECT why.state, why.holder INTO state, holder FROM pgqueue._explain_refusal(id) why;
     IF state = 'taken' THEN
         problem := 'taken by another';
@@ -234,13 +275,17 @@ DECLARE
 BEGIN
     UPDATE pgqueue.task t
        SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, ready_at = clock_timestamp(),
-           buried_at = NULL, kicks = coalesce(t.kicks, 0) + 1
+           buried_at = NULL, suspect = NULL, kicks = coalesce(t.kicks, 0) + 1
      WHERE t.id = kick_task.id AND t.state IN ('B', 'D')
     RETURNING t.queue_id INTO of_queue;
     IF FOUND THEN
-        PERFORM pgqueue._check_right(of_queue), pgqueue._note(of_queue, 'kick', ARRAY [id]), pgqueue._signal(of_queue);
+        PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false),
+                pgqueue._note(of_queue, 'kick', ARRAY [id]), pgqueue._signal(of_queue);
+    ELSE
+        PERFORM pgqueue._check_guarded(t.queue_id, 'manage', is_named => false)
+           FROM pgqueue.task t WHERE t.id = kick_task.id;
     END IF;
-    SELECT seen.state INTO state FROM pgqueue.tasks seen WHERE seen.id = kick_task.id;
+    SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = kick_task.id;
     problem := CASE WHEN state IS NULL THEN 'not found' WHEN of_queue IS NULL THEN 'not buried' END;
 END $$;
 COMMENT ON FUNCTION pgqueue.kick_task IS 'Make a buried or delayed task ready. As beanstalkd''s kick-job.';
@@ -264,7 +309,8 @@ BEGIN
         RETURN;
     END IF;
     UPDATE pgqueue.task t
-       SET id = DEFAULT, state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, releases = coalesce(t.releases, 0) + 1
+       SET id = DEFAULT, state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, suspect = NULL,
+           releases = coalesce(t.releases, 0) + 1
      WHERE t.id = requeue.id
     RETURNING t.id, CASE WHEN t.lane IS NULL THEN 'ready' ELSE 'blocked' END INTO new_id, state;
     PERFORM pgqueue._note(of_queue, 'release', ARRAY [new_id]), pgqueue._signal(of_queue);
@@ -280,6 +326,7 @@ BEGIN
     PERFORM pgqueue._drop_any_take(id);
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete.id FOR UPDATE;
     IF FOUND THEN
+        PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false);
         PERFORM pgqueue._remove_task(id, of_queue);
     END IF;
     RETURN of_queue IS NOT NULL;

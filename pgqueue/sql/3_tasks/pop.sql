@@ -16,12 +16,19 @@ BEGIN
         RAISE EXCEPTION 'pop must run at READ COMMITTED, not at %: it has to see what others took meanwhile',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
     END IF;
-    SELECT named.id, named.delay_over OR named.ttr_over AS due, named.special, named.lanes INTO q
+    IF n < 1 OR n IS NULL THEN
+        PERFORM pgqueue._check_count('n', n);
+    END IF;
+    SELECT named.id, named.delay_over OR named.ttr_over AS due, named.special OR named.guarded AS entered, named.lanes,
+           (SELECT r.is_callers FROM pgqueue._session_right r WHERE r.id = pop.session) AS is_mine INTO q
       FROM pgqueue._queue_due named WHERE named.name = pop.queue;
+    IF NOT q.is_mine THEN
+        PERFORM pgqueue._named_session(session);
+    END IF;
     IF q.due THEN
         PERFORM pgqueue._promote(q.id);
     END IF;
-    IF q.special AND NOT pgqueue._enter_queue(q.id, coalesce(session, pgqueue.own_session())) THEN
+    IF q.entered AND NOT pgqueue._enter_queue(q.id, pgqueue._named_session(session)) THEN
         RETURN;
     END IF;
     LOOP

@@ -11,8 +11,9 @@ BEGIN
     IF delay IS NOT NULL THEN
         RAISE EXCEPTION 'a task is put with a delay or a run_at, not both: delay is %, run_at is %', delay, run_at
             USING ERRCODE = 'PQ002';
-    ELSIF NOT isfinite(run_at) THEN
-        RAISE EXCEPTION 'run_at must be a point in time, not %', run_at USING ERRCODE = 'PQ002';
+    ELSIF NOT isfinite(run_at) OR run_at > clock_timestamp() + pgqueue._longest() THEN
+        RAISE EXCEPTION 'run_at must be a point in time, at most 1e+09 seconds from now, not %', run_at
+            USING ERRCODE = 'PQ002';
     END IF;
     RETURN greatest(run_at - clock_timestamp(), '0');
 END $$;
@@ -63,7 +64,7 @@ CREATE OR REPLACE FUNCTION pgqueue.put(
     OUT id      bigint,
     OUT state   text,                        -- full: no task was put, the queue is at its capacity
     OUT existed boolean,
-    OUT kept    jsonb                        -- the data of the task that exists, if this put was ignored
+    OUT kept    jsonb                        -- the data of that task, if this put was ignored and the caller may look
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -71,10 +72,13 @@ DECLARE
     whole pgqueue.queue;
     later timestamptz;
 BEGIN
+    IF (pg_column_size(data) > pgqueue._most_data()) IS NOT FALSE THEN
+        PERFORM pgqueue._check_data('data', data);
+    END IF;
     IF run_at IS NOT NULL THEN
         delay := pgqueue._delay_until(run_at, delay);
     END IF;
-    SELECT d.id, d.priority, d.delay, d.ttr, d.ttl INTO q
+    SELECT d.id, d.priority, d.delay, d.ttr, d.ttl, d.guarded INTO q
       FROM pgqueue.queue d WHERE d.name = put.queue AND NOT d.special;
     IF NOT FOUND OR lane IS NOT NULL OR key IS NOT NULL OR sender IS NOT NULL THEN
         whole := pgqueue._defaults(queue, priority, delay, ttr, ttl);
@@ -82,6 +86,9 @@ BEGIN
         SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(
                    whole, data, pgqueue._later(whole.delay, run_at), lane, key, if_exists, sender);
         RETURN;
+    END IF;
+    IF q.guarded AND NOT pgqueue._may(q.id, 'put') THEN
+        PERFORM pgqueue._refuse('put', queue);
     END IF;
     IF priority IS NOT NULL OR delay IS NOT NULL OR ttr IS NOT NULL OR ttl IS NOT NULL THEN
         PERFORM pgqueue._check_times(delay, ttr, ttl);
@@ -110,7 +117,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.put IS
     'Add a task. Options that are left out are the queue''s. run_at goes in place of a delay. A key belongs to at most '
-    'one task of the queue that is not done; if one exists already, the answer says which task stays.';
+    'one task of the queue that is neither done nor expired; if one exists already, the answer says which task stays.';
 
 CREATE OR REPLACE FUNCTION pgqueue.put_many(
     queue     text,
@@ -132,17 +139,22 @@ DECLARE
     fresh timestamptz;
     ids   bigint[];
 BEGIN
+    PERFORM pgqueue._check_items('data', data);
     IF run_at IS NOT NULL THEN
         delay := pgqueue._delay_until(run_at, delay);
     END IF;
     q := pgqueue._defaults(queue, priority, delay, ttr, ttl);
     IF q.special OR lanes IS NOT NULL OR keys IS NOT NULL OR sender IS NOT NULL THEN
+        PERFORM pgqueue._check_array('lanes', lanes, nulls => true), pgqueue._check_array('keys', keys, nulls => true);
         PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, name.lane, name.key, if_exists)
            FROM (SELECT DISTINCT unnest(lanes), NULL
                   UNION SELECT NULL, unnest(keys)
                   UNION SELECT NULL, NULL) name(lane, key);
         RETURN pgqueue._put_special_many(
                    q, data, pgqueue._later(q.delay, run_at), lanes, keys, if_exists, sender);
+    END IF;
+    IF q.guarded AND NOT pgqueue._may(q.id, 'put') THEN
+        PERFORM pgqueue._refuse('put', queue);
     END IF;
     later := pgqueue._later(q.delay, run_at);
     IF q.ttl IS NOT NULL AND later IS NULL THEN

@@ -11,12 +11,13 @@
 CREATE OR REPLACE FUNCTION pgqueue._checked_options(q pgqueue.queue) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pgqueue._check_times(q.delay, q.ttr, q.ttl);
-    IF q.maxlen < 1 OR q.max_takes < 1 OR q.max_size < 1 OR q.capacity < 0 OR q.keep_done <= '0' THEN
+    PERFORM pgqueue._check_times(q.delay, q.ttr, q.ttl), pgqueue._check_time('keep_done', q.keep_done),
+            pgqueue._check_data('metadata', q.metadata, 8388608, nulls => true);
+    IF q.maxlen < 1 OR q.max_takes < 1 OR q.max_size < 1 OR q.capacity < 0 THEN
         RAISE EXCEPTION
-            'maxlen, max_takes and max_size are at least 1, capacity is not negative, and keep_done is positive: '
-            'maxlen is %, max_takes is %, max_size is %, capacity is %, keep_done is %',
-            q.maxlen, q.max_takes, q.max_size, q.capacity, q.keep_done USING ERRCODE = 'PQ002';
+            'maxlen, max_takes and max_size are at least 1, and capacity is not negative: '
+            'maxlen is %, max_takes is %, max_size is %, capacity is %',
+            q.maxlen, q.max_takes, q.max_size, q.capacity USING ERRCODE = 'PQ002';
     ELSIF q.dead_letter IS NULL AND q.dead_letter_key IS NOT NULL THEN
         RAISE EXCEPTION 'a dead_letter_key needs a dead_letter: '''' is the default exchange' USING ERRCODE = 'PQ002';
     ELSIF q.dead_letter = '' THEN
@@ -33,6 +34,17 @@ BEGIN
     IF q.type IS NOT NULL THEN
         PERFORM pgqueue._check_type(q.type, q.priority, q.delay, q.ttr, q.ttl, NULL, q.capacity);
     END IF;
+    RETURN q;
+END $$;
+
+-- The queue with the caller as the role that set its dead_letter. The caller has to have the right to put into the
+-- queues that it leads to by now; dead.sql asks again at each death.
+CREATE OR REPLACE FUNCTION pgqueue._own_dead_letter(q pgqueue.queue) RETURNS pgqueue.queue
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._check_guarded(r.id, 'put', is_named => q.dead_letter = '')
+       FROM pgqueue._routes(q.dead_letter, coalesce(q.dead_letter_key, q.name)) r(id);
+    q.dead_letter_role := CASE WHEN q.dead_letter IS NOT NULL THEN pgqueue._caller() END;
     RETURN q;
 END $$;
 
@@ -87,15 +99,24 @@ BEGIN
             RETURN q.id;
         END IF;
     END IF;
+    IF NOT pgqueue._may_name(name, 'manage') THEN
+        PERFORM pgqueue._refuse('manage', name);
+    END IF;
+    q := pgqueue._own_dead_letter(q);
+    q.role := pgqueue._caller();
     IF exclusive OR temporary THEN
         q.session_id := pgqueue._live_session(session);
+        q.role := (SELECT pg_get_userbyid(s.role) FROM pgqueue.session s WHERE s.id = q.session_id);
     END IF;
+    PERFORM pgqueue._check_limit('queues');
     INSERT INTO pgqueue.queue
            (name, priority, delay, ttr, ttl, maxlen, max_takes, dead_letter, dead_letter_key,
-            session_id, exclusive, auto_delete, type, capacity, max_size, keep_done, listed, metadata, draining)
+            session_id, exclusive, auto_delete, type, capacity, max_size, keep_done, listed, metadata,
+            role, dead_letter_role, draining, guarded)
     VALUES (q.name, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes, q.dead_letter, q.dead_letter_key,
             q.session_id, q.exclusive, q.auto_delete, q.type, q.capacity, q.max_size, q.keep_done, q.listed, q.metadata,
-            EXISTS (SELECT FROM pgqueue.draining))
+            q.role, q.dead_letter_role, EXISTS (SELECT FROM pgqueue.draining),
+            q.exclusive OR pgqueue._roles_are_limited())
     ON CONFLICT DO NOTHING RETURNING queue.id INTO q.id;
     IF NOT FOUND AND if_not_exists THEN            -- another transaction created it meanwhile: a new statement sees it
         SELECT there.id INTO q.id FROM pgqueue.queue there WHERE there.name = create_queue.name;
@@ -114,21 +135,37 @@ DECLARE
     -- Not the name, which is rename_queue's; not an option by which existing tasks were put; not the owning session.
     alterable CONSTANT text[] := '{priority,delay,ttr,ttl,maxlen,max_takes,dead_letter,dead_letter_key,auto_delete,'
                                  'capacity,max_size,keep_done,listed,metadata}'::text[];
-    q       pgqueue.queue := pgqueue._known_queue(name, lock => true);
+    q       pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => true);
     before  CONSTANT boolean := q.listed;
+    ends    CONSTANT boolean := q.auto_delete;
     unknown text;
 BEGIN
+    IF jsonb_typeof(options) <> 'object' THEN
+        RAISE EXCEPTION 'options must be a JSON object, not %', jsonb_typeof(options) USING ERRCODE = 'PQ002';
+    END IF;
     SELECT given INTO unknown FROM jsonb_object_keys(options) given WHERE given <> ALL (alterable);
     IF FOUND THEN
-        RAISE EXCEPTION 'a queue''s % cannot be altered: that can be %', unknown, array_to_string(alterable, ', ')
-            USING ERRCODE = 'PQ002';
+        RAISE EXCEPTION 'a queue''s % cannot be altered: that can be %', pgqueue._shown(unknown),
+            array_to_string(alterable, ', ') USING ERRCODE = 'PQ002';
     END IF;
-    q := pgqueue._checked_options(jsonb_populate_record(q, options));
+    BEGIN
+        q := jsonb_populate_record(q, options);
+    EXCEPTION WHEN data_exception THEN             -- a value of another type
+        RAISE EXCEPTION 'options: %', SQLERRM USING ERRCODE = 'PQ002';
+    END;
+    IF q.auto_delete AND NOT ends THEN
+        PERFORM pgqueue._check_not_restricted(q);
+    END IF;
+    q := pgqueue._checked_options(q);
+    IF options ?| '{dead_letter,dead_letter_key}' THEN
+        q := pgqueue._own_dead_letter(q);
+    END IF;
     UPDATE pgqueue.queue altered
        SET priority = coalesce(q.priority, 0), delay = coalesce(q.delay, '0'), ttr = q.ttr, ttl = q.ttl,
            maxlen = q.maxlen, max_takes = q.max_takes, dead_letter = q.dead_letter, dead_letter_key = q.dead_letter_key,
            auto_delete = coalesce(q.auto_delete, false), capacity = q.capacity, max_size = q.max_size,
-           keep_done = q.keep_done, listed = coalesce(q.listed, false), metadata = q.metadata
+           keep_done = q.keep_done, listed = coalesce(q.listed, false), metadata = q.metadata,
+           dead_letter_role = q.dead_letter_role
      WHERE altered.id = q.id;
     IF q.listed AND NOT before THEN
         PERFORM pgqueue._begin_listing(q.id);
@@ -148,9 +185,12 @@ COMMENT ON FUNCTION pgqueue.alter_queue IS
 CREATE OR REPLACE FUNCTION pgqueue.rename_queue(name text, new_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    q pgqueue.queue := pgqueue._known_queue(name, lock => true);
+    q pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => true);
 BEGIN
-    PERFORM pgqueue._check_name(new_name);
+    PERFORM pgqueue._check_name(new_name), pgqueue._check_not_restricted(q);
+    IF NOT pgqueue._may_name(new_name, 'manage') THEN
+        PERFORM pgqueue._refuse('manage', new_name);
+    END IF;
     BEGIN
         UPDATE pgqueue.queue renamed SET name = new_name WHERE renamed.id = q.id;
     EXCEPTION WHEN unique_violation THEN
@@ -185,13 +225,15 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_queue(
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    q       int := (pgqueue._known_queue(name, lock => true)).id;
+    known   CONSTANT pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => true);
+    q       CONSTANT int := known.id;
     total   bigint;
     taken   bigint;
     awaited boolean;
 BEGIN
+    PERFORM pgqueue._check_not_restricted(known);
     IF if_empty OR if_unused OR force IS NOT TRUE THEN
-        SELECT s.total, s.taken INTO total, taken FROM pgqueue.queue_stats(name) s;
+        SELECT s.total, s.taken INTO total, taken FROM pgqueue._queue_stats(ARRAY [q]) s;
         awaited := if_unused AND pgqueue._is_awaited(q);
         IF if_empty AND total > 0 OR taken > 0 AND (if_unused OR force IS NOT TRUE) OR awaited THEN
             RAISE EXCEPTION 'queue "%" is in use: it holds % tasks, of which % are taken%', name, total, taken,
@@ -208,11 +250,12 @@ COMMENT ON FUNCTION pgqueue.delete_queue IS
 CREATE OR REPLACE FUNCTION pgqueue.pause_queue(queue text, duration interval) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    q CONSTANT int := (pgqueue._known_queue(queue)).id;
+    q CONSTANT int := (pgqueue._known_queue(queue, 'manage')).id;
 BEGIN
-    IF duration < '0' OR duration IS NULL THEN
-        RAISE EXCEPTION 'cannot pause a queue for %', coalesce(duration::text, 'NULL') USING ERRCODE = 'PQ002';
+    IF duration IS NULL THEN
+        RAISE EXCEPTION 'cannot pause a queue for NULL' USING ERRCODE = 'PQ002';
     END IF;
+    PERFORM pgqueue._check_time('duration', duration, zero => true);
     UPDATE pgqueue.queue paused SET paused_until = CASE WHEN duration > '0' THEN clock_timestamp() + duration END
      WHERE paused.id = q;
     -- Also at the start of a pause: it may end sooner than the one before, which takers sleep through.
@@ -225,7 +268,7 @@ COMMENT ON FUNCTION pgqueue.pause_queue IS
 CREATE OR REPLACE FUNCTION pgqueue.drain_queue(queue text, enabled boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    q CONSTANT int := (pgqueue._known_queue(queue)).id;
+    q CONSTANT int := (pgqueue._known_queue(queue, 'manage')).id;
 BEGIN
     UPDATE pgqueue.queue drained SET draining = coalesce(enabled, true) WHERE drained.id = q;
     PERFORM pgqueue._signal(-q);                   -- puts that wait for room are refused from now on
@@ -241,7 +284,10 @@ LANGUAGE plpgsql AS $$
 DECLARE
     q int;
 BEGIN
-    PERFORM pgqueue._check_right(restricted.id) FROM pgqueue.queue restricted WHERE restricted.restricted;
+    PERFORM pgqueue._check_right(q.id, 'manage', is_named => false) FROM pgqueue.queue q WHERE q.guarded;
+    IF NOT pgqueue._may_see_all('manage') THEN
+        PERFORM pgqueue._refuse('manage', '*');
+    END IF;
     DELETE FROM pgqueue.draining;
     INSERT INTO pgqueue.draining (since) SELECT clock_timestamp() WHERE coalesce(enabled, true);
     FOR q IN
@@ -259,7 +305,7 @@ COMMENT ON FUNCTION pgqueue.drain_queues IS
 CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN pgqueue._remove_tasks((pgqueue._known_queue(queue)).id);
+    RETURN pgqueue._remove_tasks((pgqueue._known_queue(queue, 'manage')).id);
 END $$;
 COMMENT ON FUNCTION pgqueue.truncate_queue IS
     'Remove all tasks of a queue in any state, also those that are taken; returns how many. A task that another '
@@ -268,7 +314,7 @@ COMMENT ON FUNCTION pgqueue.truncate_queue IS
 CREATE OR REPLACE FUNCTION pgqueue.release_all(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    q   CONSTANT int := (pgqueue._known_queue(queue)).id;
+    q   CONSTANT int := (pgqueue._known_queue(queue, 'manage')).id;
     ids bigint[];
 BEGIN
     WITH gone AS (

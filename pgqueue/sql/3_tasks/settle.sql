@@ -1,9 +1,9 @@
--- Settling what was taken: release, bury, touch, undo_take; and what every settling has in common. The acks are in
--- ack.sql.
+-- Settling what was taken: release, bury, touch; and what every settling has in common. The acks are in ack.sql.
 --
--- The fence. A settling presents the task's token, or, with the id alone, its session. If the take has neither, or its
--- deadline has passed, the caller does not hold the task: nothing changes, and the answer says why. So a process that
--- slept through its deadline, or lost its session, cannot ack a task that another process has taken since.
+-- The fence. A settling presents the task's token, or, with the id alone, its session. The token suffices, for every
+-- role; a session has to be the caller's, since its id is no secret (session.sql). If the take has neither, or its
+-- deadline has passed, nothing changes, and the answer says why. So a process that slept through its deadline, or lost
+-- its session, cannot ack a task that another process has taken since.
 --
 -- Expected outcomes come back as rows: an exception would abort the transaction of the caller. The forms for one task
 -- answer with one row; those for many take arrays and answer with the tasks that they could NOT settle, so a row is
@@ -11,31 +11,13 @@
 --
 -- Lock order: the take first, then the task (1_tables/schema.sql).
 
--- For a claim with an answer that never arrived (cancelled, connection lost): it may have committed, or may yet commit.
--- The takes are found by their token alone: if the session was given up meanwhile, its heir has them.
-CREATE OR REPLACE FUNCTION pgqueue.undo_take(session int, token bigint) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    queues   int[];
-BEGIN
-    -- Wait for claims under way, the lost one among them.
-    IF pg_advisory_xact_lock(pgqueue._claiming_lock(), session) IS NULL THEN END IF;
-    WITH gone AS (
-        DELETE FROM pgqueue.take k WHERE k.token = undo_take.token RETURNING k.queue_id)
-    SELECT array_agg(queue_id) INTO queues FROM gone;
-    PERFORM pgqueue._count_takes(queues, -1);
-    PERFORM pgqueue._signal(q) FROM (SELECT DISTINCT unnest(queues)) u(q);
-    RETURN coalesce(cardinality(queues), 0);
-END $$;
-COMMENT ON FUNCTION pgqueue.undo_take IS
-    'Give back all that was taken under this token, once no claim of the session is under way; returns how many tasks.';
-
 -- End a take. Returns its queue and when it began; NULL if there is no take that the caller may end.
 CREATE OR REPLACE FUNCTION pgqueue._drop_take(
     id bigint, token bigint, session int, OUT queue_id int, OUT taken_at timestamptz
 )
 LANGUAGE plpgsql AS $$
 BEGIN
+    session := CASE WHEN token IS NULL THEN pgqueue._named_session(session) END;
     DELETE FROM pgqueue.take k
      WHERE k.task_id = _drop_take.id AND k.deadline > clock_timestamp()
        AND (k.token = _drop_take.token
@@ -46,13 +28,18 @@ BEGIN
     END IF;
 END $$;
 
+-- Tasks as a refusal shows them: to a role without a right to the queue they do not exist. The view pgqueue.tasks would
+-- need the verb look. And a join with it reads every task, since it has security_barrier.
+CREATE OR REPLACE VIEW pgqueue._refused AS
+SELECT t.id, t.state, t.holder
+  FROM pgqueue._tasks t JOIN pgqueue.queue q ON q.id = t.queue_id
+ WHERE NOT q.guarded OR pgqueue._may(q.id, 'take') OR pgqueue._may(q.id, 'look') OR pgqueue._may(q.id, 'manage');
+
 CREATE OR REPLACE FUNCTION pgqueue._explain_refusal(id bigint, OUT state text, OUT problem text, OUT holder text)
 LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT t.state, t.holder INTO state, holder FROM pgqueue.tasks t WHERE t.id = _explain_refusal.id;
-    problem := CASE WHEN state IS NULL THEN 'not found'
-                    WHEN state = 'taken' THEN 'taken by another'
-                    ELSE 'not taken' END;
+    SELECT t.state, t.holder INTO state, holder FROM pgqueue._refused t WHERE t.id = _explain_refusal.id;
+    problem := pgqueue._problem(state);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.release(
@@ -63,6 +50,7 @@ CREATE OR REPLACE FUNCTION pgqueue.release(
     error       text     DEFAULT NULL,
     priority    int      DEFAULT NULL,       -- from now on
     every       interval DEFAULT NULL,       -- delayed until this long after it was taken
+    hold_lane   boolean  DEFAULT false,      -- no other task of its lane is taken during the delay
     OUT state   text,
     OUT problem text,
     OUT holder  text
@@ -75,11 +63,12 @@ DECLARE
     taken_at timestamptz;
     later    timestamptz;
 BEGIN
-    IF delay < '0' THEN
-        PERFORM pgqueue._check_times(delay, NULL);
-    ELSIF every <= '0' OR delay > '0' AND every IS NOT NULL THEN
-        RAISE EXCEPTION 'every must be positive, and goes without a delay: every is %, delay is %', every, delay
-            USING ERRCODE = 'PQ002';
+    IF delay IS NOT NULL OR every IS NOT NULL OR error IS NOT NULL THEN
+        PERFORM pgqueue._check_time('delay', delay, zero => true), pgqueue._check_time('every', every),
+                pgqueue._check_text('an error', error);
+        IF delay > '0' AND every IS NOT NULL THEN
+            RAISE EXCEPTION 'every goes without a delay: every is %, delay is %', every, delay USING ERRCODE = 'PQ002';
+        END IF;
     END IF;
     SELECT dropped.queue_id, dropped.taken_at INTO queue_id, taken_at
       FROM pgqueue._drop_take(id, token, session) dropped;
@@ -93,10 +82,14 @@ BEGIN
     state := CASE WHEN later IS NULL THEN 'ready' ELSE 'delayed' END;
     UPDATE pgqueue.task t
        SET state = CASE WHEN later IS NULL THEN 'R' ELSE 'D' END,
-           run_at = later,
+           -- A task that holds its lane does so until it expires at most: after that it is not taken any more.
+           run_at = CASE WHEN later IS NOT NULL AND t.lane IS NOT NULL AND hold_lane THEN least(later, t.expires_at)
+                         ELSE later END,
+           holds_lane = nullif(later IS NOT NULL AND t.lane IS NOT NULL AND hold_lane, false),
            priority = coalesce(release.priority, t.priority),
            attempts = t.attempts + (release.error IS NOT NULL)::int,
            error = coalesce(release.error, t.error),
+           suspect = NULL,
            releases = coalesce(t.releases, 0) + 1
      WHERE t.id = release.id
     RETURNING t.attempts INTO counted;
@@ -109,23 +102,25 @@ BEGIN
     PERFORM pgqueue._signal(queue_id);
 END $$;
 COMMENT ON FUNCTION pgqueue.release IS
-    'Give a task back: ready at its old place, or delayed. With an error it counts as a failed attempt; the last '
-    'attempt of max_takes makes it a dead letter, or buries it if no queue is bound for dead letters.';
+    'Give a task back: ready at its old place, or delayed. During the delay its lane goes on without it, or, with '
+    'hold_lane, waits for it. With an error it counts as a failed attempt; the last attempt of max_takes makes it a '
+    'dead letter, or buries it if no queue is bound for dead letters.';
 
 -- End takes of many tasks. Returns the tasks of which a take ended, and the lowest and the highest of their queues. The
 -- caller counts. By ctid after a probe by key for each: a join is planned as a scan of all of `take`, dead rows
--- included. The ids are locked in their order, so that two calls with the same tasks cannot deadlock. A take that
--- another transaction T2 was touching was waited for, and has another ctid now, which this statement's snapshot does
--- not see: when a take is missing, a second look finds it. By then it is locked here, and T2 cannot touch it again.
+-- included. The ids are locked in order: two calls with the same tasks cannot deadlock. A take that T2 was touching was
+-- waited for, and has a new ctid, which this snapshot does not see: a second look finds it, and it is locked here.
 CREATE OR REPLACE FUNCTION pgqueue._drop_takes(
-    ids bigint[], tokens bigint[], session int,
-    OUT dropped bigint[], OUT low int, OUT high int
+    ids bigint[], tokens bigint[], session int, OUT dropped bigint[], OUT low int, OUT high int
 )
 LANGUAGE plpgsql AS $$
 DECLARE
     moment  CONSTANT timestamptz := clock_timestamp();
     found   record;
 BEGIN
+    PERFORM pgqueue._check_takes(ids, tokens);
+    session := CASE WHEN cardinality(array_remove(tokens, NULL)) = cardinality(ids) THEN NULL
+                    ELSE pgqueue._named_session(session) END;
     dropped := '{}';
     FOR look IN 1..2 LOOP
         WITH gone AS (
@@ -152,16 +147,14 @@ RETURNS TABLE (id bigint, state text, problem text, holder text)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
-        SELECT refused.id, why.state, why.problem, why.holder
-          FROM (SELECT unnest(ids) EXCEPT SELECT unnest(settled)) refused(id),
-               LATERAL pgqueue._explain_refusal(refused.id) why
+        SELECT refused.id, t.state, pgqueue._problem(t.state), t.holder
+          FROM (SELECT unnest(ids) EXCEPT SELECT unnest(settled)) refused(id)
+          LEFT JOIN pgqueue._refused t ON t.id = refused.id
          ORDER BY refused.id;
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.release_many(
-    ids     bigint[],
-    tokens  bigint[] DEFAULT NULL,
-    session int      DEFAULT NULL
+    ids bigint[], tokens bigint[] DEFAULT NULL, session int DEFAULT NULL
 ) RETURNS TABLE (id bigint, state text, problem text, holder text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -179,8 +172,7 @@ BEGIN
         RETURN QUERY SELECT * FROM pgqueue._explain_refusals(ids, dropped);
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.release_many IS
-    'Give tasks back as they are; returns those that could not be given back, and why.';
+COMMENT ON FUNCTION pgqueue.release_many IS 'Give tasks back as they are; returns those that could not be given back.';
 
 -- End a task's take, by any holder.
 CREATE OR REPLACE FUNCTION pgqueue._drop_any_take(id bigint) RETURNS void
@@ -223,6 +215,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     queue_id int;
 BEGIN
+    PERFORM pgqueue._check_text('an error', error);
     IF token IS NULL THEN
         PERFORM pgqueue._drop_any_take(id);
     ELSIF pgqueue._drop_take(id, token, NULL) IS NULL THEN
@@ -234,13 +227,17 @@ BEGIN
            attempts = t.attempts + (bury.token IS NOT NULL AND bury.error IS NOT NULL)::int,
            error = coalesce(bury.error, t.error),
            priority = coalesce(bury.priority, t.priority),
+           suspect = NULL,
            buries = coalesce(t.buries, 0) + 1
      WHERE t.id = bury.id AND t.state <> 'F'
     RETURNING t.queue_id INTO queue_id;
     IF FOUND THEN
         PERFORM pgqueue._drop_late_take(id);
         state := 'buried';
-        PERFORM pgqueue._check_right(queue_id), pgqueue._check_verb(queue_id, priority),
+        IF token IS NULL THEN
+            PERFORM pgqueue._check_guarded(queue_id, 'manage', is_named => false);
+        END IF;
+        PERFORM pgqueue._check_verb(queue_id, priority),
                 pgqueue._note(queue_id, 'bury', ARRAY [id]);
         IF (SELECT q.dead_letter FROM pgqueue.queue q WHERE q.id = queue_id) IS NOT NULL THEN
             state := pgqueue._die_one(id, 'rejected');
@@ -266,13 +263,15 @@ LANGUAGE plpgsql AS $$
 DECLARE
     queue_id int;
 BEGIN
-    IF more < '0' THEN
-        RAISE EXCEPTION 'cannot touch a task by a negative time, %', more USING ERRCODE = 'PQ002';
+    IF more IS NOT NULL THEN
+        PERFORM pgqueue._check_time('more', more, zero => true);
     END IF;
+    session := CASE WHEN token IS NULL THEN pgqueue._named_session(session) END;
     UPDATE pgqueue.take k
        SET deadline = CASE
-               WHEN more IS NOT NULL THEN k.deadline + more
-               ELSE greatest(k.deadline, (SELECT coalesce(least(clock_timestamp() + t.ttr, t.expires_at), 'infinity')
+               WHEN more IS NOT NULL THEN pgqueue._longer(k.deadline, more)
+               ELSE greatest(k.deadline, (SELECT coalesce(pgqueue._deadline(clock_timestamp(), t.ttr, t.expires_at),
+                                                            'infinity')
                                             FROM pgqueue.task t WHERE t.id = k.task_id))
            END
      WHERE k.task_id = touch.id AND k.deadline > clock_timestamp() AND k.session_id <> 0     -- claims: renew_claim
@@ -281,7 +280,7 @@ BEGIN
     IF FOUND THEN
         state := 'taken';
         IF more > '0' THEN
-            UPDATE pgqueue.task t SET expires_at = t.expires_at + more
+            UPDATE pgqueue.task t SET expires_at = pgqueue._longer(t.expires_at, more)
              WHERE t.id = touch.id AND t.expires_at IS NOT NULL;
         END IF;
         PERFORM pgqueue._check_verb(queue_id, NULL, NULL, touch => true), pgqueue._note(queue_id, 'touch', ARRAY [id]);
@@ -292,3 +291,19 @@ END $$;
 COMMENT ON FUNCTION pgqueue.touch IS
     'Give the holder more time: add to the deadline and to the time to live, or set the deadline to the task''s ttr '
     'from now. A deadline that is later than that stays: a touch never shortens it.';
+
+CREATE OR REPLACE FUNCTION pgqueue.time_left(ids bigint[], tokens bigint[])
+RETURNS TABLE (id bigint, seconds double precision)
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    PERFORM pgqueue._check_takes(ids, tokens);
+    RETURN QUERY
+        SELECT k.task_id, CASE WHEN k.deadline < 'infinity' THEN extract(epoch FROM k.deadline - moment)::float8 END
+          FROM unnest(time_left.ids, time_left.tokens) asked(id, token), pgqueue.take k
+         WHERE k.task_id = asked.id AND k.token = asked.token AND k.deadline > moment;
+END $$;
+COMMENT ON FUNCTION pgqueue.time_left IS
+    'In how many seconds these takes pass their deadlines; NULL: never. A take that has ended, or whose deadline has '
+    'passed, has no row: its holder has lost the task.';

@@ -3,6 +3,16 @@
 -- Keys. A partial unique index over the tasks that are not done decides. A put T1 that meets a task of an open
 -- transaction T2 waits for the end of T2: only then it is known whether that task exists.
 --
+-- A task that has expired is never taken again, so it must not stand for a put: T1 ends it first, as a tick would have
+-- done, and puts its own.
+--
+-- Above READ COMMITTED a snapshot may still show a task that has been acked since, and a put that is ignored for its
+-- sake would be lost. So only at READ COMMITTED T1 looks for the key before it inserts. At the other levels the INSERT
+-- comes first, for it asks the index, which knows the newest state: it succeeds if the task has gone; it fails as a
+-- serialization failure if a task has come that the snapshot does not show; and otherwise the snapshot shows the task
+-- that is there. The order INSERT, then look-up, would do at READ COMMITTED too, but each put that is ignored would
+-- use up an id, and a full queue would have to be told from a key that exists.
+--
 -- Replacing. A put T1 that has the task's row may look for a take, in a newer snapshot: a claim T2 that had the row
 -- meanwhile has committed its take by then, and no claim can begin. A task that is taken is not replaced, for its taker
 -- would ack the new one. Both looks need READ COMMITTED.
@@ -18,17 +28,17 @@ CREATE OR REPLACE FUNCTION pgqueue._check_put(
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF q.guarded THEN
+        PERFORM pgqueue._check_right(q.id, 'put');
+    END IF;
     IF q.draining THEN
         RAISE EXCEPTION 'queue "%" is draining: nothing is put any more', q.name USING ERRCODE = 'PQ035';
     ELSIF if_exists IS NULL OR if_exists NOT IN ('ignore', 'error', 'replace') THEN
-        RAISE EXCEPTION 'if_exists is ignore, error or replace, not %', coalesce(if_exists, 'NULL')
+        RAISE EXCEPTION 'if_exists is ignore, error or replace, not %', pgqueue._shown(if_exists)
             USING ERRCODE = 'PQ002';
     ELSIF octet_length(lane) NOT BETWEEN 1 AND 255 OR octet_length(key) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'a lane and a key have 1 to 255 bytes: the lane has %, the key has %',
             octet_length(lane), octet_length(key) USING ERRCODE = 'PQ001';
-    END IF;
-    IF q.restricted THEN
-        PERFORM pgqueue._check_right(q.id);
     END IF;
     IF q.type IS NOT NULL THEN
         PERFORM pgqueue._check_type(q.type, priority, delay, ttr, ttl, lane);
@@ -67,6 +77,28 @@ BEGIN
     RETURN EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = _is_held.id);
 END $$;
 
+-- End a task that has expired; false if its holder is settling it at this moment. A transaction T2 that has the task's
+-- row is waited for. If T2 has ended or changed the task, that is true as well: the caller looks again.
+CREATE OR REPLACE FUNCTION pgqueue._end_expired(q pgqueue.queue, id bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN      -- only a newer snapshot shows a late take
+        RAISE EXCEPTION 'task % of queue "%" has the key of this put; it has expired and is not removed yet', id, q.name
+            USING ERRCODE = 'serialization_failure',
+                  HINT = 'Put at READ COMMITTED, which removes it, or repeat the transaction a second later.';
+    END IF;
+    PERFORM FROM pgqueue.task t
+      WHERE t.id = _end_expired.id AND t.queue_id = q.id AND t.state <> 'D' AND t.state <> 'F'
+        AND t.expires_at <= clock_timestamp() FOR UPDATE;
+    IF FOUND THEN
+        IF pgqueue._is_held(id) THEN
+            RETURN false;
+        END IF;
+        PERFORM pgqueue._note(q.id, 'ttl', ARRAY [id]), pgqueue._die(ARRAY [id], 'expired');
+    END IF;
+    RETURN true;
+END $$;
+
 -- The task that has the key already, and what became of the put; no row if no task has it.
 CREATE OR REPLACE FUNCTION pgqueue._meet_key(
     q pgqueue.queue, data jsonb, later timestamptz, lane text, key text, if_exists text, sender uuid,
@@ -78,13 +110,13 @@ DECLARE
     t      record;
 BEGIN
     IF if_exists = 'replace' THEN
-        SELECT task.id, task.data INTO t FROM pgqueue.task
+        SELECT task.id, task.data, task.state <> 'D' AND task.expires_at <= moment AS expired INTO t FROM pgqueue.task
          WHERE task.queue_id = q.id AND task.key = _meet_key.key AND task.state <> 'F' FOR UPDATE;
     ELSE
-        SELECT task.id, task.data INTO t FROM pgqueue.task
+        SELECT task.id, task.data, task.state <> 'D' AND task.expires_at <= moment AS expired INTO t FROM pgqueue.task
          WHERE task.queue_id = q.id AND task.key = _meet_key.key AND task.state <> 'F';
     END IF;
-    IF NOT FOUND THEN
+    IF NOT FOUND OR (CASE WHEN t.expired THEN pgqueue._end_expired(q, t.id) END) THEN
         RETURN;
     ELSIF if_exists = 'error' THEN
         RAISE EXCEPTION 'queue "%" has a task with the key "%" already: task %', q.name, key, t.id
@@ -98,15 +130,16 @@ BEGIN
            SET data = _meet_key.data, priority = q.priority, ttr = q.ttr,
                expires_at = coalesce(later, moment) + q.ttl,
                run_at = later, ready_at = CASE WHEN later IS NULL THEN moment END, buried_at = NULL,
-               attempts = 0, error = NULL, lane = _meet_key.lane, sender = _meet_key.sender,
+               attempts = 0, error = NULL, suspect = NULL, lane = _meet_key.lane, holds_lane = NULL,
+               sender = _meet_key.sender,
                state = CASE WHEN later IS NOT NULL THEN 'D' WHEN _meet_key.lane IS NULL THEN 'R' ELSE 'L' END
          WHERE task.id = t.id;
         PERFORM pgqueue._note(q.id, 'put', ARRAY [t.id]), pgqueue._signal(q.id);
-    ELSE
+    ELSIF NOT q.guarded OR pgqueue._may(q.id, 'look') THEN
         kept := t.data;
     END IF;
     id := t.id;
-    SELECT seen.state INTO state FROM pgqueue.tasks seen WHERE seen.id = t.id;
+    SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = t.id;
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._put_special(
@@ -123,7 +156,7 @@ BEGIN
     IF lane IS NOT NULL AND NOT q.lanes THEN
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
-    IF key IS NOT NULL THEN
+    IF key IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
         SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, later, lane, key, if_exists, sender);
         IF id IS NOT NULL THEN
             existed := true;
@@ -167,13 +200,17 @@ END $$;
 -- Check what is published against the options of all queues that it goes to, before any of them gets it. Dead letters
 -- and wills are not checked: no caller is there to get an error.
 CREATE OR REPLACE FUNCTION pgqueue._check_publish(
-    queue_ids int[], data jsonb, priority int, delay interval, ttr interval, ttl interval
+    queue_ids int[], data jsonb, priority int, delay interval, ttr interval, ttl interval, is_named boolean
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
-    FOR q IN SELECT * FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) AND named.special ORDER BY named.id LOOP
+    FOR q IN SELECT * FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) AND (named.special OR named.guarded)
+              ORDER BY named.id LOOP
+        IF q.guarded THEN
+            PERFORM pgqueue._check_right(q.id, 'put', is_named);
+        END IF;
         PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, NULL, NULL, 'ignore'), pgqueue._check_size(q, data),
                 pgqueue._lock_room(q);
         IF q.capacity IS NOT NULL AND pgqueue._queue_length(q.id) >= q.capacity THEN
@@ -189,6 +226,9 @@ CREATE OR REPLACE FUNCTION pgqueue._put_together(
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
+    one    CONSTANT boolean := cardinality(lanes) = 1;
+    first  CONSTANT text    := lanes [1];
+    total  CONSTANT int     := jsonb_array_length(data);
     fresh  timestamptz;
     ids    bigint[];
     places "char"[];
@@ -212,8 +252,10 @@ BEGIN
                _put_together.sender,
                CASE WHEN q.listed THEN pg_current_xact_id() END
           FROM (SELECT l.data, l.lane, l.n, row_number() OVER (PARTITION BY l.lane ORDER BY l.n) = 1 AS first
-                  FROM (SELECT e.data, e.n, CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane
-                          FROM jsonb_array_elements(_put_together.data) WITH ORDINALITY e(data, n)) l) item
+                  FROM (SELECT e.data, e.n, CASE WHEN one THEN first ELSE e.lane END AS lane
+                          FROM ROWS FROM (jsonb_array_elements(_put_together.data), unnest(lanes))
+                               WITH ORDINALITY e(data, lane, n)
+                         WHERE e.n <= total) l) item
          ORDER BY item.n
         RETURNING task.id, task.state, task.lane)
     SELECT array_agg(new.id), array_agg(new.state), array_agg(new.lane) INTO ids, places, among FROM new;
@@ -232,16 +274,19 @@ CREATE OR REPLACE FUNCTION pgqueue._put_by_key(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
+    one   CONSTANT boolean := cardinality(lanes) = 1;
+    first CONSTANT text    := lanes [1];
     item record;
     done record;
 BEGIN
     ids := array_fill(NULL::bigint, ARRAY [cardinality(keys)]);
     added := 0;
     FOR item IN
-        SELECT e.data, keys [e.n] AS key,
-               CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane, e.n::int
-          FROM jsonb_array_elements(_put_by_key.data) WITH ORDINALITY e(data, n)
-         ORDER BY keys [e.n], e.n
+        SELECT e.data, e.key, CASE WHEN one THEN first ELSE e.lane END AS lane, e.n::int
+          FROM ROWS FROM (jsonb_array_elements(_put_by_key.data), unnest(keys), unnest(lanes))
+               WITH ORDINALITY e(data, key, lane, n)
+         WHERE e.n <= cardinality(ids)
+         ORDER BY e.key, e.n
     LOOP
         SELECT * INTO done FROM pgqueue._put_special(
                             q, item.data, later, item.lane, item.key, if_exists, sender);
@@ -259,7 +304,6 @@ LANGUAGE plpgsql AS $$
 DECLARE
     total CONSTANT int := jsonb_array_length(data);
     limits CONSTANT pgqueue.queue := q;
-    room  bigint;
     ids   bigint[];
     added int;
 BEGIN
@@ -269,7 +313,6 @@ BEGIN
     END IF;
     IF limits.capacity IS NOT NULL THEN
         PERFORM pgqueue._lock_room(limits);
-        room := limits.capacity - pgqueue._queue_length(q.id);
     END IF;
     q.capacity := NULL;
     q.maxlen := NULL;
@@ -283,7 +326,7 @@ BEGIN
     ELSE
         SELECT * INTO ids, added FROM pgqueue._put_by_key(q, data, later, lanes, keys, if_exists, sender);
     END IF;
-    IF added > room THEN
+    IF added > 0 AND pgqueue._queue_length(q.id) > limits.capacity THEN
         RAISE EXCEPTION 'queue "%" has no room for % tasks', q.name, total USING ERRCODE = 'PQ037';
     END IF;
     IF limits.maxlen IS NOT NULL THEN

@@ -25,6 +25,12 @@
 -- expensive, and PostgreSQL compiles what is expensive: without jit = off, Debian's default spends 0.1 s on compiling a
 -- sort of one row, at every call.
 --
+-- Suspects. A session tries one task at a time of those that may have killed their process (suspect.sql). A claim that
+-- must not take the suspects that it found looks again, without them. Their rows stay locked until the claim commits.
+--
+-- Rights. A claim for a session of another connection asks whether that session is the caller's (session.sql). The
+-- statement that reads the queue's row asks this as well: a statement of its own would cost every claim more.
+--
 -- The head and the cursor. Without after_priority and after_id a claim starts at the head of the queue, exactly: it
 -- first makes ready what is due. While a snapshot is held open anywhere, index entries of acked tasks cannot go away,
 -- and a claim at the head walks over all of them, as it does over tasks in flight. A client that finds this slow passes
@@ -39,7 +45,7 @@ CREATE OR REPLACE FUNCTION pgqueue.take(
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb)
 LANGUAGE plpgsql AS $$
 DECLARE
-    me            CONSTANT int         := pgqueue._enter_claim(session);
+    me            CONSTANT int         := pgqueue._enter_claim(session, new_token, checked => true);
     from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
     from_id       CONSTANT bigint      := coalesce(after_id, -1);
     moment        CONSTANT timestamptz := clock_timestamp();
@@ -47,15 +53,24 @@ DECLARE
     q         int;
     due       boolean;
     special   boolean;
+    guarded   boolean;
     lanes     boolean;
+    is_mine   boolean;
+    suspects  boolean              := true;
     c         record;
 BEGIN
-    SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END, named.special, named.lanes
-      INTO q, due, special, lanes FROM pgqueue._queue_due named WHERE named.name = take.queue;
+    SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END, named.special,
+           named.guarded, named.lanes, (SELECT r.is_callers FROM pgqueue._session_right r WHERE r.id = me)
+      INTO q, due, special, guarded, lanes, is_mine FROM pgqueue._queue_due named WHERE named.name = take.queue;
+    IF is_mine IS NOT TRUE THEN                    -- or there is no such queue
+        PERFORM pgqueue._check_session(me);
+    END IF;
     IF due THEN
         PERFORM pgqueue._promote(q);
     END IF;
-    IF special AND NOT pgqueue._enter_queue(q, me) THEN
+    IF guarded AND NOT pgqueue._may(q, 'take') THEN
+        PERFORM pgqueue._refuse('take', queue);
+    ELSIF special AND NOT pgqueue._enter_queue(q, me) THEN
         RETURN;
     END IF;
     token := coalesce(new_token, pgqueue._new_token());
@@ -65,16 +80,22 @@ BEGIN
         RETURN;
     END IF;
     LOOP
-        SELECT t.id, t.priority, t.attempts, least(moment + t.ttr, t.expires_at) AS deadline, t.data INTO c
+        SELECT t.id, t.priority, t.attempts, pgqueue._deadline(moment, t.ttr, t.expires_at) AS deadline,
+               t.suspect, t.data INTO c
           FROM pgqueue.task t
          WHERE t.queue_id = q AND t.state = 'R' AND t.lane IS NULL
            AND (t.priority, t.id) > (from_priority, from_id)
            AND (t.expires_at IS NULL OR t.expires_at > moment)
+           AND (t.suspect IS NULL OR suspects)
            AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
          ORDER BY t.priority, t.id
          LIMIT 1
            FOR UPDATE OF t SKIP LOCKED;
         EXIT WHEN NOT FOUND;
+        IF c.suspect IS NOT NULL THEN              -- AND _refuse_suspects() here would cost every claim a fifth
+            suspects := pgqueue._refuse_suspects(me, ARRAY [c.id]) = '{}';
+            CONTINUE WHEN NOT suspects;
+        END IF;
 
         IF renewed THEN
             INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
@@ -114,25 +135,33 @@ DECLARE
     moment        CONSTANT timestamptz := clock_timestamp();
     ids       bigint[];
     deadlines timestamptz[];
+    suspects  bigint[];
+    refused   bigint[] := '{}'::bigint[];
 BEGIN
     LOOP
-        SELECT array_agg(c.id), array_agg(coalesce(c.deadline, 'infinity')) INTO ids, deadlines
-          FROM (SELECT t.id, least(moment + t.ttr, t.expires_at) AS deadline
+        SELECT array_agg(c.id), array_agg(coalesce(c.deadline, 'infinity')),
+               array_agg(c.id) FILTER (WHERE c.suspect IS NOT NULL)
+          INTO ids, deadlines, suspects
+          FROM (SELECT t.id, pgqueue._deadline(moment, t.ttr, t.expires_at) AS deadline, t.suspect
                   FROM pgqueue.task t
                  WHERE t.queue_id = _claim.queue_id AND t.state = 'R' AND t.lane IS NULL
                    AND (t.priority, t.id) > (from_priority, from_id)
                    AND (t.expires_at IS NULL OR t.expires_at > moment)
+                   AND (t.suspect IS NULL OR refused = '{}')
                    AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                  ORDER BY t.priority, t.id
                  LIMIT _claim.n
                    FOR UPDATE OF t SKIP LOCKED) c;
         EXIT WHEN ids IS NULL;
+        IF suspects IS NOT NULL THEN
+            refused := pgqueue._refuse_suspects(session, suspects);
+        END IF;
 
         WITH taken AS (
             INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
             SELECT c.id, new_token, moment, c.deadline, _claim.queue_id, session
               FROM unnest(ids, deadlines) c(id, deadline)
-             WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
+             WHERE c.id <> ALL (refused) AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
                 ON CONFLICT DO NOTHING
             RETURNING take.task_id)
         SELECT array_agg(taken.task_id) INTO ids FROM taken;
@@ -146,7 +175,8 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY
-        SELECT t.id, new_token, t.priority, t.attempts, least(moment + t.ttr, t.expires_at), t.data, _claim.queue
+        SELECT t.id, new_token, t.priority, t.attempts, pgqueue._deadline(moment, t.ttr, t.expires_at), t.data,
+               _claim.queue
           FROM pgqueue.task t
          WHERE t.id = ANY (ids)
          ORDER BY t.priority, t.id;
@@ -162,14 +192,15 @@ CREATE OR REPLACE FUNCTION pgqueue.take_many(
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, queue text)
 LANGUAGE plpgsql AS $$
 DECLARE
-    me      CONSTANT int    := pgqueue._enter_claim(session);
+    me      CONSTANT int    := pgqueue._enter_claim(session, new_token, checked => true);
     chosen  CONSTANT bigint := coalesce(new_token, pgqueue._new_token());
     missing int := n;
     found   int;
     q       record;
 BEGIN
-    IF n < 1 OR n IS NULL THEN
-        RAISE EXCEPTION 'cannot take % tasks', n USING ERRCODE = 'PQ002';
+    IF (n >= 1 AND array_ndims(queues) = 1 AND array_lower(queues, 1) = 1 AND cardinality(queues) < 100)
+       IS NOT TRUE THEN
+        PERFORM pgqueue._check_count('n', n), pgqueue._check_array('queues', queues, nulls => true);
     END IF;
     PERFORM pgqueue._promote(named.id)
        FROM unnest(queues, take_many.after_id) asked(name, after_id)
@@ -177,7 +208,8 @@ BEGIN
       WHERE asked.after_id IS NULL AND (named.delay_over OR named.ttr_over);
     FOR q IN
         SELECT named.id, named.name, asked.after_priority, asked.after_id,
-               named.special, named.lanes
+               named.special, named.guarded, named.lanes,
+               (SELECT r.is_callers FROM pgqueue._session_right r WHERE r.id = me) AS is_mine
           FROM unnest(queues, take_many.after_priority, take_many.after_id) asked(name, after_priority, after_id)
           JOIN pgqueue.queue named ON named.name = asked.name
           LEFT JOIN LATERAL (                       -- the next task of each queue, read without a lock
@@ -192,7 +224,10 @@ BEGIN
                 LIMIT 1) next ON true
          ORDER BY next.priority, next.id            -- NULLs last: empty queues
     LOOP
-        CONTINUE WHEN q.special AND NOT pgqueue._enter_queue(q.id, me);
+        IF q.is_mine IS NOT TRUE THEN
+            PERFORM pgqueue._check_session(me);
+        END IF;
+        CONTINUE WHEN (q.special OR q.guarded) AND NOT pgqueue._enter_queue(q.id, me);
         IF q.lanes THEN
             RETURN QUERY
                 SELECT * FROM pgqueue._claim_lanes(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);

@@ -8,6 +8,8 @@
 --
 --     <verb> <seconds since 1970> <id>,<id>,...
 --
+-- An observer believes it, so the channel's name is secret, and `observe` returns it (2_base/secret.sql).
+--
 -- So it is sent when the transaction commits, in the order of the commits, and never when that rolls back. The time
 -- also keeps PostgreSQL from dropping the second of two equal payloads of a transaction that changes a task twice.
 --
@@ -21,11 +23,11 @@ DECLARE
     me    CONSTANT int := pgqueue._live_session(session);
     named record;
 BEGIN
-    SELECT q.observed, q.restricted INTO named FROM pgqueue.queue q WHERE q.id = observe.queue_id FOR NO KEY UPDATE;
+    SELECT q.observed, q.guarded INTO named FROM pgqueue.queue q WHERE q.id = observe.queue_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
-    ELSIF named.restricted THEN
-        PERFORM pgqueue._check_right(queue_id);
+    ELSIF named.guarded THEN
+        PERFORM pgqueue._check_right(queue_id, 'look', is_named => false);
     END IF;
     INSERT INTO pgqueue.observer (queue_id, session_id) VALUES (observe.queue_id, me) ON CONFLICT DO NOTHING;
     IF NOT named.observed THEN
@@ -49,11 +51,17 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.unobserve(queue_id int, session int DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
+    me      CONSTANT int := pgqueue._named_session(session);
     deleted boolean;
 BEGIN
+    IF NOT EXISTS (SELECT FROM pgqueue.observer o
+                    WHERE o.queue_id = unobserve.queue_id
+                      AND o.session_id = coalesce(session, pgqueue.own_session())) THEN
+        RETURN false;                              -- before the lock: a stranger's call must not hold up others
+    END IF;
     PERFORM FROM pgqueue.queue q WHERE q.id = unobserve.queue_id FOR NO KEY UPDATE;
     DELETE FROM pgqueue.observer o
-     WHERE o.queue_id = unobserve.queue_id AND o.session_id = coalesce(session, pgqueue.own_session());
+     WHERE o.queue_id = unobserve.queue_id AND o.session_id = me;
     deleted := FOUND;
     PERFORM pgqueue._clear_observed(queue_id);
     RETURN deleted;

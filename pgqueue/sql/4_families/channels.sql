@@ -20,7 +20,13 @@ BEGIN
         RAISE EXCEPTION 'channels that begin with pgqueue: are its own, as "%"', channel USING ERRCODE = 'PQ001';
     END IF;
     IF octet_length(payload) > 7999 OR starts_with(payload, mark) THEN
-        INSERT INTO pgqueue.payload (payload) VALUES (post.payload) RETURNING id INTO new_id;
+        PERFORM pgqueue._check_text('a payload', payload, pgqueue._most_data(), code => 'PQ036');
+        INSERT INTO pgqueue.payload (role, size, payload)
+        VALUES (pgqueue._caller(), octet_length(payload), post.payload) RETURNING id INTO new_id;
+        -- Small ones are added up now and then: a sum for each would walk over all those of the last minute.
+        IF octet_length(payload) > 1000000 OR new_id % 64 = 0 THEN
+            PERFORM pgqueue._check_limit('payloads');
+        END IF;
         payload := mark || new_id;
     END IF;
     PERFORM pg_notify(channel, coalesce(payload, ''));
@@ -30,16 +36,22 @@ COMMENT ON FUNCTION pgqueue.post IS 'Send a payload to all listeners of a channe
 CREATE OR REPLACE FUNCTION pgqueue.stored_payload(id bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 BEGIN
+    LOCK TABLE pgqueue.payload IN ACCESS SHARE MODE NOWAIT;        -- the listener waits for no table: it asks again
     RETURN (SELECT p.payload FROM pgqueue.payload p WHERE p.id = stored_payload.id);
 END $$;
 COMMENT ON FUNCTION pgqueue.stored_payload IS
-    'For clients: the payload of a post that was too large for NOTIFY, which brought its id.';
+    'For clients: the payload of a post that was too large for NOTIFY, which brought its id. lock_not_available, at '
+    'once: the table is locked.';
 
 -- Delete stored payloads a minute after a cleaning first saw them. Not after the post: it may be much older than its
 -- commit.
 CREATE OR REPLACE FUNCTION pgqueue._clean_payloads() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM pgqueue.payload WHERE seen_at < clock_timestamp() - interval '1 min';
-    UPDATE pgqueue.payload SET seen_at = clock_timestamp() WHERE seen_at IS NULL;
+    DELETE FROM pgqueue.payload
+     WHERE id = ANY (ARRAY (SELECT p.id FROM pgqueue.payload p
+                             WHERE p.seen_at < clock_timestamp() - interval '1 min' FOR UPDATE SKIP LOCKED));
+    UPDATE pgqueue.payload SET seen_at = clock_timestamp()
+     WHERE id = ANY (ARRAY (SELECT p.id FROM pgqueue.payload p
+                             WHERE p.seen_at IS NULL OR p.seen_at > clock_timestamp() FOR UPDATE SKIP LOCKED));
 END $$;

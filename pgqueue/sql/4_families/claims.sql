@@ -23,6 +23,11 @@
 -- dead_letter are Zaqar's _max_claim_count and _dead_letter_queue. A claim that is released gives its messages back
 -- without one: its holder lives, and has not failed.
 --
+-- A claim belongs to the role that made it. To other roles it does not exist: get_claim has no rows, renew_claim is
+-- false, release_claim gives back nothing. An error would tell a role that guesses numbers which of them are claims.
+-- The id is a token as well, and a token settles a message for every role (settle.sql): so no view shows the id of
+-- another role's claim.
+--
 -- Locks: the claim's row, then its takes, then their tasks. A take that a transaction T1 is settling at this moment is
 -- left to T1. An application that acks messages in a long transaction T1 renews the claim in another one, T2: if T2
 -- waited for T1, it would hold back the new deadlines of all other messages until they have passed, and deadlock if the
@@ -32,10 +37,11 @@
 CREATE OR REPLACE FUNCTION pgqueue._check_claim(ttl interval, grace interval) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    IF ttl <= '0' OR ttl IS NULL OR grace < '0' OR grace IS NULL THEN
-        RAISE EXCEPTION 'a claim''s ttl is positive and its grace not negative: the ttl is %, the grace is %',
-            ttl, grace USING ERRCODE = 'PQ002';
+    IF ttl IS NULL OR grace IS NULL THEN
+        RAISE EXCEPTION 'a claim needs a ttl and a grace: the ttl is %, the grace is %', ttl, grace
+            USING ERRCODE = 'PQ002';
     END IF;
+    PERFORM pgqueue._check_time('ttl', ttl), pgqueue._check_time('grace', grace, zero => true);
 END $$;
 
 -- The messages that a claim still holds. By key: `take` must not be scanned (take.sql).
@@ -96,19 +102,17 @@ CREATE OR REPLACE FUNCTION pgqueue.claim_messages(
                  message_age interval, message_ttl interval)
 LANGUAGE plpgsql AS $$
 DECLARE
+    me     CONSTANT int    := pgqueue._named_session(session);
     new_id CONSTANT bigint := pgqueue._new_token() & 9223372036854775807;   -- not below 0: people read it
     q      record;
     ids    bigint[];
 BEGIN
-    PERFORM pgqueue._check_claim(ttl, grace);
-    IF n < 1 OR n IS NULL THEN
-        RAISE EXCEPTION 'cannot claim % messages', n USING ERRCODE = 'PQ002';
-    END IF;
+    PERFORM pgqueue._check_claim(ttl, grace), pgqueue._check_count('n', n);
     SELECT * INTO q FROM pgqueue._queue_due named WHERE named.name = claim_messages.queue;
     IF q.delay_over OR q.ttr_over THEN
         PERFORM pgqueue._promote(q.id);
     END IF;
-    IF q.id IS NULL OR q.special AND NOT pgqueue._enter_queue(q.id, coalesce(session, pgqueue.own_session())) THEN
+    IF q.id IS NULL OR (q.special OR q.guarded) AND NOT pgqueue._enter_queue(q.id, me) THEN
         RETURN;
     END IF;
     IF q.lanes THEN
@@ -120,8 +124,9 @@ BEGIN
         RETURN;
     END IF;
     PERFORM pgqueue._drop_old_claims();
-    INSERT INTO pgqueue.claim (token, queue_id, ttl, grace, renewed_at, expires_at, task_ids)
-    SELECT new_id, q.id, claim_messages.ttl, claim_messages.grace, moment, moment + claim_messages.ttl, ids
+    INSERT INTO pgqueue.claim (token, role, queue_id, ttl, grace, renewed_at, expires_at, task_ids)
+    SELECT new_id, pgqueue._caller_role(), q.id, claim_messages.ttl, claim_messages.grace, moment,
+           moment + claim_messages.ttl, ids
       FROM clock_timestamp() moment;
     PERFORM pgqueue._hold_messages(new_id);
     RETURN QUERY
@@ -138,7 +143,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
         SELECT c.* FROM pgqueue.claim c
-         WHERE c.token = _live_claim.claim AND c.expires_at > clock_timestamp()
+         WHERE c.token = _live_claim.claim AND c.expires_at > clock_timestamp() AND pgqueue._is_callers(c.role)
            AND c.queue_id = (SELECT q.id FROM pgqueue.queue q WHERE q.name = _live_claim.queue);
 END $$;
 
@@ -187,7 +192,7 @@ DECLARE
     ids bigint[];
 BEGIN
     DELETE FROM pgqueue.claim c
-     WHERE c.token = release_claim.claim
+     WHERE c.token = release_claim.claim AND pgqueue._is_callers(c.role)
        AND c.queue_id = (SELECT named.id FROM pgqueue.queue named WHERE named.name = release_claim.queue)
     RETURNING c.queue_id, c.task_ids INTO q, ids;
     ids := pgqueue._lock_claimed(ids, claim);

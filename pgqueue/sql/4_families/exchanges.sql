@@ -19,6 +19,16 @@
 -- retained message is published holding its exchange's row FOR SHARE, and a bind updates that row: so the bind sees the
 -- message among the retained ones, or the message sees the binding. A plain publish locks nothing.
 
+-- An exchange that ends with a session belongs to that session's role.
+CREATE OR REPLACE FUNCTION pgqueue._check_exchange(e pgqueue.exchange) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF e.session_id IS NOT NULL AND NOT pgqueue._is_callers_session(e.session_id) THEN
+        RAISE EXCEPTION 'exchange "%" ends with session %, which belongs to another role', e.name, e.session_id
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Take another name for the exchange.';
+    END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.declare_exchange(
     name    text,
     type    text    DEFAULT 'direct',
@@ -35,14 +45,20 @@ BEGIN
             'an exchange''s name has 1 to 255 bytes, this one has %; the one without a name is always there',
             coalesce(octet_length(name), 0) USING ERRCODE = 'PQ001';
     ELSIF type IS NULL OR type NOT IN ('fanout', 'direct', 'topic', 'mqtt') THEN
-        RAISE EXCEPTION 'an exchange is fanout, direct, topic or mqtt, not %', coalesce(type, 'NULL')
+        RAISE EXCEPTION 'an exchange is fanout, direct, topic or mqtt, not %', pgqueue._shown(type)
             USING ERRCODE = 'PQ002';
     END IF;
     LOOP
-        INSERT INTO pgqueue.exchange (name, type, session_id) VALUES (name, type, owner) ON CONFLICT DO NOTHING;
-        EXIT WHEN FOUND;
         SELECT * INTO e FROM pgqueue.exchange x WHERE x.name = declare_exchange.name;
-        CONTINUE WHEN NOT FOUND;                  -- deleted in between
+        IF FOUND THEN
+            PERFORM pgqueue._check_exchange(e);
+        ELSE
+            PERFORM pgqueue._check_limit('exchanges');
+            INSERT INTO pgqueue.exchange (name, role, type, session_id)
+            VALUES (name, pgqueue._caller(), type, owner) ON CONFLICT DO NOTHING;
+            EXIT WHEN FOUND;
+            CONTINUE;                             -- created in between
+        END IF;
         IF (e.type, e.session_id) IS DISTINCT FROM (type, owner) THEN
             RAISE EXCEPTION 'exchange "%" exists: it is % and %, not % and %', name, e.type,
                 CASE WHEN e.session_id IS NULL THEN 'durable' WHEN e.session_id = owner THEN 'of this session'
@@ -54,21 +70,39 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.declare_exchange IS
     'Create an exchange if it does not exist; PQ030 if it exists with another type. An exchange that is not durable '
-    'ends with the session.';
+    'ends with the session. 42501: it exists, and ends with a session of another role.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_exchange(name text) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    e pgqueue.exchange;
 BEGIN
-    PERFORM FROM pgqueue.exchange e WHERE e.name = delete_exchange.name FOR UPDATE;
+    SELECT * INTO e FROM pgqueue.exchange x WHERE x.name = delete_exchange.name FOR UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no exchange "%"', name USING ERRCODE = 'PQ031';
+        RAISE EXCEPTION 'there is no exchange "%"', pgqueue._shown(name) USING ERRCODE = 'PQ031';
     END IF;
+    PERFORM pgqueue._check_exchange(e);
     PERFORM FROM pgqueue.queue q
       WHERE q.id IN (SELECT b.queue_id FROM pgqueue.binding b WHERE b.exchange = delete_exchange.name)
       ORDER BY q.id FOR UPDATE;
-    DELETE FROM pgqueue.exchange e WHERE e.name = delete_exchange.name;
+    PERFORM pgqueue._check_guarded(b.queue_id, 'manage', is_named => false)
+       FROM pgqueue.binding b WHERE b.exchange = delete_exchange.name;
+    DELETE FROM pgqueue.exchange x WHERE x.name = delete_exchange.name;
 END $$;
-COMMENT ON FUNCTION pgqueue.delete_exchange IS 'Remove an exchange with its bindings and retained messages.';
+COMMENT ON FUNCTION pgqueue.delete_exchange IS
+    'Remove an exchange with its bindings and retained messages. 42501: it ends with a session of another role.';
+
+-- Exchanges are shared: a binding reads what other roles publish and retain, and other roles read a retained message.
+-- So bind, unbind and a publish with retain need the verb share, besides the verb for the queue.
+CREATE OR REPLACE FUNCTION pgqueue._check_sharing() RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT pgqueue._may_see_all('share') THEN
+        RAISE EXCEPTION 'role % may not share exchanges', quote_ident(pgqueue._caller())
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'The owner of the schema can grant share with all queues: grant_to(role, verbs)';
+    END IF;
+END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._bound_queue(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -76,8 +110,10 @@ DECLARE
     q int;
 BEGIN
     SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = queue FOR KEY SHARE;
+    PERFORM pgqueue._check_guarded(q, 'manage');
     IF q IS NULL THEN
-        RAISE EXCEPTION 'there is no queue "%": create it before it is bound', queue USING ERRCODE = 'PQ032';
+        RAISE EXCEPTION 'there is no queue "%": create it before it is bound', pgqueue._shown(queue)
+            USING ERRCODE = 'PQ032';
     END IF;
     RETURN q;
 END $$;
@@ -171,15 +207,20 @@ DECLARE
     q    int;
     r    record;
 BEGIN
-    PERFORM pgqueue._check_key(key), pgqueue._check_not_default(exchange);
+    PERFORM pgqueue._check_given('a key', key), pgqueue._check_key(key), pgqueue._check_not_default(exchange),
+            pgqueue._check_sharing();
     UPDATE pgqueue.exchange e SET bound_at = clock_timestamp() WHERE e.name = exchange RETURNING e.type INTO kind;
     IF kind IS NULL THEN
         PERFORM pgqueue._exchange_type(exchange);
     END IF;
     q := pgqueue._bound_queue(queue);
     SELECT * INTO mask FROM pgqueue._compile_mask(kind, key);
-    INSERT INTO pgqueue.binding (exchange, key, queue_id, hint, pattern)
-    VALUES (exchange, key, q, mask.hint, mask.pattern)
+    IF NOT EXISTS (SELECT FROM pgqueue.binding b
+                    WHERE b.exchange = bind.exchange AND b.key = bind.key AND b.queue_id = q) THEN
+        PERFORM pgqueue._check_limit('bindings');
+    END IF;
+    INSERT INTO pgqueue.binding (exchange, key, queue_id, role, hint, pattern)
+    VALUES (exchange, key, q, pgqueue._caller(), mask.hint, mask.pattern)
         ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;
@@ -200,28 +241,29 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.bind IS
     'Bind a queue to an exchange: it gets what is published under a matching key, and matching retained messages. '
-    'False if this binding exists.';
+    'False if this binding exists. The caller needs the verb share besides manage.';
 
 CREATE OR REPLACE FUNCTION pgqueue.unbind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     q int;
 BEGIN
-    PERFORM pgqueue._check_not_default(exchange), pgqueue._exchange_type(exchange);
+    PERFORM pgqueue._check_not_default(exchange), pgqueue._check_sharing(), pgqueue._exchange_type(exchange);
     q := pgqueue._bound_queue(queue);
     DELETE FROM pgqueue.binding b WHERE b.exchange = unbind.exchange AND b.key = unbind.key AND b.queue_id = q;
     RETURN FOUND;
 END $$;
-COMMENT ON FUNCTION pgqueue.unbind IS 'Remove a binding; false if there was none.';
+COMMENT ON FUNCTION pgqueue.unbind IS 
+    'Remove a binding; false if there was none. The caller needs the verb share besides manage.';
 
 CREATE OR REPLACE FUNCTION pgqueue._check_publishing(exchange text, key text, retain boolean) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    IF exchange IS NULL OR key IS NULL OR octet_length(key) > 255 THEN
+    IF exchange IS NULL OR key IS NULL OR octet_length(exchange) > 255 OR octet_length(key) > 255 THEN
         RAISE EXCEPTION 'an exchange and a key of at most 255 bytes are needed: the exchange is "%", the key has %',
-            exchange, octet_length(key) USING ERRCODE = 'PQ001';
+            pgqueue._shown(exchange), octet_length(key) USING ERRCODE = 'PQ001';
     ELSIF retain THEN
-        PERFORM pgqueue._check_not_default(exchange), pgqueue._exchange_type(exchange);
+        PERFORM pgqueue._check_not_default(exchange), pgqueue._check_sharing(), pgqueue._exchange_type(exchange);
     END IF;
     IF translate(key, '+#', '') <> key AND EXISTS (
        SELECT FROM pgqueue.exchange e WHERE e.name = _check_publishing.exchange AND e.type = 'mqtt') THEN
@@ -258,10 +300,13 @@ DECLARE
     ids int[];
 BEGIN
     PERFORM pgqueue._check_publishing(exchange, key, retain);
+    IF (pg_column_size(data) > pgqueue._most_data()) IS NOT FALSE THEN
+        PERFORM pgqueue._check_data('data', data);
+    END IF;
     IF run_at IS NOT NULL THEN
         delay := pgqueue._delay_until(run_at, delay);
     END IF;
-    IF delay < '0' OR ttr <= '0' OR ttl <= '0' THEN
+    IF delay IS NOT NULL OR ttr IS NOT NULL OR ttl IS NOT NULL THEN
         PERFORM pgqueue._check_times(delay, ttr, ttl);
     END IF;
     IF retain THEN
@@ -275,26 +320,29 @@ BEGIN
         END IF;
         RETURN 0;
     END IF;
-    IF EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = ANY (ids) AND q.special) THEN
-        PERFORM pgqueue._check_publish(ids, data, priority, delay, ttr, ttl);
+    IF EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = ANY (ids) AND (q.special OR q.guarded)) THEN
+        PERFORM pgqueue._check_publish(ids, data, priority, delay, ttr, ttl, is_named => exchange = '');
     END IF;
     RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl, run_at);
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
     'Put a task into every queue that is bound to the exchange with a matching key; returns how many queues. With '
-    'retain, queues that are bound later get the last message of each key; the data null ends that.';
+    'retain, queues that are bound later get the last message of each key; the data null ends that. The caller needs '
+    'the verb put for each of these queues, and with retain also share.';
 
-CREATE OR REPLACE VIEW pgqueue.exchanges AS
+CREATE OR REPLACE VIEW pgqueue.exchanges WITH (security_barrier) AS
 SELECT e.name, e.type, e.session_id IS NULL AS durable, e.session_id AS session,
        (SELECT count(*) FROM pgqueue.binding b WHERE b.exchange = e.name) AS bindings,
        (SELECT count(*) FROM pgqueue.retained m WHERE m.exchange = e.name) AS retained,
        e.created_at
-  FROM pgqueue.exchange e;
+  FROM pgqueue.exchange e
+ WHERE (SELECT pgqueue._may_see_all('share')) OR (SELECT pgqueue._may_see_all('monitor'));
 COMMENT ON VIEW pgqueue.exchanges IS
-    'Every exchange. The default exchange, which has no name and leads to each queue, is not listed.';
+    'Every exchange, for roles that may share, and monitors. The default exchange, which has no name and leads to each '
+    'queue, is not listed.';
 
-CREATE OR REPLACE VIEW pgqueue.bindings AS
+CREATE OR REPLACE VIEW pgqueue.bindings WITH (security_barrier) AS
 SELECT b.exchange, b.key, q.name AS queue
   FROM pgqueue.binding b
-  JOIN pgqueue.queue q ON q.id = b.queue_id;
+  JOIN pgqueue._seen q ON q.id = b.queue_id;
 COMMENT ON VIEW pgqueue.bindings IS 'Which queue is bound to which exchange, and under which key.';

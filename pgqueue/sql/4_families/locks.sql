@@ -27,6 +27,9 @@
 -- ask_lock may be repeated: a token that has the lock or a ticket keeps it. So a request is safe to send again after
 -- its answer was lost, and drop_lock undoes it in any state.
 --
+-- A lock is for the session of this very connection: a connection that names another session in the setting
+-- pgqueue.session locks as one without a session (session.sql).
+--
 -- The fence is a number of a logged sequence. nextval writes to the log only now and then, and a listener commits
 -- without waiting for the log; after a crash the sequence could step back to numbers that were given out. So a grant
 -- writes a message of its own to the log, and its commit waits for that.
@@ -49,7 +52,7 @@ BEGIN
     FOR t IN SELECT * FROM pgqueue.lock_ticket k WHERE k.name = _call_next.name ORDER BY k.id LOOP
         CONTINUE WHEN NOT pgqueue._session_alive(t.session_id);
         EXIT WHEN NOT (first OR t.shared);
-        PERFORM pg_notify(pgqueue._lock_channel(t.session_id), t.token::text);
+        PERFORM pgqueue._notify(pgqueue._lock_channel(t.session_id), t.token::text);
         EXIT WHEN NOT t.shared;
         first := false;
     END LOOP;
@@ -66,7 +69,7 @@ CREATE OR REPLACE FUNCTION pgqueue.ask_lock(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    me      int := coalesce(pgqueue.own_session(), pgqueue.open_session());
+    me      int := coalesce(pgqueue._own_session(), pgqueue.open_session());
     ticket  bigint;
     granted boolean;
 BEGIN
@@ -75,6 +78,10 @@ BEGIN
             USING ERRCODE = 'PQ001';
     ELSIF shared IS NULL OR token IS NULL OR wait IS NULL THEN
         RAISE EXCEPTION 'shared, token and wait cannot be NULL' USING ERRCODE = 'PQ002';
+    ELSIF EXISTS (SELECT FROM pgqueue.lock_holder h WHERE h.token = ask_lock.token AND h.session_id <> me)
+       OR EXISTS (SELECT FROM pgqueue.lock_ticket t WHERE t.token = ask_lock.token AND t.session_id <> me) THEN
+        -- The call of a waiter is a NOTIFY, and so every role can hear its token.
+        RAISE EXCEPTION 'the token % is of a request of another session', token USING ERRCODE = 'PQ002';
     END IF;
     channel := pgqueue._lock_channel(me);
     ahead := 0;
@@ -122,17 +129,20 @@ COMMENT ON FUNCTION pgqueue.ask_lock IS
 CREATE OR REPLACE FUNCTION pgqueue.drop_lock(token bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
+    me   CONSTANT int := pgqueue._own_session();
     h    pgqueue.lock_holder;
     held boolean := false;
     line text;
 BEGIN
-    DELETE FROM pgqueue.lock_holder k WHERE k.token = drop_lock.token AND k.session_id = pgqueue.own_session()
+    DELETE FROM pgqueue.lock_holder k WHERE k.token = drop_lock.token AND k.session_id = me
     RETURNING k.* INTO h;
+    DELETE FROM pgqueue.lock_ticket t WHERE t.token = drop_lock.token AND t.session_id = me
+    RETURNING t.name INTO line;
+    -- After all that may fail: an error rolls back the rows and not the unlock, and the next attempt would find a lock
+    -- that is not held any more.
     IF h.backend_pid = pg_backend_pid() THEN
         held := pgqueue._unlock_key(h.name, h.shared);
     END IF;
-    DELETE FROM pgqueue.lock_ticket t WHERE t.token = drop_lock.token AND t.session_id = pgqueue.own_session()
-    RETURNING t.name INTO line;
     IF held OR line IS NOT NULL THEN
         PERFORM pgqueue._call_next(coalesce(line, h.name));
     END IF;
@@ -164,7 +174,7 @@ $$;
 CREATE OR REPLACE FUNCTION pgqueue.unlock(name text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-    me   CONSTANT int := pgqueue.own_session();
+    me   CONSTANT int := pgqueue._own_session();
     mine bigint;
     freed boolean := false;
     left_over boolean;
@@ -190,7 +200,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.unlock IS
     'Release a lock that try_lock gave this connection; false if it has none of this name.';
 
-CREATE OR REPLACE VIEW pgqueue.locks AS
+CREATE OR REPLACE VIEW pgqueue.locks WITH (security_barrier) AS
 SELECT h.name,
        CASE WHEN h.shared THEN 'shared' ELSE 'exclusive' END AS mode,
        coalesce(s.label, 'backend ' || h.backend_pid) AS holder,
@@ -204,8 +214,11 @@ SELECT h.name,
   FROM pgqueue.lock_holder h
   LEFT JOIN pgqueue.session s ON s.id = h.session_id
  WHERE EXISTS (SELECT FROM pgqueue._advisory_locks() l
-                WHERE l.pid = h.backend_pid AND l.key = hashtextextended(h.name, 0) AND l.shared = h.shared);
-COMMENT ON VIEW pgqueue.locks IS 'Every lock that is held, its holder, and how many requests wait for it.';
+                WHERE l.pid = h.backend_pid AND l.key = hashtextextended(h.name, 0) AND l.shared = h.shared)
+   AND (pgqueue._is_callers(s.role) OR (SELECT pgqueue._may_see_all('monitor')));
+COMMENT ON VIEW pgqueue.locks IS
+    'Every lock that is held, its holder, and how many requests wait for it. Monitors see all; other roles see those '
+    'of their own sessions.';
 
 -- Locks of a session that ends. The server has freed those of a dead session already; a session that is closed frees
 -- them here. Rows that another transaction is changing are left to it: they do not count without their session.

@@ -25,6 +25,7 @@ BEGIN
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
     END IF;
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = _delete_free_message.id FOR UPDATE;
+    PERFORM pgqueue._check_guarded(of_queue, 'take');
     IF EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = _delete_free_message.id) THEN
         RETURN 'claimed';
     ELSIF of_queue IS NOT NULL THEN
@@ -41,6 +42,9 @@ BEGIN
     ELSIF claim IS NULL THEN
         problem := pgqueue._delete_free_message(id);
         RETURN;
+    ELSIF EXISTS (SELECT FROM pgqueue.claim c WHERE c.token = delete_message.claim
+                                                AND NOT pgqueue._is_callers(c.role)) THEN
+        claim := -1;                               -- as one that does not exist: claims.sql
     END IF;
     SELECT CASE a.problem WHEN 'not taken' THEN 'not claimed' WHEN 'taken by another' THEN 'claimed by another' END
       INTO problem FROM pgqueue.ack(id => delete_message.id, token => claim) a;
@@ -56,16 +60,20 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_messages(queue text, ids bigint[])
 RETURNS TABLE (id bigint, priority int, attempts int, data jsonb, age interval, ttl interval)
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM pgqueue._check_array('ids', ids);
     FOR id, priority, attempts, data, age, ttl IN
-        SELECT t.id, t.priority, t.attempts, t.data, pgqueue._age(t), pgqueue._ttl(t)
-          FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.id
+        SELECT t.id, t.priority, t.attempts,
+               CASE WHEN NOT q.guarded OR pgqueue._may(q.id, 'look') THEN t.data END, pgqueue._age(t), pgqueue._ttl(t)
+          FROM pgqueue.task t JOIN pgqueue.queue q ON q.id = t.queue_id
+         WHERE q.name = delete_messages.queue AND t.id = ANY (ids) ORDER BY t.id
     LOOP
         IF pgqueue._is_message(queue, id) AND pgqueue.delete(id) THEN
             RETURN NEXT;
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION pgqueue.delete_messages IS 'Delete messages, claimed or not; returns those that existed.';
+COMMENT ON FUNCTION pgqueue.delete_messages IS
+    'Delete messages, claimed or not; returns those that existed. Without the verb look their data is NULL.';
 
 CREATE OR REPLACE FUNCTION pgqueue.list_messages(
     queue           text,
@@ -82,18 +90,22 @@ CREATE OR REPLACE FUNCTION pgqueue.list_messages(
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
-    q      int;
-    listed boolean;
+    q       int;
+    listed  boolean;
+    guarded boolean;
 BEGIN
-    IF n < 1 OR n IS NULL THEN
-        RAISE EXCEPTION 'cannot list % messages', n USING ERRCODE = 'PQ002';
-    ELSIF after !~ '^[0-9]{1,18}\.[0-9]{1,18}$' THEN
-        RAISE EXCEPTION '"%" is not the marker of a message', after USING ERRCODE = 'PQ002';
+    PERFORM pgqueue._check_count('n', n);
+    IF after !~ '^[0-9]{1,18}\.[0-9]{1,18}$' THEN
+        RAISE EXCEPTION '"%" is not the marker of a message', pgqueue._shown(after) USING ERRCODE = 'PQ002';
     END IF;
-    SELECT named.id, named.listed INTO q, listed FROM pgqueue.queue named WHERE named.name = list_messages.queue;
+    SELECT named.id, named.listed, named.guarded INTO q, listed, guarded
+      FROM pgqueue.queue named WHERE named.name = list_messages.queue;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no queue "%"', queue USING ERRCODE = 'PQ032';
-    ELSIF NOT listed THEN
+        RAISE EXCEPTION 'there is no queue "%"', pgqueue._shown(queue) USING ERRCODE = 'PQ032';
+    ELSIF guarded THEN
+        PERFORM pgqueue._check_right(q, 'look');
+    END IF;
+    IF NOT listed THEN
         RAISE EXCEPTION 'the messages of queue "%" cannot be listed: its option "listed" is off', queue
             USING ERRCODE = 'PQ060';
     END IF;
@@ -114,7 +126,7 @@ BEGIN
                    AND (echo OR m.sender IS NULL OR list_messages.sender IS NULL OR m.sender <> list_messages.sender)
                  ORDER BY m.xid, m.id
                  LIMIT n) page,
-               LATERAL (SELECT * FROM pgqueue.tasks seen WHERE seen.id = page.id) t
+               LATERAL (SELECT * FROM pgqueue._tasks seen WHERE seen.id = page.id) t
          ORDER BY page.xid, page.id;
 END $$;
 COMMENT ON FUNCTION pgqueue.list_messages IS
@@ -129,7 +141,7 @@ CREATE OR REPLACE FUNCTION pgqueue.message_stats(
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
-    q      CONSTANT int         := (SELECT named.id FROM pgqueue.queue named WHERE named.name = message_stats.queue);
+    q      CONSTANT int         := (SELECT seen.id FROM pgqueue._seen seen WHERE seen.name = message_stats.queue);
 BEGIN
     SELECT coalesce(sum(s.total - s.taken), 0), coalesce(sum(s.taken), 0), coalesce(sum(s.total), 0)
       INTO free, claimed, total FROM pgqueue.stats s WHERE s.queue = message_stats.queue;

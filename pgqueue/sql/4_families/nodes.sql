@@ -15,8 +15,13 @@
 -- transaction has locked at that moment is left to _clean_nodes, for the sweep must not wait. _clean_nodes also removes
 -- what a crash of the server left behind: session is UNLOGGED, and a session without a row can never be resumed.
 --
+-- A node belongs to the role that created it, an ephemeral one to the role of its session. Only that role, its members
+-- and the owner of the schema set and delete it (_is_callers in caller.sql). Every role with the verb share reads it
+-- and creates nodes below it. The root belongs to the owner, and the node of a group to the role of its first member.
+--
 -- Watching. Every change sends a NOTIFY at its commit, on the channel of the path, and on the parent's if the list of
--- children changed. It carries the event and the transaction's id. Once the LISTEN of a watcher is committed, the
+-- children changed. It carries the event and the transaction's id. A watcher believes it, so the channel's name is
+-- secret (2_base/secret.sql), and the watcher asks for it (watch_node). Once the LISTEN of a watcher is committed, the
 -- watcher reads the node, and the snapshot in which it was read. It hears what is committed after that read, and the
 -- snapshot tells old from new among what it hears. So an event counts even if it was undone before the watcher looked
 -- again.
@@ -32,12 +37,22 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._node_channel(path text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:node:' || md5(path);
+LANGUAGE sql STABLE RETURN pgqueue._secret_channel('node', path);
+
+CREATE OR REPLACE FUNCTION pgqueue.watch_node(path text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    PERFORM pgqueue._check_path(path);
+    RETURN pgqueue._node_channel(path);
+END $$;
+COMMENT ON FUNCTION pgqueue.watch_node IS
+    'For clients: the channel for LISTEN on which the changes of a node, and of its list of children, are told; the '
+    'node need not exist.';
 
 CREATE OR REPLACE FUNCTION pgqueue._node_event(path text, event text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_notify(pgqueue._node_channel(path), event || ' ' || pg_current_xact_id());
+    PERFORM pgqueue._notify(pgqueue._node_channel(path), event || ' ' || pg_current_xact_id());
 END $$;
 
 -- A transaction T1 that locks a row which was updated meanwhile locks its versions one after the other, and T2, which
@@ -67,14 +82,27 @@ BEGIN
     RETURN node;
 END $$;
 
+CREATE OR REPLACE FUNCTION pgqueue._check_node(node pgqueue.node) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT coalesce(pgqueue._is_callers(pgqueue._role_named(node.role)), pgqueue._is_owner()) THEN
+        RAISE EXCEPTION 'node "%" belongs to %', node.path,
+            coalesce('role "' || node.role || '"', 'the owner of the schema')
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Only the role that created a node sets and deletes it.';
+    END IF;
+END $$;
+
 CREATE OR REPLACE VIEW pgqueue.nodes AS
-SELECT n.path, n.data, n.version,
+SELECT n.path, CASE WHEN (SELECT pgqueue._may_see_all('share')) THEN n.data END AS data, n.version,
        n.session_id IS NOT NULL AS ephemeral,
        coalesce(s.label, 'session ' || n.session_id) AS holder,
        n.created_at, n.updated_at, n.parent, n.id
   FROM pgqueue.node n
-  LEFT JOIN pgqueue.session s ON s.id = n.session_id;
-COMMENT ON VIEW pgqueue.nodes IS 'Every node with its data, and its holder if it is ephemeral.';
+  LEFT JOIN pgqueue.session s ON s.id = n.session_id
+ WHERE (SELECT pgqueue._may_see_all('share') OR pgqueue._may_see_all('monitor'));
+COMMENT ON VIEW pgqueue.nodes IS
+    'Every node with its data, and its holder if it is ephemeral, for roles that may share; for monitors without the '
+    'data.';
 
 CREATE OR REPLACE FUNCTION pgqueue.create_node(
     INOUT path       text,
@@ -94,15 +122,16 @@ DECLARE
     parent pgqueue.node;
     me     int;
     number int;
+    role   name := pgqueue._caller();
 BEGIN
-    PERFORM pgqueue._check_path(path);
+    PERFORM pgqueue._check_path(path), pgqueue._check_data('data', data, nulls => true);
     IF path = '/' THEN
         problem := 'exists';
         RETURN;
     END IF;
     IF ephemeral THEN
         me := pgqueue._enter_claim(session);
-        holder := (SELECT s.label FROM pgqueue.session s WHERE s.id = me);
+        SELECT s.label, pg_get_userbyid(s.role) INTO holder, role FROM pgqueue.session s WHERE s.id = me;
     END IF;
     above := coalesce(nullif(regexp_replace(path, '/[^/]+$', ''), ''), '/');
     IF EXISTS (SELECT FROM pgqueue.node n WHERE n.path = above AND n.session_id IS NOT NULL) THEN
@@ -120,8 +149,9 @@ BEGIN
         path := path || to_char(number, 'FM0000000000');
         PERFORM pgqueue._check_path(path);
     END IF;
-    INSERT INTO pgqueue.node AS n (path, parent, data, session_id)
-    VALUES (create_node.path, above, coalesce(create_node.data, 'null'), me)
+    PERFORM pgqueue._check_limit('nodes');
+    INSERT INTO pgqueue.node AS n (path, parent, data, role, session_id)
+    VALUES (create_node.path, above, coalesce(create_node.data, 'null'), role, me)
     ON CONFLICT DO NOTHING
     RETURNING n.version, n.created_at, n.id INTO version, created_at, id;
     IF NOT FOUND THEN
@@ -149,8 +179,11 @@ LANGUAGE plpgsql AS $$
 DECLARE
     node pgqueue.node;
 BEGIN
-    PERFORM pgqueue._check_path(path);
+    PERFORM pgqueue._check_path(path), pgqueue._check_data('data', data, nulls => true);
     node := pgqueue._lock_node(path, 'no key update');
+    IF node.path IS NOT NULL THEN
+        PERFORM pgqueue._check_node(node);
+    END IF;
     IF node.path IS NULL THEN
         problem := 'not found';
     ELSIF version <> node.version THEN
@@ -172,7 +205,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.set_node IS
     'Change a node''s data, if the node is still at that version; returns the version that it has now. problem: not '
-    'found, or version.';
+    'found, or version. 42501: the node belongs to another role.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_node(
     path        text,
@@ -189,6 +222,9 @@ BEGIN
         RAISE EXCEPTION 'the root cannot be deleted' USING ERRCODE = 'PQ002';
     END IF;
     node := pgqueue._lock_node(path, 'update');
+    IF node.path IS NOT NULL AND id = node.id IS NOT FALSE THEN
+        PERFORM pgqueue._check_node(node);
+    END IF;
     IF node.path IS NULL OR id <> node.id THEN
         problem := 'not found';
     ELSIF version <> node.version THEN
@@ -203,7 +239,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_node IS
     'Remove a node, if it is still at that version, and still the node of that id. problem: not found, version, or not '
-    'empty.';
+    'empty. 42501: the node belongs to another role.';
 
 CREATE OR REPLACE FUNCTION pgqueue.children(path text) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
@@ -231,7 +267,8 @@ CREATE OR REPLACE FUNCTION pgqueue.join_group(
 LANGUAGE plpgsql AS $$
 BEGIN
     IF name IS NULL OR strpos(name, '/') > 0 OR strpos(member, '/') > 0 THEN
-        RAISE EXCEPTION 'a name in a path has no slash: %', concat_ws(', ', name, member) USING ERRCODE = 'PQ001';
+        RAISE EXCEPTION 'a name in a path has no slash: %', pgqueue._shown(concat_ws(', ', name, member))
+            USING ERRCODE = 'PQ001';
     END IF;
     LOOP
         SELECT * INTO path, problem, version, holder, created_at, id

@@ -53,7 +53,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     task record;
 BEGIN
-    PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
+    PERFORM pgqueue._check_keep('keep', coalesce(keep, '0')), pgqueue._check_data('a result', result, nulls => true);
     SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = finish.id;
     SELECT a.state, a.problem, a.holder INTO state, problem, holder
       FROM pgqueue.ack(id => finish.id, token => finish.token, session => finish.session) a;
@@ -93,9 +93,12 @@ DECLARE
 BEGIN
     PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
     IF results IS NOT NULL
-       AND (jsonb_typeof(results) <> 'array' OR jsonb_array_length(results) <> cardinality(ids)) THEN
+       AND (jsonb_typeof(results) <> 'array' OR jsonb_array_length(results) <> coalesce(cardinality(ids), 0)) THEN
         RAISE EXCEPTION 'for % tasks as many results are needed, in an array', cardinality(ids) USING ERRCODE = 'PQ043';
+    ELSIF results IS NOT NULL THEN
+        PERFORM pgqueue._check_items('results', results);
     END IF;
+    PERFORM pgqueue._check_takes(ids, tokens);
     SELECT array_agg(t.queue_id ORDER BY f.n), array_agg(t.attempts ORDER BY f.n) INTO queues, counts
       FROM unnest(ids) WITH ORDINALITY f(id, n) LEFT JOIN pgqueue.task t ON t.id = f.id;
     FOR id, state, problem, holder IN
@@ -110,12 +113,13 @@ BEGIN
     SELECT DISTINCT ON (f.id) f.id, moment, moment + keep, f.queue_id, f.attempts, coalesce(f.value, 'null')
       FROM ROWS FROM (unnest(ids, queues, counts), jsonb_array_elements(results))
            f(id, queue_id, attempts, value)
-     WHERE f.id <> ALL (refused)
+     WHERE f.id NOT IN (SELECT unnest(refused))    -- hashed; <> ALL compares each with each
      ORDER BY f.id
         ON CONFLICT (task_id) DO UPDATE
        SET finished_at = excluded.finished_at, expires_at = excluded.expires_at, queue_id = excluded.queue_id,
            attempts = excluded.attempts, value = excluded.value, error = NULL;
-    PERFORM pg_notify('pgqueue:task:' || f.id, '') FROM unnest(ids) f(id) WHERE f.id <> ALL (refused);
+    PERFORM pg_notify('pgqueue:task:' || f.id, '') FROM unnest(ids) f(id)
+      WHERE f.id NOT IN (SELECT unnest(refused));
     PERFORM pgqueue._drop_expired_results(2 * cardinality(ids), moment - interval '10 s');
 END $$;
 COMMENT ON FUNCTION pgqueue.finish_many IS
@@ -143,7 +147,8 @@ BEGIN
           FROM pgqueue.bury(id => fail.id, token => fail.token, error => why) b;
     ELSE
         SELECT r.state, r.problem, r.holder INTO state, problem, holder
-          FROM pgqueue.release(id => fail.id, token => fail.token, delay => fail.delay, error => why) r;
+          FROM pgqueue.release(id => fail.id, token => fail.token, delay => fail.delay, error => why,
+                               hold_lane => true) r;
     END IF;
     IF problem IS NULL AND (delay IS NULL OR state NOT IN ('ready', 'delayed')) THEN
         PERFORM pgqueue._keep_result(id, task.queue_id, task.attempts + (token IS NOT NULL)::int, keep, NULL, why);
@@ -151,7 +156,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.fail IS
     'Bury a task and keep its error for a while; as with bury, a token is checked if it is given. With a delay the '
-    'task is released instead, and has failed only if that was the last attempt of the queue''s max_takes.';
+    'task is released instead, and its lane waits for it; it has failed only if that was the last attempt of the '
+    'queue''s max_takes.';
 
 CREATE OR REPLACE FUNCTION pgqueue.progress(
     id          bigint,
@@ -164,6 +170,10 @@ CREATE OR REPLACE FUNCTION pgqueue.progress(
 )
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF pg_column_size(value) > pgqueue._most_data() THEN
+        PERFORM pgqueue._check_data('the progress', value);
+    END IF;
+    session := CASE WHEN token IS NULL THEN pgqueue._named_session(session) END;
     -- The lock waits for a transaction that ends this take, and keeps a late holder from overwriting the progress of
     -- the next one.
     INSERT INTO pgqueue.progress AS p (task_id, token, updated_at, value)
@@ -191,6 +201,14 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
+    -- A result outlives its queue. Nothing tells then which roles might look into it: only the owner may.
+    IF EXISTS (SELECT FROM (SELECT t.queue_id FROM pgqueue.task t WHERE t.id = outcome.id
+                             UNION ALL
+                            SELECT r.queue_id FROM pgqueue.result r WHERE r.task_id = outcome.id) of
+                 LEFT JOIN pgqueue.queue q ON q.id = of.queue_id
+                WHERE q.guarded IS NOT FALSE AND NOT pgqueue._may(of.queue_id, 'look')) THEN
+        id := NULL;                                -- to this caller it is unknown
+    END IF;
     RETURN QUERY
         SELECT CASE WHEN NOT e.ended THEN coalesce(t.state, 'unknown')
                     WHEN r.error IS NULL THEN 'done' ELSE 'failed' END,
@@ -202,7 +220,7 @@ BEGIN
                CASE WHEN e.ended THEN r.value END,
                CASE WHEN e.ended THEN r.finished_at ELSE greatest(t.created_at, t.taken_at, p.updated_at) END
           FROM (SELECT outcome.id) asked(id)
-          LEFT JOIN pgqueue.tasks t ON t.id = asked.id
+          LEFT JOIN pgqueue._tasks t ON t.id = asked.id
           LEFT JOIN pgqueue.result r ON r.task_id = asked.id AND r.expires_at > clock_timestamp()
           LEFT JOIN pgqueue.queue q ON q.id = r.queue_id
           LEFT JOIN pgqueue.take k ON k.task_id = asked.id AND k.deadline > clock_timestamp()
@@ -213,15 +231,17 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.outcome IS
     'What became of a task, in one row: its state while it exists; then done or failed where its result is kept, else '
-    'unknown.';
+    'unknown. A result whose queue was deleted shows to the owner of the schema only.';
 
-CREATE OR REPLACE VIEW pgqueue.results AS
+CREATE OR REPLACE VIEW pgqueue.results WITH (security_barrier) AS
 SELECT r.task_id AS id, q.name AS queue, CASE WHEN r.error IS NULL THEN 'done' ELSE 'failed' END AS state,
-       r.attempts, r.value AS result, r.error, r.finished_at, r.expires_at
+       r.attempts, CASE WHEN q.looks THEN r.value END AS result, CASE WHEN q.looks THEN r.error END AS error,
+       r.finished_at, r.expires_at
   FROM pgqueue.result r
-  LEFT JOIN pgqueue.queue q ON q.id = r.queue_id
+  JOIN pgqueue._seen q ON q.id = r.queue_id
  WHERE r.expires_at > clock_timestamp();
-COMMENT ON VIEW pgqueue.results IS 'The results and errors of tasks that ended, where they are kept.';
+COMMENT ON VIEW pgqueue.results IS
+    'The results and errors of tasks that ended, where they are kept, of queues that exist. Monitors see neither.';
 
 -- Part of clean_up.
 CREATE OR REPLACE FUNCTION pgqueue._clean_results() RETURNS void

@@ -19,7 +19,7 @@ BEGIN
         RAISE EXCEPTION 'a status is not null: that is what get_status says of a key without one'
             USING ERRCODE = 'PQ041', HINT = 'delete_status removes it.';
     END IF;
-    PERFORM pgqueue._check_keep('ttl', ttl);
+    PERFORM pgqueue._check_keep('ttl', ttl), pgqueue._check_data('a status', value);
     INSERT INTO pgqueue.status AS s (key, value, updated_at, expires_at)
     VALUES (key, value, moment, moment + ttl)
         ON CONFLICT ON CONSTRAINT status_pkey DO UPDATE
@@ -51,8 +51,8 @@ COMMENT ON FUNCTION pgqueue.delete_status IS 'Remove the status of a key; false 
 CREATE OR REPLACE VIEW pgqueue.statuses AS
 SELECT s.key, s.value, s.updated_at, s.expires_at
   FROM pgqueue.status s
- WHERE s.expires_at IS NULL OR s.expires_at > clock_timestamp();
-COMMENT ON VIEW pgqueue.statuses IS 'Every status that has not expired.';
+ WHERE (s.expires_at IS NULL OR s.expires_at > clock_timestamp()) AND (SELECT pgqueue._may_see_all('share'));
+COMMENT ON VIEW pgqueue.statuses IS 'Every status that has not expired, for roles that may share.';
 
 -- Part of clean_up.
 CREATE OR REPLACE FUNCTION pgqueue._clean_statuses() RETURNS void

@@ -16,22 +16,25 @@ LANGUAGE plpgsql AS $$
 DECLARE
     me CONSTANT int := pgqueue._live_session(session);
 BEGIN
-    PERFORM pgqueue._check_publishing(exchange, key, retain);
+    PERFORM pgqueue._check_publishing(exchange, key, retain), pgqueue._check_data('data', data);
     IF exchange <> '' THEN
         PERFORM pgqueue._exchange_type(exchange);
     END IF;
-    INSERT INTO pgqueue.will (session_id, exchange, key, retain, data)
-    VALUES (me, exchange, key, coalesce(retain, false), data)
+    PERFORM pgqueue._check_guarded(r.id, 'put') FROM pgqueue._routes(exchange, key) r(id);
+    INSERT INTO pgqueue.will (session_id, role, exchange, key, retain, data)
+    VALUES (me, pgqueue._caller_role(), exchange, key, coalesce(retain, false), data)
         ON CONFLICT (session_id) DO UPDATE
-       SET exchange = excluded.exchange, key = excluded.key, retain = excluded.retain, data = excluded.data;
+       SET role = excluded.role, exchange = excluded.exchange, key = excluded.key, retain = excluded.retain,
+           data = excluded.data;
 END $$;
 COMMENT ON FUNCTION pgqueue.set_will IS
-    'Set what is published when the session dies, but not when it is closed. A second will replaces the first.';
+    'Set what is published when the session dies, but not when it is closed. A second will replaces the first. It '
+    'reaches the queues into which the role that set it may put by then.';
 
 CREATE OR REPLACE FUNCTION pgqueue.clear_will(session int DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM pgqueue.will w WHERE w.session_id = coalesce(session, pgqueue.own_session());
+    DELETE FROM pgqueue.will w WHERE w.session_id = pgqueue._named_session(session);
     RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION pgqueue.clear_will IS 'Remove the session''s will; false if there was none.';
@@ -49,7 +52,7 @@ BEGIN
         DELETE FROM pgqueue.will k WHERE k.session_id = session;
     END IF;
     FOR w IN SELECT * FROM pgqueue.will k WHERE pgqueue._has_ended(k.session_id, session) FOR UPDATE SKIP LOCKED LOOP
-        IF w.retain THEN
+        IF w.retain AND pgqueue._may_share(w.role) THEN
             PERFORM FROM pgqueue.exchange e WHERE e.name = w.exchange FOR UPDATE SKIP LOCKED;
             IF FOUND THEN
                 PERFORM pgqueue._retain(w.exchange, w.key, w.data);
@@ -57,7 +60,7 @@ BEGIN
                 CONTINUE;                         -- a bind or a retained message is under way: later
             END IF;
         END IF;
-        PERFORM pgqueue._deliver(ARRAY (SELECT pgqueue._routes(w.exchange, w.key)), w.key, w.data);
+        PERFORM pgqueue._deliver(ARRAY (SELECT pgqueue._routes_for(w.role, w.exchange, w.key)), w.key, w.data);
         DELETE FROM pgqueue.will k WHERE k.session_id = w.session_id;
     END LOOP;
 
@@ -72,11 +75,14 @@ BEGIN
     LOOP
         PERFORM pgqueue._remove_queue(r.id, batches => 10);
     END LOOP;
-    DELETE FROM pgqueue.taker k
-     WHERE pgqueue._has_ended(k.session_id, session)
-       AND (NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = k.queue_id)
-            OR EXISTS (SELECT FROM pgqueue.taker o
-                        WHERE o.queue_id = k.queue_id AND NOT pgqueue._has_ended(o.session_id, session)));
+    DELETE FROM pgqueue.taker
+     WHERE ctid = ANY (ARRAY (
+           SELECT k.ctid FROM pgqueue.taker k
+            WHERE pgqueue._has_ended(k.session_id, session)
+              AND (NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = k.queue_id)
+                   OR EXISTS (SELECT FROM pgqueue.taker o
+                               WHERE o.queue_id = k.queue_id AND NOT pgqueue._has_ended(o.session_id, session)))
+              FOR UPDATE OF k SKIP LOCKED));
 
     FOR r IN
         SELECT e.name, ARRAY (SELECT DISTINCT b.queue_id FROM pgqueue.binding b WHERE b.exchange = e.name) AS queues

@@ -29,7 +29,7 @@ BEGIN
               FROM q WHERE NOT q.paused
              UNION ALL
             SELECT 'unattended', 1, NULL, sum(q.ready), 'tasks', 'no session is connected that could take them'
-              FROM q WHERE NOT EXISTS (SELECT FROM s WHERE s.state = 'connected')
+              FROM q WHERE NOT pgqueue._is_attended()
              UNION ALL
             SELECT 'tick', 60, 600,               -- without a tick so far, since the first queue was created
                    CASE WHEN sum(q.total) > 0
@@ -72,6 +72,10 @@ BEGIN
             SELECT 'notification_queue', 10, 50, 100 * pg_notification_queue_usage(), '%',
                    'once it is full, commits that notify fail'
              UNION ALL
+            SELECT 'foreign_locks', 1, 1, count(*), 'locks',
+                   string_agg(format('backend %s of role %s blocks %s', f.pid, f.role, f.blocks), '; ')
+              FROM pgqueue._foreign_locks() f
+             UNION ALL
             SELECT 'schema_version', NULL, NULL, max(v.version_num)::double precision, 'version', 'of `pgqueue migrate`'
               FROM pgqueue.schema_version v)
         SELECT c.name, CASE WHEN c.value >= c.bad THEN 'bad' WHEN c.value >= c.warn THEN 'warn' ELSE 'ok' END,
@@ -86,9 +90,11 @@ COMMENT ON VIEW pgqueue.health IS 'Is all well? One row for each check; status: 
 CREATE OR REPLACE FUNCTION pgqueue.why(queue text) RETURNS TABLE (reason text, tasks bigint, detail text)
 LANGUAGE plpgsql AS $$
 DECLARE
-    few CONSTANT int := 5;
-    q   record;
+    few   CONSTANT int := 5;
+    looks boolean;
+    q     record;
 BEGIN
+    SELECT seen.looks INTO looks FROM pgqueue._seen seen WHERE seen.name = why.queue;
     SELECT o.*, s.total, s.ready, s.delayed, s.taken, s.buried, s.blocked, s.oldest_ready_age INTO q
       FROM pgqueue.queues o JOIN pgqueue.queue_stats(why.queue) s ON s.queue = o.name;
     IF NOT FOUND THEN
@@ -128,10 +134,17 @@ BEGIN
                    FROM pgqueue.takes k WHERE q.blocked > 0 AND k.queue = why.queue AND k.lane IS NOT NULL
                   ORDER BY k.taken_at LIMIT few;
     RETURN QUERY SELECT 'delayed', q.delayed, format('the next is task %s, at %s', t.id, t.run_at)
-                   FROM pgqueue.find_tasks(why.queue, 'delayed', 1) t;
-    RETURN QUERY SELECT 'buried', count(*), coalesce(t.error, 'without an error')
-                   FROM pgqueue.find_tasks(why.queue, 'buried', 100, backwards => true) t
-                  GROUP BY t.error ORDER BY count(*) DESC LIMIT few;
+                   FROM pgqueue._tasks t WHERE t.queue_id = q.id AND t.stored = 'D' AND t.run_at > now()
+                  ORDER BY t.run_at LIMIT 1;
+    IF looks THEN
+        RETURN QUERY SELECT 'buried', count(*), coalesce(t.error, 'without an error')
+                       FROM (SELECT b.error FROM pgqueue.task b WHERE b.queue_id = q.id AND b.state = 'B'
+                              ORDER BY b.priority DESC, b.id DESC LIMIT 100) t
+                      GROUP BY t.error ORDER BY count(*) DESC LIMIT few;
+    ELSE
+        RETURN QUERY SELECT 'buried', q.buried, 'their errors are for roles that may look into the queue'
+                      WHERE q.buried > 0;
+    END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.why(text) IS
     'Why tasks of a queue are not done: one row for each reason; of holders, busy lanes and errors of buried tasks, '
@@ -142,7 +155,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     t record;
 BEGIN
-    SELECT * INTO t FROM pgqueue.tasks seen WHERE seen.id = why.id;
+    SELECT k.*, seen.looks INTO t
+      FROM pgqueue._tasks k JOIN pgqueue._seen seen ON seen.id = k.queue_id WHERE k.id = why.id;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'no task', NULL::bigint,
                             format('there is no task %s: it was done, deleted, or never committed', why.id);
@@ -152,15 +166,17 @@ BEGIN
         WHEN 'taken' THEN format('%s has it since %s, %s', t.holder, t.taken_at,
                                  coalesce('until ' || t.deadline, 'without a limit of time'))
         WHEN 'delayed' THEN format('until %s', t.run_at)
-        WHEN 'buried' THEN coalesce(t.error, 'without an error')
+        WHEN 'buried' THEN CASE WHEN t.looks THEN coalesce(t.error, 'without an error') END
         WHEN 'done' THEN format('since %s', t.done_at)
         WHEN 'ready' THEN format('in queue "%s" since %s, with priority %s', t.queue, t.ready_since, t.priority)
-        WHEN 'blocked' THEN format('in lane "%s", behind task %s', t.lane, coalesce(
+        WHEN 'blocked' THEN format('in lane "%s", behind task %s', CASE WHEN t.looks THEN t.lane END, coalesce(
              (SELECT format('%s, which %s has since %s', k.id, k.holder, k.taken_at) FROM pgqueue.takes k
                WHERE k.queue = t.queue AND k.lane = t.lane),
-             (SELECT format('%s, which is %s', h.id, h.state) FROM pgqueue.tasks h
-               WHERE h.queue_id = t.queue_id AND h.lane = t.lane AND h.stored IN ('R', 'L')
-               ORDER BY h.priority, h.id LIMIT 1))) END;
+             (SELECT format('%s, which is %s%s', h.id, h.state,
+                            CASE h.state WHEN 'delayed' THEN ' until ' || h.run_at END)
+                FROM pgqueue._tasks h
+               WHERE h.id = (SELECT i.id FROM pgqueue._in_lane i WHERE i.queue_id = t.queue_id AND i.lane = t.lane
+                              ORDER BY i.priority, i.id LIMIT 1)))) END;
     RETURN QUERY SELECT w.* FROM pgqueue.why(t.queue::text) w
                   WHERE t.state = 'ready' AND w.reason NOT IN ('draining', 'full', 'delayed', 'buried', 'blocked');
 END $$;

@@ -41,7 +41,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
     (coalesce((calls ->> verb)::bigint, 0) - coalesce((before ->> verb)::bigint, 0)) / seconds;
 
 -- By the sample with an age nearest to a minute. A sample of a moment ago would give any number.
-CREATE OR REPLACE VIEW pgqueue.rates AS
+CREATE OR REPLACE VIEW pgqueue.rates WITH (security_barrier) AS
 SELECT s.queue, b.seconds, r.puts, r.takes, r.acks, r.releases, r.buries, r.acks + r.deletes AS done,
        r.puts - r.acks - r.deletes AS growth,
        CASE WHEN r.acks + r.deletes > r.puts
@@ -72,38 +72,49 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN substring(label FROM '^([^:]+):[0-9]
 CREATE OR REPLACE FUNCTION pgqueue._label_pid(label text) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN substring(label FROM '^[^:]+:([0-9]{1,9}):')::int;
 
-CREATE OR REPLACE VIEW pgqueue.takes AS
+CREATE OR REPLACE VIEW pgqueue.takes WITH (security_barrier) AS
 SELECT k.task_id AS id, q.name AS queue,
        coalesce(s.label, CASE k.session_id WHEN 0 THEN 'a claim' ELSE 'session ' || k.session_id END) AS holder,
        s.host, s.pid, k.session_id AS session, s.backend_pid,
        k.taken_at, clock_timestamp() - k.taken_at AS age,
        nullif(k.deadline, 'infinity') AS deadline, nullif(k.deadline, 'infinity') - clock_timestamp() AS time_left,
-       k.lane, CASE k.session_id WHEN 0 THEN k.token END AS claim
+       CASE WHEN q.looks THEN k.lane END AS lane,
+       CASE k.session_id WHEN 0 THEN (SELECT c.token FROM pgqueue.claim c
+                                       WHERE c.token = k.token AND pgqueue._is_callers(c.role)) END AS claim
   FROM pgqueue.take k
-  JOIN pgqueue.queue q ON q.id = k.queue_id
+  JOIN pgqueue._seen q ON q.id = k.queue_id
   LEFT JOIN (                                     -- once for each session, not for each take
        SELECT o.id, o.label, o.backend_pid, pgqueue._label_host(o.label) AS host, pgqueue._label_pid(o.label) AS pid
          FROM pgqueue.session o OFFSET 0) s ON s.id = k.session_id
  WHERE k.deadline > now();
 COMMENT ON VIEW pgqueue.takes IS
     'Every task that is taken: its holder, since when, until when. host, pid: of the holder''s process, if its label '
-    'has them. claim: the id of the claim that holds it; NULL for other takes, whose tokens are not shown.';
+    'has them. claim: the id of the claim that holds it, for the role of the claim; NULL for others, and for other '
+    'takes, whose tokens are not shown.';
 
 -- The sweep marks a session as missing at its next tick; until then only its lock tells.
-CREATE OR REPLACE VIEW pgqueue.sessions AS
+CREATE OR REPLACE VIEW pgqueue.sessions WITH (security_barrier) AS
 SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since, coalesce(k.taken, 0) AS taken, s.identity,
        pgqueue._label_host(s.label) AS host, pgqueue._label_pid(s.label) AS pid,
        clock_timestamp() - s.started_at AS age,
        CASE WHEN s.backend_pid = 0 THEN 'closed' WHEN pgqueue._session_alive(s.id) THEN 'connected'
             ELSE 'missing' END AS state,
-       k.longest_take
+       k.longest_take, pg_get_userbyid(s.role)::text AS role
   FROM pgqueue.session s
   LEFT JOIN (
        SELECT h.session_id, count(*) AS taken, clock_timestamp() - min(h.taken_at) AS longest_take
-         FROM pgqueue.take h GROUP BY h.session_id) k ON k.session_id = s.id;
+         FROM pgqueue.take h GROUP BY h.session_id) k ON k.session_id = s.id
+ WHERE pgqueue._is_callers(s.role) OR (SELECT pgqueue._may_see_all('monitor'));
 COMMENT ON VIEW pgqueue.sessions IS
-    'Every client that takes. state: connected; missing: its connection is gone, and its grace is running; closed: '
-    'it left its takes to the other sessions of its identity.';
+    'Every client that takes; monitors see all, other roles their own. state: connected; missing: its connection is '
+    'gone, and its grace is running; closed: it left its takes to the other sessions of its identity.';
+
+-- Whether any session is connected, of whatever role: for health, whose reader may see its own only.
+CREATE OR REPLACE FUNCTION pgqueue._is_attended() RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pgqueue.session s WHERE s.backend_pid <> 0 AND pgqueue._session_alive(s.id));
+END $$;
 
 CREATE OR REPLACE VIEW pgqueue.listeners AS
 SELECT a.pid AS backend_pid, s.label, pgqueue._label_host(s.label) AS host, pgqueue._label_pid(s.label) AS pid,
@@ -111,11 +122,15 @@ SELECT a.pid AS backend_pid, s.label, pgqueue._label_host(s.label) AS host, pgqu
        a.backend_start AS connected_at, clock_timestamp() - a.backend_start AS age,
        a.state, a.state_change AS state_since, a.wait_event
   FROM pg_catalog.pg_stat_activity a
-  LEFT JOIN pgqueue.session s ON s.backend_pid = a.pid
+  LEFT JOIN (
+       SELECT o.id, o.label, o.backend_pid FROM pgqueue.session o
+        WHERE pgqueue._is_callers(o.role) OR (SELECT pgqueue._may_see_all('monitor')) OFFSET 0) s
+    ON s.backend_pid = a.pid
  WHERE a.datname = current_database() AND a.application_name = 'pgqueue listener';
 COMMENT ON VIEW pgqueue.listeners IS
-    'The listener connection of each client, which is woken and keeps the client''s session. From the server''s list: '
-    'address, times and state of other roles'' connections need pg_read_all_stats.';
+    'The listener connection of each client, which is woken and keeps the client''s session. Monitors see the sessions '
+    'of all roles, other roles their own. From the server''s list: address, times and state of other roles'' '
+    'connections need pg_read_all_stats.';
 
 -- By the functions that pg_stat_all_tables is made of: the view itself would group all indexes first.
 CREATE OR REPLACE VIEW pgqueue.tables AS

@@ -5,11 +5,17 @@
 -- its grace from the first time that it was found missing; after a restart of the server, which frees every lock at
 -- once, at least 10 seconds. Then the sweep tries CLAIMING(id): as long as a claim of that session is under way, it
 -- comes back later (session.sql). It also comes back later while another session joins the identity, and may then
--- inherit (session.sql). SESSION(id) stays shared until the commit, so the process cannot come back in the middle of
+-- inherit (identity.sql). SESSION(id) stays shared until the commit, so the process cannot come back in the middle of
 -- the verdict.
 --
+-- Clocks. A grace is measured by the server's clock, which may step. A moment in the future says only that the clock
+-- stepped back since: a session that was found missing then is missing as of now, and a start of the server then does
+-- not count. So a step back delays a verdict by one grace at most.
+--
 -- Never: scanning pg_locks (it stops all lock partitions), waiting for a lock (a call that waits pins the horizon that
--- vacuum needs), or a release of all takes at start-up (it takes work away from processes that are alive).
+-- vacuum needs), or a release of all takes at start-up (it takes work away from processes that are alive). Rows that
+-- are locked are skipped, and so is work on tables that are locked (2_base/nowait.sql): a transaction that called
+-- close_session(), and stays open, holds up that session and no other.
 
 -- End all else that lives as long as a session.
 CREATE OR REPLACE FUNCTION pgqueue._session_ended(session int, died boolean) RETURNS void
@@ -21,10 +27,11 @@ BEGIN
     PERFORM pgqueue._free_observers(session);
 END $$;
 
--- End the takes of a session: its heir gets them if there is one (session.sql), else their tasks are ready. With a
--- reason the session died, and that counts as an attempt. A take that a transaction T1 is settling at this moment is
--- left to T1, and the session's row stays, so that the next sweep looks again: waiting here would last as long as T1,
--- and lock in another order than T1. Returns how many tasks were given back; NULL: the heir cannot be given any now.
+-- End the takes of a session: its heir gets them if there is one (identity.sql), else their tasks are ready. With a
+-- reason the session died, and one of them may be charged for it (suspect.sql). A take that a transaction T1 is
+-- settling at this moment is left to T1, and the session's row stays, so that the next sweep looks again: waiting here
+-- would last as long as T1, and lock in another order than T1. Returns how many tasks were given back; NULL: the heir
+-- cannot be given any now.
 CREATE OR REPLACE FUNCTION pgqueue._free_session(session int, reason text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -53,7 +60,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF reason IS NOT NULL THEN
-        PERFORM pgqueue._count_attempt(ids, reason);
+        PERFORM pgqueue._count_death(ids, reason);
     END IF;
     PERFORM pgqueue._session_ended(session, reason IS NOT NULL);
     DELETE FROM pgqueue.session s
@@ -66,11 +73,25 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.close_session(session int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    me       CONSTANT int := coalesce(session, pgqueue.own_session());
+    me       int     := pgqueue._named_session(session);
+    is_here  CONSTANT boolean := coalesce(me = pgqueue._own_session(), false);
     own      pgqueue.session;
-    freed    int := 0;
+    freed    int     := 0;
 BEGIN
-    IF pg_advisory_xact_lock(pgqueue._claiming_lock(), me) IS NULL THEN END IF;    -- wait for claims under way
+    IF me IS NULL THEN                             -- a sweep gave it up, with all that it held
+        me := coalesce(session, pgqueue.own_session());
+        IF me = pgqueue.own_session() THEN
+            PERFORM pg_advisory_unlock(pgqueue._session_lock(), me), set_config('pgqueue.session', '', false);
+        END IF;
+        RETURN 0;
+    ELSIF NOT is_here AND pgqueue._session_alive(me) THEN
+        RAISE EXCEPTION 'session % is alive, and another connection has it: only that one closes it', me
+            USING ERRCODE = 'PQ002',
+                  HINT = 'Close its client, or end its connection: the view pgqueue.sessions has its backend_pid.';
+    END IF;
+    IF NOT pg_try_advisory_xact_lock(pgqueue._claiming_lock(), me) THEN            -- wait for claims under way
+        PERFORM pgqueue._await_lock(pgqueue._claiming_lock(), me, false, false, '2 s', 'closing session ' || me);
+    END IF;
     SELECT * INTO own FROM pgqueue.session s WHERE s.id = me FOR UPDATE;
     -- An older snapshot does not show all heirs: then the sweep ends the session.
     IF own.identity IS NOT NULL
@@ -80,27 +101,30 @@ BEGIN
     ELSE
         freed := coalesce(pgqueue._free_session(me, NULL), 0);
     END IF;
-    IF me = pgqueue.own_session() THEN
+    IF is_here THEN
         PERFORM pg_advisory_unlock(pgqueue._session_lock(), me), set_config('pgqueue.session', '', false);
     END IF;
     RETURN freed;
 END $$;
 COMMENT ON FUNCTION pgqueue.close_session IS
     'Give back all that the session took, and end it; returns how many tasks. A session with an identity leaves its '
-    'takes to the other sessions of it, or for its grace to a session that joins.';
+    'takes to the other sessions of it, or for its grace to a session that joins. PQ002: the session is alive on '
+    'another connection. 42501: it belongs to another role.';
 
 CREATE OR REPLACE FUNCTION pgqueue.promote_all() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     n int;
 BEGIN
-    IF pg_try_advisory_xact_lock(pgqueue._promoting_lock(), 0) THEN
+    IF pgqueue._can_move_tasks() AND pg_try_advisory_xact_lock(pgqueue._promoting_lock(), 0) THEN
         PERFORM pgqueue._go_on_listing();             -- first: see listed.sql
         SELECT sum(pgqueue._promote(q.id)) INTO n
           FROM pgqueue._queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
         PERFORM pgqueue._check_all_lanes();
-        PERFORM pgqueue._look_for_oldest(pgqueue._fold_deltas());
-        PERFORM pgqueue._take_sample();
+        IF pgqueue._can_write('oldest', 'sample') THEN
+            PERFORM pgqueue._look_for_oldest(pgqueue._fold_deltas());
+            PERFORM pgqueue._take_sample();
+        END IF;
     END IF;
     RETURN coalesce(n, 0);
 END $$;
@@ -112,6 +136,8 @@ CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[], ids int[] DEFAULT NUL
 RETURNS TABLE (queue text, seconds double precision)
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM pgqueue._check_array('queues', queues, nulls => true),
+            pgqueue._check_array('ids', ids, nulls => true);
     RETURN QUERY
         SELECT q.name,
                CASE WHEN q.paused_until > clock_timestamp()
@@ -124,7 +150,8 @@ BEGIN
                            ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL
                     THEN 0
                     -- Seconds in the past are 0; greatest() alone would turn NULL into 0 as well.
-                    ELSE (SELECT greatest(0, extract(epoch FROM next.due - clock_timestamp()))::double precision
+                    ELSE (SELECT greatest(0, extract(epoch FROM pgqueue._readable(next.due) - clock_timestamp())
+                                         )::double precision
                             FROM (SELECT least(
                                      (SELECT t.run_at FROM pgqueue.task t
                                        WHERE t.queue_id = q.id AND t.state = 'D' ORDER BY t.run_at LIMIT 1),
@@ -134,7 +161,8 @@ BEGIN
                            WHERE next.due IS NOT NULL)
                END
           FROM pgqueue.queue q
-         WHERE q.name = ANY (queues) AND (next_due.ids IS NULL OR q.id = ANY (next_due.ids));
+         WHERE q.name = ANY (queues) AND (NOT q.guarded OR pgqueue._may(q.id, 'take'))
+           AND (next_due.ids IS NULL OR q.id = ANY (next_due.ids));
 END $$;
 COMMENT ON FUNCTION pgqueue.next_due IS
     'In how many seconds a queue may have something to take. 0: now; a transaction that may yet roll back has locked '
@@ -156,30 +184,49 @@ BEGIN
                s.id, CASE s.backend_pid WHEN 0 THEN 'its taker left: ' ELSE 'its taker died: ' END || s.label);
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.sweep(OUT freed int, OUT again double precision)
-LANGUAGE plpgsql AS $$
+-- How much of its grace a missing session has left.
+CREATE OR REPLACE FUNCTION pgqueue._grace_left(s pgqueue.session, moment timestamptz) RETURNS interval
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     restart_grace CONSTANT interval    := interval '10 s';
-    moment        CONSTANT timestamptz := clock_timestamp();
+    started       CONSTANT timestamptz := pg_postmaster_start_time();
+BEGIN
+    -- From the server's start at the earliest: a restart may have taken longer than the grace.
+    RETURN greatest(least(s.missing_since, moment), CASE WHEN started <= moment THEN started END) - moment
+         + CASE WHEN s.epoch = started THEN s.grace ELSE greatest(s.grace, restart_grace) END;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.sweep(OUT freed int, OUT again double precision, OUT alive boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    me     CONSTANT int         := pgqueue.own_session();
     s          pgqueue.session;
     grace_left interval;
     given_back int;
 BEGIN
     freed := 0;
+    alive := true;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'sweep must run at READ COMMITTED: it looks again after it has waited' USING ERRCODE = 'PQ002';
     END IF;
+    IF NOT pgqueue._can_write('session') THEN
+        RETURN;
+    END IF;
+    alive := me IS NULL OR EXISTS (SELECT FROM pgqueue.session own WHERE own.id = me);
     IF NOT pg_try_advisory_xact_lock(pgqueue._sweeping_lock(), 0) THEN
         RETURN;
     END IF;
-    FOR s IN SELECT * FROM pgqueue.session WHERE id IS DISTINCT FROM pgqueue.own_session() LOOP
+    FOR s IN SELECT * FROM pgqueue.session WHERE id IS DISTINCT FROM me LOOP
         CONTINUE WHEN NOT pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), s.id);      -- alive
-        -- From the server's start at the earliest: a restart may have taken longer than the grace.
-        grace_left := greatest(coalesce(s.missing_since, moment), pg_postmaster_start_time()) - moment
-                + CASE WHEN s.epoch = pg_postmaster_start_time() THEN s.grace ELSE greatest(s.grace, restart_grace) END;
-        IF grace_left > '0' THEN
-            UPDATE pgqueue.session SET missing_since = moment WHERE id = s.id AND missing_since IS NULL;
-        ELSE
+        IF s.missing_since IS NULL OR s.missing_since > moment THEN
+            s.missing_since := moment;
+            UPDATE pgqueue.session SET missing_since = moment
+             WHERE ctid = (SELECT k.ctid FROM pgqueue.session k WHERE k.id = s.id FOR UPDATE SKIP LOCKED);
+        END IF;
+        grace_left := pgqueue._grace_left(s, moment);
+        IF grace_left <= '0' THEN
+            CONTINUE WHEN NOT pgqueue._can_end_sessions();
             given_back := pgqueue._end_session(s);
             freed := freed + coalesce(given_back, 0);
             CONTINUE WHEN given_back IS NOT NULL;
@@ -189,20 +236,57 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.sweep IS
-    'Give back the takes of dead sessions. Returns how many tasks, and after how many seconds to call it again.';
+    'Give back the takes of dead sessions. freed: how many tasks; again: after how many seconds to call it again; '
+    'alive: false if the session that was opened on this connection is not registered any more.';
+
+-- Takes of sessions that have no row. No call leaves one behind, but a session's row can be deleted by hand, and a
+-- claim for the own session of a connection may have an old snapshot (session.sql). Takes are not indexed by their
+-- session, so this looks at a part of the table, as large as `pages`, at each cleaning: at the next part in each
+-- period of ten seconds. A part of 2000 pages holds about 240,000 takes, and takes 30 ms. In one snapshot a take is
+-- there only if its session is.
+CREATE OR REPLACE FUNCTION pgqueue._clean_takes() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    pages  CONSTANT bigint := 2000;
+    parts  CONSTANT bigint := 1 + pg_relation_size('pgqueue.take') / current_setting('block_size')::int / pages;
+    first  CONSTANT bigint := pages * (extract(epoch FROM clock_timestamp())::bigint / 10 % parts);
+    lost   int;
+BEGIN
+    FOR lost IN
+        SELECT DISTINCT k.session_id FROM pgqueue.take k
+         WHERE k.ctid >= format('(%s,0)', first)::tid AND k.ctid < format('(%s,0)', first + pages)::tid
+           AND k.session_id NOT IN (SELECT s.id FROM pgqueue.session s UNION ALL SELECT 0)
+         LIMIT 100
+    LOOP
+        IF pg_try_advisory_xact_lock(pgqueue._claiming_lock(), lost) THEN
+            PERFORM pgqueue._free_session(lost, 'its taker left: session ' || lost);
+        END IF;
+    END LOOP;
+END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.clean_up() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF pg_try_advisory_xact_lock(pgqueue._cleaning_lock(), 0) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue._cleaning_lock(), 0) THEN
+        RETURN;
+    END IF;
+    IF pgqueue._can_write('payload') THEN
         PERFORM pgqueue._clean_payloads();
+    END IF;
+    IF pgqueue._can_write('status') THEN
         PERFORM pgqueue._clean_statuses();
+    END IF;
+    IF pgqueue._can_write('result', 'progress', 'take') THEN
         PERFORM pgqueue._clean_results();
+    END IF;
+    IF pgqueue._can_end_sessions() THEN
+        PERFORM pgqueue._clean_takes();
         PERFORM pgqueue._clean_nodes();
         PERFORM pgqueue._clean_routes();
         PERFORM pgqueue._clean_counts();
         PERFORM pgqueue._clean_observers();
         PERFORM pgqueue._clean_done();
+        PERFORM pgqueue._set_guards();
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.clean_up IS

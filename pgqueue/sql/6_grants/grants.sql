@@ -1,83 +1,265 @@
--- Grants: which roles may call what. Run last, since it is about all that the other files made.
+-- Grants: which roles may do what. Run last, since it is about all that the other files made.
 --
 -- No role but the owner has rights on the tables. The public functions run with their owner's rights (settings.sql) and
 -- are the only way in; helpers run with the caller's, so that a direct call ends at the tables. EXECUTE is revoked from
--- PUBLIC, which PostgreSQL grants by default; otherwise a read-only role could call put().
+-- PUBLIC, which PostgreSQL grants by default.
+--
+-- A grant is rows of `privilege` (rights.sql has the rules), and EXECUTE on the functions of its verbs. A revoke with
+-- the same arguments undoes exactly that: a function stays granted as long as another privilege of the role needs it.
+-- An upgrade grants nothing that existed before it. A function that is new goes to the roles that have its verb and
+-- may execute all the other functions of that verb, so what an administrator revoked by hand stays revoked.
+
+-- The functions and views that a verb needs. Every verb but monitor needs those of a client.
+CREATE OR REPLACE FUNCTION pgqueue._grantables(verb text)
+RETURNS TABLE (kind text, object oid, name text, is_new boolean)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT 'FUNCTION', p.oid, p.oid::regprocedure::text, p.proacl IS NULL
+          FROM (VALUES
+               ('view',
+                'first_task last_tick own_session queue_stats why '
+                '_advisory_locks _bucket _caller _check_health _foreign_locks _is_attended _is_awaited _is_callers '
+                '_is_owner _label_host _label_pid _may_see _may_see_all _rate _session_alive _session_lock '
+                '_waiter_lock'),
+               ('client',
+                'arm arm_again clean_up close_session disarm forget_undo identify next_due open_session promote_all '
+                'queue_id session_deadline sweep undo_take _silent_lock'),
+               ('put', 'allow_lanes publish put put_many urgent_priority'),
+               ('take',
+                'ack ack_many bury claim_messages delete_message delete_strict fail finish finish_many get_claim pop '
+                'progress release release_claim release_many renew_claim requeue take take_id take_many time_left '
+                'touch'),
+               ('look', 'find_key find_tasks list_messages message_stats newest_tasks observe outcome unobserve'),
+               ('monitor', 'find_tasks message_stats newest_tasks'),                -- without data, if it may not look
+               ('manage',
+                'alter_queue bind bury create_queue delete delete_messages delete_queue delete_strict drain_queue '
+                'drain_queues kick kick_task pause_queue release_all rename_queue truncate_queue unbind'),
+               ('share',
+                'ask_lock children clear_will create_node declare_exchange delete_exchange delete_node delete_status '
+                'drop_lock get_status join_group post set_node set_status set_will stored_payload try_lock unlock '
+                'watch_node')
+               ) needs(verb, names)
+          JOIN pg_proc p ON p.pronamespace = 'pgqueue'::regnamespace
+                        AND p.proname = ANY (string_to_array(needs.names, ' '))
+         WHERE needs.verb IN ('view', _grantables.verb) OR needs.verb = 'client' AND _grantables.verb <> 'monitor'
+         UNION
+        SELECT 'TABLE', c.oid, c.oid::regclass::text, c.relacl IS NULL
+          FROM pg_class c
+         WHERE c.relnamespace = 'pgqueue'::regnamespace
+           AND (c.relkind = 'v' AND NOT starts_with(c.relname, '_') OR c.relname = 'schema_version');
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._known_verbs(verbs text[], allowed text[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF verbs IS NULL OR verbs = '{}' OR NOT verbs <@ allowed THEN
+        RAISE EXCEPTION 'the verbs of this grant are %, not %', array_to_string(allowed, ', '),
+            coalesce(nullif(array_to_string(verbs, ', '), ''), 'none') USING ERRCODE = 'PQ002';
+    END IF;
+    RETURN verbs;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._grant_verbs(role regrole, verbs text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    g record;
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA pgqueue TO %s', role);
+    FOR g IN
+        SELECT k.kind, string_agg(DISTINCT k.name, ', ') AS names
+          FROM unnest(verbs) v(verb), pgqueue._grantables(v.verb) k GROUP BY k.kind
+    LOOP
+        EXECUTE format('GRANT %s ON %s %s TO %s', CASE g.kind WHEN 'TABLE' THEN 'SELECT' ELSE 'EXECUTE' END,
+                       g.kind, g.names, role);
+    END LOOP;
+END $$;
+
+-- Take back what these verbs needed, and the role's other verbs do not.
+CREATE OR REPLACE FUNCTION pgqueue._revoke_verbs(role regrole, verbs text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    kept CONSTANT text[] := ARRAY (SELECT DISTINCT p.verb FROM pgqueue.privilege p
+                                    WHERE p.role = _revoke_verbs.role);
+    g record;
+BEGIN
+    FOR g IN
+        SELECT k.kind, string_agg(DISTINCT k.name, ', ') AS names
+          FROM unnest(verbs) v(verb), pgqueue._grantables(v.verb) k
+         WHERE k.object NOT IN (SELECT o.object FROM unnest(kept) other(verb), pgqueue._grantables(other.verb) o)
+         GROUP BY k.kind
+    LOOP
+        EXECUTE format('REVOKE %s ON %s %s FROM %s', CASE g.kind WHEN 'TABLE' THEN 'SELECT' ELSE 'EXECUTE' END,
+                       g.kind, g.names, role);
+    END LOOP;
+    IF kept = '{}' THEN
+        EXECUTE format('REVOKE USAGE ON SCHEMA pgqueue FROM %s', role);
+    END IF;
+END $$;
+
+-- Take back what roles had for queues that were deleted. The end of a queue cannot do so: it is often part of a sweep,
+-- in which a REVOKE fails if another transaction grants or revokes at this moment. To delete the privileges with the
+-- queue, and no more, is the simpler form and a hole: the role keeps EXECUTE, and without its privilege _set_guards
+-- takes the guard off the other queues.
+CREATE OR REPLACE FUNCTION pgqueue._forget_queues() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    r record;
+BEGIN
+    FOR r IN
+        WITH gone AS (
+            DELETE FROM pgqueue.privilege p
+             WHERE p.queue_id IS NOT NULL AND NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = p.queue_id)
+            RETURNING p.role, p.verb)
+        SELECT gone.role, array_agg(DISTINCT gone.verb) AS verbs
+          FROM gone JOIN pg_roles known ON known.oid = gone.role GROUP BY gone.role
+    LOOP
+        PERFORM pgqueue._revoke_verbs(r.role, r.verbs);
+    END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._add_privileges(role regrole, verbs text[], queue_id int, pattern text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    mask CONSTANT text := replace(regexp_replace(pattern, '([\\%_])', '\\\1', 'g'), '*', '%');
+BEGIN
+    LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;    -- the race of rights.sql
+    INSERT INTO pgqueue.privilege (role, verb, queue_id, pattern, mask)
+    SELECT _add_privileges.role, v.verb, _add_privileges.queue_id, _add_privileges.pattern, mask
+      FROM unnest(verbs) v(verb)
+        ON CONFLICT DO NOTHING;
+    PERFORM pgqueue._forget_queues(), pgqueue._grant_verbs(role, verbs), pgqueue._set_guards();
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._remove_privileges(role regrole, verbs text[], queue_id int, pattern text)
+RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;
+    DELETE FROM pgqueue.privilege p
+     WHERE p.role = _remove_privileges.role AND p.verb = ANY (verbs)
+       AND p.queue_id IS NOT DISTINCT FROM _remove_privileges.queue_id
+       AND p.pattern IS NOT DISTINCT FROM _remove_privileges.pattern;
+    PERFORM pgqueue._revoke_verbs(role, verbs), pgqueue._forget_queues(), pgqueue._set_guards();
+END $$;
+
+-- What grant_to and revoke_from are about if their caller names no verbs.
+CREATE OR REPLACE FUNCTION pgqueue._verbs_for(verbs text[], pattern text) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF pattern IS NULL OR length(pattern) NOT BETWEEN 1 AND 200 THEN
+        RAISE EXCEPTION 'a pattern of names has 1 to 200 characters, this one has %', coalesce(length(pattern), 0)
+            USING ERRCODE = 'PQ001', HINT = 'The pattern of all names is *.';
+    ELSIF pattern = '*' THEN
+        RETURN pgqueue._known_verbs(coalesce(verbs, '{put,take,look,manage,share}'),
+                                    '{put,take,look,manage,share,monitor}');
+    END IF;
+    RETURN pgqueue._known_verbs(coalesce(verbs, '{put,take,look,manage}'), '{put,take,look,manage,monitor}');
+END $$;
+
+-- For the owner of the schema: these functions run with the caller's rights, and other roles have none on the tables.
+
+CREATE OR REPLACE FUNCTION pgqueue.grant_to(
+    role    regrole,
+    verbs   text[] DEFAULT NULL,             -- NULL: put, take, look, manage; with the pattern * also share
+    pattern text   DEFAULT '*'
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._add_privileges(role, pgqueue._verbs_for(verbs, pattern), NULL, pattern);
+END $$;
+COMMENT ON FUNCTION pgqueue.grant_to IS
+    'Let a role use all open queues, or those whose names match a pattern, where * stands for any characters. verbs: '
+    'put, take (and settle), look, manage, share (what belongs to no queue), monitor (no data). Only the owner of the '
+    'schema may call it.';
+
+CREATE OR REPLACE FUNCTION pgqueue.revoke_from(role regrole, verbs text[] DEFAULT NULL, pattern text DEFAULT '*')
+RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._remove_privileges(role, pgqueue._verbs_for(verbs, pattern), NULL, pattern);
+END $$;
+COMMENT ON FUNCTION pgqueue.revoke_from IS 'Undo grant_to with the same arguments, and no other grant.';
+
+CREATE OR REPLACE FUNCTION pgqueue.grant(
+    queue text, role regrole, verbs text[] DEFAULT '{put,take,look,manage}'
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._add_privileges(role, pgqueue._known_verbs(verbs, '{put,take,look,manage,monitor}'),
+                                    pgqueue.queue_id(queue), NULL);
+END $$;
+COMMENT ON FUNCTION pgqueue.grant IS
+    'Let a role use one queue, which is created if it does not exist. restrict_queue keeps other roles out of it. Only '
+    'the owner of the schema may call it.';
+
+CREATE OR REPLACE FUNCTION pgqueue.revoke(
+    queue text, role regrole, verbs text[] DEFAULT '{put,take,look,manage}'
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._remove_privileges(role, pgqueue._known_verbs(verbs, '{put,take,look,manage,monitor}'),
+                                       (pgqueue._known_queue(queue, 'manage')).id, NULL);
+END $$;
+COMMENT ON FUNCTION pgqueue.revoke IS
+    'Undo grant with the same arguments, and no other grant. PQ032: there is no such queue.';
 
 CREATE OR REPLACE FUNCTION pgqueue.grant_monitor(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA pgqueue TO %s', role);
-    EXECUTE format('GRANT SELECT ON pgqueue.tasks, pgqueue.queues, pgqueue.sessions, pgqueue.stats, '
-        'pgqueue.statuses, pgqueue.results, pgqueue.nodes, pgqueue.locks, '
-        'pgqueue.exchanges, pgqueue.bindings, pgqueue.dead_letters, pgqueue.schema_version, '
-        'pgqueue.rates, pgqueue.takes, pgqueue.listeners, pgqueue.tables, pgqueue.snapshots, pgqueue.health TO %s',
-        role);
-    -- Functions to call, and functions that the views call with the reader's rights.
-    EXECUTE format('GRANT EXECUTE ON FUNCTION '
-        'pgqueue.find_tasks, pgqueue.first_task, pgqueue.why(text), pgqueue.why(bigint), pgqueue.queue_stats, '
-        'pgqueue.last_tick, pgqueue._check_health, pgqueue._rate, pgqueue._label_host, pgqueue._label_pid, '
-        'pgqueue._advisory_locks, pgqueue._session_alive, pgqueue.own_session, pgqueue._is_awaited, pgqueue._bucket, '
-        'pgqueue._waiter_lock, pgqueue._session_lock TO %s', role);
+    PERFORM pgqueue.grant_to(role, '{monitor}');
 END $$;
 COMMENT ON FUNCTION pgqueue.grant_monitor IS
-    'Let a role look at everything, and do nothing else. Only the owner of the schema may call it.';
+    'Let a role see names, numbers, ages, health and holders of all queues, and no data, errors, keys or lanes. Only '
+    'the owner of the schema may call it.';
 
-CREATE OR REPLACE FUNCTION pgqueue.grant_to(role regrole) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue.revoke_monitor(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pgqueue.grant_monitor(role);
-    EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgqueue TO %s', role);
+    PERFORM pgqueue.revoke_from(role, '{monitor}');
 END $$;
-COMMENT ON FUNCTION pgqueue.grant_to IS
-    'Let a role use the queues: put, take, settle and look. Only the owner of the schema may call it.';
+COMMENT ON FUNCTION pgqueue.revoke_monitor IS 'Undo grant_monitor.';
 
--- For the owner of the schema: grant and revoke run with the caller's rights, and other roles have none on the tables.
-CREATE OR REPLACE FUNCTION pgqueue.grant(queue text, role regrole) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue.restrict_queue(queue text, enabled boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     q CONSTANT int := pgqueue.queue_id(queue);
 BEGIN
-    PERFORM pgqueue.grant_to(role);
-    INSERT INTO pgqueue.queue_grant (queue_id, role) VALUES (q, "grant".role) ON CONFLICT DO NOTHING;
-    UPDATE pgqueue.queue granted SET restricted = true WHERE granted.id = q AND NOT granted.restricted;
+    LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;
+    UPDATE pgqueue.queue r SET restricted = coalesce(enabled, true) WHERE r.id = q;
+    PERFORM pgqueue._set_guards();
 END $$;
-COMMENT ON FUNCTION pgqueue.grant IS
-    'Let a role use a queue. From then on only roles that were granted it, and the owner of the schema, may use it.';
+COMMENT ON FUNCTION pgqueue.restrict_queue IS
+    'From now on only roles that were granted this very queue may use it, and the owner of the schema; a grant by a '
+    'pattern does not count. Monitors still see its numbers. While it is restricted, only the owner deletes or renames '
+    'it. Switch it off to open the queue again. Only the owner of the schema may call it.';
 
-CREATE OR REPLACE FUNCTION pgqueue.revoke(queue text, role regrole DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    q CONSTANT int := (pgqueue._known_queue(queue)).id;
-BEGIN
-    DELETE FROM pgqueue.queue_grant g WHERE g.queue_id = q AND (revoke.role IS NULL OR g.role = revoke.role);
-    IF role IS NULL THEN
-        UPDATE pgqueue.queue opened SET restricted = false WHERE opened.id = q;
-    END IF;
-END $$;
-COMMENT ON FUNCTION pgqueue.revoke IS
-    'Take a grant back; without a role, all grants of the queue, which is open to every role again.';
-
-REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA pgqueue FROM PUBLIC;
-
--- Grant functions that are new, or that a migration dropped and created again, to the roles that grant_monitor and
--- grant_to let in before: these roles have a function that is not granted by hand. Grants that an administrator made
--- are left as they are.
 DO $$
 DECLARE
-    known record;
+    search_path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
+    created     pg_catalog.regprocedure[];
+    one         pg_catalog.regprocedure;
+    f           record;
 BEGIN
-    FOR known IN
-        SELECT a.grantee::regrole AS role, bool_or(p.proname = 'grant_to') AS uses
-          FROM pg_catalog.pg_proc p, pg_catalog.aclexplode(p.proacl) a
-         WHERE p.pronamespace = 'pgqueue'::regnamespace AND p.proname IN ('grant_to', '_check_health')
-           AND a.grantee NOT IN (0, p.proowner)
-         GROUP BY a.grantee
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    -- The new ones have no ACL; or, by ALTER DEFAULT PRIVILEGES of the owner, one with PUBLIC in it, as a GRANT makes.
+    created := ARRAY (SELECT p.oid::regprocedure FROM pg_proc p
+                       WHERE p.pronamespace = 'pgqueue'::regnamespace
+                         AND (p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) a WHERE a.grantee = 0)));
+    PERFORM pgqueue._set_guards();
+    FOR f IN
+        SELECT p.role, p.verb, g.kind, string_agg(g.name, ', ') FILTER (WHERE g.is_new) AS new
+          FROM (SELECT DISTINCT k.role, k.verb FROM pgqueue.privilege k) p, pgqueue._grantables(p.verb) g
+         GROUP BY p.role, p.verb, g.kind
+        HAVING bool_or(g.is_new)
+           AND bool_and(g.is_new OR CASE g.kind WHEN 'TABLE' THEN has_table_privilege(p.role, g.object, 'SELECT')
+                                                ELSE has_function_privilege(p.role, g.object, 'EXECUTE') END)
     LOOP
-        IF known.uses THEN
-            PERFORM pgqueue.grant_to(known.role);
-        ELSE
-            PERFORM pgqueue.grant_monitor(known.role);
-        END IF;
+        EXECUTE format('GRANT %s ON %s %s TO %s', CASE f.kind WHEN 'TABLE' THEN 'SELECT' ELSE 'EXECUTE' END,
+                       f.kind, f.new, f.role);
     END LOOP;
+    FOREACH one IN ARRAY created LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', one);
+    END LOOP;
+    PERFORM set_config('search_path', search_path, true);
 END $$;

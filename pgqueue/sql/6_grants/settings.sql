@@ -1,32 +1,56 @@
--- Settings: with which rights and which plans functions run. One list, in place of some lines in the head of each
--- function.
+-- Settings: with which rights, which search_path and which plans functions run. One list, in place of some lines in the
+-- head of each function.
 --
--- Rights. A public function runs as its owner (SECURITY DEFINER), since no other role has rights on the tables. Its
--- search_path is pinned, as it must be then, and by that path the triggers tell it from raw SQL (count.sql). A helper
--- runs as its caller: as the owner inside a public function, and without rights on any table when a role calls it
--- directly. Public functions that run as their caller touch no table (arm, arm_again, disarm, own_session), read only
--- views (why), or are the owner's own (grant, revoke, grant_to, grant_monitor).
+-- Rights. A public function runs as its owner (SECURITY DEFINER), since no other role has rights on the tables. A
+-- helper runs as its caller: as the owner inside a public function, and without rights on any table when a role calls
+-- it directly. Public functions that run as their caller touch no table (arm, arm_again, disarm, own_session), or are
+-- the owner's own (grants.sql, set_limit of limits.sql). Some helpers run as the owner because a view calls them, with
+-- the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended.
+--
+-- search_path. With a caller's path, a function or an operator that a stranger planted in the schema `public` could fit
+-- a call of ours better than the server's own, and would run with the rights of our function's role. So nothing of ours
+-- resolves a name by a caller's path:
+--
+--   parsed bodies    A RETURN without $$ is bound for good when the function is created, as are views, defaults, CHECKs
+--                    and the conditions of triggers. The migration pins its path; bound.sql looks at the result.
+--   hot helpers      Puts, takes and acks call them. They have the path of the public function that calls them, since a
+--                    SET costs each call 1 us. Only the owner may call them directly.
+--   all the others   get `path` below. By it the triggers tell pgqueue from raw SQL (count.sql): its last schema is
+--                    named twice, which changes nothing, and which no other function does.
+--   DO blocks        pin for themselves and give the path back. Their declarations name pg_catalog.
 --
 -- Plans. take.sql argues why they are pinned. generic: one plan for all parameters, made once for each connection.
 -- by_key: no scan of a whole table, none by bitmap, and no compilation. in_order: rows come in the order of an index
 -- and are not sorted. loops: a join looks up row by row.
 --
--- CREATE OR REPLACE resets rights and plans, so this file is run after the others, in the same transaction. A file that
--- is run alone by hand leaves its public functions with the rights of their caller. That is safe: calls fail with
--- "permission denied" until this file has been run as well.
+-- CREATE OR REPLACE resets all of these, so this file is run after the others, in the same transaction. A file that is
+-- run alone by hand leaves its public functions with the rights of their caller. That is safe: calls fail with
+-- "permission denied" until this file has been run as well. A file that is run by hand needs the path pinned for it:
+--
+--   PGOPTIONS='-c search_path=pg_catalog,pg_temp' psql -1 -f 3_tasks/put.sql -f 6_grants/bound.sql -f ...settings.sql
 
 DO $$
 DECLARE
-    search_path CONSTANT text := pg_catalog.current_setting('search_path');
-    definer     CONSTANT text := ' SECURITY DEFINER SET search_path = pg_catalog, pg_temp';
-    path        CONSTANT text := ' SET search_path = pg_catalog, pg_temp';
-    generic     CONSTANT text := ' SET plan_cache_mode = force_generic_plan';
-    no_jit      CONSTANT text := ' SET jit = off';
-    no_seqscan  CONSTANT text := ' SET enable_seqscan = off';
-    no_bitmap   CONSTANT text := ' SET enable_bitmapscan = off';
-    by_key      CONSTANT text := no_jit || no_seqscan || no_bitmap;
-    in_order    CONSTANT text := ' SET enable_sort = off';
-    loops       CONSTANT text := ' SET enable_hashjoin = off SET enable_mergejoin = off';
+    search_path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
+    definer     CONSTANT pg_catalog.text := ' SECURITY DEFINER';
+    path        CONSTANT pg_catalog.text := ' SET search_path = pg_catalog, pg_temp, pg_temp';
+    generic     CONSTANT pg_catalog.text := ' SET plan_cache_mode = force_generic_plan';
+    no_jit      CONSTANT pg_catalog.text := ' SET jit = off';
+    no_seqscan  CONSTANT pg_catalog.text := ' SET enable_seqscan = off';
+    no_bitmap   CONSTANT pg_catalog.text := ' SET enable_bitmapscan = off';
+    by_key      CONSTANT pg_catalog.text := ' SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off';
+    in_order    CONSTANT pg_catalog.text := ' SET enable_sort = off';
+    loops       CONSTANT pg_catalog.text := ' SET enable_hashjoin = off SET enable_mergejoin = off';
+    hot         CONSTANT pg_catalog.text :=
+        '_add_death _arrived _check_keep _check_lanes _check_name _check_not_default _check_publish
+         _check_guarded _check_publishing _check_put _check_right _check_size _check_time _check_times _check_type
+         _check_verb _claim _claim_lanes _count_attempt _count_new _count_places _count_takes _defaults
+         _delay_until _delete_tasks _deliver _die _die_one _drop_take _drop_takes _end_expired _end_tasks
+         _enter_claim _enter_lane _enter_own _enter_queue _exchange_type _explain_refusal
+         _explain_refusals _find_heads _find_oldest _is_circle _is_counted _is_held _is_ours _keep_result
+         _later _lock_heads _lock_room _lock_rooms _may _meet_key _move _note _notify _promote _put_all
+         _put_by_key _put_special _put_special_many _put_together _queue_length _refuse_suspects _retain
+         _routes _routes_for _signal _tell_change _tell_lanes _trim_queue _type_lacks _unblock _untaken';
     f record;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -39,35 +63,40 @@ BEGIN
                 'create_queue declare_exchange delete_exchange delete_node delete_queue drain_queue '
                 'drain_queues drop_lock identify join_group last_tick observe open_session pause_queue post '
                 'queue_id release_all rename_queue session_deadline set_node set_will stored_payload sweep '
-                'truncate_queue try_lock unbind undo_take unlock unobserve'),
+                'truncate_queue try_lock unbind undo_take forget_undo unlock unobserve watch_node '
+                '_may_see _may_see_all'),
                (definer || generic, 'delete_status get_status publish put put_many set_status'),
                (definer || generic || by_key,
                 'ack bury delete delete_message delete_messages delete_strict fail finish get_claim kick_task '
                 'progress promote_all queue_stats release release_claim renew_claim requeue take_id touch'),
-               (definer || by_key || in_order || loops, 'find_tasks'),
+               (definer || by_key || in_order || loops, 'find_key find_tasks newest_tasks'),
                (definer || generic || by_key || in_order,
                 'claim_messages first_task kick message_stats next_due take take_many urgent_priority'),
-               (definer || generic || by_key || loops, 'ack_many finish_many outcome release_many'),
+               (definer || generic || by_key || loops, 'ack_many finish_many outcome release_many time_left'),
                (definer || generic || by_key || in_order || loops, 'list_messages pop'),
                -- triggers
                (definer, '_ask_recount _count_updates'),
-               -- helpers, and why
+               (definer || no_jit, 'why'),
+               -- of a view, since a monitor cannot read the tables
+               (definer || no_jit, '_foreign_locks'),
+               (definer, '_is_attended'),
+               -- helpers
                (by_key, '_clean_routes'),
                (generic,
                 '_arrived _count_new _count_places _count_takes _defaults _deliver _enter_queue _free_session '
                 '_is_counted _note _routes _tell_change'),
-               (no_jit, '_check_health why'),
+               (no_jit, '_check_health'),
                (generic || by_key,
-                '_count_anew _count_attempt _delete_tasks _die _drop_old_claims _fold_deltas _known '
-                '_lock_claimed _meet_key _move _put_special _remove_task _take_sample _trim_queue _untaken'),
-               (generic || no_jit, '_put_together'),
+                '_queue_stats _count_anew _count_attempt _count_death _delete_tasks _die _drop_old_claims _fold_deltas '
+                '_known _lock_claimed _meet_key _move _put_special _refuse_suspects _remove_task _take_sample '
+                '_trim_queue _untaken'),
+               (generic || no_jit, '_correct_counts _put_together'),
                (generic || by_key || in_order, '_drop_expired_results _find_oldest _promote'),
                (generic || by_key || loops,
-                '_claimed_messages _clean_done _end_tasks _hold_messages _remove_batch _stamp_tasks _tell_lanes'),
+                '_claimed_messages _clean_done _end_tasks _hold_messages _remove_batch _restamp_tasks _stamp_tasks '
+                '_tell_lanes'),
                (generic || no_jit || no_bitmap, '_clean_results _clean_statuses'),
                (generic || no_jit || no_seqscan, '_is_message _last_fold _live_claim'),
-               -- pinned by itself, for _fold_deltas is also called by hand: its DELETE must not look like raw SQL
-               (path || generic || no_jit, '_correct_counts'),
                (generic || by_key || in_order || loops, '_check_all_lanes _claim _claim_lanes _remove_tasks')
                ) l(settings, names),
                unnest(string_to_array(l.names, ' ')) n(name)
@@ -77,6 +106,14 @@ BEGIN
             RAISE EXCEPTION 'settings.sql has a function % that does not exist', f.name;
         END IF;
         EXECUTE format('ALTER FUNCTION %s%s', f.signature, f.settings);
+    END LOOP;
+    FOR f IN
+        SELECT p.oid::regprocedure AS signature
+          FROM pg_proc p
+         WHERE p.pronamespace = 'pgqueue'::regnamespace AND p.prokind = 'f' AND p.prosqlbody IS NULL
+           AND p.proname <> ALL (regexp_split_to_array(hot, '\s+'))
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s%s', f.signature, path);
     END LOOP;
     PERFORM set_config('search_path', search_path, true);
 END $$;

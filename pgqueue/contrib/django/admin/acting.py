@@ -24,6 +24,7 @@ from pgqueue._engine import borrowed
 from pgqueue.errors import Error, TaskError, TaskTakenByOther
 
 from ...._calls.call import Call
+from ...._values import printable
 from .base import Page
 from .paging import MOST
 
@@ -121,6 +122,10 @@ class ActingPage(Page):
         else:
             self._tell(request, done, said, refused)
         return self._back(request)
+
+    def message_user(self, request: HttpRequest, message: Any, *args: Any, **options: Any) -> None:
+        """Messages have names and errors in their sentences."""
+        super().message_user(request, printable.line(str(message)), *args, **options)
 
     def _tell(self, request: HttpRequest, done: str, said: Sequence[str | None], refused: Sequence[str]) -> None:
         asked = len(said) + len(refused)

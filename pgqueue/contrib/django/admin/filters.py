@@ -42,14 +42,21 @@ class QueueFilter(SimpleListFilter):
     title = "queue"
     parameter_name = "queue"
 
+    def __init__(self, request: HttpRequest, params: Any, model: Any, page: Any) -> None:
+        self._run = partial(borrowed.run, connections[page.alias()])
+        super().__init__(request, params, model, page)
+
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         names = list(Queue.objects.using(model_admin.alias()).values_list("name", flat=True)[:QUEUES])
         if (here := self.value()) and here not in names:
             names.insert(0, here)
         return [(name, name) for name in names]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Return None: the other filter narrows the queryset."""
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any] | None:
+        """Without a queue the newest tasks; with one, None: the other filter narrows the queryset."""
+        if asked_for(request) or request.GET.get(SEARCH_VAR):
+            return None
+        return queryset.filter(pk__in=self._run(newest()))
 
 
 class StateFilter(SimpleListFilter):
@@ -86,10 +93,28 @@ class StateFilter(SimpleListFilter):
         return queryset.filter(pk__in=found)
 
 
+def newest() -> Call[list[int]]:
+    """The ids of the MOST newest tasks. The view of the tasks would be read as a whole to sort it."""
+    return Call(
+        "SELECT id FROM pgqueue.newest_tasks(n => %s::int) asked(id)", (MOST,), lambda rows: [id for (id,) in rows]
+    )
+
+
+def with_key(queue: str, key: str) -> Call[list[int]]:
+    """The id of the task that has this key, if any."""
+    return Call(
+        "SELECT pgqueue.find_key(queue => name, key => %s::pg_catalog.text) FROM pgqueue.queues"
+        " WHERE name OPERATOR(pg_catalog.=) %s::pg_catalog.text",
+        (key, queue),
+        lambda rows: [id for (id,) in rows if id is not None],
+    )
+
+
 def tasks_in(queue: str, state: str) -> Call[list[int]]:
     """The ids of the first MOST tasks in a state; of done tasks, the last ones."""
     return Call(
-        "SELECT id FROM pgqueue.find_tasks(queue => %s::text, state => %s::text, n => %s::int, backwards => %s::bool)",
+        "SELECT id FROM pgqueue.find_tasks(queue => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,"
+        " backwards => %s::boolean)",
         (queue, state, MOST, state == "done"),
         lambda rows: [id for (id,) in rows],
     )

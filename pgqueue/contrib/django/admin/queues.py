@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from ...._calls import pick as picking
 from ...._calls import queue as management
 from ..models import Queue
-from . import reasons, showing
+from . import reasons, rights, showing
 from .acting import ActingPage, Run
 
 KICKED = 10_000  # tasks at once, in one statement of about a second
@@ -39,6 +39,7 @@ class QueuePage(ActingPage):
         ("Limits", {"fields": ("capacity", "maxlen", "max_size", "max_takes", "keep_done")}),
         ("Dead letters", {"fields": ("dead_letter", "dead_letter_key")}),
         ("Kind", {"fields": ("type", "exclusive", "temporary", "auto_delete", "listed", "metadata_", "created_at")}),
+        ("Rights", {"fields": ("roles",)}),
     )
 
     # --- showing
@@ -93,6 +94,10 @@ class QueuePage(ActingPage):
     @admin.display(description="why not done")
     def why(self, queue: Queue) -> SafeString | str:
         return reasons.why(queue)
+
+    @admin.display
+    def roles(self, queue: Queue) -> SafeString | str:
+        return rights.rights(queue)
 
     @admin.display(description="metadata")
     def metadata_(self, queue: Queue) -> SafeString | str:

@@ -23,8 +23,8 @@ def why(row: Queue | Task) -> SafeString | str:
 
 
 def _of_queue(name: str) -> Call[list[Any]]:
-    return Call("SELECT reason, tasks, detail FROM pgqueue.why(queue => %s::text)", (name,), list)
+    return Call("SELECT reason, tasks, detail FROM pgqueue.why(queue => %s::pg_catalog.text)", (name,), list)
 
 
 def _of_task(id: int) -> Call[list[Any]]:
-    return Call("SELECT reason, tasks, detail FROM pgqueue.why(id => %s::int8)", (id,), list)
+    return Call("SELECT reason, tasks, detail FROM pgqueue.why(id => %s::bigint)", (id,), list)

@@ -1,4 +1,8 @@
-"""The display of values: JSON and errors escaped, ages in words, links between the pages."""
+"""The display of values: JSON and errors escaped, ages in words, links between the pages.
+
+Django escapes markup wherever a value is shown. A value that is the whole content of a cell may be shown as it is: a
+browser isolates the direction of a cell's text. Within a sentence it goes through printable.line().
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
+from ...._values import printable
+
 LONGEST = 50_000  # characters of a text that a page shows: the data of a task may be a megabyte
 BIGGEST_ID = 2**63 - 1
 UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -19,7 +25,7 @@ UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 def pretty(value: Any) -> SafeString | str:
     """JSON over several lines."""
-    return "-" if value is None else block(json.dumps(value, indent=2, ensure_ascii=False))
+    return "-" if value is None else block(printable.json_text(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def block(text: str | None) -> SafeString | str:
@@ -27,12 +33,12 @@ def block(text: str | None) -> SafeString | str:
     if not text:
         return "-"
     rest = f"\n… and {len(text) - LONGEST:,} characters more" if len(text) > LONGEST else ""
-    return format_html("<pre>{}{}</pre>", text[:LONGEST], rest)
+    return format_html("<pre>{}{}</pre>", printable.multiline(text[:LONGEST]), rest)
 
 
 def last_line(text: str | None, longest: int = 80) -> str:
     """The last line of an error: in a traceback, the exception."""
-    return Truncator((text or "").strip().rpartition("\n")[2]).chars(longest)
+    return Truncator(printable.line((text or "").strip().rpartition("\n")[2])).chars(longest)
 
 
 def duration(time: timedelta | None) -> str:
@@ -68,7 +74,8 @@ def rate(number: float | None) -> str:
 
 
 def lines(pattern: str, rows: Iterable[Sequence[Any]]) -> SafeString | str:
-    """The rows, one a line."""
+    """The rows, one a line. Their texts are parts of a sentence; what is HTML already stays."""
+    rows = ([printable.line(one) if type(one) is str else one for one in row] for row in rows)
     return format_html_join(mark_safe("<br>"), pattern, rows) or "-"
 
 

@@ -8,10 +8,12 @@ from django.contrib import admin
 from django.contrib.admin.models import DELETION
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import SEARCH_VAR
+from django.db import connections
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
+from pgqueue._engine import borrowed
 from pgqueue.errors import TaskError, TaskNotTaken
 
 from ...._calls import pick as picking
@@ -20,7 +22,7 @@ from ...._calls.call import Fence
 from ..models import Result, Task
 from . import reasons, showing
 from .acting import ActingPage, Run
-from .filters import ORDER, QueueFilter, StateFilter, asked_for
+from .filters import ORDER, QueueFilter, StateFilter, asked_for, with_key
 from .paging import MOST
 
 NOBODY = Fence(None, None)
@@ -65,8 +67,8 @@ class TaskPage(ActingPage):
             return queryset, False
         ids = showing.ids(term)
         if queue := request.GET.get("queue"):
-            keyed = self.get_queryset(request).filter(queue=queue, key=term).exclude(stored="F")
-            ids.extend(keyed.values_list("pk", flat=True)[:1])
+            found = borrowed.run(connections[self.alias()], with_key(queue, term))
+            ids.extend(found)
         return self.get_queryset(request).filter(pk__in=ids), False
 
     def subtitle(self, request: HttpRequest) -> str:

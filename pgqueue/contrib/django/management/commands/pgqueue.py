@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import sys
@@ -18,10 +19,11 @@ from django.utils import autoreload
 
 from pgqueue import Error, migrate
 from pgqueue.contrib.django import clients, working
+from pgqueue.worker.leaving import leaving
 
 CHUNK = 1000  # tasks a statement
 STATS = ("queue", "ready", "delayed", "taken", "buried", "blocked", "total", "done", "kept", "oldest_ready_age")
-AGE = "extract(epoch FROM oldest_ready_age)::float8"
+AGE = "extract(epoch FROM oldest_ready_age)::float"
 EXPLAINED = (Error, ValueError, ImproperlyConfigured, DatabaseError, psycopg.Error)
 
 
@@ -45,12 +47,13 @@ class Command(BaseCommand):
     def _worker(self, database: list[str], reload: bool, verbosity: int, **options: Any) -> None:
         if verbosity > 1:
             logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
-        given = {name: options[name] for name in ("concurrency", "max_attempts", "retry_delay")}
+        given = {name: options[name] for name in ("concurrency", "max_attempts", "retry_delay", "time_limit", "grace")}
 
         def work() -> None:
             workers = working.workers(database, **given)
             self.stdout.write("working on " + ", ".join(queue for w in workers for queue in w.client.handlers))
-            working.run(workers)
+            with contextlib.nullcontext() if reload else leaving(workers):
+                working.run(workers)
             clients.close()
 
         def work_until_the_code_changes() -> None:
@@ -111,7 +114,15 @@ def _worker_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--concurrency", type=int, default=8, help="Handlers that run at once; default 8.")
     parser.add_argument("--max-attempts", type=int, default=20, help="Failed attempts before a burial; default 20.")
     parser.add_argument("--retry-delay", type=float, default=1.0, help="Seconds, doubled at each attempt; default 1.")
+    parser.add_argument("--time-limit", type=float, help="Seconds for a handler; default: no limit.")
+    parser.add_argument(
+        "--grace", type=_grace, default=30, help="Seconds for handlers under way at a stop, or none; default 30."
+    )
     parser.add_argument("--reload", action="store_true", help="Restart when code changes; for development.")
+
+
+def _grace(text: str) -> float | None:
+    return None if text == "none" else float(text)
 
 
 def _migrate_arguments(parser: argparse.ArgumentParser) -> None:

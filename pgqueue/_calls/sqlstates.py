@@ -1,0 +1,96 @@
+"""Which error of pgqueue stands for which error of the database."""
+
+from __future__ import annotations
+
+import psycopg
+
+from ..errors import (
+    ConnectionLost,
+    DataTooBig,
+    ExchangeExists,
+    KeyExists,
+    KeyTaken,
+    LimitReached,
+    LockBlocked,
+    NoExchange,
+    NoIdentity,
+    NoQueue,
+    NotAllowed,
+    NotRunning,
+    QueueDraining,
+    QueueExclusive,
+    QueueExists,
+    QueueFull,
+    QueueInUse,
+    QueueNotListed,
+    SchemaError,
+    SessionDead,
+)
+
+_MISUSE = {
+    **dict.fromkeys(("PQ001", "PQ002", "PQ040", "PQ041", "PQ042", "PQ043"), ValueError),
+    "PQ003": QueueExists,
+    "PQ004": SessionDead,
+    "PQ007": LockBlocked,
+    "PQ006": LimitReached,
+    "PQ030": ExchangeExists,
+    "PQ031": NoExchange,
+    "PQ032": NoQueue,
+    "PQ033": QueueExclusive,
+    "PQ034": QueueInUse,
+    "PQ035": QueueDraining,
+    "PQ036": DataTooBig,
+    "PQ037": QueueFull,
+    "PQ038": KeyExists,
+    "PQ039": KeyTaken,
+    "PQ060": QueueNotListed,
+    "PQ070": NoIdentity,
+}
+_DENIED = "42501"  # insufficient_privilege: PostgreSQL's for a function, ours for a queue
+_READ_ONLY = "25006"  # read_only_sql_transaction
+_UNSUPPORTED = "0A000"  # a standby has no UNLOGGED tables; the code has many other causes
+_UNDEFINED = "42704"  # undefined_object, which has many causes
+_OF_A_ROLE = {"get_role_oid", "regrolein"}  # until PostgreSQL 15, and since 16
+_UNTRANSLATABLE = "22P05"  # untranslatable_character
+_TOO_LARGE = "54000"  # program_limit_exceeded
+_GRANTS = "The owner of the schema gives rights: SELECT pgqueue.grant_to(role, verbs)"
+_NO_SCHEMA = {"3F000", "42883", "42P01"}  # invalid_schema_name, undefined_function, undefined_table
+
+
+def translate(error: psycopg.Error, *, lost: bool) -> Exception:
+    """The error to raise for an error of psycopg. `lost`: the connection is broken."""
+    message = error.diag.message_primary or str(error)
+    diag = error.diag
+    return known(error.sqlstate, message, diag.source_function, lost=lost, hint=diag.message_hint) or error
+
+
+def known(
+    sqlstate: str | None, message: str, source_function: str | None, *, lost: bool, hint: str | None = None
+) -> Exception | None:
+    """The pgqueue error for an error of any driver, or None.
+
+    Args:
+        sqlstate: the server's SQLSTATE; None if the error is not from the server.
+        message: the primary message.
+        source_function: the function of the server's source in which the error arose.
+        lost: the connection is broken.
+        hint: the server's hint.
+    """
+    state = sqlstate or ""
+    if state in _MISUSE:
+        return _MISUSE[state](message)
+    if state == _DENIED:
+        return NotAllowed(message, hint or _GRANTS)
+    if state == _UNDEFINED and source_function in _OF_A_ROLE:
+        return ValueError(message)
+    if state == _UNTRANSLATABLE:
+        return ValueError(f"the encoding of this database lacks a character: {message}")
+    if state == _TOO_LARGE and "jsonb" in message:
+        return DataTooBig(f"PostgreSQL cannot hold data of this size: {message}")
+    if state in _NO_SCHEMA and "pgqueue" in message:
+        return SchemaError(f"this database lacks a part of the pgqueue schema ({message}): run `pgqueue migrate up`")
+    if state == _READ_ONLY or (state == _UNSUPPORTED and source_function == "get_relation_info"):
+        return NotRunning(f"queues do not work here ({message}): it is a standby, or read-only")
+    if lost:
+        return ConnectionLost(f"the connection to PostgreSQL broke during the call: {message}")
+    return None

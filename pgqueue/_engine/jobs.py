@@ -1,0 +1,128 @@
+"""Calls that have to take effect, whatever it takes: a claim is undone, a task is given back, a lock is dropped.
+
+Theory of operation
+-------------------
+No caller waits for a job, and no job waits for another one. A job is repeated after a lost connection; after an error,
+with growing pauses (retries.py), for GIVE_UP seconds. Then it would fail for ever, and the log says that it was given
+up. An error of pgqueue's own is an answer: for example the task that was to be buried is not held any more.
+
+An undo is more than a call. Its claim may still be on its way to the server, so the server refuses the claim for as
+long as this connection keeps a lock (sql/3_tasks/undo.sql). The undo is therefore repeated on each new connection,
+and its token is forgotten after KEEP seconds, or as one of the oldest of more than MOST: a lock table has its limits.
+Packets of a connection that is gone do not live that long, and a claim that was stalled for longer in the server has
+entered by then, or its session is dead.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from functools import partial
+from typing import Any
+
+from .._calls import session as calls
+from .._calls.call import Call
+from ..errors import Error
+from .retries import Conn, Retry, do
+
+log = logging.getLogger("pgqueue")
+
+GIVE_UP = 600.0  # seconds for which a job fails on living connections
+LOOK_AGAIN = (0.01, 1.0)  # before an undo of a claim under way looks again: first and longest, seconds
+KEEP = 600.0  # seconds for which the claim of a token is refused
+MOST = 128  # tokens
+
+
+class Job:
+    """One call and its attempts."""
+
+    def __init__(self, call: Call[Any], label: str) -> None:
+        self.call = call
+        self.done = False
+        self.retry = Retry(f"a call of the listener of {label} ({call.sql})")
+
+    def run(self, conn: Conn) -> None:
+        try:
+            self.answered(do(conn, self.call))
+        except Error:
+            self.done = True
+
+    def answered(self, answer: Any) -> None:
+        self.done = True
+
+
+class Undo(Job):
+    """The undo of the claim of a token."""
+
+    def __init__(self, token: int, label: str) -> None:
+        super().__init__(calls.undo_take(token), label)
+        self.token = token
+        self.until = time.monotonic() + KEEP
+        self._pause = LOOK_AGAIN[0]
+
+    def answered(self, answer: Any) -> None:
+        self.done = answer is not None
+        if not self.done:  # the claim is under way
+            self.retry.at = time.monotonic() + self._pause
+            self._pause = min(self._pause * 2, LOOK_AGAIN[1])
+
+
+class Jobs:
+    """The jobs of one listener. Any thread adds them; the listener's thread does the rest."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._new: deque[Job] = deque()
+        self._waiting: list[Job] = []
+        self._undone: deque[Undo] = deque()  # their claims are refused
+        self._forgetting = Retry(f"forgetting an undo of the listener of {label}")
+
+    def later(self, call: Call[Any]) -> None:
+        self._new.append(Job(call, self._label))
+
+    def undo(self, token: int) -> None:
+        self._new.append(Undo(token, self._label))
+
+    @property
+    def at(self) -> float:
+        """The monotonic time of the next attempt."""
+        forget = max(self._undone[0].until, self._forgetting.at) if self._undone else float("inf")
+        return min((job.retry.at for job in self._waiting), default=forget)
+
+    def run(self, conn: Conn) -> None:
+        """Attempt the jobs that are due. Raises if the connection is lost; the jobs are repeated on the next one."""
+        while self._new:
+            self._waiting.append(self._new.popleft())
+        for job in list(self._waiting):
+            job.retry.attempt(conn, partial(job.run, conn))
+            if job.done:
+                self._waiting.remove(job)
+                if isinstance(job, Undo):
+                    self._undone.append(job)
+            elif job.retry.failing_for() > GIVE_UP:
+                self._waiting.remove(job)
+                log.error(
+                    "a call of the listener of %s is given up (%s): it failed for %.0f s",
+                    self._label,
+                    job.call.sql,
+                    job.retry.failing_for(),
+                )
+        self._forget(conn)
+
+    def disconnected(self) -> None:
+        """The server refuses no claim any more: undo those again that may still arrive."""
+        for undo in self._undone:
+            if undo.until > time.monotonic():
+                undo.done = False
+                self._waiting.append(undo)
+        self._undone.clear()
+        for job in self._waiting:
+            job.retry.at = 0.0
+
+    def _forget(self, conn: Conn) -> None:
+        while self._undone and (len(self._undone) > MOST or self._undone[0].until < time.monotonic()):
+            forget = calls.forget_undo(self._undone[0].token)
+            if not self._forgetting.attempt(conn, partial(do, conn, forget)):
+                return
+            self._undone.popleft()

@@ -1,0 +1,77 @@
+"""The end of a worker's process, whatever its handlers have left behind.
+
+Daemon threads do not keep a process alive. But Python waits at its end for other threads that handlers started, and
+for those of every ThreadPoolExecutor, also of asyncio.to_thread. So a process that runs nothing but a worker leaves by
+force when its time is over: the worker has given back all tasks by then. A program that goes on after its workers is
+left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from . import Worker
+
+log = logging.getLogger("pgqueue")
+
+FLUSH = 0.1  # seconds: a thread that hangs may hold the lock of a stream
+LINGER = 20.0  # seconds after the end of the workers in which the main thread may still end, if it closes a client
+
+
+@contextlib.contextmanager
+def leaving(workers: Sequence[Worker]) -> Iterator[None]:
+    """Run the workers within this block, and let the process end after it. It ends by their `leave_by`."""
+    failed, over = threading.Event(), threading.Event()
+    threading.Thread(target=_leave, args=(workers, failed, over), name="pgqueue-leaving", daemon=True).start()
+    try:
+        yield
+    except BaseException:
+        failed.set()
+        raise
+    finally:
+        over.set()
+        for worker in workers:
+            worker.stopping.set()  # also of one that could not begin
+
+
+def _leave(workers: Sequence[Worker], failed: threading.Event, over: threading.Event) -> None:
+    for worker in workers:
+        worker.stopping.wait()
+    times = [worker.leave_by for worker in workers]
+    if None in times:
+        return
+    leave_by = max(filter(None, times))
+    time.sleep(max(0.0, leave_by - time.monotonic()))
+    while over.is_set() and not _process_ends():
+        if time.monotonic() > leave_by + LINGER:
+            return
+        time.sleep(FLUSH)
+    log.warning("the process ends although some of its threads still run")
+    flush = threading.Thread(target=_flush, name="pgqueue-flush", daemon=True)
+    flush.start()
+    flush.join(FLUSH)
+    os._exit(failed.is_set())
+
+
+def _process_ends() -> bool:
+    """Whether the main thread has come to its end, where it waits for other threads."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return True
+    while frame is not None:
+        if frame.f_code.co_name == "_shutdown" and frame.f_code.co_filename == threading.__file__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()

@@ -1,0 +1,353 @@
+"""The table of rights: every public function and view, called by roles of each kind, with the victim as its aim.
+
+A line has the functions' gate, that is, the verbs of which one gives EXECUTE; the verbs that allow the call for the
+victim's queue; and what all others get that pass the gate: nothing, or a refusal (42501).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: The kinds of roles, in the order of the columns: rights_victim.py has their grants.
+COLUMNS = ("stranger", "user", "other", "put", "take", "look", "manage", "monitor", "owner")
+
+_FOUR = ("put", "take", "look", "manage")
+
+#: The kinds that have EXECUTE by a verb.
+GATES: dict[str, frozenset[str]] = {
+    **{verb: frozenset({"user", "other", "owner", verb}) for verb in _FOUR},
+    "share": frozenset({"user", "owner"}),
+    "monitor": frozenset({"monitor", "owner"}),
+    "client": frozenset({"user", "other", "owner", *_FOUR}),
+    "view": frozenset({"user", "other", "owner", "monitor", *_FOUR}),
+    "owner": frozenset({"owner"}),
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A statement with the victim's {names}, and for which kinds of roles it is allowed."""
+
+    statement: str
+    gate: str
+    may: str = "owner"
+    others: str = "refused"
+    owner: str = ""  # a SQLSTATE, where the owner's own call fails too
+
+    def passes(self, kind: str) -> bool:
+        """Whether these roles have EXECUTE, or SELECT."""
+        return any(kind in GATES[verb] for verb in self.gate.split())
+
+    def expected(self, kind: str) -> str:
+        if self.owner and kind == "owner":
+            return self.owner
+        if not self.passes(kind):
+            return "refused"
+        return "allowed" if kind in self.may.split() else self.others
+
+
+def named(verb: str, statement: str) -> Call:
+    """For a queue: refused without the verb."""
+    return Call(statement, verb, f"{verb} owner")
+
+
+def held(statement: str) -> Call:
+    """For a task that a session holds: no other role settles it, and the owner has no take either."""
+    return Call(statement, "take", "", "nothing")
+
+
+def seen(statement: str) -> Call:
+    """Roles that may look, and monitors, get rows."""
+    return Call(statement, "view", "look monitor owner", "nothing")
+
+
+def shared(statement: str) -> Call:
+    """For all that share."""
+    return Call(statement, "share", "user owner")
+
+
+def tick(statement: str) -> Call:
+    """The periodic work of each client: it changes nothing of the victim's before it is due."""
+    return Call(statement, "client", "", "nothing")
+
+
+def of_owner(statement: str) -> Call:
+    return Call(statement, "owner")
+
+
+def foreign(gate: str, statement: str) -> Call:
+    """With the victim's session: refused to every role but its own, and the owner."""
+    return Call(statement, gate, "owner")
+
+
+FORGED = "SELECT set_config('pgqueue.session', '{me}', true)"
+
+FUNCTIONS: dict[str, list[Call]] = {
+    "ack": [held("SELECT pgqueue.ack({taken})"), held("SELECT pgqueue.ack({claimed}, token => 1)")],
+    "ack_many": [held("SELECT pgqueue.ack_many('{{{taken},{claimed}}}')")],
+    "allow_lanes": [named("put", "SELECT pgqueue.allow_lanes('secret')")],
+    "alter_queue": [named("manage", "SELECT pgqueue.alter_queue('secret', '{{\"ttl\": \"1 s\"}}')")],
+    "arm": [tick("SELECT pgqueue.arm('{{{q}}}')")],
+    "arm_again": [tick("SELECT pgqueue.arm_again('{{{q}}}')")],
+    "ask_lock": [Call("SELECT pgqueue.ask_lock('victim lock', false, 1, true)", "share", "", "nothing")],
+    "bind": [
+        Call("SELECT pgqueue.declare_exchange('mine'); SELECT pgqueue.bind('secret', 'mine')", "share"),
+        Call("SELECT pgqueue.bind('secret', 'news', 'a.*')", "manage"),  # it asks for share as well
+    ],
+    "bury": [
+        Call("SELECT pgqueue.bury({taken})", "take manage", "manage owner"),
+        Call("SELECT pgqueue.bury({ready})", "take manage", "manage owner"),
+        Call("SELECT pgqueue.bury({taken}, token => 1)", "take manage", "", "nothing"),
+    ],
+    "children": [shared("SELECT pgqueue.children('/')")],
+    "claim_messages": [named("take", "SELECT pgqueue.claim_messages('secret')")],
+    "clean_up": [tick("SELECT pgqueue.clean_up()")],
+    "clear_will": [Call("SELECT pgqueue.clear_will()", "share", "", "nothing")],
+    "close_session": [tick("SELECT pgqueue.close_session()")],
+    "create_node": [
+        Call("SELECT pgqueue.create_node('/victim')", "share", "", "nothing"),
+        shared("SELECT pgqueue.create_node('/victim/child')"),
+    ],
+    "create_queue": [
+        Call("SELECT pgqueue.create_queue('secret', if_not_exists => true)", "manage", "", "nothing"),
+        Call("SELECT pgqueue.create_queue('mine', dead_letter => '', dead_letter_key => 'secret')", "manage", "owner"),
+    ],
+    "declare_exchange": [shared("SELECT pgqueue.declare_exchange('news', 'topic')")],
+    "delete": [named("manage", "SELECT pgqueue.delete({ready})"), named("manage", "SELECT pgqueue.delete({taken})")],
+    "delete_exchange": [Call("SELECT pgqueue.delete_exchange('news')", "share")],
+    "delete_message": [
+        named("take", "SELECT pgqueue.delete_message('secret', {ready})"),
+        Call("SELECT pgqueue.delete_message('secret', {claimed}, 1)", "take", "", "nothing"),
+        Call("SELECT pgqueue.delete_message('other', {ready})", "take", "", "nothing"),
+    ],
+    "delete_messages": [
+        named("manage", "SELECT pgqueue.delete_messages('secret', '{{{ready}}}')"),
+        Call("SELECT pgqueue.delete_messages('other', '{{{ready}}}')", "manage", "", "nothing"),
+    ],
+    "delete_node": [Call("SELECT pgqueue.delete_node('/none')", "share", "", "nothing")],
+    "delete_queue": [Call("SELECT pgqueue.delete_queue('secret', force => true)", "manage")],  # it is restricted
+    "delete_status": [shared("SELECT pgqueue.delete_status('victim status')")],
+    "delete_strict": [
+        Call("SELECT pgqueue.delete_strict({ready})", "take manage", "manage owner"),
+        Call("SELECT pgqueue.delete_strict({own})", "take manage", "owner"),
+    ],
+    "disarm": [tick("SELECT pgqueue.disarm('{{{q}}}')")],
+    "drain_queue": [named("manage", "SELECT pgqueue.drain_queue('secret')")],
+    "drain_queues": [Call("SELECT pgqueue.drain_queues()", "manage")],
+    "drop_lock": [Call("SELECT pgqueue.drop_lock(1)", "share", "", "nothing")],
+    "fail": [
+        Call("SELECT pgqueue.fail({taken}, error => 'forged')", "take", "owner"),
+        held("SELECT pgqueue.fail({taken}, error => 'forged', delay => '1 s')"),
+        held("SELECT pgqueue.fail({taken}, token => 1, error => 'forged')"),
+    ],
+    "find_key": [named("look", "SELECT pgqueue.find_key('secret', 'the key')")],
+    "find_tasks": [
+        Call(f"SELECT * FROM pgqueue.find_tasks('secret', '{state}')", "look monitor", "look monitor owner")
+        for state in ("ready", "taken", "buried")
+    ]
+    + [
+        Call("SELECT * FROM pgqueue.find_tasks('secret.own', 'ready')", "look monitor", "monitor owner"),
+    ],
+    "finish": [held("SELECT pgqueue.finish({taken}, result => '\"forged\"')")],
+    "finish_many": [held("SELECT pgqueue.finish_many('{{{taken}}}', results => '[\"forged\"]')")],
+    "first_task": [seen(f"SELECT pgqueue.first_task('secret', '{state}')") for state in ("ready", "delayed", "buried")],
+    "forget_undo": [tick("SELECT pgqueue.forget_undo(1)")],
+    "get_claim": [Call("SELECT pgqueue.get_claim('secret', 1)", "take", "", "nothing")],
+    "get_status": [shared("SELECT pgqueue.get_status('victim status')")],
+    "grant": [of_owner("SELECT pgqueue.grant('secret', current_user::regrole)")],
+    "grant_monitor": [of_owner("SELECT pgqueue.grant_monitor(current_user::regrole)")],
+    "grant_to": [of_owner("SELECT pgqueue.grant_to(current_user::regrole)")],
+    "identify": [tick("SELECT pgqueue.identify()")],
+    "join_group": [shared("SELECT pgqueue.join_group('group')")],
+    "kick": [named("manage", "SELECT pgqueue.kick('secret')")],
+    "kick_task": [
+        named("manage", "SELECT pgqueue.kick_task({buried})"),
+        named("manage", "SELECT pgqueue.kick_task({delayed})"),
+    ],
+    "last_tick": [Call("SELECT pgqueue.last_tick()", "view", "", "nothing")],
+    "list_messages": [
+        named("look", "SELECT * FROM pgqueue.list_messages('secret', include_claimed => true, include_delayed => true)")
+    ],
+    "message_stats": [Call("SELECT pgqueue.message_stats('secret')", "look monitor", "look monitor owner", "nothing")],
+    "newest_tasks": [
+        Call(
+            "SELECT id FROM pgqueue.newest_tasks() k(id) WHERE id = {ready}",
+            "look monitor",
+            "look monitor owner",
+            "nothing",
+        )
+    ],
+    "next_due": [Call("SELECT pgqueue.next_due('{{secret}}')", "client", "take owner", "nothing")],
+    "observe": [named("look", "SELECT pgqueue.observe({q})")],
+    "open_session": [tick("SELECT pgqueue.open_session()")],
+    "outcome": [
+        Call(f"SELECT * FROM pgqueue.outcome({{{task}}})", "look", "look owner", "nothing")
+        for task in ("done", "ready", "taken", "buried")
+    ],
+    "own_session": [Call("SELECT pgqueue.own_session()", "view", "", "nothing")],
+    "pause_queue": [named("manage", "SELECT pgqueue.pause_queue('secret', '1 h')")],
+    "pop": [
+        named("take", "SELECT * FROM pgqueue.pop('secret')"),
+        Call("SELECT * FROM pgqueue.pop('secret.own')", "take", owner="PQ033"),
+    ],
+    "post": [shared("SELECT pgqueue.post('victim channel', 'hello')")],
+    "progress": [held("SELECT pgqueue.progress({taken}, value => '\"forged\"')")],
+    "promote_all": [tick("SELECT pgqueue.promote_all()")],
+    "publish": [
+        named("put", "SELECT pgqueue.publish('', 'secret', '1')"),
+        named("put", "SELECT pgqueue.publish('news', 'a.b', '1')"),
+        Call("SELECT pgqueue.publish('news', 'a.b', '1', retain => true)", "put"),  # it asks for share as well
+    ],
+    "put": [
+        named("put", "SELECT * FROM pgqueue.put('secret', '1')"),
+        named("put", "SELECT * FROM pgqueue.put('secret', '1', key => 'the key')"),
+        named("put", "SELECT * FROM pgqueue.put('secret', '1', key => 'the key', if_exists => 'replace')"),
+    ],
+    "put_many": [
+        named("put", "SELECT pgqueue.put_many('secret', '[1]')"),
+        named("put", "SELECT pgqueue.put_many('secret', '[1]', lanes => '{{x}}', keys => '{{the key}}')"),
+    ],
+    "queue_id": [Call("SELECT pgqueue.queue_id('secret')", "client", "", "nothing")],
+    "queue_stats": [
+        seen("SELECT * FROM pgqueue.queue_stats('secret')"),
+        seen("SELECT * FROM pgqueue.queue_stats() WHERE queue = 'secret'"),
+    ],
+    "release": [held("SELECT pgqueue.release({taken})"), held("SELECT pgqueue.release({claimed}, token => 1)")],
+    "release_all": [named("manage", "SELECT pgqueue.release_all('secret')")],
+    "release_claim": [Call("SELECT pgqueue.release_claim('secret', 1)", "take", "", "nothing")],
+    "release_many": [held("SELECT pgqueue.release_many('{{{taken},{claimed}}}')")],
+    "rename_queue": [
+        # A role that may manage this queue only cannot give it a name that no grant of its own has.
+        Call("SELECT pgqueue.rename_queue('secret', 'mine')", "manage", "owner"),
+    ],
+    "renew_claim": [Call("SELECT pgqueue.renew_claim('secret', 1)", "take", "", "nothing")],
+    "requeue": [held("SELECT pgqueue.requeue({taken})")],
+    "restrict_queue": [of_owner("SELECT pgqueue.restrict_queue('secret', false)")],
+    "revoke": [of_owner("SELECT pgqueue.revoke('secret', current_user::regrole)")],
+    "revoke_from": [of_owner("SELECT pgqueue.revoke_from(current_user::regrole)")],
+    "revoke_monitor": [of_owner("SELECT pgqueue.revoke_monitor(current_user::regrole)")],
+    "session_deadline": [tick("SELECT pgqueue.session_deadline(NULL)")],
+    "set_limit": [of_owner("SELECT pgqueue.set_limit('queues', 1000)")],
+    "set_node": [Call("SELECT pgqueue.set_node('/none', '1')", "share", "", "nothing")],
+    "set_status": [shared("SELECT pgqueue.set_status('victim status', '1')")],
+    "set_will": [Call("SELECT pgqueue.set_will('', 'nowhere', '1')", "share", "", "nothing")],
+    "stored_payload": [shared("SELECT pgqueue.stored_payload({payload})")],
+    "sweep": [tick("SELECT pgqueue.sweep()")],
+    "take": [
+        named("take", "SELECT * FROM pgqueue.take('secret')"),
+        Call("SELECT * FROM pgqueue.take('secret.own')", "take", owner="PQ033"),
+    ],
+    "take_id": [
+        named("take", "SELECT pgqueue.take_id({ready})"),
+        Call("SELECT pgqueue.take_id({own})", "take", owner="PQ033"),
+    ],
+    "take_many": [named("take", "SELECT * FROM pgqueue.take_many('{{secret}}', 5)")],
+    "time_left": [held("SELECT pgqueue.time_left('{{{taken}}}', '{{1}}')")],
+    "touch": [held("SELECT pgqueue.touch({taken})")],
+    "truncate_queue": [named("manage", "SELECT pgqueue.truncate_queue('secret')")],
+    "try_lock": [Call("SELECT pgqueue.try_lock('victim lock')", "share", "", "nothing")],
+    "unbind": [Call("SELECT pgqueue.unbind('secret', 'news', '#')", "manage")],  # it asks for share as well
+    "undo_take": [tick("SELECT pgqueue.undo_take(1)")],
+    "unlock": [Call("SELECT pgqueue.unlock('victim lock')", "share", "", "nothing")],
+    "unobserve": [Call("SELECT pgqueue.unobserve({q})", "look", "", "nothing")],
+    "urgent_priority": [named("put", "SELECT pgqueue.urgent_priority('secret')")],
+    "watch_node": [shared("SELECT pgqueue.watch_node('/victim')")],
+    "why(bigint)": [seen(f"SELECT pgqueue.why({{{task}}})") for task in ("taken", "buried", "blocked", "ready")],
+    "why(text)": [seen("SELECT pgqueue.why('secret')")],
+}
+
+_ALL = "user other put take look manage monitor owner"
+
+VIEWS: dict[str, list[Call]] = {
+    "bindings": [seen("SELECT * FROM pgqueue.bindings WHERE queue = 'secret'")],
+    "dead_letters": [Call("SELECT * FROM pgqueue.dead_letters", "view", "monitor owner", "nothing")],
+    "exchanges": [Call("SELECT * FROM pgqueue.exchanges", "view", "user monitor owner", "nothing")],
+    "health": [
+        Call("SELECT * FROM pgqueue.health WHERE detail ~ 'secret'", "view", "look monitor owner", "nothing"),
+        Call("SELECT * FROM pgqueue.health", "view", _ALL),
+    ],
+    "limits": [Call("SELECT * FROM pgqueue.limits", "view", _ALL)],
+    "listeners": [Call("SELECT * FROM pgqueue.listeners", "view", _ALL)],
+    "locks": [Call("SELECT * FROM pgqueue.locks", "view", "user monitor owner", "nothing")],
+    "nodes": [Call("SELECT * FROM pgqueue.nodes", "view", "user monitor owner", "nothing")],
+    "privileges": [
+        Call("SELECT * FROM pgqueue.privileges WHERE role <> current_user", "view", "monitor owner", "nothing")
+    ],
+    "queues": [seen("SELECT * FROM pgqueue.queues WHERE name = 'secret'")],
+    "rates": [seen("SELECT * FROM pgqueue.rates WHERE queue = 'secret'")],
+    "results": [seen("SELECT * FROM pgqueue.results WHERE queue = 'secret'")],
+    "snapshots": [Call("SELECT * FROM pgqueue.snapshots", "view", _ALL)],
+    "stats": [seen("SELECT * FROM pgqueue.stats WHERE queue = 'secret'")],
+    "statuses": [Call("SELECT * FROM pgqueue.statuses", "view", "user owner", "nothing")],
+    "tables": [Call("SELECT * FROM pgqueue.tables", "view", _ALL)],
+    "takes": [seen("SELECT id, queue, holder, lane FROM pgqueue.takes WHERE queue = 'secret'")],
+    "tasks": [seen("SELECT * FROM pgqueue.tasks WHERE queue = 'secret'")],
+}
+
+#: By the ownership of sessions, and of all that hangs on them.
+OWNED: dict[str, list[Call]] = {
+    "ack": [
+        foreign("take", "SELECT pgqueue.ack({taken}, session => {me})"),
+        foreign("take", f"{FORGED}; SELECT pgqueue.ack({{taken}})"),
+    ],
+    "ack_many": [foreign("take", "SELECT pgqueue.ack_many('{{{taken}}}', session => {me})")],
+    "ask_lock": [Call(f"{FORGED}; SELECT pgqueue.ask_lock('victim lock', false, 1, false)", "share", "", "nothing")],
+    "claim_messages": [foreign("take", "SELECT pgqueue.claim_messages('secret.own', session => {me})")],
+    "clear_will": [foreign("share", "SELECT pgqueue.clear_will({me})")],
+    "close_session": [Call("SELECT pgqueue.close_session({me})", "client", owner="PQ002")],
+    "create_node": [foreign("share", "SELECT pgqueue.create_node('/x', ephemeral => true, session => {me})")],
+    "create_queue": [foreign("manage", "SELECT pgqueue.create_queue('x', exclusive => true, session => {me})")],
+    "declare_exchange": [
+        foreign("share", "SELECT pgqueue.declare_exchange('x', durable => false, session => {me})"),
+    ],
+    "delete_exchange": [foreign("share", "SELECT pgqueue.delete_exchange('own news')")],
+    "delete_node": [
+        foreign("share", "SELECT pgqueue.delete_node('/victim')"),
+        foreign("share", "SELECT pgqueue.delete_node('/brief')"),
+    ],
+    "delete_strict": [foreign("take manage", "SELECT pgqueue.delete_strict({taken}, session => {me})")],
+    "finish": [foreign("take", "SELECT pgqueue.finish({taken}, session => {me}, result => '1')")],
+    "finish_many": [foreign("take", "SELECT pgqueue.finish_many('{{{taken}}}', session => {me}, results => '[1]')")],
+    "identify": [
+        foreign("client", "SELECT pgqueue.identify(session => {me})"),
+        Call("SELECT pgqueue.identify({identity})", "client", "", "PQ070"),
+    ],
+    "join_group": [foreign("share", "SELECT pgqueue.join_group('x', session => {me})")],
+    "observe": [foreign("look", "SELECT pgqueue.observe(pgqueue.queue_id('other'), {me})")],
+    "open_session": [
+        Call("SELECT pgqueue.open_session(resume => {me})", "client", owner="PQ007"),
+    ],
+    "pop": [foreign("take", "SELECT pgqueue.pop('secret.own', session => {me})")],
+    "progress": [foreign("take", "SELECT pgqueue.progress({taken}, session => {me}, value => '1')")],
+    "release": [
+        foreign("take", "SELECT pgqueue.release({taken}, session => {me})"),
+        foreign("take", f"{FORGED}; SELECT pgqueue.release({{taken}})"),
+    ],
+    "release_many": [foreign("take", "SELECT pgqueue.release_many('{{{taken}}}', session => {me})")],
+    "requeue": [foreign("take", "SELECT pgqueue.requeue({taken}, session => {me})")],
+    "session_deadline": [foreign("client", "SELECT pgqueue.session_deadline({me})")],
+    "set_node": [foreign("share", "SELECT pgqueue.set_node('/victim', '1')")],
+    "set_will": [foreign("share", "SELECT pgqueue.set_will('', 'nowhere', '1', session => {me})")],
+    "take": [
+        foreign("take", "SELECT pgqueue.take('secret.own', session => {me})"),
+        foreign("take", "SELECT pgqueue.take('other', session => {me})"),
+    ],
+    "take_id": [foreign("take", "SELECT pgqueue.take_id({own}, session => {me})")],
+    "take_many": [foreign("take", "SELECT pgqueue.take_many('{{secret.own}}', 1, session => {me})")],
+    "touch": [foreign("take", "SELECT pgqueue.touch({taken}, session => {me})")],
+    "unlock": [Call(f"{FORGED}; SELECT pgqueue.unlock('victim lock')", "share", "", "nothing")],
+    "unobserve": [foreign("look", "SELECT pgqueue.unobserve({q}, {me})")],
+    "sessions": [Call("SELECT * FROM pgqueue.sessions WHERE id = {me}", "view", "monitor owner", "nothing")],
+    "takes": [Call("SELECT * FROM pgqueue.takes WHERE claim = {claim}", "view", "owner", "nothing")],
+}
+
+
+def functions() -> dict[str, list[Call]]:
+    """All calls of each function."""
+    return {name: calls + OWNED.get(name, []) for name, calls in FUNCTIONS.items()}
+
+
+def views() -> dict[str, list[Call]]:
+    """All calls of each view. The view sessions has none but those by ownership."""
+    names = {*VIEWS, "sessions"}
+    return {name: VIEWS.get(name, []) + OWNED.get(name, []) for name in sorted(names)}

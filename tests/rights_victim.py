@@ -1,0 +1,191 @@
+"""A victim for the tests of rights: a role with some of everything, whose data has marks for no other role to read."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+#: In data, results, errors, keys, lanes and the like: for roles that may look into the queue or take from it.
+SECRET = "xyzzy"
+
+#: In the labels of the victim's sessions: for roles that have some verb for the queue, and for monitors.
+HOLDER = "plugh"
+
+#: In what belongs to no queue: for roles that share.
+SHARED = "grault"
+
+#: What a role of each kind is granted.
+KINDS = {
+    "stranger": (),
+    "user": ("SELECT pgqueue.grant_to({role})",),
+    "other": ("SELECT pgqueue.grant('other', {role})",),
+    "put": ("SELECT pgqueue.grant('secret', {role}, '{{put}}')",),
+    "take": ("SELECT pgqueue.grant('secret', {role}, '{{take}}')",),
+    "look": ("SELECT pgqueue.grant('secret', {role}, '{{look}}')",),
+    "manage": ("SELECT pgqueue.grant('secret', {role}, '{{manage}}')",),
+    "monitor": ("SELECT pgqueue.grant_monitor({role})",),
+}
+
+STATE = """
+    SELECT pgqueue.open_session(label => 'plugh:1:session', grace => '1 h');
+    SELECT pgqueue.identify();
+    SELECT pgqueue.create_queue('secret', listed => true, keep_done => '1 h', metadata => '"xyzzy"');
+    SELECT pgqueue.create_queue('secret.source', dead_letter => '', dead_letter_key => 'secret.dead', max_takes => 1);
+    SELECT pgqueue.create_queue('secret.own', exclusive => true);
+    SELECT pgqueue.put('secret', '"xyzzy result"', priority => -3);
+    SELECT pgqueue.finish(id, token, result => '"xyzzy"') FROM pgqueue.take('secret');
+    SELECT pgqueue.put('secret', '"xyzzy buried"', priority => -2);
+    SELECT pgqueue.fail(id, token, error => 'xyzzy failed') FROM pgqueue.take('secret');
+    SELECT pgqueue.put('secret', '"xyzzy claimed"', priority => -2);
+    SELECT count(*) FROM pgqueue.claim_messages('secret', 1, '1 h');
+    SELECT pgqueue.put('secret', '"xyzzy taken"', priority => -1, lane => 'xyzzy lane');
+    SELECT pgqueue.put('secret', '"xyzzy blocked"', priority => -1, lane => 'xyzzy lane');
+    SELECT pgqueue.progress(id, token, value => '"xyzzy"') FROM pgqueue.take('secret');
+    SELECT pgqueue.put('secret', '"xyzzy ready"', key => 'the key', ttr => '1 h');
+    SELECT pgqueue.put('secret', '"xyzzy delayed"', delay => '1 h');
+    SELECT pgqueue.put('secret.own', '"xyzzy own"');
+    SELECT pgqueue.put('secret.source', '"xyzzy dead"');
+    SELECT pgqueue.release(id, token, error => 'xyzzy died') FROM pgqueue.take('secret.source');
+    SELECT pgqueue.put('secret.own', '"xyzzy gone"');
+    SELECT pgqueue.try_lock('victim lock');
+    SELECT pgqueue.create_node('/victim', '"grault"');
+    SELECT pgqueue.create_node('/brief', '"grault"', ephemeral => true);
+    SELECT pgqueue.declare_exchange('news', 'topic');
+    SELECT pgqueue.declare_exchange('own news', 'topic', durable => false);
+    SELECT pgqueue.bind('secret', 'news', '#');
+    SELECT pgqueue.publish('news', 'a.b', '"xyzzy retained"', retain => true);
+    SELECT pgqueue.set_will('', 'secret', '"xyzzy will"');
+    SELECT pgqueue.observe(pgqueue.queue_id('secret'));
+    SELECT pgqueue.set_status('victim status', '"grault"');
+    SELECT pgqueue.post('victim channel', repeat('grault', 2000));
+"""
+
+#: The names in the table of calls, each by a query.
+NAMES = {
+    "me": "SELECT id FROM pgqueue.session WHERE label ~ 'plugh'",
+    "identity": "SELECT quote_literal(identity) FROM pgqueue.session WHERE label ~ 'plugh'",
+    "claim": "SELECT token FROM pgqueue.claim",
+    "payload": "SELECT id FROM pgqueue.payload",
+    "q": "SELECT id FROM pgqueue.queue WHERE name = 'secret'",
+    **{
+        name: f"SELECT id FROM pgqueue.task WHERE data = '\"xyzzy {name}\"' ORDER BY id LIMIT 1"
+        for name in ("ready", "delayed", "taken", "blocked", "buried", "claimed", "dead", "own")
+    },
+    "done": "SELECT task_id FROM pgqueue.result WHERE value IS NOT NULL",
+}
+
+# Statistics and lists of what is to be looked at again are of no role.
+_TABLES = """
+    SELECT relname FROM pg_class
+     WHERE relnamespace = 'pgqueue'::regnamespace AND relkind = 'r'
+       AND relname NOT IN ('counter', 'delta', 'fold', 'lane_check', 'oldest', 'recount', 'sample') ORDER BY 1"""
+
+
+@dataclass
+class Victim:
+    """The victim's database: its owner's connection, the roles of each kind, and the values of the names."""
+
+    owner: psycopg.Connection
+    roles: dict[str, str]
+    names: dict[str, str]
+    tables: list[str]
+
+    def rows(self) -> set[str]:
+        """Every row of every table, with its table's name."""
+        union = " UNION ALL ".join(f"SELECT '{t} ' || row_to_json(k) FROM pgqueue.{t} k" for t in self.tables)
+        return {text for (text,) in self.owner.execute(union).fetchall()}
+
+    def call(self, kind: str, statement: str) -> tuple[str | None, str, set[str]]:
+        """Call as a role of this kind, and roll back: the SQLSTATE, the answer or error, and the rows after it."""
+        state, answer = None, ""
+        self.owner.execute("BEGIN; SET LOCAL lock_timeout = '1 s'; SET LOCAL statement_timeout = '20 s'")
+        try:
+            if kind != "owner":
+                self.owner.execute(f"SET LOCAL ROLE {self.roles[kind]}")
+            try:
+                with self.owner.transaction():
+                    for one in statement.split("; "):
+                        answer = str(self.owner.execute(one).fetchall())
+            except psycopg.Error as error:
+                state, answer = error.sqlstate, f"{error.diag.message_primary} {error.diag.message_detail}"
+            self.owner.execute("RESET ROLE")
+            return state, answer, self.rows()
+        finally:
+            self.owner.execute("ROLLBACK")
+            self.owner.execute("SELECT pg_advisory_unlock_all(), set_config('pgqueue.session', '', false)")
+
+
+def make_role(owner: psycopg.Connection, options: str = "") -> str:
+    name = f"pgqueue_test_{uuid.uuid4().hex[:12]}"
+    owner.execute(f"CREATE ROLE {name} {options}")
+    return name
+
+
+def drop_roles(owner: psycopg.Connection, names: list[str]) -> None:
+    for name in names:
+        owner.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(name)))
+
+
+@contextmanager
+def victim(dsn: str) -> Iterator[Victim]:
+    with (
+        psycopg.connect(dsn, autocommit=True) as owner,
+        psycopg.connect(dsn, autocommit=True) as self,
+    ):
+        roles = {kind: make_role(owner) for kind in (*KINDS, "victim")}
+        try:
+            owner.execute(f"SELECT pgqueue.grant_to('{roles['victim']}')")
+            self.execute(f"SET ROLE {roles['victim']}")
+            self.execute(STATE)
+            for queue in ("secret", "secret.source", "secret.dead"):
+                owner.execute(
+                    f"SELECT pgqueue.grant('{queue}', '{roles['victim']}'), pgqueue.restrict_queue('{queue}')"
+                )
+            for kind, grants in KINDS.items():
+                for grant in grants:
+                    owner.execute(grant.format(role=f"'{roles[kind]}'"))
+            owner.execute("SELECT pgqueue.promote_all(), pgqueue.clean_up()")
+            names = {name: _value(owner, query) for name, query in NAMES.items()}
+            yield Victim(owner, roles, names, [name for (name,) in owner.execute(_TABLES).fetchall()])
+        finally:
+            drop_roles(owner, list(roles.values()))
+
+
+def _value(conn: psycopg.Connection, query: str) -> Any:
+    ((found,),) = conn.execute(query).fetchall()
+    return str(found)
+
+
+@contextmanager
+def roles(db: psycopg.Connection) -> Iterator[Callable[..., str]]:
+    """Makes roles with a grant, by default of all open queues, and drops them."""
+    names: list[str] = []
+
+    def new(grant: str | None = "SELECT pgqueue.grant_to(%s)", options: str = "") -> str:
+        names.append(make_role(db, options))
+        if grant:
+            db.execute(grant.encode(), [names[-1]])
+        return names[-1]
+
+    yield new
+    drop_roles(db, list(reversed(names)))
+
+
+def restrict(db: psycopg.Connection, queue: str, *roles: str) -> None:
+    db.execute("SELECT pgqueue.queue_id(%s)", [queue])
+    for role in roles or ("pg_monitor",):
+        db.execute("SELECT pgqueue.grant(%s, %s)", [queue, role])
+    db.execute("SELECT pgqueue.restrict_queue(%s)", [queue])
+
+
+def refused(conn: psycopg.Connection, statement: str, *args: Any) -> str:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege) as caught:
+        conn.execute(statement, args)
+    return str(caught.value)
