@@ -16,7 +16,7 @@ import psycopg
 from . import kinds, servers, settings
 from .crew import Crew
 from .kinds import Fault, Scene
-from .ledger import AFTER, Proof, Tables, Violation, Window, prove
+from .ledger import AFTER, LATER, Proof, Tables, Violation, Window, prove
 from .settings import Setting
 
 AT_WORK_WITHIN = 60.0  # seconds for all processes to complete a first step
@@ -128,7 +128,7 @@ class Arena:
             tables.counted |= _counted(admin, "under load")
             crew.end_producers()
             self._drain(admin)
-            tables.left |= dict(admin.execute("SELECT data ->> 'label', state::text FROM pgqueue.task").fetchall())
+            tables.left |= _left(admin)
             crew.end(list(crew.members))
             tables.counted |= _counted(admin, "at the end")
             tables.rows |= _swept(admin)
@@ -136,10 +136,23 @@ class Arena:
 
     def _drain(self, admin: psycopg.Connection[Any]) -> None:
         deadline = time.monotonic() + self._options.drain
-        while admin.execute("SELECT count(*) FROM pgqueue.task WHERE state <> 'B'").fetchone() != (0,):
+        while not {"B", LATER}.issuperset(_left(admin).values()):
             if time.monotonic() > deadline or self._stopping.is_set():
                 break
             time.sleep(0.05)
+
+
+def _left(admin: psycopg.Connection[Any]) -> dict[str, str]:
+    """The labels of all tasks, with their states."""
+    query = """
+        SELECT t.data ->> 'label',
+               CASE WHEN EXISTS (SELECT FROM pgqueue.task d
+                                  WHERE d.run_at > clock_timestamp() + '1 min'
+                                    AND (d.id = t.id OR t.state = 'L' AND d.queue_id = t.queue_id AND d.lane = t.lane))
+                    THEN %s ELSE t.state::text END
+          FROM pgqueue.task t
+    """
+    return dict(admin.execute(query, [LATER]).fetchall())
 
 
 def _counted(admin: psycopg.Connection[Any], when: str) -> dict[str, tuple[int, int]]:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pgqueue.embedded import account
-
 from .servers import Cluster
 
 SIZE = "400m"
@@ -89,7 +87,13 @@ class FalseClock(Cluster):
         root = folder / "server"
         root.mkdir()
         root.chmod(0o711)
-        super().__init__(root, bindir)
+        environment = {
+            "LD_PRELOAD": str(_libfaketime()),
+            "FAKETIME_TIMESTAMP_FILE": str(self._clock),
+            "FAKETIME_NO_CACHE": "1",  # all backends step at the same moment
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+        super().__init__(root, bindir, environment=environment)
 
     def step(self, seconds: float) -> None:
         """Set the clock to the true time plus so many seconds. The server sees it at once."""
@@ -97,23 +101,3 @@ class FalseClock(Cluster):
         new.write_text(f"{seconds:+.0f}\n")
         new.chmod(0o644)
         new.replace(self._clock)
-
-    def start(self) -> None:
-        with _environment(
-            LD_PRELOAD=str(_libfaketime()),
-            FAKETIME_TIMESTAMP_FILE=str(self._clock),
-            FAKETIME_NO_CACHE="1",  # all backends step at the same moment
-            FAKETIME_DONT_FAKE_MONOTONIC="1",
-        ):
-            super().start()
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Programs of the embedded server are started with these variables too."""
-    account.ENVIRONMENT.update(variables)
-    try:
-        yield
-    finally:
-        for name in variables:
-            del account.ENVIRONMENT[name]

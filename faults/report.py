@@ -90,6 +90,7 @@ def summary(proofs: list[Proof]) -> list[str]:
         "takes": "takes lost with a broken connection",
         "locks": "locks lost with a broken connection",
         "commits": "acknowledged calls lost by the promotion of an asynchronous standby, or repeated after it",
+        "delays": "tasks left that were delayed while the clock was ahead, or that wait for such a task of their lane",
     }
     lines += [f"Allowed, by PostgreSQL's rules: {times} {words[what]}." for what, times in sorted(excused.items())]
     return lines

@@ -63,11 +63,22 @@ class Cluster(Server):
     ours = True
 
     def __init__(
-        self, folder: Path, bindir: Path | None = None, settings: Mapping[str, str] | None = None, *, fill: bool = True
+        self,
+        folder: Path,
+        bindir: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        fill: bool = True,
     ) -> None:
         self.root = folder
         self._server = EmbeddedServer(
-            folder, durable=True, ephemeral=True, bindir=bindir, settings={**SETTINGS, **(settings or {})}
+            folder,
+            durable=True,
+            ephemeral=True,
+            bindir=bindir,
+            settings={**SETTINGS, **(settings or {})},
+            environment=environment,
         )
         if fill:
             self.start()

@@ -14,7 +14,7 @@ from statements import state, value
 
 import pgqueue
 from pgqueue import migrate
-from pgqueue.embedded import EmbeddedServer, account
+from pgqueue.embedded import EmbeddedServer
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 
@@ -40,21 +40,19 @@ class Clock:
 
 
 @pytest.fixture
-def clock(own_bindir: Path | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+def clock(own_bindir: Path | None) -> Iterator[Clock]:
     root = Path(tempfile.mkdtemp(prefix="pgqueue-clock-"))
     root.chmod(0o755)  # for the account that the server runs as
-    server = EmbeddedServer(root / "server", durable=False, ephemeral=True, bindir=own_bindir)
+    environment = {
+        "LD_PRELOAD": str(LIBRARY),
+        "FAKETIME_TIMESTAMP_FILE": str(root / "offset"),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    server = EmbeddedServer(root / "server", durable=False, ephemeral=True, bindir=own_bindir, environment=environment)
     clock = Clock(root / "offset", server)
     clock.step("+0")
-    with monkeypatch.context() as environment:
-        for name, chosen in {
-            "LD_PRELOAD": str(LIBRARY),
-            "FAKETIME_TIMESTAMP_FILE": str(root / "offset"),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }.items():
-            environment.setitem(account.ENVIRONMENT, name, chosen)
-        server.start()
+    server.start()
     try:
         migrate.up(server.dsn())
         yield clock

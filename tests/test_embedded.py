@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,21 @@ def test_the_callers_environment_does_not_matter(person: Person, root: Path) -> 
     elsewhere |= {"PGDATABASE": "x", "PGDATA": "/nowhere", "PGSSLMODE": "require", "PGOPTIONS": "-c jit=on"}
     elsewhere |= {"LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Tokyo"}
     assert person.use(root, env=elsewhere).ask("show timezone") == "UTC"
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="it reads the environment of a process in /proc")
+def test_variables_for_one_server_do_not_reach_another(place: Path, own_bindir: Path | None) -> None:
+    """Two that are launched at the same time, in threads of one process."""
+
+    def launched(mark: str) -> bytes:
+        options = {"durable": False, "ephemeral": True, "bindir": own_bindir}
+        with EmbeddedServer(place / mark, environment={"MARK": mark}, **options):
+            return Path(f"/proc/{postmaster(place / mark)}/environ").read_bytes()
+
+    with ThreadPoolExecutor() as threads:
+        for mark, environ in zip("ab", threads.map(launched, "ab"), strict=True):
+            assert [word for word in environ.split(b"\0") if word.startswith(b"MARK=")] == [f"MARK={mark}".encode()]
+    until(lambda: not any(place.iterdir()))  # the servers are deleted in the background
 
 
 def test_ephemeral_servers_one_after_another_leave_nothing(person: Person) -> None:

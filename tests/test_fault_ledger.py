@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # behind everything else: pgque
 import pytest
 
 from faults.journal import Journal, Life, last_step, parse
-from faults.ledger import Tables, Violation, Window, prove
+from faults.ledger import LATER, Tables, Violation, Window, prove
 from faults.report import rows, table
 
 BROKEN = Window("restart", 2.0, 3.0, frozenset({"takes", "locks"}))
@@ -167,6 +167,9 @@ def test_payloads_out_of_order() -> None:
 
 def test_what_is_left_at_the_end() -> None:
     assert found(life("put", PUT), tables=Tables(left={"a": "R"})) == ["stuck"]
+    assert found(life("put", PUT), tables=Tables(left={"a": LATER})) == ["stuck"]
+    ahead = Window("clock-forward", 0.0, 1.0, frozenset({"delays"}))
+    assert found(life("put", PUT), tables=Tables(left={"a": LATER}), windows=(ahead,)) == []
     assert found(tables=Tables(rows={"pgqueue.take": 1, "pgqueue.session": 0})) == ["stuck"]
     assert found(tables=Tables(counted={"total of q": (3, 2), "taken of q": (1, 1)})) == ["counter"]
     assert found(tables=Tables(other=[Violation(1.0, "ended", "exit code 1")])) == ["ended"]

@@ -8,7 +8,7 @@ from .fault import Fault, Scene, calm
 
 __all__ = ["FAULTS", "Fault", "Scene", "calm", "missing"]
 
-TAKES, LOCKS, COMMITS = "takes", "locks", "commits"
+TAKES, LOCKS, COMMITS, DELAYS = "takes", "locks", "commits", "delays"
 BROKEN = frozenset({TAKES, LOCKS})  # what broken connections may cost
 
 FAULTS = {
@@ -40,7 +40,7 @@ FAULTS = {
         Fault("transaction-pooler-restart", "pooler-transaction", poolers.restart),
         Fault("transaction-pooler-kill", "pooler-transaction", poolers.kill),
         Fault("disk-full", "small-disk", machine.disk_full, BROKEN, seconds=5),
-        Fault("clock-forward", "clock", machine.clock_forward, frozenset({TAKES}), seconds=5),
+        Fault("clock-forward", "clock", machine.clock_forward, frozenset({TAKES, DELAYS}), seconds=5),
         Fault("clock-back", "clock", machine.clock_back, frozenset({TAKES}), seconds=5),
     )
 }

@@ -35,9 +35,9 @@ of its handlers; its life's begin stands for it.
 
 **Windows.** A fault is a window of time, until everyone is back and a little longer, with the excuses that PostgreSQL's
 own rules give: `takes`, `locks` (a broken connection loses them), `commits` (the promotion of an asynchronous standby
-loses the last ones). A window of a fault
-that excuses nothing, a locked table for example, excuses nothing: a lock that is lost in it is a violation. What was
-excused is counted, and reported beside the violations.
+loses the last ones), `delays` (a delay that began while the server's clock was ahead ends by that clock). A window of a
+fault that excuses nothing, a locked table for example, excuses nothing: a lock that is lost in it is a violation. What
+was excused is counted, and reported beside the violations.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from collections.abc import Iterable
 
 from ..journal import Life
 from . import channels, ends, lanes, locks, recovery, tasks
-from .ends import Tables
+from .ends import LATER, Tables
 from .tasks import Deeds
 from .windows import AFTER, Violation, Window, Windows
 
-__all__ = ["AFTER", "Proof", "Tables", "Violation", "Window", "prove"]
+__all__ = ["AFTER", "LATER", "Proof", "Tables", "Violation", "Window", "prove"]
 
 
 class Proof:
@@ -80,6 +80,6 @@ def prove(lives: Iterable[Life], windows: Iterable[Window], tables: Tables, boun
         *lanes.check(deeds, known),
         *locks.check(lives, known),
         *channels.check(lives, known),
-        *ends.check(lives, tables),
+        *ends.check(lives, known, tables),
     ]
     return Proof(known, deeds, found)

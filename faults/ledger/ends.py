@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ..journal import Life
-from .windows import Violation
+from .windows import Violation, Windows
+
+#: The state of a task whose delay, or that of a task before it in its lane, ends after the drain.
+LATER = "later"
 
 
 @dataclass
@@ -26,9 +29,11 @@ class Tables:
     other: list[Violation] = field(default_factory=list)
 
 
-def check(lives: Iterable[Life], tables: Tables) -> Iterator[Violation]:
+def check(lives: Iterable[Life], windows: Windows, tables: Tables) -> Iterator[Violation]:
     now = max((line.at for life in lives for line in life.lines[-1:]), default=0.0)
     for label, state in tables.left.items():
+        if state == LATER and windows.any_excuses("delays"):
+            continue
         yield Violation(now, "stuck", f"{label} is still {state} at the end")
     for what, (counted, there) in tables.counted.items():
         if counted != there:

@@ -27,7 +27,7 @@ class Window:
     Attributes:
         fault: its name.
         began, ended: when; what it broke may be mended from `ended` on.
-        excuses: what may be lost: some of `takes`, `locks`, `commits`.
+        excuses: what may be lost: some of `takes`, `locks`, `commits`, and `delays`, which may grow.
         victims: the names of the processes that it hit; None for all.
         back: the time from `ended` until each victim had completed a step; None if one never did.
     """
@@ -63,3 +63,9 @@ class Windows:
                 self.used[what] += 1
                 return True
         return False
+
+    def any_excuses(self, what: str) -> bool:
+        """Whether a fault excuses `what`, whenever it shows."""
+        excused = any(what in window.excuses for window in self.all)
+        self.used[what] += excused
+        return excused

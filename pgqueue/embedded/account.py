@@ -19,7 +19,7 @@ import logging
 import os
 import pwd
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,14 +51,18 @@ class Account:
     gid: int | None = None
 
     def run(
-        self, *command: str | Path, cwd: Path | str = "/", pass_fds: Sequence[int] = ()
+        self,
+        *command: str | Path,
+        cwd: Path | str = "/",
+        pass_fds: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end. OSError if this account cannot execute it."""
+        """Run a program to its end; `environment` is added to the minimal one. OSError if it cannot be executed."""
         return subprocess.run(
             [str(word) for word in command],
             cwd=cwd,
             pass_fds=pass_fds,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, **(environment or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

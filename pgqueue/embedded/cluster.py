@@ -44,6 +44,7 @@ class Cluster:
     settings: Mapping[str, str]
     bindir: str | os.PathLike[str] | None
     port: int | None
+    environment: Mapping[str, str]
 
     def launch(self, gate: int) -> reaper.Postmaster:
         """Start the postmaster, with a new cluster if there is none. Raises OSError or ServerError.
@@ -133,7 +134,7 @@ class Cluster:
         command += ["-D", reaper.DATA, "-l", reaper.LOG, "-o", f"-c config_file={reaper.CONF}"]
         deadline = time.monotonic() + (ORPHANS_GONE_WITHIN if retry else 0)
         (self.root / reaper.STARTING).touch()
-        while (result := user.run(*command, cwd=self.root)).returncode != 0:
+        while (result := user.run(*command, cwd=self.root, environment=self.environment)).returncode != 0:
             if time.monotonic() > deadline:
                 break
             time.sleep(reaper.POLL)

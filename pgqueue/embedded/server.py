@@ -52,6 +52,7 @@ class EmbeddedServer:
         settings: options of postgresql.conf, which override the defaults.
         bindir: the directory of PostgreSQL's programs. None: PGQUEUE_PG_BINDIR, a wheel, the system's.
         port: a TCP port on 127.0.0.1, with a password. None: a Unix socket only, for this user.
+        environment: variables for the server's processes, besides a few of its own; the caller's do not reach it.
 
     Raises:
         ServerError: there are no PostgreSQL programs (looked for only if `root` is None).
@@ -66,6 +67,7 @@ class EmbeddedServer:
         settings: Mapping[str, str] | None = None,
         bindir: StrPath | None = None,
         port: int | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.ephemeral = ephemeral
         if root is not None:
@@ -74,7 +76,7 @@ class EmbeddedServer:
             self.root = Path(tempfile.gettempdir(), f"pgqueue-{secrets.token_hex(6)}").absolute()
         else:
             self.root = home() / f"pg{binaries.discover(bindir).major}-default"
-        self._cluster = Cluster(self.root, durable, dict(settings or {}), bindir, port)
+        self._cluster = Cluster(self.root, durable, dict(settings or {}), bindir, port, dict(environment or {}))
         self._claim: int | None = None
         self._postmaster: reaper.Postmaster | None = None
 
