@@ -49,10 +49,11 @@ DIE_LAUNCHING = """
 import os, subprocess, sys
 from pgqueue.embedded import EmbeddedServer, account
 run = account.Account.run
-def launch_and_die(self, *command, cwd="/", pass_fds=()):
+def launch_and_die(self, *command, **options):
     if sys.argv[2] not in str(command[0]):
-        return run(self, *command, cwd=cwd, pass_fds=pass_fds)
+        return run(self, *command, **options)
     group = [] if self.uid is not None else None
+    cwd, pass_fds = options["cwd"], options.get("pass_fds", ())
     subprocess.Popen(command, cwd=cwd, pass_fds=pass_fds, user=self.uid, group=self.gid, extra_groups=group)
     os.kill(os.getpid(), 9)
 account.Account.run = launch_and_die
