@@ -14,9 +14,9 @@ DUE = "SELECT queue, seconds FROM pgqueue.next_due(%s)"
 
 
 def test_a_take_past_its_ttr_is_ready_again_with_no_maintenance(db: psycopg.Connection, connect: Connect) -> None:
-    id = put(db, "q", ttr="0.1 s")
-    _, late = take(db, "q")
     other = connect()
+    id = put(db, "q", ttr="0.5 s")
+    _, late = take(db, "q")
     assert rows(other, "SELECT * FROM pgqueue.take('q')") == []
     assert eventually(lambda: column(other, "SELECT id FROM pgqueue.take('q')")) == [id]
     assert row(db, "SELECT attempts, error FROM pgqueue.tasks") == (1, "the time to run was over")
@@ -24,19 +24,19 @@ def test_a_take_past_its_ttr_is_ready_again_with_no_maintenance(db: psycopg.Conn
 
 
 def test_a_touch_keeps_a_take_past_its_first_ttr(db: psycopg.Connection) -> None:
-    put(db, "q", ttr="0.15 s")
+    put(db, "q", ttr="0.5 s")
     id, token = take(db, "q")
     db.execute("SELECT pgqueue.touch(%s, %s, more => '10 s')", [id, token])
-    db.execute("SELECT pg_sleep(0.2)")
+    db.execute("SELECT pg_sleep(0.6)")
     assert rows(db, "SELECT * FROM pgqueue.take('q')") == []
     assert row(db, "SELECT state FROM pgqueue.ack(%s, %s)", id, token) == ("done",)
 
 
 def test_bury_survives_the_deadline(db: psycopg.Connection) -> None:
-    put(db, "q", ttr="0.05 s")
+    put(db, "q", ttr="0.5 s")
     id, token = take(db, "q")
     assert row(db, "SELECT state FROM pgqueue.bury(%s, %s)", id, token) == ("buried",)
-    db.execute("SELECT pg_sleep(0.06)")
+    db.execute("SELECT pg_sleep(0.6)")
     assert rows(db, "SELECT * FROM pgqueue.take('q')") == []
     assert state(db, id) == "buried"
 
