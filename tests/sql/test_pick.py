@@ -255,7 +255,7 @@ def test_a_kicked_task_waits_for_its_lane(db: psycopg.Connection, kick: str) -> 
 
 
 def test_a_burial_outlives_the_time_to_run_and_ends_with_the_time_to_live(db: psycopg.Connection) -> None:
-    put(db, "q", ttr="0.05 s", ttl="1 h")
+    put(db, "q", ttr="0.5 s", ttl="1 h")
     id, token = take(db, "q")
     deadline = value(db, "SELECT deadline FROM pgqueue.tasks")
     db.execute("SELECT pgqueue.bury(%s, %s)", [id, token])

@@ -155,7 +155,7 @@ def test_pq002_for_taking_fewer_than_one(db: psycopg.Connection, n: int | None) 
 
 
 def test_attempts_count_what_came_back_and_not_takes(db: psycopg.Connection) -> None:
-    id = put(db, "q", ttr="0.05 s")
+    id = put(db, "q", ttr="0.5 s")
     attempts = "SELECT attempts FROM pgqueue.tasks WHERE id = %s"
     _, token = take(db, "q")
     db.execute("SELECT pgqueue.release(%s, %s)", [id, token])
