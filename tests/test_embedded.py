@@ -362,8 +362,10 @@ def test_variables_for_one_server_do_not_reach_another(place: Path, own_bindir: 
     """Two that are launched at the same time, in threads of one process."""
 
     def launched(mark: str) -> bytes:
-        options = {"durable": False, "ephemeral": True, "bindir": own_bindir}
-        with EmbeddedServer(place / mark, environment={"MARK": mark}, **options):
+        server = EmbeddedServer(
+            place / mark, durable=False, ephemeral=True, bindir=own_bindir, environment={"MARK": mark}
+        )
+        with server:
             return Path(f"/proc/{postmaster(place / mark)}/environ").read_bytes()
 
     with ThreadPoolExecutor() as threads:
