@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from . import conventional, pgbench
-from .report import Findings
+from .findings import Findings
 from .server import Server
 
 QUEUE = "bench"

@@ -1,95 +1,96 @@
-"""The findings of a measure, and their Markdown."""
+"""The findings as Markdown: tables, and the page for docs/."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table. `met` is None for a line without a target, which is for comparison."""
-
-    measure: str
-    measured: str
-    reference: str
-    ratio: float | None = None
-    target: str = "-"
-    met: bool | None = None
-
-
-@dataclass(frozen=True)
-class Bars:
-    """A plot of named figures."""
-
-    title: str
-    unit: str
-    bars: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Lines:
-    """A plot of one or more curves."""
-
-    title: str
-    x: str
-    y: str
-    lines: dict[str, list[tuple[float, float]]]
-    logarithmic: bool = False
-
-
-@dataclass
-class Findings:
-    rows: list[Row] = field(default_factory=list)
-    plots: list[Bars | Lines] = field(default_factory=list)
-
-    def add(self, other: Findings) -> None:
-        self.rows += other.rows
-        self.plots += other.plots
-
+from . import peers_table, prose
+from .findings import Findings, Row
+from .grid import grid
+from .store import Kept, Run, Store
 
 HEADER = ("measure", "pgqueue", "reference", "ratio", "target", "met")
 
 
-def rate(per_second: float) -> str:
-    return f"{per_second:,.0f}/s"
-
-
-def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.2f} ms"
-
-
 def table(rows: Iterable[Row]) -> str:
-    """The rows as a Markdown table with aligned columns, so that it is readable as plain text."""
-    cells = [HEADER, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
-    lines = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-    lines.insert(1, " | ".join("-" * width for width in widths))
-    return "\n".join(f"| {line} |" for line in lines)
+    return grid([HEADER, *(_cells(row) for row in rows)])
 
 
-def page(rows: Iterable[Row], conditions: Iterable[str], plot: str | None) -> str:
-    """The whole page, for docs/."""
-    parts = [
-        "# Benchmarks",
-        "How fast pgqueue is beside plain SQL on the same server, and where it misses its targets. `python -m "
-        "benchmarks` measures it and writes this page. For example, a ratio of 0.5 between two rates means that "
-        "pgqueue does half as much in a second as the reference; between two times, that it needs half as long.",
-        "Each line compares within one run on one server: the contenders take turns, and a ratio is the median of the "
-        "ratios within a round. Other figures are medians, unless the line says otherwise. Trust the ratios; the "
-        "absolute figures depend on the machine as much.",
-        "Conditions:",
-        "\n".join(f"- {condition}" for condition in conditions),
-        table(rows),
-        "The *conventional design* is one table with a state column: `UPDATE ... SKIP LOCKED` to take, `DELETE` to "
-        "ack, with no recovery, fence, deadline or wake-up (`benchmarks/conventional.py`).",
-    ]
+def rows_of(name: str, kept: Kept) -> list[Row]:
+    """A measure's rows; for one that failed, a row that says so."""
+    return [Row(name, f"failed: {kept.failed}")] if kept.failed else kept.findings.rows
+
+
+def page(store: Store, order: Sequence[str], main: Sequence[str], plot: str | None) -> str:
+    """The whole page.
+
+    Args:
+        store: the findings.
+        order: the measures, in the order of the tables.
+        main: those that every run has, for the table of targets.
+        plot: the picture's file, if there is one.
+    """
+    parts = [prose.HEAD, "## Targets", prose.TARGETS, _targets(store, main)]
     if plot:
-        parts.append(f"![the figures as plots]({plot})")
-    return "\n\n".join(parts) + "\n"
+        parts += ["## How cost grows", prose.PLOTS, f"![the curves]({plot})"]
+    if store.peers:
+        parts += ["## Beside the peers", *peers_table.sections(store.peers)]
+    for name, run in store.runs.items():
+        parts += [f"## {name}", _conditions(run), table(_in_order(run, order))]
+    return "\n\n".join([*parts, prose.NOTES]) + "\n"
+
+
+def _targets(store: Store, main: Sequence[str]) -> str:
+    """One line for each row with a target, and one column for each run."""
+    lines: dict[str, dict[str, Row]] = {}
+    for name, run in store.runs.items():
+        for row in _in_order(run, main):
+            if row.met is not None:
+                lines.setdefault(row.measure, {})[name] = row
+    cells = [("measure", "target", *store.runs)]
+    for measure, by_run in lines.items():
+        target = next(iter(by_run.values())).target
+        cells.append((measure, target, *(_short(by_run.get(name)) for name in store.runs)))
+    return grid(cells)
+
+
+def _short(row: Row | None) -> str:
+    """A ratio if there is one, else what was measured; bold if it misses its target."""
+    if row is None:
+        return "-"
+    shown = row.measured if row.ratio is None else f"{row.ratio:.2f}"
+    return shown if row.met else f"**{shown}**"
+
+
+def _in_order(run: Run, order: Sequence[str]) -> Iterator[Row]:
+    for name in order:
+        if name in run.measures:
+            yield from rows_of(name, run.measures[name])
+
+
+def _conditions(run: Run) -> str:
+    settings: dict[str, list[str]] = {}
+    for name, kept in run.measures.items():
+        settings.setdefault(kept.settings, []).append(name)
+    if len(settings) == 1:
+        return _listed([*run.conditions, *settings])
+    return _listed([*run.conditions, *(f"{text}: {', '.join(names)}" for text, names in settings.items())])
+
+
+def _listed(conditions: Iterable[str]) -> str:
+    return "\n".join(f"- {condition}" for condition in conditions)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
     met = {None: "-", True: "yes", False: "**no**"}[row.met]
     return row.measure, row.measured, row.reference, ratio, row.target, met
+
+
+def quiet(store: Store) -> dict[str, Findings]:
+    """The findings of each run on a quiet machine, for the plots."""
+    return {
+        name: Findings(plots=[plot for kept in run.measures.values() for plot in kept.findings.plots])
+        for name, run in store.runs.items()
+        if not run.load
+    }

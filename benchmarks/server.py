@@ -25,12 +25,14 @@ from pgqueue import migrate
 from pgqueue.embedded import EmbeddedServer, binaries
 
 from . import conventional
+from .load import described
 
 CHOICES = "embedded | system[:bindir] | dsn[:conninfo]"
 SETTINGS = {
     "shared_buffers": "512MB",
     "max_wal_size": "8GB",  # with a long timeout: no checkpoint may slow only one contender
     "checkpoint_timeout": "1h",
+    "max_connections": "400",  # a hundred clients, and each has more than one
 }
 SHOWN = ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size")
 
@@ -63,16 +65,22 @@ class Server:
                 _wait_for(admin, name, value)
         return self.private
 
-    def conditions(self) -> list[str]:
-        """The conditions of the figures, as text."""
+    def version(self) -> str:
+        """For example `15.20 (Debian 15.20-0+deb12u1)`."""
         with self.connect() as admin:
-            version = admin.info.parameter_status("server_version")
+            return admin.info.parameter_status("server_version") or ""
+
+    def conditions(self, load: int) -> list[str]:
+        """The conditions of the figures, as text: the machine, the server, and what else runs."""
+        flush = self.flush_time()
+        with self.connect() as admin:
             settings = ", ".join(f"{name} {_scalar(admin, 'SELECT current_setting(%s)', name)}" for name in SHOWN)
         return [
             f"{os.cpu_count()} CPUs, shared by the server and all its clients; Python {platform.python_version()}, "
             f"psycopg {psycopg.__version__}",
-            f"PostgreSQL {version} over a {'Unix socket' if self.private else 'connection'}: {settings}",
+            f"PostgreSQL {self.version()} over a {'Unix socket' if self.private else 'connection'}: {settings}",
             f"payload {conventional.PAYLOAD} bytes of JSON; handlers do nothing",
+            f"{described(load)}; a commit's flush to disk: {flush * 1e3:.2f} ms",
         ]
 
     def flush_time(self) -> float:

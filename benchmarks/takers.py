@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import suppress
@@ -17,11 +18,37 @@ def work(pipe: Connection, dsn: str, name: str) -> None:
     """Run a worker, from the start signal until the pipe is closed."""
     with pgqueue.Client(dsn) as client:
         client.queue("another").take(0)  # connects
-        worker = Worker(client, {name: lambda data: None})
-        pipe.send("up")
-        pipe.recv()
-        threading.Thread(target=_stop_at_end, args=(pipe, worker), daemon=True).start()
-        worker.run()
+        _run(pipe, Worker(client, {name: lambda data: None}))
+
+
+def work_jobs(pipe: Connection, dsn: str, name: str) -> None:
+    """The same with a job, whose arguments are an item of conventional.py."""
+    with pgqueue.Client(dsn) as client:
+        client.queue("another").take(0)  # connects
+
+        @client.job(name, name="work")
+        def work(to: str, n: int, text: str) -> None:
+            pass
+
+        _run(pipe, Worker(client))
+
+
+def _run(pipe: Connection, worker: Worker) -> None:
+    pipe.send("up")
+    pipe.recv()
+    threading.Thread(target=_stop_at_end, args=(pipe, worker), daemon=True).start()
+    worker.run()
+
+
+def _exit_at_end(pipe: Connection) -> None:
+    """End this process when the pipe is closed, although its main thread waits for something else."""
+
+    def watch() -> None:
+        with suppress(EOFError, OSError):
+            pipe.recv()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _stop_at_end(pipe: Connection, worker: Worker) -> None:
@@ -46,6 +73,7 @@ def take_all(pipe: Connection, dsn: str, name: str, batch: int) -> None:
 
 def wait_for_each(pipe: Connection, dsn: str, name: str) -> None:
     """Wait for a task, send the time since its put, ack it, and repeat."""
+    _exit_at_end(pipe)
     with pgqueue.Client(dsn) as client:
         queue = client.queue(name)
         queue.take(0)
@@ -60,6 +88,7 @@ def wait_for_each(pipe: Connection, dsn: str, name: str) -> None:
 
 def listen_for_each(pipe: Connection, dsn: str) -> None:
     """The same with psycopg alone: LISTEN, and on a notification an UPDATE ... SKIP LOCKED."""
+    _exit_at_end(pipe)
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("LISTEN bare")
         pipe.send("up")
@@ -80,6 +109,7 @@ def listen_for_each(pipe: Connection, dsn: str) -> None:
 
 def wait_on_channel(pipe: Connection, dsn: str, channel: str) -> None:
     """Wait for a payload, send the time since its post, and repeat."""
+    _exit_at_end(pipe)
     with pgqueue.Client(dsn) as client, suppress(TimeoutError):
         with suppress(TimeoutError):
             client.wait(channel, 0.1)  # connects, and listens
@@ -91,6 +121,7 @@ def wait_on_channel(pipe: Connection, dsn: str, channel: str) -> None:
 
 def listen_on_channel(pipe: Connection, dsn: str) -> None:
     """The same with psycopg alone."""
+    _exit_at_end(pipe)
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("LISTEN bare")
         pipe.send("up")
@@ -106,3 +137,27 @@ def hold(pipe: Connection, dsn: str, name: str, n: int, grace: float) -> None:
         pipe.recv()
         pipe.send(len(client.queue(name).take_many(n)))
         pipe.recv()
+
+
+def wait_in_turn(pipe: Connection, dsn: str, name: str) -> None:
+    """Send the time, wait for a task, ack it, send the time since its put together with the time now, and repeat."""
+    _exit_at_end(pipe)
+    with pgqueue.Client(dsn, poll=None) as client:
+        queue = client.queue(name)
+        queue.take(0)
+        pipe.send("up")
+        pipe.send(time.monotonic())
+        while task := queue.take(timeout=600):
+            seconds = time.monotonic() - task.data["at"]
+            task.ack()
+            pipe.send((seconds, time.monotonic()))
+
+
+def idle(pipe: Connection, dsn: str, name: str, n: int) -> None:
+    """Have n clients wait for a task, each in a thread, until the pipe is closed."""
+    _exit_at_end(pipe)  # closing so many clients would take longer than measuring them
+    for client in [pgqueue.Client(dsn) for _ in range(n)]:
+        client.queue(name).take(0)
+        threading.Thread(target=client.queue(name).take, daemon=True).start()
+    pipe.send("up")
+    threading.Event().wait()

@@ -15,8 +15,8 @@ The errors that are caught rarely are in pgqueue.errors, the types of what calls
 import logging
 
 from . import errors, types
+from ._async.batches import AsyncBatch
 from ._async.channels import AsyncSubscription
-from ._async.client import AsyncClient
 from ._async.elections import AsyncElection
 from ._async.locks import AsyncLock
 from ._async.messages import AsyncClaim
@@ -25,8 +25,8 @@ from ._async.shards import AsyncShards
 from ._async.task import AsyncTask
 from ._async.watchlist import AsyncWatchList
 from ._records.puts import Put
+from ._sync.batches import Batch
 from ._sync.channels import Subscription
-from ._sync.client import Client
 from ._sync.elections import Election
 from ._sync.locks import Lock
 from ._sync.messages import Claim
@@ -36,7 +36,9 @@ from ._sync.task import Task
 from ._sync.watchlist import WatchList
 from ._values.printable import one_line
 from ._values.ranges import split_range
+from ._values.version import VERSION
 from .errors import (
+    BadArguments,
     BadData,
     ClosedError,
     ConnectionLost,
@@ -50,15 +52,22 @@ from .errors import (
     QueueFull,
     SchemaError,
     ServerError,
+    SoftTimeLimit,
     TakeLost,
     TaskFailed,
     TaskNotFound,
     TaskNotTaken,
     TaskTakenByOther,
 )
+from .jobs.clients import AsyncClient, Client
+from .jobs.job import Job
+from .jobs.limits import Rate
+from .jobs.retry import Bury, Retry, RetryLater
 from .worker import Worker
+from .worker.soft import checkpoint
 
 __all__ = [
+    "AsyncBatch",
     "AsyncClaim",
     "AsyncClient",
     "AsyncElection",
@@ -68,13 +77,17 @@ __all__ = [
     "AsyncSubscription",
     "AsyncTask",
     "AsyncWatchList",
+    "BadArguments",
     "BadData",
+    "Batch",
+    "Bury",
     "Claim",
     "Client",
     "ClosedError",
     "ConnectionLost",
     "Election",
     "Error",
+    "Job",
     "KeyExists",
     "Lock",
     "LockBlocked",
@@ -85,9 +98,13 @@ __all__ = [
     "PutRefused",
     "Queue",
     "QueueFull",
+    "Rate",
+    "Retry",
+    "RetryLater",
     "SchemaError",
     "ServerError",
     "Shards",
+    "SoftTimeLimit",
     "Subscription",
     "TakeLost",
     "Task",
@@ -97,12 +114,13 @@ __all__ = [
     "TaskTakenByOther",
     "WatchList",
     "Worker",
+    "checkpoint",
     "errors",
     "split_range",
     "types",
 ]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 for _name in ("pgqueue", "pgqueue.alerts"):  # every logger of the library: a filter does not count for those below
     logging.getLogger(_name).addFilter(one_line)

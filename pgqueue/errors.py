@@ -1,57 +1,25 @@
 """The errors that pgqueue raises, as a tree.
 
     Error
-      ServerError             the server cannot be reached, or the embedded server cannot be started
-      SetupError              a pooler, the role or the database is set up so that pgqueue cannot work
-      ConnectionLost          the connection broke during a call: whether the call took effect is unknown
-        CallTimeout           the server did not answer within call_timeout
-      SchemaError             the schema in the database is missing, or too old or too new for this library
-      ClosedError             the client is closed
-      NotRunning              queues do not work here: the server is a standby, or read-only
-      NotAllowed              the role lacks the right (also a PermissionError; .hint)
-      QueueExists             create_queue: a queue of this name exists
-      NoQueue                 no queue of this name exists
-      QueueExclusive          the queue belongs to another client, and only that client may take from it
-      QueueInUse              delete_queue: a task of the queue is taken, or it holds tasks, or a client waits for one
-      DeadlineSoon            a waiting take: another take of this client is about to reach its deadline
-      NotIgnored              the last queue of a watch list cannot be ignored
-      PutRefused              the queue refuses the put
-        QueueFull             the queue is at its capacity
-        QueueDraining         the queue is draining and refuses puts
-        DataTooBig            the data is larger than the queue's max_size, or than 64 MB
-        KeyExists             a task with this key exists
-        KeyTaken              the task with this key is taken, so it cannot be replaced
-      QueueNotListed          messages: the queue's option `listed` is off
-      ClaimDoesNotExist       the claim of messages is over or never existed (.claim_id)
-      ExchangeExists          the exchange exists with another type, or belongs to another client
-      NoExchange              no exchange of this name exists
-      Unroutable              a mandatory publish reached no queue
-      NoIdentity              the identity is unknown, or its session was given up
-      LimitReached            the role has made as many queues, nodes or other things as it may
-      LockBlocked             another backend holds an advisory lock of pgqueue's own for too long
-      LockTimeout             the lock was not granted in time (also a TimeoutError)
-      LockLost                the lock is no longer held
-      TaskError               about one task
-        TaskIdRequired        the task id is missing or not valid (also a ValueError)
-        TakeLost              the take is over, so it cannot settle the task
-          TaskNotFound        the task is gone: acked, deleted, or never put
-          TaskNotTaken        the task is not taken: its deadline passed, or it was released
-          TaskTakenByOther    another take holds the task (.holder)
-        MessageIsClaimed      a delete without a claim: the message is claimed
-        MessageNotClaimed     a delete with a claim: the message is not claimed
-        MessageNotClaimedBy   a delete with a claim: another claim holds the message (.claim_id: the given one)
-        TaskBusy              take_id: the task's lane is busy, or a transaction is changing the task
-        TaskFailed            result: the task failed for good (.error)
-        ResultUnknown         result: the task is gone, and its result is not kept
-      NodeError               about one node (.path)
-        NodeExists            create: a node of this path exists
-        NoNode                no node of this path exists, or create: the parent does not exist
-        BadVersion            the node is not at the given version
-        NotEmpty              delete: the node has children
-        EphemeralParent       create: an ephemeral node cannot have children
+      ServerError, SetupError, SchemaError, NotRunning, NotAllowed, ClosedError, QuotaReached, NoIdentity
+      ConnectionLost
+        CallTimeout
+      LockBlocked, LockTimeout, LockLost, SoftTimeLimit, ProcessDied
+      QueueExists, NoQueue, QueueExclusive, QueueInUse, QueueNotListed, DeadlineSoon, NotIgnored
+      PutRefused
+        QueueFull, QueueDraining, DataTooBig, KeyExists, KeyTaken
+      ExchangeExists, NoExchange, Unroutable, NoSchedule, BatchError, ClaimDoesNotExist
+      TaskError                         about one task
+        TakeLost                        the take is over, so it cannot settle the task
+          TaskNotFound, TaskNotTaken, TaskTakenByOther
+        MessageIsClaimed, MessageNotClaimed, MessageNotClaimedBy
+        TaskIdRequired, TaskBusy, TaskFailed, TaskCancelled, ResultUnknown
+      NodeError                         about one node
+        NodeExists, NoNode, BadVersion, NotEmpty, EphemeralParent
 
 An argument that is not valid raises ValueError: the caller's code is wrong, and no retry will help. Its subclass
-BadData names the place in a task's data. Errors of the database that this tree does not cover stay psycopg.Error.
+BadData names the place in a task's data, and BadArguments, a subclass of that, the argument of a job. Errors of the
+database that this tree does not cover stay psycopg.Error.
 """
 
 from __future__ import annotations
@@ -93,8 +61,8 @@ class ClosedError(Error):
     """The client is closed."""
 
 
-class LimitReached(Error):
-    """The role has made as many of these things as it may. The schema's owner sets the number: set_limit in SQL."""
+class QuotaReached(Error):
+    """The role has made as many of these things as it may. The schema's owner sets the number: set_quota in SQL."""
 
 
 class NotRunning(Error):
@@ -181,6 +149,10 @@ class NoExchange(Error):
     """There is no exchange of this name."""
 
 
+class NoSchedule(Error):
+    """There is no schedule of this name."""
+
+
 class Unroutable(Error):
     """No binding routes the published message to a queue. Nothing was put."""
 
@@ -205,6 +177,14 @@ class LockLost(Error):
     """A lock that was held is no longer held. Another client may hold it now: stop the work that it protected."""
 
 
+class SoftTimeLimit(Error):
+    """Raised in a handler whose soft time limit has passed: it is to finish before its time limit ends it."""
+
+
+class ProcessDied(Error):
+    """The process in which a handler ran has ended before the handler: it crashed, left, or was killed."""
+
+
 class BadData(ValueError):
     """A task's data cannot be stored as JSON.
 
@@ -216,6 +196,20 @@ class BadData(ValueError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+
+
+class BadArguments(BadData):
+    """The arguments of a job's task are missing, unknown or of the wrong type.
+
+    Attributes:
+        job: the job's name.
+        path: the place in the task's data, for example `$.args.order.price`.
+    """
+
+    def __init__(self, job: str, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.args = (f"job {job}: {path.removeprefix('$.')}: {reason}",)
+        self.job = job
 
 
 class SessionDead(Error):
@@ -294,6 +288,18 @@ class TaskFailed(TaskError):
         self.error = error
 
 
+class TaskCancelled(TaskError):
+    """The task was cancelled, so it has no result.
+
+    Attributes:
+        reason: of the call that cancelled it.
+    """
+
+    def __init__(self, task_id: int, reason: str) -> None:
+        super().__init__(f"task {task_id} was cancelled: {reason}", task_id)
+        self.reason = reason
+
+
 class ResultUnknown(TaskError):
     """The task is gone, and no result is kept: the result expired, or was not kept, or the task never existed."""
 
@@ -305,6 +311,10 @@ def refusal(task_id: int, state: str | None, problem: str, holder: str | None, m
     if problem == "not taken":
         return TaskNotTaken(f"task {task_id} is not taken: it is {state}", task_id)
     return TaskTakenByOther(f"task {task_id} is taken by {holder}, not by this take of {me}", task_id, holder or "?")
+
+
+class BatchError(Error):
+    """There is no such batch, or it is open where the call needs a closed one, or the reverse. Nothing was changed."""
 
 
 class NodeError(Error):

@@ -1,38 +1,59 @@
 """The types of the values that pgqueue's calls return, for annotations. A program does not make them itself."""
 
+from ._async.batches import AsyncBatches
+from ._async.cancellation import AsyncCancellation
 from ._async.exchanges import AsyncExchanges
 from ._async.groups import AsyncGroups, AsyncMembership, AsyncMembersWatch
+from ._async.limits import AsyncLimits
 from ._async.messages import AsyncMessage, AsyncMessages
 from ._async.nodes import AsyncNodes
 from ._async.privileges import AsyncPrivileges
 from ._async.results import AsyncResults
+from ._async.schedules import AsyncClock, AsyncSchedules
 from ._async.shards import AsyncShardedQueue
 from ._async.statuses import AsyncStatuses
 from ._async.watches import AsyncWatch
+from ._calls.attempts import Attempt
 from ._calls.changes import Change
 from ._calls.exchanges import Binding, Death, ExchangeInfo
+from ._calls.flows import BatchInfo
 from ._calls.groups import Member
+from ._calls.limits import Limit
 from ._calls.messages import MessageLimits, MessageStats
 from ._calls.nodes import Node, NodeEvent
 from ._calls.pick import TaskStats
 from ._calls.privileges import Privilege, Verb
 from ._calls.queue import QueueInfo
 from ._calls.results import Outcome
+from ._calls.schedules import Declared, Missed, ScheduleInfo
 from ._calls.stats import Stats
+from ._calls.tallies import JobStats
+from ._calls.workers import WorkerInfo
 from ._records.messages import MessagePage
+from ._sync.batches import Batches
+from ._sync.cancellation import Cancellation
 from ._sync.exchanges import Exchanges
 from ._sync.groups import Groups, Membership, MembersWatch
+from ._sync.limits import Limits
 from ._sync.messages import Message, Messages
 from ._sync.nodes import Nodes
 from ._sync.privileges import Privileges
 from ._sync.results import Results
+from ._sync.schedules import Clock, Schedules
 from ._sync.shards import ShardedQueue
 from ._sync.statuses import Statuses
 from ._sync.watches import Watch
+from .jobs.job import BoundJob
+from .jobs.registry import Registry
+from .jobs.starts import LoopStart, Start
 
 __all__ = [
+    "AsyncBatches",
+    "AsyncCancellation",
+    "AsyncClock",
     "AsyncExchanges",
     "AsyncGroups",
+    "AsyncLimits",
     "AsyncMembersWatch",
     "AsyncMembership",
     "AsyncMessage",
@@ -40,15 +61,27 @@ __all__ = [
     "AsyncNodes",
     "AsyncPrivileges",
     "AsyncResults",
+    "AsyncSchedules",
     "AsyncShardedQueue",
     "AsyncStatuses",
     "AsyncWatch",
+    "Attempt",
+    "BatchInfo",
+    "Batches",
     "Binding",
+    "BoundJob",
+    "Cancellation",
     "Change",
+    "Clock",
     "Death",
+    "Declared",
     "ExchangeInfo",
     "Exchanges",
     "Groups",
+    "JobStats",
+    "Limit",
+    "Limits",
+    "LoopStart",
     "Member",
     "MembersWatch",
     "Membership",
@@ -57,6 +90,7 @@ __all__ = [
     "MessagePage",
     "MessageStats",
     "Messages",
+    "Missed",
     "Node",
     "NodeEvent",
     "Nodes",
@@ -64,11 +98,16 @@ __all__ = [
     "Privilege",
     "Privileges",
     "QueueInfo",
+    "Registry",
     "Results",
+    "ScheduleInfo",
+    "Schedules",
     "ShardedQueue",
+    "Start",
     "Stats",
     "Statuses",
     "TaskStats",
     "Verb",
     "Watch",
+    "WorkerInfo",
 ]

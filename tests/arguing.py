@@ -15,7 +15,7 @@ from hostile import STRINGS
 from psycopg import sql
 from statements import column, rows
 
-from pgqueue._calls import exchanges, nodes, pick, queue, results, statuses
+from pgqueue._calls import exchanges, nodes, pick, queue, results, schedules, statuses
 from pgqueue._calls.call import Call
 
 LONG = 100_001  # more elements than an array may have
@@ -26,7 +26,11 @@ EXPECTED = {
     "55P03": "lock_not_available: likewise",
 }
 #: Functions that give and take away rights: roles belong to the whole server, and not to the database of a test.
-OTHERS = ("grant", "revoke", "restrict_queue", "set_limit")
+OTHERS = ("grant", "revoke", "restrict_queue", "set_quota")
+
+COUNTS = "[" + ", ".join(["1"] * 22) + "]"
+RUNS = f'[{{"queue": "q", "job": "j", "done": 1, "waited": 0.5, "ran": 1e9, "waits": {COUNTS}, "runs": {COUNTS}}}]'
+NOT_RUNS = RUNS.replace("1e9", '"NaN"')
 
 TEXTS = [
     *(None, "", "q", "lanes", "missing", "a", " ", "x" * 63, "x" * 64, "x" * 200, "x" * 201, "x" * 255, "x" * 256),
@@ -47,6 +51,7 @@ JSON = [
     *('{"ttl": "x"}', '{"ttl": -1}', '{"ttl": "1 s"}', '{"ttl": [1]}', '{"ttl": "1e400 s"}', '{"capacity": "x"}'),
     *('{"priority": 1e20}', '{"priority": 1.5}', '{"listed": "maybe"}', '{"listed": true}', '{"name": "x"}'),
     *('{"maxlen": 0}', '{"maxlen": {}}', '{"dead_letter": ""}', '{"dead_letter": 5}', '{"x": 1}', '{"metadata": [1]}'),
+    *('[{"queue": "q", "job": "j", "waits": 5}]', '[{"queue": "q", "job": "j", "waits": ["x"]}]', RUNS, NOT_RUNS),
     *('{"dead_letter": "", "dead_letter_key": "dead"}', '{"dead_letter": "", "dead_letter_key": ""}'),
 ]
 VALUES: dict[str, list[Any]] = {
@@ -65,9 +70,17 @@ VALUES: dict[str, list[Any]] = {
     "uuid": [None, "00000000-0000-0000-0000-000000000000", "7d1f9a32-8d5d-4dd5-a0a4-2f7ac8b4c9a1"],
     "jsonb": JSON,
     "integer[]": [None, "{}", "{1}", "{NULL}", "{1,1}", "{{1,2},{3,4}}", "[2:3]={1,2}", "{2147483647,-1}", LONG],
+    "double precision[]": [
+        *(None, "{}", "{1}", "{NULL}", "{1,1}", "{{1,2},{3,4}}", "[2:3]={1,2}", "{NaN}", "{Infinity,-1}", "{1e308}"),
+        *("{-1e308,5e-324}", LONG),
+    ],
     "bigint[]": [
         *(None, "{}", "{1}", "{NULL}", "{1,NULL}", "{1,1,1}", "{{1,2},{3,4}}", "[2:3]={1,2}", "[-1:0]={1,2}", "{-1}"),
         *("{1,2,3}", "{9223372036854775807}", LONG),
+    ],
+    "timestamp with time zone[]": [
+        *(None, "{}", "{NULL}", "{epoch}", "{epoch,epoch}", "{now}", "{infinity}", "{-infinity}", "{294276-01-01}"),
+        *("{{now,now},{now,now}}", "[2:3]={epoch,now}", LONG),
     ],
     "text[]": [
         *(None, "{}", "{q}", "{NULL}", "{q,NULL}", "{q,q,lanes}", '{""}', "{{q,q},{q,q}}", "[2:3]={q,q}"),
@@ -85,12 +98,20 @@ USUAL: dict[str, Any] = {
     "state": "ready",
     "channel": "c",
     "payload": "p",
+    "puts": "[]",
     "queues": "{q}",
-    "queue_ids": "{1}",
+    **dict.fromkeys(("queue_ids", "waited", "places"), "{1}"),
     "new_name": "new",
     "duration": "1 s",
+    **dict.fromkeys(("writer", "batch", "number"), 1),
+    "runs": "[]",
     "options": "{}",
     "shared": False,
+    "source": "program",
+    "items": '[{"name": "q", "queue": "q", "every": 60}]',
+    "revision": 1,
+    "occurrences": "{}",
+    "cron": "@daily",
     "wait": True,
 }
 RAISED = "now() + 1e9 s"
@@ -114,7 +135,9 @@ class Function:
 
 def literal(value: Any, type: str) -> sql.Composable:
     if value == LONG:
-        elements = "array_agg(i::text)" if type == "text[]" else f"array_agg(i)::{type}"
+        elements = {"text[]": "array_agg(i::text)", "timestamp with time zone[]": "array_agg(to_timestamp(i))"}.get(
+            type, f"array_agg(i)::{type}"
+        )
         return sql.SQL(f"(SELECT {elements} FROM generate_series(1, {LONG}) i)")  # type: ignore[arg-type]  # not a literal
     if value == RAISED:
         return sql.SQL("(clock_timestamp() + interval '1000000001 s')")
@@ -151,6 +174,7 @@ def prepare(conn: psycopg.Connection) -> dict[str, Any]:
         rows(conn, "SELECT pgqueue.declare_exchange(%s, %s)", name, type)
     rows(conn, "SELECT pgqueue.bind('q', 'e', 'k'), pgqueue.bind('q', 't', '*.#'), pgqueue.bind('q', 'm', 'a/#')")
     rows(conn, "SELECT pgqueue.create_node('/a'), pgqueue.set_status('k', '1'), pgqueue.try_lock('l')")
+    rows(conn, "SELECT pgqueue.set_schedule('q', 'q', every => '1 h')")
     ((id, token),) = rows(conn, "SELECT id, token FROM pgqueue.take('q')")
     (claim,) = column(conn, "SELECT claim FROM pgqueue.claim_messages('q', 1)")
     known = {"id": id, "ids": f"{{{id}}}", "token": token, "tokens": f"{{{token}}}", "claim": claim}
@@ -174,7 +198,11 @@ def outcome(conn: psycopg.Connection, statement: sql.Composed) -> str:
         return "ok"
 
 
-VIEWS = ("tasks", "queues", "statuses", "results", "nodes", "locks", "exchanges", "bindings", "dead_letters", "takes")
+VIEWS = (
+    *("tasks", "queues", "statuses", "results", "nodes", "locks", "exchanges", "bindings", "dead_letters", "takes"),
+    *("schedules", "attempts", "cancellations", "limits", "batches", "batch_failures", "batch_stats", "dependencies"),
+    "steps",
+)
 
 
 def read_back(conn: psycopg.Connection, lists: bool = False) -> None:
@@ -182,7 +210,7 @@ def read_back(conn: psycopg.Connection, lists: bool = False) -> None:
 
     One thing stands, and is documented: JSON numbers that a float cannot hold are a ValueError in Python.
     """
-    for view in (*VIEWS, "sessions", "limits"):
+    for view in (*VIEWS, "sessions", "quotas"):
         conn.execute(sql.SQL("SELECT * FROM pgqueue.{}").format(sql.Identifier(view))).fetchall()
     for call in looks(conn, lists):
         try:
@@ -195,6 +223,8 @@ def looks(conn: psycopg.Connection, lists: bool) -> Iterator[Call[Any]]:
     yield queue.queues("", None, None)
     yield exchanges.list_exchanges()
     yield exchanges.list_bindings(None, None)
+    yield schedules.list_schedules()
+    yield schedules.due_schedules([])
     for id, of in rows(conn, "SELECT id, queue FROM pgqueue.tasks ORDER BY id DESC LIMIT 1"):
         if lists:  # as long as all the others together
             yield pick.tasks(of, None, 100, 0)

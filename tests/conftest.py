@@ -32,9 +32,16 @@ Connect = Callable[..., psycopg.Connection]
 #: `pytest tests/test_handoffs.py --handoffs=20000` or `pytest tests/test_kills.py --kills=50 --kill-tasks=100000`.
 SIZES = {
     "handoffs": (2000, "tasks handed over in test_handoffs"),
+    "waiting": (20, "clients that wait for one queue in test_turns_stress"),
     "kills": (5, "processes killed in test_kills"),
     "kill_tasks": (5000, "tasks during these kills"),
+    "members": (2000, "tasks of the batch in test_flows"),
+    "step_kills": (5, "processes killed in test_steps"),
+    "clock_kills": (4, "clocks killed in test_schedule_faults"),
     "backlog": (100_000, "tasks that lie there in test_plans"),
+    "limited_tasks": (600, "tasks in test_limits_stress"),
+    "limited_kills": (2, "workers killed in test_limits_stress"),
+    "rate_seconds": (3, "seconds of the rate in test_limits_stress"),
 }
 
 SERVER_NOTE = pytest.StashKey[str]()

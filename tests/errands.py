@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import importlib
 import os
 import sys
@@ -9,6 +11,8 @@ import threading
 from typing import Any
 
 import django
+
+import pgqueue
 
 framework: Any = importlib.import_module("django.tasks" if django.VERSION >= (6,) else "django_tasks")
 task = framework.task
@@ -61,6 +65,32 @@ def fail(message):
     raise ValueError(message)
 
 
+class Odd(Exception):
+    pass
+
+
+@task
+def fail_with(message):
+    raise Odd(ast.literal_eval(message))
+
+
+KINDS = ["syntax", "group", "chain", "no message"]
+
+
+@task
+def raise_kind(kind):
+    if kind == "syntax":
+        compile("1 +", "<task>", "exec")
+    elif kind == "group":
+        raise ExceptionGroup("several", [ValueError(1), KeyError(2)])
+    elif kind == "chain":
+        try:
+            raise ValueError(kind)
+        except ValueError as error:
+            raise KeyError(kind) from error
+    raise Odd
+
+
 @task
 async def fail_async(message):
     raise LookupError(message)
@@ -94,13 +124,38 @@ def die_once(path):
     return "lived"
 
 
+ENDS = {error.__name__: error for error in (KeyboardInterrupt, SystemExit)}
+
+
 @task
-def interrupt():
-    raise KeyboardInterrupt
+def end(name):
+    raise ENDS[name]
+
+
+@task
+async def end_async(name):
+    raise ENDS[name]
 
 
 def no_task():
     """What a task is not."""
+
+
+@task
+def hang():
+    go_on.wait(30)
+
+
+@task
+async def hang_async():
+    await asyncio.sleep(3600)
+
+
+@task(takes_context=True)
+def give_up(context, how):
+    if context.attempt == 1:
+        raise pgqueue.Bury("no use") if how == "Bury" else pgqueue.RetryLater(0)
+    return context.attempt
 
 
 @task

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from pgqueue._calls.take import Taken
-from pgqueue._engine import flows
+from pgqueue._engine import takes
 from pgqueue._engine.cursor import ClaimCursor
-from pgqueue._engine.flows import Flow, Run, Wait
-from pgqueue._engine.hub import Hub, Waiter
+from pgqueue._engine.hub import Hub
+from pgqueue._engine.steps import Flow, Run, Wait
+from pgqueue._engine.waiters import Waiter
 
 IDS = {"q": 1, "r": 2}
 
@@ -66,7 +67,7 @@ class Take:
     def begin(self, *queues: str, n: int = 1, timeout: float | None = None) -> Any:
         names = queues or ("q",)
         listener: Any = self.listener
-        self.flow = flows.take(self.core, listener, threading.Event, names, n, timeout, lambda: self.stop)
+        self.flow = takes.take(self.core, listener, threading.Event, names, n, timeout, lambda: self.stop)
         return self._go(lambda: next(self.flow))
 
     def answer(self, value: Any = None) -> Any:

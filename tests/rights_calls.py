@@ -80,16 +80,29 @@ def foreign(gate: str, statement: str) -> Call:
     return Call(statement, gate, "owner")
 
 
+#: Of count_runs, with the braces of a format doubled.
+_COUNTS = "[" + ", ".join(["1"] * 22) + "]"
+RUNS = f'[{{{{"queue": "secret", "job": "j", "done": 1, "waits": {_COUNTS}, "runs": {_COUNTS}}}}}]'
+
 FORGED = "SELECT set_config('pgqueue.session', '{me}', true)"
+
+#: With braces that a second format() leaves alone.
+DECLARE = 'SELECT pgqueue.declare_schedules(\'x\', \'[{{{{"name": "{}", "queue": "{}", "every": 60}}}}]\')'
 
 FUNCTIONS: dict[str, list[Call]] = {
     "ack": [held("SELECT pgqueue.ack({taken})"), held("SELECT pgqueue.ack({claimed}, token => 1)")],
     "ack_many": [held("SELECT pgqueue.ack_many('{{{taken},{claimed}}}')")],
+    "allow_flows": [named("put", "SELECT pgqueue.allow_flows('secret')")],
     "allow_lanes": [named("put", "SELECT pgqueue.allow_lanes('secret')")],
     "alter_queue": [named("manage", "SELECT pgqueue.alter_queue('secret', '{{\"ttl\": \"1 s\"}}')")],
     "arm": [tick("SELECT pgqueue.arm('{{{q}}}')")],
     "arm_again": [tick("SELECT pgqueue.arm_again('{{{q}}}')")],
     "ask_lock": [Call("SELECT pgqueue.ask_lock('victim lock', false, 1, true)", "share", "", "nothing")],
+    "await_ends": [tick("SELECT pgqueue.await_ends('{{{taken}}}')")],
+    "await_outcome": [
+        Call(f"SELECT * FROM pgqueue.await_outcome({{{task}}})", "look", "look owner", "nothing")
+        for task in ("done", "ready", "taken", "buried")
+    ],
     "bind": [
         Call("SELECT pgqueue.declare_exchange('mine'); SELECT pgqueue.bind('secret', 'mine')", "share"),
         Call("SELECT pgqueue.bind('secret', 'news', 'a.*')", "manage"),  # it asks for share as well
@@ -100,10 +113,17 @@ FUNCTIONS: dict[str, list[Call]] = {
         Call("SELECT pgqueue.bury({taken}, token => 1)", "take manage", "", "nothing"),
     ],
     "children": [shared("SELECT pgqueue.children('/')")],
+    "cancel": [named("manage", "SELECT pgqueue.cancel({ready})"), named("manage", "SELECT pgqueue.cancel({taken})")],
+    "cancel_key": [named("manage", "SELECT pgqueue.cancel_key('secret', 'none')")],
+    "cancel_many": [named("manage", "SELECT pgqueue.cancel_many('{{{ready},{taken}}}')")],
+    "cancelled_takes": [held("SELECT pgqueue.cancelled_takes('{{{taken}}}', '{{1}}')")],
     "claim_messages": [named("take", "SELECT pgqueue.claim_messages('secret')")],
     "clean_up": [tick("SELECT pgqueue.clean_up()")],
     "clear_will": [Call("SELECT pgqueue.clear_will()", "share", "", "nothing")],
+    "close_batch": [Call("SELECT pgqueue.close_batch({batch})", "put", others="PQ045")],
     "close_session": [tick("SELECT pgqueue.close_session()")],
+    "count_runs": [named("take", f"SELECT pgqueue.count_runs(1, 1, '{RUNS}')")],
+    "create_batch": [Call("SELECT pgqueue.create_batch('x')", "put", "user other put owner")],
     "create_node": [
         Call("SELECT pgqueue.create_node('/victim')", "share", "", "nothing"),
         shared("SELECT pgqueue.create_node('/victim/child')"),
@@ -112,8 +132,19 @@ FUNCTIONS: dict[str, list[Call]] = {
         Call("SELECT pgqueue.create_queue('secret', if_not_exists => true)", "manage", "", "nothing"),
         Call("SELECT pgqueue.create_queue('mine', dead_letter => '', dead_letter_key => 'secret')", "manage", "owner"),
     ],
+    "data_key": [Call("SELECT pgqueue.data_key('1')", "put", "", "nothing")],
     "declare_exchange": [shared("SELECT pgqueue.declare_exchange('news', 'topic')")],
+    "declare_limit": [
+        Call("SELECT pgqueue.declare_limit('secret', 'job')", "take", "take owner"),
+        Call("SELECT pgqueue.declare_limit('secret', 'job', 1)", "take", "owner"),  # it asks for manage as well
+    ],
+    "declare_schedules": [
+        Call(DECLARE.format("mine", "secret"), "put", "put owner"),
+        Call(DECLARE.format("victim", "other"), "put"),
+        Call("SELECT pgqueue.declare_schedules('victim', '[]')", "put", "put owner", "nothing"),
+    ],
     "delete": [named("manage", "SELECT pgqueue.delete({ready})"), named("manage", "SELECT pgqueue.delete({taken})")],
+    "delete_batch": [Call("SELECT pgqueue.delete_batch({batch})", "put", others="nothing")],
     "delete_exchange": [Call("SELECT pgqueue.delete_exchange('news')", "share")],
     "delete_message": [
         named("take", "SELECT pgqueue.delete_message('secret', {ready})"),
@@ -126,15 +157,22 @@ FUNCTIONS: dict[str, list[Call]] = {
     ],
     "delete_node": [Call("SELECT pgqueue.delete_node('/none')", "share", "", "nothing")],
     "delete_queue": [Call("SELECT pgqueue.delete_queue('secret', force => true)", "manage")],  # it is restricted
+    "delete_schedule": [Call("SELECT pgqueue.delete_schedule('victim')", "put manage", "manage owner")],
     "delete_status": [shared("SELECT pgqueue.delete_status('victim status')")],
     "delete_strict": [
         Call("SELECT pgqueue.delete_strict({ready})", "take manage", "manage owner"),
         Call("SELECT pgqueue.delete_strict({own})", "take manage", "owner"),
     ],
     "disarm": [tick("SELECT pgqueue.disarm('{{{q}}}')")],
+    "stop_hearing": [tick("SELECT pgqueue.stop_hearing('{{{q}}}')")],
     "drain_queue": [named("manage", "SELECT pgqueue.drain_queue('secret')")],
     "drain_queues": [Call("SELECT pgqueue.drain_queues()", "manage")],
+    "drop_limit": [named("manage", "SELECT pgqueue.drop_limit('secret', 'rare')")],
     "drop_lock": [Call("SELECT pgqueue.drop_lock(1)", "share", "", "nothing")],
+    "due_schedules": [
+        Call("SELECT name FROM pgqueue.due_schedules()", "client", "put take owner", "nothing"),
+    ],
+    "enter_line": [Call("SELECT pgqueue.enter_line('{{{q}}}', '{{1}}')", "take", "", "nothing")],
     "fail": [
         Call("SELECT pgqueue.fail({taken}, error => 'forged')", "take", "owner"),
         held("SELECT pgqueue.fail({taken}, error => 'forged', delay => '1 s')"),
@@ -150,14 +188,23 @@ FUNCTIONS: dict[str, list[Call]] = {
     ],
     "finish": [held("SELECT pgqueue.finish({taken}, result => '\"forged\"')")],
     "finish_many": [held("SELECT pgqueue.finish_many('{{{taken}}}', results => '[\"forged\"]')")],
+    "fire_schedule": [
+        Call(
+            "SELECT pgqueue.fire_schedule('victim', 1, NULL, ARRAY [clock_timestamp()], NULL)",
+            "client",
+            "put take owner",
+        ),
+    ],
     "first_task": [seen(f"SELECT pgqueue.first_task('secret', '{state}')") for state in ("ready", "delayed", "buried")],
     "forget_undo": [tick("SELECT pgqueue.forget_undo(1)")],
     "get_claim": [Call("SELECT pgqueue.get_claim('secret', 1)", "take", "", "nothing")],
+    "get_step": [held("SELECT pgqueue.get_step({taken}, name => 'charge')")],
     "get_status": [shared("SELECT pgqueue.get_status('victim status')")],
     "grant": [of_owner("SELECT pgqueue.grant('secret', current_user::regrole)")],
     "grant_monitor": [of_owner("SELECT pgqueue.grant_monitor(current_user::regrole)")],
     "grant_to": [of_owner("SELECT pgqueue.grant_to(current_user::regrole)")],
     "identify": [tick("SELECT pgqueue.identify()")],
+    "job_runs": [seen("SELECT * FROM pgqueue.job_runs() WHERE queue = 'secret'")],
     "join_group": [shared("SELECT pgqueue.join_group('group')")],
     "kick": [named("manage", "SELECT pgqueue.kick('secret')")],
     "kick_task": [
@@ -165,6 +212,8 @@ FUNCTIONS: dict[str, list[Call]] = {
         named("manage", "SELECT pgqueue.kick_task({delayed})"),
     ],
     "last_tick": [Call("SELECT pgqueue.last_tick()", "view", "", "nothing")],
+    "leave_ends": [tick("SELECT pgqueue.leave_ends('{{{taken}}}')")],
+    "leave_line": [tick("SELECT pgqueue.leave_line('{{{q}}}', '{{1}}')")],
     "list_messages": [
         named("look", "SELECT * FROM pgqueue.list_messages('secret', include_claimed => true, include_delayed => true)")
     ],
@@ -178,6 +227,7 @@ FUNCTIONS: dict[str, list[Call]] = {
         )
     ],
     "next_due": [Call("SELECT pgqueue.next_due('{{secret}}')", "client", "take owner", "nothing")],
+    "tick_ages": [tick("SELECT pgqueue.tick_ages()")],
     "observe": [named("look", "SELECT pgqueue.observe({q})")],
     "open_session": [tick("SELECT pgqueue.open_session()")],
     "outcome": [
@@ -185,12 +235,15 @@ FUNCTIONS: dict[str, list[Call]] = {
         for task in ("done", "ready", "taken", "buried")
     ],
     "own_session": [Call("SELECT pgqueue.own_session()", "view", "", "nothing")],
+    "pass_on": [tick("SELECT pgqueue.pass_on('{{{q}}}')")],
     "pause_queue": [named("manage", "SELECT pgqueue.pause_queue('secret', '1 h')")],
+    "pause_schedule": [Call("SELECT pgqueue.pause_schedule('victim')", "put manage", "manage owner")],
     "pop": [
         named("take", "SELECT * FROM pgqueue.pop('secret')"),
         Call("SELECT * FROM pgqueue.pop('secret.own')", "take", owner="PQ033"),
     ],
     "post": [shared("SELECT pgqueue.post('victim channel', 'hello')")],
+    "predecessors": [Call("SELECT pgqueue.predecessors({waiting})", "take look", "look owner")],
     "progress": [held("SELECT pgqueue.progress({taken}, value => '\"forged\"')")],
     "promote_all": [tick("SELECT pgqueue.promote_all()")],
     "publish": [
@@ -198,6 +251,12 @@ FUNCTIONS: dict[str, list[Call]] = {
         named("put", "SELECT pgqueue.publish('news', 'a.b', '1')"),
         Call("SELECT pgqueue.publish('news', 'a.b', '1', retain => true)", "put"),  # it asks for share as well
     ],
+    "put_flow": [
+        named("put", "SELECT * FROM pgqueue.put_flow('secret', '1')"),
+        Call("SELECT * FROM pgqueue.put_flow('mine', '1', after => ARRAY [{ready}])", "put", "owner"),
+    ],
+    "put_flow_many": [named("put", "SELECT pgqueue.put_flow_many('secret', '[1, 2]')")],
+    "put_graph": [named("put", 'SELECT pgqueue.put_graph(\'[{{"queue": "secret", "data": 1}}]\')')],
     "put": [
         named("put", "SELECT * FROM pgqueue.put('secret', '1')"),
         named("put", "SELECT * FROM pgqueue.put('secret', '1', key => 'the key')"),
@@ -212,6 +271,8 @@ FUNCTIONS: dict[str, list[Call]] = {
         seen("SELECT * FROM pgqueue.queue_stats('secret')"),
         seen("SELECT * FROM pgqueue.queue_stats() WHERE queue = 'secret'"),
     ],
+    "record_step": [held("SELECT pgqueue.record_step({taken}, name => 'x', value => '1')")],
+    "register_worker": [named("take", "SELECT pgqueue.register_worker(1, '{{secret}}')")],
     "release": [held("SELECT pgqueue.release({taken})"), held("SELECT pgqueue.release({claimed}, token => 1)")],
     "release_all": [named("manage", "SELECT pgqueue.release_all('secret')")],
     "release_claim": [Call("SELECT pgqueue.release_claim('secret', 1)", "take", "", "nothing")],
@@ -223,12 +284,20 @@ FUNCTIONS: dict[str, list[Call]] = {
     "renew_claim": [Call("SELECT pgqueue.renew_claim('secret', 1)", "take", "", "nothing")],
     "requeue": [held("SELECT pgqueue.requeue({taken})")],
     "restrict_queue": [of_owner("SELECT pgqueue.restrict_queue('secret', false)")],
+    "resume_schedule": [Call("SELECT pgqueue.resume_schedule('victim')", "put manage", "manage owner")],
     "revoke": [of_owner("SELECT pgqueue.revoke('secret', current_user::regrole)")],
     "revoke_from": [of_owner("SELECT pgqueue.revoke_from(current_user::regrole)")],
     "revoke_monitor": [of_owner("SELECT pgqueue.revoke_monitor(current_user::regrole)")],
+    "run_bounds": [Call("SELECT pgqueue.run_bounds()", "view", "", "nothing")],
+    "run_schedule": [Call("SELECT pgqueue.run_schedule('victim')", "put manage", "manage owner")],
     "session_deadline": [tick("SELECT pgqueue.session_deadline(NULL)")],
-    "set_limit": [of_owner("SELECT pgqueue.set_limit('queues', 1000)")],
+    "set_limit": [named("manage", "SELECT pgqueue.set_limit('secret', concurrency => 1)")],
+    "set_quota": [of_owner("SELECT pgqueue.set_quota('queues', 1000)")],
     "set_node": [Call("SELECT pgqueue.set_node('/none', '1')", "share", "", "nothing")],
+    "set_schedule": [
+        named("put", "SELECT pgqueue.set_schedule('mine', 'secret', every => '1 h')"),
+        Call("SELECT pgqueue.set_schedule('victim', 'other', every => '1 h')", "put"),
+    ],
     "set_status": [shared("SELECT pgqueue.set_status('victim status', '1')")],
     "set_will": [Call("SELECT pgqueue.set_will('', 'nowhere', '1')", "share", "", "nothing")],
     "stored_payload": [shared("SELECT pgqueue.stored_payload({payload})")],
@@ -249,6 +318,7 @@ FUNCTIONS: dict[str, list[Call]] = {
     "unbind": [Call("SELECT pgqueue.unbind('secret', 'news', '#')", "manage")],  # it asks for share as well
     "undo_take": [tick("SELECT pgqueue.undo_take(1)")],
     "unlock": [Call("SELECT pgqueue.unlock('victim lock')", "share", "", "nothing")],
+    "unregister_worker": [Call("SELECT pgqueue.unregister_worker(1)", "take", "", "nothing")],
     "unobserve": [Call("SELECT pgqueue.unobserve({q})", "look", "", "nothing")],
     "urgent_priority": [named("put", "SELECT pgqueue.urgent_priority('secret')")],
     "watch_node": [shared("SELECT pgqueue.watch_node('/victim')")],
@@ -259,14 +329,26 @@ FUNCTIONS: dict[str, list[Call]] = {
 _ALL = "user other put take look manage monitor owner"
 
 VIEWS: dict[str, list[Call]] = {
+    "attempts": [seen("SELECT * FROM pgqueue.attempts WHERE queue = 'secret'")],
+    "batch_failures": [Call("SELECT * FROM pgqueue.batch_failures", "view", "", "nothing")],
+    "batches": [Call("SELECT * FROM pgqueue.batches", "view", "monitor owner", "nothing")],
+    "batch_stats": [
+        Call("SELECT * FROM pgqueue.batch_stats WHERE batches > 0", "view", "monitor owner", "nothing"),
+        Call("SELECT * FROM pgqueue.batch_stats", "view", _ALL),
+    ],
     "bindings": [seen("SELECT * FROM pgqueue.bindings WHERE queue = 'secret'")],
+    "cancellations": [seen("SELECT * FROM pgqueue.cancellations WHERE queue = 'secret'")],
     "dead_letters": [Call("SELECT * FROM pgqueue.dead_letters", "view", "monitor owner", "nothing")],
+    "dependencies": [seen("SELECT * FROM pgqueue.dependencies WHERE queue = 'secret'")],
     "exchanges": [Call("SELECT * FROM pgqueue.exchanges", "view", "user monitor owner", "nothing")],
     "health": [
         Call("SELECT * FROM pgqueue.health WHERE detail ~ 'secret'", "view", "look monitor owner", "nothing"),
         Call("SELECT * FROM pgqueue.health", "view", _ALL),
     ],
-    "limits": [Call("SELECT * FROM pgqueue.limits", "view", _ALL)],
+    "job_history": [seen("SELECT * FROM pgqueue.job_history WHERE queue = 'secret'")],
+    "job_stats": [seen("SELECT * FROM pgqueue.job_stats WHERE queue = 'secret'")],
+    "limits": [seen("SELECT * FROM pgqueue.limits WHERE queue = 'secret'")],
+    "quotas": [Call("SELECT * FROM pgqueue.quotas", "view", _ALL)],
     "listeners": [Call("SELECT * FROM pgqueue.listeners", "view", _ALL)],
     "locks": [Call("SELECT * FROM pgqueue.locks", "view", "user monitor owner", "nothing")],
     "nodes": [Call("SELECT * FROM pgqueue.nodes", "view", "user monitor owner", "nothing")],
@@ -276,9 +358,11 @@ VIEWS: dict[str, list[Call]] = {
     "queues": [seen("SELECT * FROM pgqueue.queues WHERE name = 'secret'")],
     "rates": [seen("SELECT * FROM pgqueue.rates WHERE queue = 'secret'")],
     "results": [seen("SELECT * FROM pgqueue.results WHERE queue = 'secret'")],
+    "schedules": [seen("SELECT * FROM pgqueue.schedules WHERE name = 'victim'")],
     "snapshots": [Call("SELECT * FROM pgqueue.snapshots", "view", _ALL)],
     "stats": [seen("SELECT * FROM pgqueue.stats WHERE queue = 'secret'")],
     "statuses": [Call("SELECT * FROM pgqueue.statuses", "view", "user owner", "nothing")],
+    "steps": [seen("SELECT * FROM pgqueue.steps WHERE queue = 'secret'")],
     "tables": [Call("SELECT * FROM pgqueue.tables", "view", _ALL)],
     "takes": [seen("SELECT id, queue, holder, lane FROM pgqueue.takes WHERE queue = 'secret'")],
     "tasks": [seen("SELECT * FROM pgqueue.tasks WHERE queue = 'secret'")],
@@ -308,6 +392,7 @@ OWNED: dict[str, list[Call]] = {
     "delete_strict": [foreign("take manage", "SELECT pgqueue.delete_strict({taken}, session => {me})")],
     "finish": [foreign("take", "SELECT pgqueue.finish({taken}, session => {me}, result => '1')")],
     "finish_many": [foreign("take", "SELECT pgqueue.finish_many('{{{taken}}}', session => {me}, results => '[1]')")],
+    "get_step": [foreign("take", "SELECT pgqueue.get_step({taken}, session => {me}, name => 'charge')")],
     "identify": [
         foreign("client", "SELECT pgqueue.identify(session => {me})"),
         Call("SELECT pgqueue.identify({identity})", "client", "", "PQ070"),
@@ -319,11 +404,13 @@ OWNED: dict[str, list[Call]] = {
     ],
     "pop": [foreign("take", "SELECT pgqueue.pop('secret.own', session => {me})")],
     "progress": [foreign("take", "SELECT pgqueue.progress({taken}, session => {me}, value => '1')")],
+    "record_step": [foreign("take", "SELECT pgqueue.record_step({taken}, session => {me}, name => 'x', value => '1')")],
     "release": [
         foreign("take", "SELECT pgqueue.release({taken}, session => {me})"),
         foreign("take", f"{FORGED}; SELECT pgqueue.release({{taken}})"),
     ],
     "release_many": [foreign("take", "SELECT pgqueue.release_many('{{{taken}}}', session => {me})")],
+    "register_worker": [foreign("take", "SELECT pgqueue.register_worker(1, '{{}}', session => {me})")],
     "requeue": [foreign("take", "SELECT pgqueue.requeue({taken}, session => {me})")],
     "session_deadline": [foreign("client", "SELECT pgqueue.session_deadline({me})")],
     "set_node": [foreign("share", "SELECT pgqueue.set_node('/victim', '1')")],
@@ -336,8 +423,10 @@ OWNED: dict[str, list[Call]] = {
     "take_many": [foreign("take", "SELECT pgqueue.take_many('{{secret.own}}', 1, session => {me})")],
     "touch": [foreign("take", "SELECT pgqueue.touch({taken}, session => {me})")],
     "unlock": [Call(f"{FORGED}; SELECT pgqueue.unlock('victim lock')", "share", "", "nothing")],
+    "unregister_worker": [foreign("take", "SELECT pgqueue.unregister_worker(1, {me})")],
     "unobserve": [foreign("look", "SELECT pgqueue.unobserve({q}, {me})")],
     "sessions": [Call("SELECT * FROM pgqueue.sessions WHERE id = {me}", "view", "monitor owner", "nothing")],
+    "workers": [Call("SELECT * FROM pgqueue.workers", "view", "monitor owner", "nothing")],
     "takes": [Call("SELECT * FROM pgqueue.takes WHERE claim = {claim}", "view", "owner", "nothing")],
 }
 
@@ -348,6 +437,6 @@ def functions() -> dict[str, list[Call]]:
 
 
 def views() -> dict[str, list[Call]]:
-    """All calls of each view. The view sessions has none but those by ownership."""
-    names = {*VIEWS, "sessions"}
+    """All calls of each view. The views sessions and workers have none but those by ownership."""
+    names = {*VIEWS, "sessions", "workers"}
     return {name: VIEWS.get(name, []) + OWNED.get(name, []) for name in sorted(names)}

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from eventually import eventually
 from psycopg import sql
 
 #: In data, results, errors, keys, lanes and the like: for roles that may look into the queue or take from it.
@@ -43,13 +44,19 @@ STATE = """
     SELECT pgqueue.finish(id, token, result => '"xyzzy"') FROM pgqueue.take('secret');
     SELECT pgqueue.put('secret', '"xyzzy buried"', priority => -2);
     SELECT pgqueue.fail(id, token, error => 'xyzzy failed') FROM pgqueue.take('secret');
+    SELECT pgqueue.put('secret', '"xyzzy cancelled"', priority => -4);
+    SELECT pgqueue.cancel(id, 'xyzzy reason') FROM pgqueue.take('secret');
     SELECT pgqueue.put('secret', '"xyzzy claimed"', priority => -2);
     SELECT count(*) FROM pgqueue.claim_messages('secret', 1, '1 h');
     SELECT pgqueue.put('secret', '"xyzzy taken"', priority => -1, lane => 'xyzzy lane');
     SELECT pgqueue.put('secret', '"xyzzy blocked"', priority => -1, lane => 'xyzzy lane');
-    SELECT pgqueue.progress(id, token, value => '"xyzzy"') FROM pgqueue.take('secret');
+    SELECT pgqueue.progress(id, token, value => '"xyzzy"'),
+           pgqueue.record_step(id, token, name => 'charge', value => '"xyzzy"') FROM pgqueue.take('secret');
     SELECT pgqueue.put('secret', '"xyzzy ready"', key => 'the key', ttr => '1 h');
     SELECT pgqueue.put('secret', '"xyzzy delayed"', delay => '1 h');
+    SELECT pgqueue.put_flow('secret', '"xyzzy waiting"',
+                            after => ARRAY (SELECT id FROM pgqueue.tasks WHERE data = '"xyzzy ready"'));
+    SELECT pgqueue.create_batch('victim batch');
     SELECT pgqueue.put('secret.own', '"xyzzy own"');
     SELECT pgqueue.put('secret.source', '"xyzzy dead"');
     SELECT pgqueue.release(id, token, error => 'xyzzy died') FROM pgqueue.take('secret.source');
@@ -63,7 +70,13 @@ STATE = """
     SELECT pgqueue.publish('news', 'a.b', '"xyzzy retained"', retain => true);
     SELECT pgqueue.set_will('', 'secret', '"xyzzy will"');
     SELECT pgqueue.observe(pgqueue.queue_id('secret'));
+    SELECT pgqueue.set_limit('secret', job => 'rare', concurrency => 1);
     SELECT pgqueue.set_status('victim status', '"grault"');
+    SELECT pgqueue.declare_schedules('plugh', '[{"name": "victim", "queue": "secret", "data": "xyzzy schedule",
+        "every": 3600, "options": {"key": "xyzzy key"}}]');
+    SELECT pgqueue.register_worker(1, '{secret}', '{send}');
+    SELECT pgqueue.count_runs(1, 1, json_build_array(json_build_object('queue', 'secret', 'job', 'send', 'done', 1,
+        'waits', array_fill(1, ARRAY [22]), 'runs', array_fill(1, ARRAY [22])))::jsonb);
     SELECT pgqueue.post('victim channel', repeat('grault', 2000));
 """
 
@@ -73,10 +86,11 @@ NAMES = {
     "identity": "SELECT quote_literal(identity) FROM pgqueue.session WHERE label ~ 'plugh'",
     "claim": "SELECT token FROM pgqueue.claim",
     "payload": "SELECT id FROM pgqueue.payload",
+    "batch": "SELECT id FROM pgqueue.batch",
     "q": "SELECT id FROM pgqueue.queue WHERE name = 'secret'",
     **{
         name: f"SELECT id FROM pgqueue.task WHERE data = '\"xyzzy {name}\"' ORDER BY id LIMIT 1"
-        for name in ("ready", "delayed", "taken", "blocked", "buried", "claimed", "dead", "own")
+        for name in ("ready", "delayed", "taken", "blocked", "buried", "claimed", "dead", "own", "waiting")
     },
     "done": "SELECT task_id FROM pgqueue.result WHERE value IS NOT NULL",
 }
@@ -85,7 +99,9 @@ NAMES = {
 _TABLES = """
     SELECT relname FROM pg_class
      WHERE relnamespace = 'pgqueue'::regnamespace AND relkind = 'r'
-       AND relname NOT IN ('counter', 'delta', 'fold', 'lane_check', 'oldest', 'recount', 'sample') ORDER BY 1"""
+       AND relname NOT IN ('counter', 'delta', 'flow_check', 'fold', 'lane_check', 'meter_check', 'oldest', 'recount',
+                           'sample')
+     ORDER BY 1"""
 
 
 @dataclass
@@ -151,11 +167,22 @@ def victim(dsn: str) -> Iterator[Victim]:
             for kind, grants in KINDS.items():
                 for grant in grants:
                     owner.execute(grant.format(role=f"'{roles[kind]}'"))
-            owner.execute("SELECT pgqueue.promote_all(), pgqueue.clean_up()")
+            owner.execute("SELECT pgqueue.clean_up()")
+            eventually(lambda: _is_settled(owner), within=20)
             names = {name: _value(owner, query) for name, query in NAMES.items()}
+            owner.execute(
+                "INSERT INTO pgqueue.tally SELECT at, at, queue_id, done, failed, retried, timeouts, cancelled, waited,"
+                " ran, 'hour', job, waits, runs FROM pgqueue.tally_part"
+            )
             yield Victim(owner, roles, names, [name for (name,) in owner.execute(_TABLES).fetchall()])
         finally:
             drop_roles(owner, list(roles.values()))
+
+
+def _is_settled(conn: psycopg.Connection) -> bool:
+    """Whether ticks have no limit to go on with."""
+    conn.execute("SELECT pgqueue.promote_all()")
+    return conn.execute("SELECT FROM pgqueue.task_limit WHERE changing").rowcount == 0
 
 
 def _value(conn: psycopg.Connection, query: str) -> Any:

@@ -7,6 +7,8 @@ from typing import Any
 
 import psycopg
 
+from pgqueue._calls.call import Call
+
 PUT = "SELECT id FROM pgqueue.put(%s, to_jsonb(%s::text))"
 
 
@@ -46,6 +48,12 @@ def state(conn: psycopg.Connection, id: int) -> str | None:
     """The state of a task, None if it is gone."""
     found = row(conn, "SELECT state FROM pgqueue.tasks WHERE id = %s", id)
     return None if found is None else str(found[0])
+
+
+def settled_by(call: Call[Any]) -> Any:
+    """The id that a call of the library settles; a list of them if it is a call for many."""
+    first = call.args[0]
+    return [int(id) for id in first.strip("{}").split(",")] if isinstance(first, str) else first
 
 
 def everything(conn: psycopg.Connection, id: int) -> list[tuple[Any, ...]]:

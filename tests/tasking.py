@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import unittest
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,6 +68,15 @@ def done(result: Any) -> Any:
 
 def failed(result: Any) -> Any:
     return reaches(result, Status.FAILED)
+
+
+def passes(case: type[unittest.TestCase]) -> None:
+    """Run a TestCase's tests as Django's runner does. Its own assertions are what is tested."""
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
+    problems = "\n".join(text for _, text in result.failures + result.errors)
+    assert not problems, problems
+    assert result.testsRun
 
 
 @contextmanager

@@ -11,6 +11,9 @@ from urllib.error import HTTPError
 import pytest
 from commands import started
 from sites import CHECKOUT, events, free_port, serving
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 from statements import column, value
 
 import pgqueue
@@ -69,6 +72,56 @@ async def test_an_application_without_its_database_does_not_start(empty_dsn, dsn
     with pytest.raises(pgqueue.ClosedError):
         async with lifespan(client)("app"):
             pytest.fail("it started again")
+
+
+async def asked(app, path, body):
+    """The status and the answer of a POST, as a server asks for it."""
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    await app({"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+def with_add(client):
+    """The job, as each process registers it with its client."""
+
+    @client.job("sums", name="add", keep_result=60)
+    async def add(numbers: list[float]) -> float:
+        return sum(numbers)
+
+    return add
+
+
+async def test_a_view_puts_a_job(dsn, db):
+    """Within the lifespan, as Starlette has it; the worker has another client, as in another process."""
+    client, own = pgqueue.AsyncClient(dsn), pgqueue.Client(dsn)
+    add = with_add(client)
+    with_add(own)
+
+    async def order(request):
+        try:
+            task = await add.aput(await request.json())
+        except pgqueue.BadArguments as error:
+            return JSONResponse(str(error), status_code=422)
+        return JSONResponse(await client.results.get(task, timeout=30), status_code=202)
+
+    app = Starlette(lifespan=lifespan(client), routes=[Route("/sums", order, methods=["POST"])])
+    worker = pgqueue.Worker(own)
+    async with app.router.lifespan_context(app):
+        working = asyncio.create_task(asyncio.to_thread(worker.run))
+        assert await asked(app, "/sums", [1, 2.5]) == (202, 3.5)
+        status, reason = await asked(app, "/sums", ["one"])
+        worker.stop()
+        await working
+    assert (status, "numbers" in reason) == (422, True)
+    own.close()
+    assert value(db, SESSIONS) == 0
 
 
 # --- the example

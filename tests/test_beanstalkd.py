@@ -183,7 +183,7 @@ async def test_task_stats(queue: Any) -> None:
 
 
 async def test_task_stats_count_timeouts(queue: Any) -> None:
-    task = await queue.put(1, ttr=0.05)
+    task = await queue.put(1, ttr=0.5)
     await queue.take(0)
     assert (await queue.take(10)).id == task.id
     stats = await task.stats()

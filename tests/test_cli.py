@@ -65,7 +65,11 @@ def apps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_these_are_the_commands():
-    groups = {"migrate": ["up", "down", "status", "sql"], "server": ["start", "stop", "status", "dsn"]}
+    groups = {
+        "job": ["list", "put"],
+        "migrate": ["up", "down", "status", "sql"],
+        "server": ["start", "stop", "status", "dsn"],
+    }
     verbs = (
         "put take ack release bury touch delete kick kick-task peek peek-next list queues stats "
         "create-queue alter delete-queue pause pop resume truncate wait post subscribe completion worker demo"
@@ -163,7 +167,7 @@ def test_a_database_without_the_schema(apps, empty_dsn, arguments):
 
 def test_a_worker_without_a_handler(apps, dsn):
     line = failed(invoke("--dsn", dsn, "worker", "idle:client"), 1)
-    assert line == "a worker needs a handler: register one with @client.handler(queue)"
+    assert line == "a worker needs a handler or a job: register one with @client.job() or @client.handler()"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from eventually import eventually
 from pgqueue import cli
 from pgqueue._calls import stats as counting
 from pgqueue._calls.call import Call
-from pgqueue._engine.flows import Wait
+from pgqueue._engine.steps import Wait
 from pgqueue._sync.shell import Shell
 from pgqueue.cli import completion, live, stats
 

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from pgqueue import BadData
-from pgqueue._values import data
+from pgqueue._values import data, reading
+
+READERS = [reading.read_by_json, reading.reader_by_msgspec()]
+
+
+@pytest.fixture(autouse=True, params=READERS, ids=["json", "msgspec"])
+def _reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test with and without the extra `fast`."""
+    monkeypatch.setattr(data, "decode", request.param)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ import pgqueue
 import pgqueue.types
 from pgqueue.contrib.django.options import Options
 from pgqueue.contrib.flask import PgQueue
+from pgqueue.jobs.retry import Retry
 from pgqueue.monitors.alerts import Monitor
 from pgqueue.monitors.graphite import GraphiteReporter
 from pgqueue.monitors.prometheus import PgqueueCollector
 from pgqueue.worker import Worker
-from pgqueue.worker.policy import Policy
+from pgqueue.worker.policy import policy
 
 KINDS = [
     *(kind for module in (pgqueue, pgqueue.types) for kind in vars(module).values() if isinstance(kind, type)),
@@ -93,15 +94,15 @@ async def test_a_timedelta_everywhere(client: Any, queue: Any) -> None:
 
 
 def test_a_worker_takes_timedeltas() -> None:
-    assert Policy.of(3, timedelta(seconds=2), timedelta(minutes=1)) == Policy(3, 2.0, 60.0)
+    assert policy(3, timedelta(seconds=2), timedelta(minutes=1)) == Retry(attempts=3, delay=2.0, max_delay=60.0)
     client = pgqueue.Client("postgresql://127.0.0.1:1/nowhere")
     worker = Worker(client, {"q": print}, retry_delay=timedelta(seconds=2), max_retry_delay=timedelta(hours=1))
-    assert worker._terms.policy == Policy(20, 2.0, 3600.0)
+    assert worker._terms.policy == Retry(attempts=20, delay=2.0, max_delay=3600.0)
 
 
 def test_so_do_the_options_of_django_tasks() -> None:
     options = Options.of({"keep_results": timedelta(hours=1), "retry_delay": timedelta(seconds=3)})
-    assert (options.keep_results, options.policy.retry_delay) == (3600.0, 3.0)
+    assert (options.keep_results, options.retry.delay) == (3600.0, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,7 @@ def test_the_example_application(dsn, tmp_path, blocking):
     output = tmp_path / "output"
     with (
         output.open("w") as file,
-        started(
-            "worker", "examples.app:client", settings={"PGQUEUE_DSN": dsn}, cwd=CHECKOUT, stdout=file, stderr=file
-        ) as worker,
+        started("worker", "examples.app:client", settings={"PGQUEUE_DSN": dsn}, cwd=CHECKOUT, stdout=file) as worker,
     ):
         command = [sys.executable, "-m", "examples.app"]
         subprocess.run(command, cwd=CHECKOUT, env=environment(PGQUEUE_DSN=dsn), check=True, timeout=60)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 from contextlib import contextmanager
 from datetime import date
@@ -17,7 +21,7 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy.pool import NullPool
 from statements import column
 
-from pgqueue import migrate
+from pgqueue import AsyncTask, BadArguments, Retry, TaskFailed, migrate
 from pgqueue.contrib.flask import PgQueue, SettingError
 from pgqueue.contrib.sqlalchemy import url
 
@@ -285,7 +289,138 @@ def test_a_handler_stays_a_function_and_a_bad_one_is_refused(shop):
             shop.queues.handler(**wrong)
 
 
+# --- jobs
+
+
+def test_a_put_of_a_job_joins_the_session(shop, app, context, db):
+    @shop.queues.job("mail")
+    def send(to: str): ...
+
+    send.put("gone")
+    shop.db.session.rollback()
+    send.options(priority=3).put(to="ada")
+    send.put_many([("bob",)])
+    assert column(db, TASKS) == []
+    shop.db.session.commit()
+    send.options(conn=None).put("not committed")
+    assert [data["args"] for data in column(db, TASKS)] == [{"to": "ada"}, {"to": "bob"}]
+    with pytest.raises(BadArguments, match="to"):
+        send.put(7)
+
+
+async def test_a_put_that_is_awaited_counts_at_once(shop, app, db):
+    @shop.queues.job()
+    async def send(to: str): ...
+
+    with app.app_context():
+        await send.aput("ada")
+        await shop.queues.client.aio.close()
+    assert [data["args"] for data in column(db, TASKS)] == [{"to": "ada"}]
+
+
+def test_a_job_runs_in_a_context_of_its_own(shop, app, db):
+    """Sync and async; inside of the context is the middleware, and the session is removed at the end of each run."""
+    seen, around, ended = [], [], []
+    app.teardown_appcontext(lambda error: ended.append(error))
+
+    class Middleware:
+        @contextmanager
+        def run(self, run):
+            around.append((run.job, current_app.name))
+            yield
+
+    shop.queues.middleware.append(Middleware())
+    shop.queues.job_defaults(keep_result=60)
+
+    @shop.queues.job("mail", name="send", retry=Retry(attempts=2, delay=0))
+    def send(data: str) -> str:
+        seen.append((current_app.name, data, shop.db.session()))
+        follow.put(data)
+        if data == "bad":
+            raise LookupError(data)
+        shop.db.session.commit()
+        return data
+
+    @shop.queues.job("mail", name="follow")
+    async def follow(data: str, task: AsyncTask):
+        seen.append((current_app.name, f"after {data}", shop.db.session()))
+
+    assert send.function is not None
+    with app.app_context():
+        client = shop.queues.client
+        good, bad = client.queue("mail").put_many([{"job": "send", "args": {"data": one}} for one in ("good", "bad")])
+        with shop.working(app):
+            assert client.results.get(good, timeout=10) == "good"
+            with pytest.raises(TaskFailed, match="LookupError"):
+                client.results.get(bad, timeout=10)
+            eventually(lambda: "after good" in {data for _, data, _ in seen}, within=10)
+    assert not has_app_context()
+    assert {data for name, data, _ in seen if name == "shop"} == {"good", "bad", "after good"}
+    assert len({session for *_, session in seen}) == len(seen)
+    assert set(around) == {("send", "shop"), ("follow", "shop")}
+    assert "LookupError" in {type(error).__name__ for error in ended}
+
+
+def test_a_job_stays_a_function_and_a_bad_one_is_refused(shop):
+    @shop.queues.job("mail")
+    def send(data):
+        return data
+
+    assert send(7) == 7
+    assert list(shop.queues.jobs.values()) == [send]
+    assert shop.queues.job("mail", name="limited", concurrency=2)(lambda: None).limit.concurrency == 2
+    for policies in ({"queue": ""}, {"keep_result": -1}, {"isolation": "process"}):
+        with pytest.raises(ValueError, match=r"queue|keep_result|isolation"):
+            shop.queues.job(**policies)
+    with pytest.raises(ValueError, match="isolation"):
+        shop.queues.job_defaults(isolation="process")
+
+
 # --- commands
+
+
+SUPERVISED = """
+    import os, pathlib
+    from flask import Flask, current_app
+    from pgqueue.contrib.flask import PgQueue
+
+    queues = PgQueue()
+    app = Flask("supervised")
+    app.config["PGQUEUE_DSN"] = os.environ["PGQUEUE_DSN"]
+    queues.init_app(app)
+
+    @queues.job("q")
+    def note(name: str):
+        with pathlib.Path(name).open("a") as file:
+            file.write(f"{os.getpid()} {current_app.name}\\n")
+
+    queues.job("slow", name="slow")(note.function)
+"""
+
+
+def test_a_worker_of_several_processes(shop, dsn, app, tmp_path):
+    (tmp_path / "app.py").write_text(textwrap.dedent(SUPERVISED))
+    flask = [sys.executable, "-m", "flask", "--app", "app", "pgqueue", "worker"]
+    started = {"cwd": tmp_path, "env": {**os.environ, "PGQUEUE_DSN": dsn}, "stderr": subprocess.STDOUT, "text": True}
+    checked = subprocess.run([*flask, "--check", "--exclude", "slow"], stdout=subprocess.PIPE, timeout=60, **started)
+    assert checked.stdout.startswith("would work on q (app.note); on ")
+    command = [*flask, "--processes", "2", "--queue", "q", "-c", "1"]
+    with app.app_context(), subprocess.Popen(command, stdout=subprocess.PIPE, **started) as supervisor:
+        try:
+            client = shop.queues.client
+            data = {"job": "app.note", "args": {"name": str(tmp_path / "noted")}}
+            slow = client.queue("slow").put({**data, "job": "slow"})
+
+            def both():
+                client.queue("q").put(data)
+                noted = (tmp_path / "noted").read_text().split() if (tmp_path / "noted").exists() else []
+                return len(set(noted) - {"supervised"}) == 2 and "supervised" in noted
+
+            eventually(both, within=60)
+            assert client.queue("slow").peek(slow.id).state == "ready"
+        finally:
+            supervisor.terminate()
+        assert supervisor.wait(30) == 0, supervisor.stdout.read()
 
 
 def test_the_commands_use_the_applications_database(shop, app, db):
@@ -296,7 +431,7 @@ def test_the_commands_use_the_applications_database(shop, app, db):
     assert run(args=["pgqueue", "migrate", "status"]).exit_code == 0
     assert "--concurrency" in run(args=["pgqueue", "worker", "--help"]).output
     done = run(args=["pgqueue", "worker"])
-    assert (done.exit_code, done.output.startswith("Error: a worker needs a handler:")) == (1, True)
+    assert (done.exit_code, done.output.startswith("Error: a worker needs a handler or a job:")) == (1, True)
     for absent in ("server", "demo", "nonsense"):
         assert run(args=["pgqueue", absent]).exit_code == 2
 

@@ -1,354 +1,331 @@
-"""The waiting take, driven by hand: each step that it asks for, and what it leaves behind wherever it is cut off."""
+"""Tasks after others, graphs and batches, on both shells."""
 
 from __future__ import annotations
 
-import asyncio
-from types import SimpleNamespace
+import threading
+from collections.abc import Callable
+from typing import Any
 
+import psycopg
 import pytest
-from flowing import IDS, Clock, Listener, Take, name, task, token
-
-from pgqueue._engine import flows
-from pgqueue._engine.cursor import AT_HEAD
-from pgqueue._engine.flows import Wait
-from pgqueue.errors import ConnectionLost, ServerError, SessionDead
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(flows, "time", SimpleNamespace(monotonic=clock))
-    return clock
-
-
-@pytest.fixture
-def take(clock: Clock) -> Take:
-    return Take(clock, Listener(clock))
-
-
-# --- the way of a take
-
-
-def test_a_claim_that_finds_a_task_is_all(take: Take) -> None:
-    step = take.begin()
-    assert name(step) == "take"
-    assert 11 in step.call.args
-    take.answer([task()])
-    assert take.result == [task()]
-    assert take.listener.undone == []
-
-
-@pytest.mark.parametrize("timeout", [0, -1])
-def test_without_time_there_is_one_claim(take: Take, timeout: float) -> None:
-    take.begin(timeout=timeout)
-    take.answer([])
-    assert take.result == []
-    assert take.listener.pokes == 0
-
-
-def test_several_queues_or_tasks_are_another_call(take: Take) -> None:
-    assert name(take.begin("q", "r")) == "take_many"
-    assert ["q", "r"] in take.step.call.args
-    assert name(take.begin("q", n=5)) == "take_many"
-
-
-def test_it_sleeps_until_it_is_signalled_and_claims_again(take: Take) -> None:
-    take.begin()
-    take.arm()
-    assert take.step.seconds is None
-    take.listener.hub.signal([1])
-    assert take.step.signal.is_set()
-    assert name(take.answer(True)) == "take"
-    take.answer([task()])
-    assert take.result == [task()]
-
-
-def test_what_comes_while_it_lies_down_is_not_slept_over(take: Take) -> None:
-    take.begin()
-    take.answer([])
-    take.answer(IDS)
-    take.answer(True)
-    assert name(take.answer({"q": 0.0})) == "take"
-    take.answer([task()])
-    assert take.result == [task()]
-
-
-def test_a_signal_before_the_last_look_ends_the_sleep_at_once(take: Take) -> None:
-    take.begin()
-    take.answer([])
-    take.answer(IDS)
-    take.listener.hub.signal([1])
-    take.answer(True)
-    take.answer({"q": None})
-    assert take.step.signal.is_set()
-
-
-def test_the_listener_is_told_of_a_waiter_and_of_its_end(take: Take) -> None:
-    take.begin(timeout=1)
-    take.arm()
-    assert take.listener.pokes == 1
-    take.clock.now += 1
-    take.answer(False)
-    assert take.listener.pokes == 2
-    assert not take.listener.hub._channels[1].waiters
-
-
-# --- time
-
-
-def test_lost_races_do_not_prolong_a_take(take: Take) -> None:
-    take.begin(timeout=3)
-    take.arm()
-    assert take.step.seconds == 3
-    for left in (2, 1):
-        take.clock.now += 1
-        take.listener.hub.signal([1])
-        assert name(take.answer(True)) == "take"
-        assert isinstance(take.answer([]), Wait)
-        take.answer(True)
-        assert take.answer({"q": None}).seconds == pytest.approx(left)
-    take.clock.now += 1
-    assert name(take.answer(False)) == "take"  # a last claim when the time is over
-    take.answer([])
-    assert take.result == []
-
-
-def test_a_deadline_that_passes_during_the_claim_takes_nothing_away(take: Take) -> None:
-    take.begin(timeout=0.1)
-    take.clock.now += 5
-    take.answer([task()])
-    assert take.result == [task()]
-
-
-def test_it_polls_when_told_to(take: Take) -> None:
-    take.core.settings.poll = 30.0
-    take.begin()
-    take.arm()
-    assert take.step.seconds == 30
-    take.answer(False)
-    assert name(take.step) == "take"
-
-
-def test_what_is_due_is_left_to_the_listener(take: Take) -> None:
-    take.begin()
-    take.answer([])
-    take.answer(IDS)
-    waiting = take.neighbour(1)
-    take.answer(True)
-    pokes = take.listener.pokes
-    assert take.answer({"q": 2.5}).seconds is None
-    assert take.listener.pokes == pokes + 1
-    take.clock.now += 3
-    take.listener.hub.plan()
-    assert take.step.signal.is_set()
-    assert not waiting.woken.is_set()
-
-
-def test_a_task_that_a_transaction_has_locked_is_asked_for_again_and_less_and_less(take: Take) -> None:
-    take.begin()
-    take.answer([])
-    take.answer(IDS)
-    pauses = []
-    for _ in range(8):
-        take.answer(True)
-        assert name(take.answer({"q": 0.0})) == "take"
-        pauses.append(take.answer([]).seconds)
-        assert name(take.answer(False)) == "take"
-        assert isinstance(take.answer([]), Wait)
-    assert pauses[0] == flows.LOCKED_PAUSE[0]
-    assert pauses == sorted(pauses)
-    assert pauses[-1] == flows.LOCKED_PAUSE[1]
-
-
-# --- cut off
-
-
-CUTS = [asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit(), ValueError("a bug")]
-
-
-@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: type(cut).__name__)
-def test_cut_off_in_its_claim_a_take_is_undone(take: Take, cut: BaseException) -> None:
-    """The claim may have been committed, or may yet be."""
-    step = take.begin()
-    with pytest.raises(type(cut)):
-        take.fail(cut)
-    assert take.listener.undone == [token(step)]
-
-
-def test_a_take_that_is_dropped_in_its_claim_is_undone(take: Take) -> None:
-    """Ctrl-C in the shell's loop: nobody throws it in here, and the generator is closed."""
-    step = take.begin()
-    take.flow.close()
-    assert take.listener.undone == [token(step)]
-
-
-@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: type(cut).__name__)
-def test_cut_off_in_its_sleep_it_has_left_and_undoes_nothing(take: Take, cut: BaseException) -> None:
-    take.begin()
-    take.arm()
-    with pytest.raises(type(cut)):
-        take.fail(cut)
-    assert take.listener.undone == []
-    assert not take.listener.hub._channels[1].waiters
-
-
-def test_a_woken_waiter_that_is_cancelled_passes_its_wake_up_on(take: Take) -> None:
-    take.begin()
-    take.arm()
-    neighbour = take.neighbour()
-    take.listener.hub.signal([1])
-    assert not neighbour.woken.is_set()
-    with pytest.raises(asyncio.CancelledError):
-        take.fail(asyncio.CancelledError())
-    assert neighbour.woken.is_set()
-
-
-def test_a_woken_waiter_that_is_cancelled_in_its_claim_passes_it_on_too(take: Take) -> None:
-    step = take.begin()
-    take.arm()
-    neighbour = take.neighbour()
-    take.listener.hub.signal([1])
-    assert name(take.answer(True)) == "take"
-    with pytest.raises(asyncio.CancelledError):
-        take.fail(asyncio.CancelledError())
-    assert neighbour.woken.is_set()
-    assert take.listener.undone == [token(step)]
-
-
-@pytest.mark.parametrize(("n", "got", "passed"), [(1, 1, True), (3, 3, True), (3, 2, False)])
-def test_who_got_all_that_it_asked_for_wakes_the_next(take: Take, n: int, got: int, passed: bool) -> None:
-    take.core.queue_ids, take.core.queue_ids_session = dict(IDS), 11
-    neighbour = take.neighbour()
-    take.begin(n=n)
-    take.answer([task(id) for id in range(got)])
-    assert neighbour.woken.is_set() is passed
-
-
-def test_who_was_woken_wakes_the_next_whatever_it_got(take: Take) -> None:
-    take.begin(n=3)
-    take.arm()
-    neighbour = take.neighbour()
-    take.listener.hub.signal([1])
-    take.answer(True)
-    take.answer([task()])
-    assert take.result == [task()]
-    assert neighbour.woken.is_set()
-
-
-# --- the connection, the session, the end
-
-
-def test_a_lost_connection_is_undone_and_the_claim_made_again_under_a_new_token(take: Take) -> None:
-    first = take.begin()
-    assert isinstance(take.fail(ConnectionLost("gone")), Wait)
-    assert take.listener.undone == [token(first)]
-    second = take.answer(False)
-    assert name(second) == "take"
-    assert token(second) != token(first)
-    take.answer([task()])
-    assert take.result == [task()]
-
-
-def test_a_dead_session_is_waited_for(take: Take) -> None:
-    take.begin(timeout=0)
-    assert isinstance(take.fail(SessionDead("dead")), Wait)
-    take.listener.session = None
-    wait = take.answer(False)
-    assert take.listener.waiting == [wait.signal]
-    assert 0 < wait.seconds <= 10
-    take.listener.session = 12
-    assert 12 in take.answer(True).call.args
-
-
-def test_a_server_that_does_not_come_back_is_an_error_in_the_end(take: Take) -> None:
-    take.begin(timeout=0)
-    take.listener.session = None
-    take.fail(ConnectionLost("gone"))
-    take.answer(False)
-    take.clock.now += 11
-    with pytest.raises(ServerError, match="without a session: the reason"):
-        take.answer(False)
-
-
-def test_an_error_of_the_last_look_makes_it_claim_again(take: Take) -> None:
-    take.begin()
-    take.answer([])
-    take.answer(IDS)
-    take.answer(True)
-    assert name(take.fail(ConnectionLost("gone"))) == "take"
-    assert not take.listener.hub._channels[1].waiters
-
-
-@pytest.mark.parametrize("how", ["stopping", "stopped"])
-def test_a_close_ends_the_sleep_of_a_take_with_nothing(take: Take, how: str) -> None:
-    take.begin()
-    take.arm()
-    take.listener.stopping, take.stop = how == "stopping", how == "stopped"
-    take.listener.hub.wake_all()
-    take.answer(True)
-    assert take.result == []
-
-
-def test_a_close_ends_the_wait_for_a_session(take: Take) -> None:
-    take.listener.session = None
-    take.begin()
-    take.listener.stopping = True
-    take.answer(True)
-    assert take.result == []
-
-
-def test_under_a_new_session_the_queues_ids_are_asked_for_again(take: Take) -> None:
-    """The server may have crashed, or another one taken over: rows that some take made need not have survived."""
-    take.core.queue_ids, take.core.queue_ids_session = dict(IDS), 10
-    take.begin()
-    assert name(take.answer([])) == "queue_id"
-    take.begin()
-    take.core.queue_ids, take.core.queue_ids_session = dict(IDS), 11
-    assert isinstance(take.answer([]), Wait)
-
-
-# --- the cursor
-
-
-def slow(take: Take) -> None:
-    """Make claims on "q" start behind (0, 5)."""
-    for _ in range(AT_HEAD):
-        take.core.cursors["q"].claimed(None, 1.0, (0, 5), 1)
-
-
-def test_a_slow_head_is_not_where_it_starts(take: Take) -> None:
-    slow(take)
-    assert take.begin().call.args[-2:] == (0, 5)
-
-
-def test_an_empty_claim_from_the_cursor_is_made_again_at_the_head_before_it_gives_up(take: Take) -> None:
-    slow(take)
-    take.begin(timeout=0)
-    again = take.answer([])
-    assert (name(again), again.call.args[-2:]) == ("take", (None, None))
-    take.answer([])
-    assert take.result == []
-
-
-def test_before_it_sleeps_it_looks_at_the_head_and_takes_what_is_there(take: Take) -> None:
-    """A task that was released, in front of the cursor: no put will signal it."""
-    slow(take)
-    take.begin()
-    take.answer([])
-    take.answer(IDS)
-    assert name(take.answer(True)) == "next_due"
-    claim = take.answer({"q": 0})
-    assert (name(claim), claim.call.args[-2:]) == ("take", (None, None))
-    take.answer([task()])
-    assert take.result == [task()]
-
-
-def test_it_sleeps_until_it_is_signalled_while_claims_start_at_the_cursor(take: Take) -> None:
-    """It has looked at the head, and nothing is ready there."""
-    slow(take)
-    take.begin()
-    take.answer([])
-    take.answer(IDS)
-    take.answer(True)
-    assert take.answer({"q": None}).seconds is None
-    assert take.answer(True).call.args[-2:] == (0, 5)
+from commands import Commands
+from eventually import eventually, soon
+from processes import Program
+from statements import column, row, rows, value
+
+import pgqueue
+from pgqueue import Put
+
+# --- tasks after others
+
+
+async def test_a_chain_with_results(client, queue):
+    first = await queue.put("extract")
+    then = await queue.put("load", after=first)
+    last = await queue.put("report", after=[first, then.id, str(then.id)])
+    assert (then.state, last.state) == ("waiting", "waiting")
+    await (await queue.take()).finish({"rows": 12}, keep=0.001)
+    task = await queue.take()
+    assert task.id == then.id
+    assert [(r.id, r.state, r.result, r.queue) for r in await task.results()] == [
+        (first.id, "done", {"rows": 12}, queue.name)
+    ]
+    await task.ack()
+    task = await queue.take()
+    assert [(r.id, r.state, r.result) for r in await task.results()] == [
+        (first.id, "done", {"rows": 12}),
+        (then.id, "done", None),
+    ]
+
+
+async def test_a_waiting_take_is_woken_by_the_end_of_what_its_task_waits_for(client, queue):
+    first = await client.queue("other").put(1)
+    then = await queue.put(2, after=first)
+    await (await client.queue("other").take()).ack()
+    assert (await queue.take(timeout=5)).id == then.id
+
+
+async def test_failures_by_policy(client, queue):
+    first = await queue.put("fails")
+    tasks = [await queue.put(policy, after=first, on_failure=policy) for policy in ("wait", "bury", "run")]
+    await (await queue.take()).fail("boom")
+    task = await queue.take(timeout=5)
+    assert task.id == tasks[2].id
+    assert [(r.state, r.error) for r in await task.results()] == [("failed", "boom")]
+    await soon(lambda: buried(queue, tasks[1].id))
+    assert f"task {first.id}, for which this task waited, failed" in (await queue.peek(tasks[1].id)).error
+    assert (await queue.peek(tasks[0].id)).state == "waiting"
+    await first.kick()
+    await (await queue.take()).ack()
+    assert (await queue.take(timeout=5)).id == tasks[0].id
+
+
+async def buried(queue: Any, id: int) -> bool:
+    return bool((await queue.peek(id)).state == "buried")
+
+
+async def test_put_many_after_others_and_put_unique(queue):
+    first = await queue.put(1)
+    ids = await queue.put_many(range(3), after=first)
+    unique = await queue.put_unique("only one", after=first)
+    assert await queue.put_unique("only one", after=first) is None
+    assert (await queue.stats())["blocked"] == 4
+    await (await queue.take()).ack()
+    assert [task.id for task in await queue.take_many(9)] == [*ids, unique.id]
+
+
+async def test_a_graph_goes_in_one_call(client, queue):
+    name = queue.name
+    split = Put(name, "split")
+    group = [Put(name, n, after=split) for n in range(3)]
+    ids = await client.put_graph([split, *group, Put(name, "join", after=group)])
+    handled = []
+    while (task := await queue.take(timeout=0.5)) is not None:
+        handled.append(task.id)
+        await task.ack()
+    assert handled == ids
+    assert await client.put_graph([]) == []
+
+
+async def test_a_task_hands_on_to_a_graph(queue):
+    await queue.put("first")
+    task = await queue.take()
+    second = Put(queue.name, "second")
+    await task.ack(put=[second, Put(queue.name, "third", after=second)])
+    assert (await queue.stats())["blocked"] == 1
+
+
+async def test_a_graph_of_the_callers_transaction_goes_with_it(shell, client, queue):
+    conn = await shell.connection()
+    first = Put(queue.name, 1)
+    await client.put_graph([first, Put(queue.name, 2, after=first)], conn=conn)
+    await conn.rollback()
+    assert (await queue.stats())["total"] == 0
+    one = await queue.put(1, conn=conn)
+    two = await queue.put(2, conn=conn, after=one)
+    await conn.commit()
+    await (await queue.take()).ack()
+    assert (await queue.take(timeout=5)).id == two.id
+
+
+async def test_bad_flows(client, queue):
+    there = await queue.put(1)
+    for options, message in (
+        ({"after": 99}, "never put"),
+        ({"after": [there.id, -1]}, "task id"),
+        ({"after": "x"}, "task id"),
+        ({"after": there, "on_failure": "skip"}, "on_failure"),
+        ({"after": Put("q", 1)}, "not put yet"),
+        ({"after": there, "key": "k", "if_exists": "replace"}, "replaces"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            await queue.put(2, **options)
+    with pytest.raises(pgqueue.errors.BatchError, match="no batch"):
+        await queue.put(2, batch=there.id)
+    late = Put("q", 1)
+    for puts in ([Put("q", 2, after=late), late], [Put("q", 2, after=late)]):
+        with pytest.raises(ValueError, match="must stand before it"):
+            await client.put_graph(puts)
+    assert (await queue.stats())["total"] == 1
+
+
+# --- batches
+
+
+async def test_a_batch_calls_back_once(client, queue):
+    then = Put("end", "all are done")
+    async with client.batch(then, name="letters") as batch:
+        ids = await queue.put_many(range(5), batch=batch)
+        ids.append((await queue.put("more", batch=batch)).id)
+        await (await queue.take()).ack()  # tasks may end before it is closed
+        assert (await batch.progress()).state == "open"
+    progress = await batch.progress()
+    assert (progress.name, progress.state, progress.total, progress.done, progress.open) == (
+        "letters",
+        "running",
+        6,
+        1,
+        5,
+    )
+    tasks = await queue.take_many(9)
+    for task in tasks[1:]:
+        await task.ack()
+    assert await client.queue("end").take(timeout=0.5) is None
+    await tasks[0].ack()
+    task = await client.queue("end").take(timeout=5)
+    assert (task.data, [task.id]) == ("all are done", batch.callbacks)
+    assert [(r.id, r.state, r.result) for r in await task.results()] == [(batch.id, "done", {"total": 6, "failed": 0})]
+    assert (await batch.progress()).state == "done"
+    assert [found.id for found in await client.batches.newest()] == [batch.id]
+    await task.ack()
+    assert await client.queue("end").take(timeout=0.5) is None
+
+
+async def test_failed_tasks_of_a_batch(client, queue):
+    policies: Any = ("run", "wait", "bury")
+    async with client.batch([Put(policy, 1, on_failure=policy) for policy in policies]) as batch:
+        await queue.put_many(range(2), batch=batch)
+    first, second = await queue.take_many(2)
+    await second.ack()
+    await first.fail("boom")
+    assert (await client.queue("run").take(timeout=5)).data == 1
+    await soon(lambda: ended(batch))
+    assert ((await batch.progress()).state, (await batch.progress()).failed) == ("failed", 1)
+    assert [(f.id, f.error) for f in await client.batches.failures(batch.id)] == [(first.id, "boom")]
+    assert [(await client.queue(policy).stats())["buried"] for policy in policies] == [0, 0, 1]
+    await queue.kick(1)
+    await (await queue.take()).ack()
+    assert (await client.queue("wait").take(timeout=5)).data == 1
+    assert (await batch.progress()).state == "done"
+
+
+async def ended(batch: Any) -> bool:
+    return bool((await batch.progress()).ended)
+
+
+async def test_an_empty_batch_ends_at_once(client):
+    async with client.batch(Put("end", 1)) as batch:
+        pass
+    assert (await client.queue("end").take(timeout=5)).data == 1
+    assert (await batch.progress()).total == 0
+
+
+async def test_a_batch_whose_block_raises_is_forgotten(client, queue):
+    batch = client.batch(Put("end", 1))
+
+    async def fail() -> None:
+        async with batch:
+            await queue.put(1, batch=batch)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    with pytest.raises(pgqueue.errors.BatchError):
+        await batch.progress()
+    await (await queue.take()).ack()  # its tasks stay
+    assert await client.queue("end").take(timeout=0.5) is None
+
+
+async def test_a_batch_of_the_callers_transaction_goes_with_it(shell, client, queue, db):
+    conn = await shell.connection()
+    async with client.batch(Put("end", 1), conn=conn) as batch:
+        await queue.put_many(range(3), batch=batch, conn=conn)
+    await conn.rollback()
+    assert rows(db, "SELECT * FROM pgqueue.batch") == rows(db, "SELECT * FROM pgqueue.task") == []
+    async with client.batch(Put("end", 1), conn=conn) as batch:
+        await queue.put_many(range(3), batch=batch, conn=conn)
+    await conn.commit()
+    await queue.ack_many(await queue.take_many(3))
+    assert (await client.queue("end").take(timeout=5)).data == 1
+
+
+async def test_what_a_closed_batch_refuses_and_an_open_one(client, queue):
+    async with client.batch() as batch:
+        with pytest.raises(pgqueue.errors.BatchError, match="is open"):
+            await queue.put(1, after=batch)
+    with pytest.raises(pgqueue.errors.BatchError, match="is closed"):
+        await queue.put(1, batch=batch)
+    with pytest.raises(pgqueue.errors.BatchError, match="closed already"):
+        await batch.close()
+    after = await queue.put("after it", after=batch)
+    assert (await queue.take(timeout=5)).id == after.id
+    with pytest.raises(ValueError, match="does not exist yet"):
+        await queue.put(1, batch=client.batch())
+
+
+# --- races
+
+
+def test_closing_waits_for_transactions_that_have_put_into_the_batch(dsn: str, db: psycopg.Connection) -> None:
+    """T1 has put a task into the batch and is open: the close waits, or the batch would end without that task."""
+    with pgqueue.Client(dsn) as client, psycopg.connect(dsn) as conn:
+        batch = client.batch(Put("end", 1)).open()
+        client.queue("q").put("late", batch=batch, conn=conn)
+        closing = threading.Thread(target=batch.close)
+        closing.start()
+        eventually(lambda: value(db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'") == 1)
+        conn.commit()
+        closing.join(10)
+        assert batch.progress().total == 1
+        assert client.queue("end").take(timeout=0.5) is None
+        client.queue("q").take().ack()  # type: ignore[union-attr]
+        assert client.queue("end").take(timeout=5) is not None
+
+
+def test_the_last_two_tasks_of_a_batch_end_at_once(dsn: str, db: psycopg.Connection) -> None:
+    with pgqueue.Client(dsn) as client, psycopg.connect(dsn) as first, psycopg.connect(dsn) as second:
+        with client.batch(Put("end", 1)) as batch:
+            client.queue("q").put_many(range(2), batch=batch)
+        one, two = client.queue("q").take_many(2)
+        one.ack(conn=first)
+        two.ack(conn=second)
+        first.commit()
+        assert client.queue("end").take(timeout=0.5) is None
+        second.commit()
+        assert client.queue("end").take(timeout=5) is not None
+        assert client.queue("end").take(timeout=0.5) is None
+
+
+def test_a_batch_whose_maker_was_killed_is_forgotten(db: psycopg.Connection) -> None:
+    old, young = (value(db, "SELECT pgqueue.create_batch()") for _ in range(2))
+    db.execute("SELECT pgqueue.put_flow('q', '1', batch => %s)", [old])
+    db.execute("UPDATE pgqueue.batch SET created_at = now() - interval '25 h' WHERE id = %s", [old])
+    db.execute("SELECT pgqueue.clean_up()")
+    assert column(db, "SELECT id FROM pgqueue.batches") == [young]
+    db.execute("SELECT pgqueue.ack(id, token) FROM pgqueue.take('q')")
+    assert rows(db, "SELECT * FROM pgqueue.member") == rows(db, "SELECT * FROM pgqueue.batch_part") == []
+
+
+def test_the_command_shows_batches(command: Commands, dsn: str) -> None:
+    with pgqueue.Client(dsn) as client:
+        with client.batch(name="letters") as batch:
+            client.queue("q").put_many(range(3), batch=batch)
+        failed = client.queue("q").take()
+        assert failed is not None
+        failed.fail("boom")
+    assert command.lines("batch")[1].split() == [str(batch.id), "letters", "running", "3", "0", "1", "2"]
+    assert command.lines("batch", batch.id)[-1].split() == [str(failed.id), "q", "failed", "boom"]
+    whole, failure = command.json("batch", batch.id)
+    assert (whole["total"], whole["failed"], whole["open"]) == (3, 1, 2)
+    assert (failure["id"], failure["error"]) == (failed.id, "boom")
+    assert "no batch 999" in command.fails(1, "batch", 999)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_batch_ends_once_whatever_is_killed(
+    dsn: str,
+    db: psycopg.Connection,
+    size: dict[str, int],
+    start: Callable[..., Program],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Two takers handle the tasks and the callback, and are killed; each ack is logged in its own transaction."""
+    db.execute("CREATE TABLE acked (task_id bigint, pid int, at timestamptz DEFAULT clock_timestamp())")
+    total, kills = size["members"], 5
+    ready = threading.Semaphore(0)
+
+    def taker() -> Program:
+        program = start("taker", dsn, "q", 50, heard=lambda line: "ready" in line and ready.release())
+        assert ready.acquire(timeout=30)
+        return program
+
+    with pgqueue.Client(dsn) as client:
+        with client.batch(Put("q", "end")) as batch:
+            for first in range(0, total, 1000):
+                client.queue("q").put_many(range(first, min(first + 1000, total)), batch=batch)
+        takers = [taker() for _ in range(2)]
+        for kill in range(1, kills + 1):
+            done = total * kill // (kills + 1)
+            eventually(lambda done=done: value(db, "SELECT count(*) FROM acked") >= done, within=60 + total / 200)
+            takers.pop(0).kill()
+            takers.append(taker())
+        eventually(lambda: client.queue("q").stats()["total"] == 0, within=60 + total / 200)
+        (callback,) = batch.callbacks
+        assert [process.end() for process in takers] == [0, 0]
+        assert row(db, "SELECT count(*), count(DISTINCT task_id) FROM acked") == (total + 1, total + 1)
+        query = "SELECT at > (SELECT max(at) FROM acked WHERE task_id <> %s) FROM acked WHERE task_id = %s"
+        assert rows(db, query, callback, callback) == [(True,)]
+        assert batch.progress().done == total
+        assert rows(db, "SELECT * FROM pgqueue.member") == []
+    record_property("batch", f"{total} tasks, {kills} kills")

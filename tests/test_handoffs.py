@@ -20,6 +20,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from autopsy import States, autopsy
 from eventually import eventually
 from processes import programs
 from statements import notifications, put, rows, value
@@ -27,7 +28,9 @@ from statements import notifications, put, rows, value
 import pgqueue
 
 Sender = Callable[[pgqueue.Queue, psycopg.Connection, Any, random.Random], None]
+RECEIVERS = (60.0, 5.0)  # their TICK, since a tick would hide what came without waking anybody; and their patience
 PATIENCE = 8.0  # longer than the receivers': it is they who tell a loss
+START = 60.0  # until a receiver's process has started: on a machine with much to do that took 5 s
 
 
 def pause(chance: random.Random, longest: float = 0.008) -> None:
@@ -114,7 +117,8 @@ class Conversation:
                     sender(queue, conn, number, chance)
                 sent = time.time()
                 for _ in range(at_once):
-                    assert self.told.acquire(timeout=PATIENCE), f"{self.name}: no answer to {number}"
+                    patience = PATIENCE if number else START
+                    assert self.told.acquire(timeout=patience), f"{self.name}: no answer to {number}"
                 assert not self.lost, f"{self.name}: lost the wake-up for {number}, sent by {sender.__name__}"
                 if number:  # the first one waited for the receiver's process
                     delays += [self.arrived[number + i] - sent for i in range(at_once)]
@@ -127,19 +131,24 @@ class Conversation:
 
 def converse(dsn: str, plans: dict[str, tuple[int, int, int]], seed: str, receivers: int) -> dict[str, list[float]]:
     """Hold conversations by name: (tasks, tasks a transaction, takers in each process); returns their delays."""
-    conversations = {name: Conversation(name) for name in plans}
+    conversations, states = {name: Conversation(name) for name in plans}, States()
 
+    @states.sort_out
     def hear(line: dict[str, Any]) -> None:
         conversations[line["queue"]].hear(line)
 
     with programs() as start, pgqueue.Client(dsn) as client, ThreadPoolExecutor(len(plans)) as threads:
         takers = [name for name, (_, _, each) in plans.items() for _ in range(each)]
-        processes = [start("receiver", dsn, f"{seed}{i}", *takers, heard=hear) for i in range(receivers)]
+        processes = [start("receiver", dsn, f"{seed}{i}", *RECEIVERS, *takers, heard=hear) for i in range(receivers)]
         sending = {
             name: threads.submit(conversations[name].send, dsn, client, count, at_once)
             for name, (count, at_once, _) in plans.items()
         }
-        delays = {name: future.result() for name, future in sending.items()}
+        try:
+            delays = {name: future.result() for name, future in sending.items()}
+        except AssertionError:
+            print(autopsy(dsn, states, processes))
+            raise
         for name, (_, _, each) in plans.items():
             conversations[name].stop(client, receivers * each)
         assert [process.end() for process in processes] == [0] * receivers

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from pgqueue._engine.hub import DRAIN_PAUSE, LINGER, Hub, Plan, Waiter
+from pgqueue._engine.hub import LINGER, Hub
+from pgqueue._engine.waiters import DRAIN_PAUSE, Plan, Waiter
 
 IDLE = 15.0
 

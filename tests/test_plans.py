@@ -31,7 +31,7 @@ INTENDED = {
     "SELECT * FROM pgqueue.touch(1, 1)": "take_pkey task_pkey",
     "SELECT * FROM pgqueue.bury(5)": "take_pkey task_pkey",
     "SELECT * FROM pgqueue.delete(6)": "take_pkey task_pkey",
-    "SELECT pgqueue.promote_all()": "task_delayed take_deadline task_expiring",
+    "SELECT pgqueue.promote_all()": "take_pkey task_delayed take_deadline task_expiring",
     "SELECT pgqueue._promote(1)": "task_pkey take_pkey task_delayed take_deadline task_expiring",
     "SELECT * FROM pgqueue.next_due(ARRAY ['q'])": "task_ready take_pkey task_delayed take_deadline",
     "SELECT pgqueue.kick('q', 5)": "task_buried task_pkey",

@@ -47,7 +47,7 @@ def gone(pg_server, dsn):
 
 @pytest.mark.parametrize("whose", [IN_POOLS, OF_PGQUEUE], ids=["pools", "pools and listener"])
 async def test_ten_idle_connections_that_broke_cost_the_next_calls_less_than_a_second(shell, dsn, db, connect, whose):
-    client = shell.client(pool_size=SIZE)
+    client = shell.client(pool_size=SIZE, share_commits=False)  # so that as many puts need as many connections
     queue = client.queue("q")
 
     async def attempt() -> float:

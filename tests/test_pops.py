@@ -15,7 +15,7 @@ from flowing import Clock, Listener, Take, name, task
 from statements import rows
 from waiters import waiting
 
-from pgqueue._engine import flows, pops
+from pgqueue._engine import pops, takes
 from pgqueue.errors import ConnectionLost, ServerError
 
 
@@ -131,7 +131,7 @@ async def test_arguments_are_checked(client: Any, queue: Any, n: Any, timeout: A
         await client.pop(["q"], n, timeout)
 
 
-# --- by hand, without a database: tests/test_flows.py has the same for takes
+# --- by hand, without a database: tests/test_takes.py has the same for takes
 
 
 class Pop(Take):
@@ -144,7 +144,7 @@ class Pop(Take):
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> Pop:
     clock = Clock()
-    monkeypatch.setattr(flows, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(takes, "time", SimpleNamespace(monotonic=clock))
     return Pop(clock, Listener(clock))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -19,6 +21,7 @@ from wsgiref.validate import validator
 import pytest
 from commands import failed, invoke, started
 from eventually import Stopwatch, eventually
+from hostile import STRINGS
 from outages import away
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -27,8 +30,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from psycopg.conninfo import make_conninfo
 
 import pgqueue
+from pgqueue._calls.health import BatchStats, Check, LimitUse, ScheduleState
+from pgqueue._calls.tallies import JobRuns, count_runs
+from pgqueue._values import printable
 from pgqueue.errors import NotAllowed
-from pgqueue.monitors.prometheus import PgqueueCollector
+from pgqueue.monitors.exposition import OUTCOMES
+from pgqueue.monitors.prometheus import PgqueueCollector, wsgi_app
 
 pytestmark = pytest.mark.once
 
@@ -123,6 +130,20 @@ def test_every_metric_has_its_type_and_is_explained(busy):
         "pgqueue_done": "counter",
         "pgqueue_calls": "counter",
         "pgqueue_sessions": "gauge",
+        "pgqueue_workers": "gauge",
+        "pgqueue_limit_running": "gauge",
+        "pgqueue_limit_waiting": "gauge",
+        "pgqueue_limit_concurrency": "gauge",
+        "pgqueue_limit_rate": "gauge",
+        "pgqueue_batches": "gauge",
+        "pgqueue_batch_tasks": "gauge",
+        "pgqueue_schedule_late_seconds": "gauge",
+        "pgqueue_schedule_last_timestamp_seconds": "gauge",
+        "pgqueue_schedule_failed": "gauge",
+        "pgqueue_job_runs": "counter",
+        "pgqueue_job_timeouts": "counter",
+        "pgqueue_job_wait_seconds": "histogram",
+        "pgqueue_job_run_seconds": "histogram",
         "pgqueue_health_status": "gauge",
         "pgqueue_health_value": "gauge",
     }
@@ -341,3 +362,173 @@ def test_without_prometheus_client_it_is_said_what_to_install(monkeypatch, nowhe
 def test_what_cannot_be_is_refused(nowhere, options, said):
     with pytest.raises(ValueError, match=said):
         PgqueueCollector(**{"client": nowhere} | options)
+
+
+# --- the text
+
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+@pytest.mark.parametrize("query", ["", "name[]=pgqueue_up"], ids=["all", "one"])
+@pytest.mark.parametrize("accept", [None, "text/plain", OPENMETRICS, f"{OPENMETRICS}; escaping=allow-utf-8"], ids=str)
+@pytest.mark.parametrize("encoding", [None, "gzip"], ids=str)
+def test_our_application_answers_as_prometheus_clients(busy, monkeypatch, query, accept, encoding):
+    collector = PgqueueCollector(busy)
+    found = collector._read()
+    monkeypatch.setattr(collector, "_read", lambda: found)
+    made = CollectorRegistry()
+    made.register(collector)
+
+    def answered(app: Any) -> Any:
+        said: list[Any] = []
+        environ: dict[str, Any] = {"QUERY_STRING": query}
+        setup_testing_defaults(environ)
+        environ |= {k: v for k, v in {"HTTP_ACCEPT": accept, "HTTP_ACCEPT_ENCODING": encoding}.items() if v}
+        body: Any = validator(app)(environ, lambda status, headers, error=None: said.extend((status, headers)))
+        try:
+            text = b"".join(body)
+        finally:
+            body.close()
+        return *said, gzip.decompress(text) if encoding else text
+
+    assert answered(wsgi_app(collector)) == answered(make_wsgi_app(made))
+
+
+@pytest.mark.parametrize("text", STRINGS.values(), ids=STRINGS)
+def test_the_text_is_what_prometheus_client_writes(blocking, monkeypatch, text):
+    client = blocking()
+    for name in (text, "plain", 'a"b\\c\nd', printable.line(text) + " "):
+        client.queue(name).put_many(range(3))
+    collector = PgqueueCollector(client)
+    found = collector._read()
+    numbers = (0, 999_999, 1_000_000, 123_456_789, 10**15, 10**17, 2**63 - 1)
+    for stats, number in zip(found.stats.values(), numbers, strict=False):
+        stats |= {"ready": number, "done": number + 1, "oldest_ready_age": number / 7}
+        stats["calls"]["put"] = number * 3
+    odd = [Check(text, "bad", value, 'a"\n', "") for value in (float("inf"), float("-inf"), float("nan"), 1e-7, -2.5)]
+    found.health.extend(odd)
+    counts = [numbers[n % 7] for n in range(22)]
+    found.limits.extend(LimitUse("q", text, text, *both, 3, 10**6) for both in ((1, None), (None, 1 / 60), (2, 7.5)))
+    found.batches.append(BatchStats("open", 1, 10**7, 0))
+    found.schedules.append(ScheduleState("q", text, 1e-7, 1.7e9 + 1 / 3, True))
+    found.jobs.extend(JobRuns(text, job, 3, 1, 10**6, 0, 0, 1e-7, 2.5e9, counts, [0] * 22) for job in ("", "j", text))
+    for one in (found, None):
+        monkeypatch.setattr(collector, "_read", lambda one=one: one)
+        made = CollectorRegistry()
+        made.register(collector)
+        assert collector.text() == generate_latest(made)
+        assert collector.text(openmetrics=True) == openmetrics.generate_latest(made)
+
+
+def test_a_scrape_has_the_runs_of_jobs(blocking, db):
+    client = blocking()
+    client.queue("mail").put(1)
+    client.queue("other").put(1)
+    waits, runs = [0] * 22, [0] * 22
+    waits[0], runs[9], runs[21] = 3, 2, 1
+    for queue in ("mail", "other"):
+        one: Any = {"queue": queue, "job": "send", "done": 2, "failed": 1, "timeouts": 1, "waited": 0.5, "ran": 20000.5}
+        call = count_runs(ord(queue[0]), 1, [one | {"waits": waits, "runs": runs}])
+        assert client.shell.run(call) == 1
+    db.execute("SELECT pgqueue.open_session()")
+    db.execute("SELECT pgqueue.register_worker(1, '{mail}')")
+    found = scrape(registry(client, "mail"))
+    assert found["pgqueue_workers",] == 1
+    assert {how: found["pgqueue_job_runs_total", "send", how, "mail"] for how in OUTCOMES} == {
+        "done": 2,
+        "failed": 1,
+        "retried": 0,
+        "cancelled": 0,
+    }
+    assert found["pgqueue_job_timeouts_total", "send", "mail"] == 1
+    buckets = {key[2]: value for key, value in found.items() if key[0] == "pgqueue_job_run_seconds_bucket"}
+    assert (buckets["0.5"], buckets["1.0"], buckets["14400.0"], buckets["+Inf"]) == (0, 2, 2, 3)
+    assert found["pgqueue_job_run_seconds_sum", "send", "mail"] == 20000.5
+    assert found["pgqueue_job_wait_seconds_count", "send", "mail"] == 3
+    assert not [key for key in found if "job" in key[0] and "other" in key]
+
+
+def test_a_scrape_has_the_use_of_limits(blocking):
+    client = blocking()
+    for queue in ("mail", "other"):
+        client.queue(queue).put(0)
+    client.limits.set("mail", concurrency=2)
+    client.limits.set("mail", "send", rate=30, per=60, burst=1, argument="to")
+    client.queue("mail").put_many(range(5))
+    client.take_many(["mail"], 9)
+    client.limits.set("other", concurrency=7)
+    found = scrape(registry(client, "mail"))
+    limits = {key: value for key, value in found.items() if key[0].startswith("pgqueue_limit")}
+    assert limits == {
+        ("pgqueue_limit_running", "", "", "mail"): 2,
+        ("pgqueue_limit_waiting", "", "", "mail"): 4,
+        ("pgqueue_limit_concurrency", "", "", "mail"): 2,
+        ("pgqueue_limit_running", "to", "send", "mail"): 0,
+        ("pgqueue_limit_waiting", "to", "send", "mail"): 0,
+        ("pgqueue_limit_rate", "to", "send", "mail"): 0.5,
+    }
+
+
+def test_a_scrape_has_the_batches_that_are_not_done(blocking):
+    client = blocking()
+    queue = client.queue("mail")
+    none = {("pgqueue_batches", state): 0 for state in ("open", "running", "failed")}
+    assert scrape(registry(client)).items() >= none.items()
+    with client.batch():
+        pass  # done
+    with client.batch() as failed:
+        queue.put_many(range(2), batch=failed)
+    queue.take().ack()
+    queue.take().bury()
+    with client.batch() as running:
+        queue.put_many(range(5), batch=running)
+    queue.take().ack()
+    with client.batch() as opened:
+        queue.put(0, batch=opened)
+        eventually(lambda: failed.progress().state == "failed")
+        found = scrape(registry(client))
+    assert {key: value for key, value in found.items() if key[0].startswith("pgqueue_batch")} == {
+        ("pgqueue_batches", "open"): 1,
+        ("pgqueue_batches", "running"): 1,
+        ("pgqueue_batches", "failed"): 1,
+        ("pgqueue_batch_tasks", "open"): 5,
+        ("pgqueue_batch_tasks", "failed"): 1,
+    }
+
+
+def test_a_scrape_has_the_schedules(blocking, db):
+    client = blocking()
+    for name in ("late", "paused", "well", "failed", "refused"):
+        client.schedules.set(name, "0 9 * * *", "q", 1)
+    db.execute("UPDATE pgqueue.schedule SET next_at = now() + interval '1 h'")
+    db.execute("UPDATE pgqueue.schedule SET next_at = now() - interval '99 s' WHERE name IN ('late', 'paused')")
+    client.schedules.pause("paused")
+    client.schedules.run_now("failed")
+    client.queue("q").take(timeout=5).bury()
+    db.execute("UPDATE pgqueue.schedule SET error = 'no' WHERE name = 'refused'")
+    found = scrape(registry(client, "q"))
+    assert {key[2]: value for key, value in found.items() if key[0] == "pgqueue_schedule_failed"} == {
+        "late": 0,
+        "paused": 0,
+        "well": 0,
+        "failed": 1,
+        "refused": 1,
+    }
+    late = {key[2]: value for key, value in found.items() if key[0] == "pgqueue_schedule_late_seconds"}
+    assert 99 <= late.pop("late") < 200
+    assert set(late.values()) == {0}
+    last = {key[2]: value for key, value in found.items() if key[0] == "pgqueue_schedule_last_timestamp_seconds"}
+    assert abs(last.pop("failed") - time.time()) < 60
+    assert set(last.values()) == {0}
+    assert found["pgqueue_health_status", "late_schedule"] == 1
+    assert db.execute("SELECT detail FROM pgqueue.health WHERE name = 'late_schedule'").fetchone() == ("late",)
+    assert not [key for key in scrape(registry(client, "other")) if key[0].startswith("pgqueue_schedule")]
+
+
+def test_a_scrape_is_one_statement(busy, monkeypatch):
+    calls = []
+    run = busy.shell.run
+    monkeypatch.setattr(busy.shell, "run", lambda call: calls.append(call) or run(call))
+    assert figures(PgqueueCollector(busy).text().decode()).items() >= BUSY.items()
+    assert len(calls) == 1

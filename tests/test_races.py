@@ -221,7 +221,7 @@ def test_what_a_listener_makes_ready_wakes_its_own_takers(
     if event != "promotion":
         other.execute("SELECT * FROM pgqueue.take('q', session => %s, new_token => 7)", [session])
     db.execute(f'LISTEN "pgqueue:{queue}"')
-    assert rows(db, "SELECT * FROM pgqueue.arm(ARRAY [%s])", queue) == [(queue, True)]
+    assert rows(db, "SELECT queue_id, drained FROM pgqueue.arm(ARRAY [%s])", queue) == [(queue, True)]
     if event == "sweep":
         die(holder, other)
         db.execute("SELECT pgqueue.sweep()")

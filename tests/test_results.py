@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from eventually import Stopwatch, eventually, soon
 from processes import programs
-from statements import rows, value
+from statements import rows, settled_by, value
 from test_statuses import LISTENERS, waiting
 
 import pgqueue
@@ -25,7 +25,6 @@ from pgqueue._calls.call import Refused
 from pgqueue._calls.take import Taken
 from pgqueue._engine import looks
 from pgqueue.worker import settler as settler_module
-from pgqueue.worker.policy import Policy
 from pgqueue.worker.settler import COUNT, Settler
 
 pytestmark = pytest.mark.once
@@ -260,6 +259,39 @@ async def test_a_wait_for_a_result_outlives_its_listener(shell, client, queue, d
         db.execute("SELECT pg_terminate_backend(%s)", [pid])
     await task.finish("there")
     assert await result == "there"
+
+
+@pytest.mark.usefixtures("no_poll")
+async def test_a_wait_may_begin_while_its_result_is_not_committed(client, queue, db, connect):
+    """The settler saw no waiter and announces nothing: the waiter looks again until it has ended."""
+    put = await queue.put("x")
+    task = await queue.take(0)
+    settler = connect()
+    with settler.transaction():
+        settler.execute("SELECT pgqueue.finish(%s, %s, result => '1')", [task.id, task.token])
+        result = asyncio.ensure_future(put.result(30))
+        await waiting(client)
+        listening = (
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = pgqueue._awaiting_lock()::oid"
+        )
+        await soon(lambda: value(db, listening) == 1)
+        assert not result.done()
+    assert await result == 1
+
+
+@pytest.mark.usefixtures("no_poll")
+async def test_a_client_that_waited_once_waits_again_after_its_unlisten(shell, db):
+    client = shell.client(idle_timeout=0.05)
+    queue = client.queue("q")
+    listening = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = pgqueue._awaiting_lock()::oid"
+    for turn in range(2):
+        put = await queue.put(turn)
+        task = await queue.take(10)
+        result = asyncio.ensure_future(put.result(30))
+        await soon(lambda: value(db, listening) == 1)
+        await task.finish(turn)
+        assert await result == turn
+        await soon(lambda: value(db, listening) == 0, within=10)
 
 
 async def test_a_close_ends_a_wait_for_a_result(client, queue):
@@ -660,7 +692,7 @@ class Office:
         verb = call.sql.partition("pgqueue.")[2].partition("(")[0]
         if verb == "finish_many" and "poison" in call.args[3]:
             raise psycopg.errors.StatementTooComplex("stack depth limit exceeded")
-        self.sent.append((verb, call.args[0]))
+        self.sent.append((verb, settled_by(call)))
         return []
 
 
@@ -672,13 +704,16 @@ def office() -> Office:
 @pytest.fixture
 def settler(office: Office, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settler]:
     monkeypatch.setattr(settler_module, "AGE", 60.0)
-    settler = Settler(office, Policy.of(max_attempts=1), {"q": 60.0, "r": 5.0})  # type: ignore[arg-type]
+    settler = Settler(office)  # type: ignore[arg-type]
     yield settler
     settler.close()
 
 
+KEPT = {"q": 60.0, "r": 5.0}  # seconds
+
+
 def done(settler: Settler, id: int, result: str = "1", queue: str = "q") -> None:
-    settler.finish(Taken(id, 7, 0, 0, None, "null", queue), result)
+    settler.finish(Taken(id, 7, 0, 0, None, "null", queue), result, KEPT[queue])
     settler.tell()
 
 
@@ -695,7 +730,7 @@ def test_large_results_go_in_smaller_batches(settler, office, monkeypatch):
     done(settler, 2, "x" * 60)
     eventually(lambda: office.sent == [("finish_many", [1, 2])], within=10)
     with settler._lock:  # while the settler waits to look
-        settler._finished.extend((Taken(id, 7, 0, 0, None, "null", "q"), "x" * 60) for id in range(3, 8))
+        settler._finished.extend((Taken(id, 7, 0, 0, None, "null", "q"), "x" * 60, 60.0) for id in range(3, 8))
         settler._size += 300
     settler.close()
     assert office.sent[1:] == [("finish_many", [3, 4]), ("finish_many", [5, 6]), ("finish_many", [7])]
@@ -713,4 +748,5 @@ def test_a_result_that_the_server_cannot_take_fails_its_own_task(settler, office
     for id, result in enumerate(["1", "poison", "3"], 1):
         done(settler, id, result)
     settler.close()
-    assert office.sent == [("finish_many", [1]), ("fail", 2), ("finish_many", [3])]
+    settled = [sent for sent in office.sent if sent[0] != "count_runs"]
+    assert settled == [("finish_many", [1]), ("fail", 2), ("finish_many", [3])]

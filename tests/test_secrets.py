@@ -55,8 +55,10 @@ ARGUMENTS = {
     "ack": "1 --claim 1",
     "alerts": "",
     "alter": "q ttr=1",
+    "batch": "",
     "bindings": "",
     "bury": "1",
+    "cancel": "1",
     "create-queue": "q",
     "delete": "1 --yes",
     "delete-queue": "q --yes",
@@ -65,8 +67,11 @@ ARGUMENTS = {
     "grant": "pg_monitor -q q",
     "graphite": "127.0.0.1:1",
     "health": "",
+    "job": "put app:client tidy",
+    "jobs": "",
     "kick": "q",
     "kick-task": "1",
+    "limit": "list",
     "list": "q",
     "metrics": "--once --timeout 2",
     "migrate": "up",
@@ -82,6 +87,7 @@ ARGUMENTS = {
     "restrict": "q",
     "resume": "q",
     "revoke": "pg_monitor -q q",
+    "schedule": "list",
     "stats": "",
     "subscribe": "c --timeout 0",
     "take": "q --timeout 0",
@@ -89,6 +95,7 @@ ARGUMENTS = {
     "truncate": "q --yes",
     "wait": "c --timeout 0",
     "worker": "app:client",
+    "workers": "",
 }
 
 
@@ -168,13 +175,21 @@ def test_every_command_is_tried() -> None:
     assert set(ARGUMENTS) == set(cli.COMMANDS) - {"completion", "server"}
 
 
+APP = """
+import pgqueue
+client = pgqueue.Client()
+client.handler("q")(print)
+client.job(name="tidy")(lambda: None)
+"""
+
+
 @every_dsn
 @pytest.mark.parametrize("way", ["option", "PGQUEUE_DSN", "DATABASE_URL"])
 def test_commands(
     dsn: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    (tmp_path / "app.py").write_text("import pgqueue\nclient = pgqueue.Client()\nclient.handler('q')(print)\n")
+    (tmp_path / "app.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
     for name, arguments in ARGUMENTS.items():
         sys.modules.pop("app", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import psycopg
@@ -134,6 +135,22 @@ async def test_many_are_settled_in_one_go_and_the_first_refusal_raised(queue, db
     with pytest.raises(pgqueue.TaskNotTaken):
         await queue.ack_many(tasks)
     assert [row[0] for row in rows(db, "SELECT id FROM pgqueue.tasks ORDER BY id")] == ids[3:]
+
+
+class Id(int, Enum):  # str() of a member is its name
+    LAST = 2**63 - 1
+
+
+@pytest.mark.parametrize("many", ["ack_many", "release_many"])
+async def test_tasks_and_ids_of_any_kind_are_settled_together(queue, db, many):
+    first, second, third = await queue.put_many("abc")
+    tasks = await queue.take_many(3)
+    await getattr(queue, many)([tasks[0], str(second), third])
+    assert rows(db, "SELECT FROM pgqueue.take") == []
+    with pytest.raises(pgqueue.TaskNotFound, match=str(2**63 - 1)):
+        await getattr(queue, many)([Id.LAST])
+    await getattr(queue, many)([])
+    assert {first, second, third} == {task.id for task in tasks}
 
 
 async def test_create_queue_gives_defaults(client, queue):

@@ -46,6 +46,7 @@ class Stranger:
         self.buried.bury(error=text)
         client.exchanges.declare(text, "topic")
         client.exchanges.bind(text, text, text)
+        client.schedules.set(text, None, text, text, every=3600, key=text)
 
 
 @pytest.fixture
@@ -63,6 +64,7 @@ def stranger(text: str, blocking: Any, db: psycopg.Connection[Any]) -> Stranger:
 def commands(of: Stranger) -> Iterator[tuple[str, ...]]:
     for name in ("queues", "health", "exchanges", "bindings", "stats", "privileges"):
         yield (name,)
+    yield "schedule", "list"
     yield "stats", of.text
     yield "list", of.text
     for state in ("ready", "delayed", "taken", "buried"):

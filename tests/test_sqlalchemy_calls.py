@@ -18,7 +18,9 @@ from pgqueue import Put, types
 OUTSIDE = """
     SELECT (SELECT json_agg(t ORDER BY id)::text FROM pgqueue.tasks t), (SELECT count(*) FROM pgqueue.results),
         (SELECT json_agg(n ORDER BY path)::text FROM pgqueue.nodes n),
-        (SELECT json_agg(s)::text FROM pgqueue.statuses s)
+        (SELECT json_agg(s)::text FROM pgqueue.statuses s),
+        (SELECT count(*) FROM pgqueue.batch), (SELECT count(*) FROM pgqueue.step),
+        (SELECT jsonb_agg(to_jsonb(s) - 'late' ORDER BY name)::text FROM pgqueue.schedules s)
 """
 ODD = {"odd": "100 %s %% :p0 ::text \\: 'x'"}
 
@@ -42,8 +44,11 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "Messages.delete_many": lambda s: s.queue.messages.delete_many([s.ready], conn=s.conn),
     "Queue.finish": lambda s: s.queue.finish(s.task, {"result": 1}, conn=s.conn),
     "Queue.fail": lambda s: s.queue.fail(s.task, "no", conn=s.conn),
+    "Queue.cancel": lambda s: s.queue.cancel(s.ready, reason="100 %s", conn=s.conn),
     "Queue.kick_task": lambda s: s.queue.kick_task(s.buried, conn=s.conn),
     "Task.ack": lambda s: s.task.ack(put=[Put("q", "next")], conn=s.conn),
+    "Task.cancel": lambda s: s.task.cancel(":why", conn=s.conn),
+    "Task.step": lambda s: s.task.step("charge", lambda: ODD, conn=s.conn),
     "Task.bury": lambda s: s.task.bury(error="é", conn=s.conn),
     "Task.touch": lambda s: s.task.touch(conn=s.conn),
     "Task.finish": lambda s: s.task.finish(conn=s.conn),
@@ -51,9 +56,18 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "Task.forward": lambda s: s.task.forward("q", conn=s.conn),
     "Task.release": lambda s: s.task.release(every=3600, conn=s.conn),
     "Task.requeue": lambda s: s.task.requeue(conn=s.conn),
+    "Client.batch": lambda s: s.client.batch(Put("q", "end"), name="%s", conn=s.conn).open(),
+    "Client.cancel": lambda s: s.client.cancel(s.ready, conn=s.conn),
+    "Client.cancel_many": lambda s: s.client.cancel_many([s.ready, s.task], "no", conn=s.conn),
+    "Client.put_graph": lambda s: s.client.put_graph([Put("q", "first"), Put("q", "second")], conn=s.conn),
     "Exchanges.publish": lambda s: s.client.exchanges.publish("", "q", {"n": 1}, mandatory=True, conn=s.conn),
     "Statuses.set": lambda s: s.client.statuses.set("there", [1.5], ttl=60, conn=s.conn),
     "Statuses.delete": lambda s: s.client.statuses.delete("here", conn=s.conn),
+    "Schedules.set": lambda s: s.client.schedules.set("there", "@daily", "q", ODD, lane="%s", conn=s.conn),
+    "Schedules.pause": lambda s: s.client.schedules.pause("here", conn=s.conn),
+    "Schedules.resume": lambda s: s.client.schedules.resume("here", conn=s.conn),
+    "Schedules.run_now": lambda s: s.client.schedules.run_now("here", conn=s.conn),
+    "Schedules.delete": lambda s: s.client.schedules.delete("here", conn=s.conn),
     "Nodes.create": lambda s: s.client.nodes.create("/beside", {"n": 1}, ephemeral=True, conn=s.conn),
     "Nodes.set": lambda s: s.client.nodes.set("/here", "changed", conn=s.conn),
     "Nodes.delete": lambda s: s.client.nodes.delete("/here", conn=s.conn),
@@ -75,6 +89,7 @@ async def scene(it: Caller, db: Any) -> SimpleNamespace:
     task, other = await done(queue.take_many(2))
     await done(queue.bury(ids[2]))
     await done(it.client.statuses.set("here", 1))
+    await done(it.client.schedules.set("here", None, "q", every=3600))
     if not await done(it.client.nodes.exists("/here")):  # deleted, by a change before
         await done(it.client.nodes.create("/here", "data"))
     return SimpleNamespace(
@@ -84,7 +99,7 @@ async def scene(it: Caller, db: Any) -> SimpleNamespace:
 
 KINDS = (
     *(pgqueue.Client, pgqueue.Queue, pgqueue.Task),
-    *(types.Exchanges, types.Groups, types.Messages, types.Nodes, types.Results, types.Statuses),
+    *(types.Exchanges, types.Groups, types.Messages, types.Nodes, types.Results, types.Schedules, types.Statuses),
 )
 
 

@@ -91,6 +91,7 @@ class Victim:
         others = [f"pgqueue:change:{self.id}", f"pgqueue:node:{md5('/watched')}", f"pgqueue:change:{md5(str(self.id))}"]
         return [
             *(f"pgqueue:{self.id}", f"pgqueue:-{self.id}", f"pgqueue:lock:{self.session}"),
+            f"pgqueue:call:{self.session}",
             *(f"pgqueue:status:{md5('key')}", f"pgqueue:task:{self.task.id}", "news", *others),
         ]
 
@@ -178,6 +179,9 @@ def test_a_flood_of_random_payloads_changes_nothing(
         ("pgqueue:status:{key}", MARK + "9" * 20),
         ("pgqueue:task:{task}", MARK + "9" * 5000),
         ("pgqueue:{id}", "x" * 7000),
+        ("pgqueue:{id}", "come"),
+        ("pgqueue:call:{session}", "1 1.5"),
+        ("pgqueue:call:{session}", "9" * 5000),
         ("pgqueue:-{id}", "9" * 20),
         ("news", MARK + "9" * 5000),
         ("news", MARK + "9" * 20),

@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -19,7 +20,7 @@ from stepping import die, waiting
 import pgqueue
 from pgqueue._calls.call import Call, nothing, scalar
 from pgqueue._calls.session import undo_take
-from pgqueue._engine import listener, retries
+from pgqueue._engine import listener, retries, ticks
 
 Blocking = Callable[..., pgqueue.Client]
 Connect = Callable[..., psycopg.Connection]
@@ -38,6 +39,22 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ticks as often as the machine allows."""
     monkeypatch.setattr(listener, "TICK", 0.03)
     monkeypatch.setattr(listener, "CLEANING", 0.06)
+
+
+def test_a_tick_that_took_long_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But the first one of a connection is not: the server compiles its functions."""
+    clock = 100.0
+    monkeypatch.setattr(ticks, "time", SimpleNamespace(monotonic=lambda: clock))
+
+    def work() -> None:
+        nonlocal clock
+        clock += 0.2
+
+    tick = ticks.Tick(0.25, ticks.Work("a slow work", work))
+    for conn, rests in (("one", False), ("one", True), ("another", False)):
+        clock = tick.at = tick.at or clock
+        tick.run(cast("psycopg.Connection", conn), 1)
+        assert (tick.at - clock >= ticks.REST * 0.2) is rests
 
 
 @contextmanager
@@ -204,7 +221,7 @@ def test_no_tick_waits_for_a_row(
 def broken(db: psycopg.Connection, name: str, how: str = "RAISE EXCEPTION 'a bug' USING ERRCODE = '53100'") -> Any:
     """A function of pgqueue that fails, as with a full disk."""
     whole, body = rows(
-        db, "SELECT pg_get_functiondef(oid), prosrc FROM pg_proc WHERE proname = %s AND pronargs <= 1", name
+        db, "SELECT pg_get_functiondef(oid), prosrc FROM pg_proc WHERE proname = %s ORDER BY pronargs", name
     )[0]
     db.execute(whole.replace(body, f"\nBEGIN {how}; END ").encode())
     try:

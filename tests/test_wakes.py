@@ -7,6 +7,7 @@ asleep. There is no poll to fall back on.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ from eventually import Stopwatch, eventually, soon
 from statements import put, rows, state, value
 
 import pgqueue
+from pgqueue._calls.call import Call
 from pgqueue._engine import listener
 from pgqueue._engine.cursor import ClaimCursor
 
@@ -31,6 +33,20 @@ def waiters(client: pgqueue.Client | pgqueue.AsyncClient, *queues: str) -> int:
     hub = core.listener().hub
     channels = [hub._channels.get(core.queue_ids.get(queue, 0)) for queue in queues]
     return sum(len(channel.waiters) for channel in channels if channel and channel.drained)
+
+
+def threads_that_looked(client: pgqueue.Client, monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The threads that have had the answer to a last look: a waiter is counted before it looks."""
+    run, looked = client.shell.connections.run, set()
+
+    def run_and_note(call: Call[Any], **options: Any) -> Any:
+        answer = run(call, **options)
+        if "next_due" in call.sql:
+            looked.add(threading.get_ident())
+        return answer
+
+    monkeypatch.setattr(client.shell.connections, "run", run_and_note)
+    return looked
 
 
 @pytest.fixture
@@ -80,15 +96,20 @@ def test_a_time_to_run_that_ends_wakes_a_taker_of_the_same_process(
 
 @pytest.mark.usefixtures("no_ticks")
 def test_a_taker_that_gives_up_at_a_locked_task_leaves_it_to_the_next(
-    dsn: str, db: psycopg.Connection, blocking: Blocking, threads: ThreadPoolExecutor
+    dsn: str,
+    db: psycopg.Connection,
+    blocking: Blocking,
+    threads: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A rollback notifies nobody, so somebody who waits has to know that there is something to look at."""
     client = blocking()
     queue = client.queue("q")
+    looked = threads_that_looked(client, monkeypatch)
     impatient = threads.submit(queue.take_many, 1, 1.0)
     eventually(lambda: waiters(client, "q") == 1)
     patient = threads.submit(queue.take_many, 1, 10)
-    eventually(lambda: waiters(client, "q") == 2)
+    eventually(lambda: waiters(client, "q") == 2 and len(looked) == 2)
     id = value(db, "SELECT pgqueue.queue_id('q')")
     with psycopg.connect(dsn) as popper:
         db.execute("INSERT INTO pgqueue.task (queue_id, data) VALUES (%s, '1')", [id])  # a put that says nothing yet

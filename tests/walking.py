@@ -8,8 +8,8 @@ holds commands that a test cannot run; its syntax has to be that of a shell. A c
     <!-- output -->                what the block before printed
     <!-- output: worker -->        what that process prints, sooner or later, among other lines
 
-In an expected output … stands for any text within a line. PGQUEUE_DSN names the database, and `pgqueue` and `python`
-are those of this interpreter.
+In an expected output … stands for any text within a line. PGQUEUE_DSN names the database, and `pgqueue`, `python` and
+the commands of other queues are those of this interpreter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,9 +34,26 @@ from pages import DOCS
 #: The pages to walk through; in the others each block stands by itself.
 PAGES = [
     page
-    for name in ("index.md", "quickstart.md", "tutorial.md", "guides/worker.md", "deployment/*.md")
+    for name in (
+        "index.md",
+        "quickstart.md",
+        "tutorial.md",
+        "guides/jobs.md",
+        "guides/worker.md",
+        "guides/from-*.md",
+        "deployment/*.md",
+    )
     for page in sorted(DOCS.glob(name))
 ]
+
+#: The commands that a reader has, and how this interpreter runs each.
+PROGRAMS = {
+    "pgqueue": "-m pgqueue",
+    "python": "",
+    "celery": "-m celery",
+    "rq": "-m rq.cli",
+    "procrastinate": "-m procrastinate",
+}
 
 FENCE = re.compile(r"(?:^<!-- ([\w-]+)(?:: (\S+))? -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -65,6 +82,7 @@ class Walk:
 
     folder: Path
     dsn: str
+    settings: dict[str, str]
     stack: ExitStack
     printed: str = ""
     running: dict[str, Path] = field(default_factory=dict)
@@ -99,7 +117,8 @@ class Walk:
             )
 
     def _environment(self) -> dict[str, str]:
-        return environment(PGQUEUE_DSN=self.dsn, PATH=f"{self.folder / '.bin'}:{os.environ['PATH']}")
+        path = f"{self.folder / '.bin'}:{os.environ['PATH']}"
+        return environment(**{"PGQUEUE_DSN": self.dsn, "PATH": path, **self.settings})
 
     def _run(self, command: list[str]) -> str:
         done = subprocess.run(
@@ -125,13 +144,15 @@ class Walk:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
+                start_new_session=True,
             )
         try:
             yield output
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0, output.read_text()
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):  # its children too: those of a Celery worker outlive it
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
     def _compare(self, block: Block) -> None:
@@ -144,7 +165,10 @@ class Walk:
             return
         output = self.running[block.name]
         for pattern in expected:
-            eventually(lambda at=f"^{pattern}$": re.search(at, output.read_text(), re.MULTILINE), within=20)
+            try:
+                eventually(lambda at=f"^{pattern}$": re.search(at, output.read_text(), re.MULTILINE), within=20)
+            except AssertionError as error:
+                raise AssertionError(f"no line {pattern!r} in:\n{output.read_text()}") from error
 
     def _sql(self, text: str) -> None:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
@@ -167,16 +191,16 @@ class Walk:
         assert list(yaml.safe_load_all(text))
 
 
-def walk(page: Path, folder: Path, dsn: str) -> None:
-    """From the top of the page to its end."""
+def walk(page: Path, folder: Path, dsn: str, settings: dict[str, str]) -> None:
+    """From the top of the page to its end, with these variables in the environment."""
     programs = folder / ".bin"
     programs.mkdir()
-    for name, command in {"pgqueue": "-m pgqueue", "python": ""}.items():
+    for name, command in PROGRAMS.items():
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n')
         program.chmod(0o755)
     with ExitStack() as stack:
-        here = Walk(folder, dsn, stack)
+        here = Walk(folder, dsn, settings, stack)
         for block in blocks(page):
             try:
                 here.step(block)

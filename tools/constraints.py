@@ -16,7 +16,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TARGET = CHECKOUT / ".ci" / "constraints.txt"
-WHAT = [f"{CHECKOUT}[embedded,django,flask,sqlalchemy,metrics,test,docs,dev]", "pip-audit", "cyclonedx-bom"]
+EXTRAS = "embedded,django,flask,sqlalchemy,metrics,fast,cron,jobs,otel,sentry,test,docs,dev"
+WHAT = [f"{CHECKOUT}[{EXTRAS}]", "pip-audit", "cyclonedx-bom"]
 HEAD = "# Written by tools/constraints.py. .ci/run installs these versions; other installations need not.\n"
 
 

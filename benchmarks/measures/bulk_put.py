@@ -15,7 +15,7 @@ import pgqueue
 
 from .. import conventional
 from ..bench import QUEUE, Bench, connect, empty
-from ..report import Bars, Findings, Row, rate
+from ..findings import Findings, Row, at_least, rate
 from ..rounds import take_turns
 
 INTO_THEIRS = "COPY conventional (queue_id, data) FROM STDIN"
@@ -48,11 +48,8 @@ def measure(bench: Bench) -> Findings:
     for name in (THEIRS, COPY_OF_OURS):
         ratio = ran.ratio(OURS, name)
         where = name.removeprefix("COPY, ")
-        rows.append(
-            Row(f"... against COPY into a {where}", rate(ours), rate(ran.median(name)), ratio, ">= 0.75", ratio >= 0.75)
-        )
-    bars = {"pgqueue put_many": ours, THEIRS: ran.median(THEIRS), COPY_OF_OURS: ran.median(COPY_OF_OURS)}
-    return Findings(rows, [Bars("bulk put", "tasks/s", bars)])
+        rows.append(at_least(f"bulk put, against COPY into a {where}", rate(ours), rate(ran.median(name)), ratio, 0.75))
+    return Findings(rows)
 
 
 def _seconds(conn: psycopg.Connection[Any], step: Callable[[], object]) -> float:

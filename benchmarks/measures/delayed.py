@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..bench import Bench, connect, fill
-from ..report import Findings, Row, milliseconds
+from ..findings import Findings, at_most, milliseconds
 from ..rounds import take_turns
 from ..steps import taker
 
@@ -18,6 +18,4 @@ def measure(bench: Bench) -> Findings:
             ran = take_turns(bench.rounds * 2, {crowded: lambda: among_many(takes), alone: lambda: among_none(takes)})
     ratio = ran.ratio(crowded, alone)
     measured, reference = (milliseconds(ran.median(name)) for name in (crowded, alone))
-    return Findings(
-        [Row(f"take of a ready task, {n:,} delayed", measured, f"{reference} (none)", ratio, "<= 1.1", ratio <= 1.1)]
-    )
+    return Findings([at_most(f"take of a ready task, {n:,} delayed", measured, f"{reference} (none)", ratio, 1.1)])

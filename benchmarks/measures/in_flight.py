@@ -8,7 +8,7 @@ from __future__ import annotations
 import pgqueue
 
 from ..bench import QUEUE, Bench, connect, fill
-from ..report import Findings, Row, milliseconds
+from ..findings import Findings, at_most, milliseconds
 from ..rounds import take_turns
 from ..steps import taker
 
@@ -26,6 +26,4 @@ def measure(bench: Bench) -> Findings:
             ran = take_turns(bench.rounds * 2, {crowded: lambda: among_many(takes), alone: lambda: among_none(takes)})
     ratio = ran.ratio(crowded, alone)
     measured, reference = (milliseconds(ran.median(name)) for name in (crowded, alone))
-    return Findings(
-        [Row(f"take(1), {n:,} in flight, mean", measured, f"{reference} (none)", ratio, "<= 2", ratio <= 2)]
-    )
+    return Findings([at_most(f"take(1), {n:,} in flight, mean", measured, f"{reference} (none)", ratio, 2)])

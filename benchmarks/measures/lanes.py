@@ -17,7 +17,7 @@ import pgqueue
 from .. import conventional, takers
 from ..bench import QUEUE, Bench, connect, empty
 from ..children import Child
-from ..report import Findings, Row, milliseconds, rate
+from ..findings import Findings, Row, at_least, rate, within
 from ..rounds import take_turns
 
 TAKERS, LANES = 8, 1000
@@ -47,7 +47,7 @@ def _beside_a_busy_lane(dsn: str, backlog: int, claims: int) -> Row:
                 raise RuntimeError("there is a task in another lane")
     claim = statistics.median(spent)
     name = f"take(1) beside a lane of {backlog:,} and {LANES:,} others, median"
-    return Row(name, milliseconds(claim), "-", target="<= 3 ms", met=claim <= 0.003)
+    return within(name, claim, 0.003)
 
 
 def _drains(bench: Bench, dsn: str, batch: int, n: int) -> Row:
@@ -74,7 +74,7 @@ def _drains(bench: Bench, dsn: str, batch: int, n: int) -> Row:
     ratio = ran.ratio("lanes", "none")
     how = "one by one" if batch == 1 else f"in batches of {batch}"
     measured, reference = rate(ran.median("lanes")), f"{rate(ran.median('none'))} (no lanes)"
-    return Row(f"{TAKERS} takers drain {LANES:,} lanes {how}", measured, reference, ratio, ">= 0.5", ratio >= 0.5)
+    return at_least(f"{TAKERS} takers drain {LANES:,} lanes {how}", measured, reference, ratio, 0.5)
 
 
 def _take_all(dsn: str, batch: int) -> float:

@@ -5,10 +5,7 @@ Against the least that psycopg can do: INSERT and NOTIFY in one transaction, LIS
 
 from __future__ import annotations
 
-import random
 import statistics
-import time
-from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -19,9 +16,8 @@ import pgqueue
 from .. import takers
 from ..bench import QUEUE, Bench, connect
 from ..children import Child
-from ..report import Findings, Lines, Row, milliseconds
-
-PAUSE = (0.01, 0.02)  # seconds between puts: long enough for all takers to sleep again
+from ..findings import Findings, Lines, at_most, milliseconds, percentile, within
+from ..samples import samples
 
 
 def measure(bench: Bench) -> Findings:
@@ -34,8 +30,8 @@ def measure(bench: Bench) -> Findings:
             waiter.hear()
             listener.hear()
             for _ in range(bench.rounds + 1):
-                ours.append(_samples(waiter, queue.put, n))
-                bare.append(_samples(listener, lambda moment: _put(conn, moment), n))
+                ours.append(samples(waiter, queue.put, n))
+                bare.append(samples(listener, lambda moment: _put(conn, moment), n))
     return _findings(ours[1:], bare[1:])  # without the first, which warms up
 
 
@@ -43,48 +39,20 @@ def _findings(ours: list[list[float]], bare: list[list[float]]) -> Findings:
     all_ours, all_bare = sorted(chain(*ours)), sorted(chain(*bare))
     ratio = statistics.median(statistics.median(a) / statistics.median(b) for a, b in zip(ours, bare, strict=True))
     median, reference = statistics.median(all_ours), statistics.median(all_bare)
-    last, last_bare = _percentile(all_ours, 0.99), _percentile(all_bare, 0.99)
+    last, last_bare = percentile(all_ours, 0.99), percentile(all_bare, 0.99)
     name = "bare psycopg, put-notify-take"
     rows = [
-        Row("idle pick-up, median", milliseconds(median), "-", None, "<= 2.0 ms", median <= 0.002),
-        Row(
-            "... against the bare loop",
-            milliseconds(median),
-            f"{milliseconds(reference)} ({name})",
-            ratio,
-            "<= 1.2",
-            ratio <= 1.2,
-        ),
-        Row(
-            "idle pick-up, p99",
-            milliseconds(last),
-            f"{milliseconds(last_bare)} ({name})",
-            last / last_bare,
-            "<= 5 ms",
-            last <= 0.005,
-        ),
+        at_most("idle pick-up, median", milliseconds(median), f"{milliseconds(reference)} ({name})", ratio, 1.2),
+        within("idle pick-up, p99", last, 0.005, f"{milliseconds(last_bare)} ({name})"),
     ]
     lines = {"pgqueue": _distribution(all_ours), "bare psycopg": _distribution(all_bare)}
     return Findings(rows, [Lines("idle pick-up", "milliseconds", "% of tasks", lines, logarithmic=True)])
-
-
-def _samples(child: Child, put: Callable[[float], object], n: int) -> list[float]:
-    samples = []
-    for _ in range(n):
-        time.sleep(random.uniform(*PAUSE))
-        put(time.monotonic())
-        samples.append(child.hear())
-    return samples
 
 
 def _put(conn: psycopg.Connection[Any], moment: float) -> None:
     with conn.transaction():
         conn.execute("INSERT INTO conventional (queue_id, data) VALUES (1, %s::text::jsonb)", (repr(moment),))
         conn.execute("NOTIFY bare")
-
-
-def _percentile(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 def _distribution(ordered: list[float]) -> list[tuple[float, float]]:

@@ -9,7 +9,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from ..bench import Bench, connect
-from ..report import Findings, Row, milliseconds
+from ..findings import Findings, within
 
 QUEUES, TAKEN, POLLS = 10, 1000, 21
 LIMIT = 0.010
@@ -69,16 +69,7 @@ def measure(bench: Bench) -> Findings:
         conn.execute("SELECT pgqueue.promote_all()")
         for name, query in ASKED.items():
             rows, seconds = _ask(conn, query)
-            findings.rows.append(
-                Row(
-                    f"{name}, of {n:,} tasks",
-                    milliseconds(seconds),
-                    f"{rows} rows",
-                    None,
-                    f"<= {milliseconds(LIMIT)}",
-                    seconds <= LIMIT,
-                )
-            )
+            findings.rows.append(within(f"{name}, of {n:,} tasks", seconds, LIMIT, f"{rows} rows"))
     return findings
 
 

@@ -13,7 +13,7 @@ import pgqueue
 
 from .. import conventional
 from ..bench import QUEUE, Bench, connect, empty, fill
-from ..report import Bars, Findings, Row, rate
+from ..findings import Findings, Row, at_least, rate
 from ..rounds import take_turns
 
 OURS = "take, ack"
@@ -40,15 +40,14 @@ def measure(bench: Bench) -> Findings:
         for name, script in SCRIPTS.items():
             contenders[name] = filled(lambda script=script: bench.pgbench(dsn, script, transactions=n))  # type: ignore[misc]
         ran = take_turns(bench.rounds, contenders)
-    rows = []
-    for name in SCRIPTS:
-        ratio = ran.ratio(OURS, name)
-        reference = f"{rate(ran.median(name))} ({name} by pgbench)"
-        rows.append(
-            Row("take, handle, ack one by one", rate(ran.median(OURS)), reference, ratio, ">= 0.8", ratio >= 0.8)
-        )
-    bars = {"pgqueue take, ack": ran.median(OURS), **{name: ran.median(name) for name in SCRIPTS}}
-    return Findings(rows, [Bars("one task at a time, one taker", "tasks/s", bars)])
+    ours = rate(ran.median(OURS))
+    two, one = (f"{rate(ran.median(name))} ({name} by pgbench)" for name in (TWO, ONE))
+    return Findings(
+        [
+            at_least("take, handle, ack one by one", ours, two, ran.ratio(OURS, TWO), 0.75),
+            Row("... against a task that is lost with its taker", ours, one, ran.ratio(OURS, ONE)),
+        ]
+    )
 
 
 def _rate(queue: pgqueue.Queue, n: int) -> float:

@@ -13,8 +13,8 @@ import pgqueue
 from .. import takers
 from ..bench import Bench, connect
 from ..children import Child
-from ..report import Findings, Row, milliseconds
-from .latency import _percentile, _samples
+from ..findings import Findings, Row, at_most, milliseconds, percentile
+from ..samples import samples
 
 CHANNEL = "bench"
 
@@ -33,9 +33,9 @@ def measure(bench: Bench) -> Findings:
         waiter.hear()
         listener.hear()
         for _ in range(bench.rounds + 1):
-            ours.append(_samples(waiter, lambda moment: client.post(CHANNEL, repr(moment)), n))
+            ours.append(samples(waiter, lambda moment: client.post(CHANNEL, repr(moment)), n))
             bare.append(
-                _samples(listener, lambda moment: conn.execute("SELECT pg_notify('bare', %s)", (repr(moment),)), n)
+                samples(listener, lambda moment: conn.execute("SELECT pg_notify('bare', %s)", (repr(moment),)), n)
             )
     return _findings(ours[1:], bare[1:])
 
@@ -44,18 +44,11 @@ def _findings(ours: list[list[float]], bare: list[list[float]]) -> Findings:
     all_ours, all_bare = sorted(chain(*ours)), sorted(chain(*bare))
     ratio = statistics.median(statistics.median(a) / statistics.median(b) for a, b in zip(ours, bare, strict=True))
     median, reference = statistics.median(all_ours), statistics.median(all_bare)
-    late, late_bare = _percentile(all_ours, 0.99), _percentile(all_bare, 0.99)
-    name = "bare psycopg, NOTIFY and LISTEN"
+    late, late_bare = percentile(all_ours, 0.99), percentile(all_bare, 0.99)
+    bare_median = f"{milliseconds(reference)} (bare psycopg, NOTIFY and LISTEN)"
     return Findings(
         [
-            Row(
-                "post to wait, median",
-                milliseconds(median),
-                f"{milliseconds(reference)} ({name})",
-                ratio,
-                "<= 1.3",
-                ratio <= 1.3,
-            ),
+            at_most("post to wait, median", milliseconds(median), bare_median, ratio, 1.3),
             Row("post to wait, p99", milliseconds(late), milliseconds(late_bare), late / late_bare),
         ]
     )

@@ -16,7 +16,7 @@ import pgqueue
 
 from .. import conventional
 from ..bench import QUEUE, Bench, connect, empty
-from ..report import Findings, Row
+from ..findings import Findings, Row
 from ..rounds import take_turns
 
 BATCH = 100
@@ -50,18 +50,7 @@ def measure(bench: Bench) -> Findings:
     ratio = ran.ratio(OURS, THEIRS)
     measured, reference = (f"{statistics.median(ran.values[name]):,.0f} bytes" for name in (OURS, THEIRS))
     note = "full-page writes off" if without else "full-page writes included"
-    return Findings(
-        [
-            Row(
-                f"WAL per put+take+ack, batches of {BATCH}",
-                measured,
-                f"{reference} ({note})",
-                ratio,
-                "<= 0.45",
-                ratio <= 0.45,
-            )
-        ]
-    )
+    return Findings([Row(f"WAL per put+take+ack, batches of {BATCH}", measured, f"{reference} ({note})", ratio)])
 
 
 def _bytes_per_task(conn: psycopg.Connection[Any], cycle: Callable[[], None], batches: int) -> Callable[[], float]:

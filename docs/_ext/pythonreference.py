@@ -25,7 +25,15 @@ from sphinx.util.docutils import SphinxDirective
 from pgqueue import errors
 from pgqueue._calls import sqlstates
 
-HOMES = ("pgqueue", "pgqueue.types", "pgqueue.errors", "pgqueue.migrate", "pgqueue.monitors", "pgqueue.embedded")
+HOMES = (
+    "pgqueue",
+    "pgqueue.types",
+    "pgqueue.errors",
+    "pgqueue.migrate",
+    "pgqueue.monitors",
+    "pgqueue.embedded",
+    "pgqueue.testing",
+)
 SPECIAL = re.compile(r"(`[^`]*`)|([*|]|(?<=\w)_(?!\w))")
 
 

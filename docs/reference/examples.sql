@@ -10,15 +10,43 @@
 -- name: put
 SELECT * FROM pgqueue.put('mail', '{"to": "ada@example.org"}', delay => '5 min', priority => -1);
 SELECT id, existed FROM pgqueue.put('mail', '{"to": "bob@example.org"}', key => 'welcome bob', lane => 'bob');
+SELECT id, existed FROM pgqueue.put('mail', '{"to": "ida@example.org"}', unique_for => '1 h');
 
 -- name: put_many
 SELECT pgqueue.put_many('mail', '[{"to": "eve@example.org"}, {"to": "dan@example.org"}]');
+
+-- name: data_key
+SELECT * FROM pgqueue.put('mail', '{"to": "kim@example.org"}', key => pgqueue.data_key('{"to": "kim@example.org"}'));
 
 -- name: urgent_priority
 SELECT pgqueue.put('mail', '{"to": "root@example.org"}', priority => pgqueue.urgent_priority('mail'));
 
 -- name: allow_lanes
 SELECT pgqueue.allow_lanes('mail');
+
+-- name: put_flow
+SELECT f.id, f.state
+  FROM pgqueue.put('flow', '"extract"') AS p, pgqueue.put_flow('flow', '"load"', after => ARRAY [p.id]) AS f;
+
+-- name: put_flow_many
+SELECT pgqueue.put_flow_many('flow', '[1, 2]', after => ARRAY [p.id], on_failure => 'run')
+  FROM pgqueue.put('flow', '"split"') AS p;
+
+-- name: put_graph
+SELECT pgqueue.put_graph('[{"queue": "flow", "data": "split"}, {"queue": "flow", "data": "join", "after": [-1]}]');
+
+-- name: create_batch
+SELECT pgqueue.create_batch('newsletter');
+
+-- name: close_batch
+SELECT c.total, c.ids
+  FROM pgqueue.create_batch() AS b, pgqueue.close_batch(b, '[{"queue": "flow", "data": "all are done"}]') AS c;
+
+-- name: delete_batch
+SELECT pgqueue.delete_batch(b) FROM pgqueue.create_batch() AS b;
+
+-- name: allow_flows
+SELECT pgqueue.allow_flows('flow');
 
 -- section: Taking and settling
 -- A take is held by the session of the connection that calls, unless `session` names another one. A call that settles a
@@ -64,6 +92,9 @@ SELECT r.new_id, r.state, r.problem FROM pgqueue.take('work') AS t, pgqueue.requ
 -- name: bury
 SELECT b.state, b.problem FROM pgqueue.take('work') AS t, pgqueue.bury(t.id, t.token, error => 'no such address') AS b;
 
+-- name: cancelled_takes
+SELECT c.* FROM pgqueue.take('work') AS t, pgqueue.cancelled_takes(ARRAY [t.id], ARRAY [t.token]) AS c;
+
 -- name: touch
 SELECT u.state, u.problem FROM pgqueue.take('work') AS t, pgqueue.touch(t.id, t.token, more => '30 s') AS u;
 
@@ -75,8 +106,10 @@ SELECT f.state, f.problem
   FROM pgqueue.take('work') AS t, pgqueue.finish(t.id, t.token, result => '{"sent": 1}', keep => '1 day') AS f;
 
 -- name: finish_many
-WITH taken AS (SELECT array_agg(id) AS ids, array_agg(token) AS tokens FROM pgqueue.take_many('{work}', 2))
-SELECT refused.* FROM taken, pgqueue.finish_many(ids, tokens, results => '[{"sent": 1}, {"sent": 2}]') AS refused;
+WITH taken AS (
+    SELECT array_agg(id) AS ids, array_agg(token) AS tokens, jsonb_agg(jsonb_build_object('sent', id)) AS results
+      FROM pgqueue.take_many('{work}', 2))
+SELECT refused.* FROM taken, pgqueue.finish_many(ids, tokens, results => taken.results) AS refused;
 
 -- name: fail
 SELECT pgqueue.put('work', '10');
@@ -86,6 +119,18 @@ SELECT f.state, f.problem FROM pgqueue.take('work') AS t, pgqueue.fail(t.id, t.t
 SELECT pgqueue.put('work', '11');
 SELECT p.state, p.problem
   FROM pgqueue.take('work') AS t, pgqueue.progress(t.id, t.token, value => '{"percent": 40}') AS p;
+
+-- name: record_step
+SELECT pgqueue.put('work', '12');
+SELECT s.kept, s.problem
+  FROM pgqueue.take('work') AS t, pgqueue.record_step(t.id, t.token, name => 'charge', value => '{"receipt": 7}') AS s;
+
+-- name: get_step
+SELECT s.recorded, s.value
+  FROM pgqueue.takes AS t, pgqueue.get_step(t.id, session => t.session, name => 'charge') AS s WHERE t.queue = 'work';
+
+-- name: predecessors
+SELECT on_id, state, result FROM pgqueue.predecessors(1);
 
 -- name: undo_take
 SELECT pgqueue.undo_take(4711);
@@ -130,6 +175,37 @@ SELECT pgqueue.delete(id) FROM pgqueue.first_task('work', 'ready') AS id;
 -- name: delete_strict
 SELECT d.state, d.problem FROM pgqueue.put('work', '12') AS p, pgqueue.delete_strict(p.id) AS d;
 
+-- name: cancel
+SELECT c.state, c.problem FROM pgqueue.put('work', '13') AS p, pgqueue.cancel(p.id, 'the order was withdrawn') AS c;
+
+-- name: cancel_many
+SELECT c.id, c.state, c.problem
+  FROM pgqueue.put_many('work', '[14, 15]') AS ids, pgqueue.cancel_many(ids) AS c;
+
+-- name: cancel_key
+SELECT id FROM pgqueue.put('work', '16', key => 'order-7');
+SELECT id, state, problem FROM pgqueue.cancel_key('work', 'order-7');
+
+-- name: cancellations
+SELECT id, queue, asked_at, role, holder FROM pgqueue.cancellations;
+
+-- name: attempts
+SELECT number, began_at, ended_at, worker, state, error, traceback FROM pgqueue.attempts WHERE id = 1 ORDER BY number;
+-- name: dependencies
+SELECT id, on_id, state, on_failure FROM pgqueue.dependencies WHERE queue = 'work';
+
+-- name: batches
+SELECT id, name, state, total, done, failed, open FROM pgqueue.batches ORDER BY id DESC LIMIT 10;
+
+-- name: batch_stats
+SELECT state, batches, open, failed FROM pgqueue.batch_stats;
+
+-- name: batch_failures
+SELECT id, queue, error FROM pgqueue.batch_failures WHERE batch = 1;
+
+-- name: steps
+SELECT step, value FROM pgqueue.steps WHERE id = 1;
+
 -- name: results
 SELECT * FROM pgqueue.results ORDER BY finished_at DESC LIMIT 10;
 
@@ -169,6 +245,23 @@ SELECT pgqueue.queue_id('mail');
 -- name: delete_queue
 SELECT pgqueue.create_queue('scratch');
 SELECT pgqueue.delete_queue('scratch', if_empty => true);
+
+-- section: Limits
+-- At most so many tasks of a job, or of a queue, are taken at once, or begin in a time:
+-- [Limits of tasks](../guides/limits.md).
+
+-- name: set_limit
+SELECT pgqueue.set_limit('mail', concurrency => 20);
+SELECT pgqueue.set_limit('mail', job => 'shop.send', rate => 100, per => '1 min', argument => 'customer');
+
+-- name: declare_limit
+SELECT pgqueue.declare_limit('mail', 'shop.invoice', concurrency => 2);
+
+-- name: limits
+SELECT queue, job, concurrency, rate, per, running, waiting, next_at FROM pgqueue.limits;
+
+-- name: drop_limit
+SELECT pgqueue.drop_limit('mail', 'shop.send'), pgqueue.drop_limit('mail');
 
 -- section: Messages and claims
 -- Claims by Zaqar's rules: messages are held for a time and not by a process. Listings need a queue made with `listed`.
@@ -243,6 +336,40 @@ SELECT * FROM pgqueue.statuses;
 
 -- name: delete_status
 SELECT pgqueue.delete_status('report');
+
+-- section: Schedules
+-- [Schedules](../guides/schedules.md) has the rules. A worker, or `pgqueue schedule run`, fires them.
+
+-- name: set_schedule
+SELECT pgqueue.set_schedule('digest', 'mail', '{"to": "all"}', cron => '0 9 * * mon-fri', tz => 'Europe/Berlin');
+SELECT pgqueue.set_schedule('tick', 'work', '1', every => '10 s', missed => 'none', options => '{"priority": -1}');
+
+-- name: declare_schedules
+SELECT name, what FROM pgqueue.declare_schedules('shop', '[{"name": "clean", "queue": "work", "cron": "@daily"}]');
+
+-- name: pause_schedule
+SELECT pgqueue.pause_schedule('digest');
+
+-- name: resume_schedule
+SELECT pgqueue.resume_schedule('digest');
+
+-- name: run_schedule
+SELECT pgqueue.run_schedule('digest');
+
+-- name: due_schedules
+SELECT name, revision, cron, every, tz, counts_from, next_at, moment, seconds FROM pgqueue.due_schedules();
+
+-- name: fire_schedule
+SELECT f.outcome, f.ids, f.problem
+  FROM pgqueue.due_schedules() d,
+       pgqueue.fire_schedule(d.name, d.revision, d.next_at, ARRAY[d.moment], d.moment + interval '1 day') f
+ WHERE d.name = 'clean';
+
+-- name: delete_schedule
+SELECT pgqueue.delete_schedule('tick');
+
+-- name: schedules
+SELECT name, queue, cron, every, tz, paused, next_at, last_at, last_task, last_state, error FROM pgqueue.schedules;
 
 -- section: Exchanges and routing
 
@@ -337,6 +464,22 @@ SELECT id, queue, holder, age, time_left FROM pgqueue.takes;
 -- name: listeners
 SELECT label, host, pid, state FROM pgqueue.listeners;
 
+-- name: workers
+SELECT name, state, queues, jobs, concurrency, age FROM pgqueue.workers;
+
+-- name: job_stats
+SELECT queue, job, done, failed, retried, taken, wait_p95, run_p50, run_p95 FROM pgqueue.job_stats;
+
+-- name: job_history
+SELECT at, done, failed, run_p95 FROM pgqueue.job_history WHERE job = 'shop.send' AND period = 'hour' ORDER BY at;
+
+-- name: job_runs
+SELECT job, done, waited / nullif(done, 0) AS mean_wait, runs FROM pgqueue.job_runs(since => '5 min');
+SELECT job, done, failed FROM pgqueue.job_runs(since => NULL);
+
+-- name: run_bounds
+SELECT pgqueue.run_bounds();
+
 -- name: health
 SELECT name, status, value, unit, detail FROM pgqueue.health;
 
@@ -382,11 +525,11 @@ SELECT pgqueue.revoke_monitor(current_user::regrole);
 -- name: privileges
 SELECT role, verb, queue, pattern FROM pgqueue.privileges;
 
--- name: set_limit
-SELECT pgqueue.set_limit('queues', 20000);
+-- name: set_quota
+SELECT pgqueue.set_quota('queues', 20000);
 
--- name: limits
-SELECT what, number FROM pgqueue.limits;
+-- name: quotas
+SELECT what, number FROM pgqueue.quotas;
 
 -- section: Periodic work
 -- The listener of each client calls these by itself. Without a client of the library that takes or listens, nothing else
@@ -397,16 +540,16 @@ SELECT what, number FROM pgqueue.limits;
 SELECT pgqueue.promote_all();
 
 -- name: sweep
-SELECT freed, again, alive FROM pgqueue.sweep();
+SELECT freed, again, alive, clients FROM pgqueue.sweep();
 
 -- name: clean_up
 SELECT pgqueue.clean_up();
 
 -- section: For client libraries
--- How a listener waits for a queue and an observer for its changes. The files of `pgqueue/sql` explain the protocols.
+-- How a listener waits for a queue, a waiter for a result, and an observer for changes. The files of `pgqueue/sql` explain the protocols.
 
 -- name: arm
-SELECT queue_id, drained FROM pgqueue.arm(ARRAY[pgqueue.queue_id('mail')]);
+SELECT queue_id, drained, hears FROM pgqueue.arm(ARRAY[pgqueue.queue_id('mail')]);
 
 -- name: arm_again
 SELECT queue_id, drained FROM pgqueue.arm_again(ARRAY[pgqueue.queue_id('mail')]);
@@ -414,8 +557,43 @@ SELECT queue_id, drained FROM pgqueue.arm_again(ARRAY[pgqueue.queue_id('mail')])
 -- name: disarm
 SELECT pgqueue.disarm(ARRAY[pgqueue.queue_id('mail')]);
 
+-- name: stop_hearing
+SELECT pgqueue.stop_hearing(ARRAY[pgqueue.queue_id('mail')]);
+
+-- name: await_ends
+SELECT pgqueue.await_ends(ARRAY[1]);
+
+-- name: await_outcome
+SELECT state, result, drained FROM pgqueue.await_outcome(1);
+
+-- name: leave_ends
+SELECT pgqueue.leave_ends(ARRAY[1]);
+
+-- name: enter_line
+SELECT queue_id, since, hears FROM pgqueue.enter_line(ARRAY[pgqueue.queue_id('mail')], waited => '{0.5}');
+
+-- name: leave_line
+SELECT pgqueue.leave_line(ARRAY[pgqueue.queue_id('mail')], places => '{1700000000.25}');
+
+-- name: pass_on
+SELECT pgqueue.pass_on(ARRAY[pgqueue.queue_id('mail')]);
+
+-- name: count_runs
+SELECT pgqueue.count_runs(writer => 7, batch => 1, runs => jsonb_build_array(jsonb_build_object(
+    'queue', 'mail', 'job', 'shop.send', 'done', 22, 'waited', 1.5, 'ran', 3.25,
+    'waits', array_fill(1, '{22}'), 'runs', array_fill(1, '{22}'))));
+
+-- name: register_worker
+SELECT pgqueue.register_worker(number => 1, queues => '{mail}', jobs => '{shop.send}', concurrency => 8);
+
+-- name: unregister_worker
+SELECT pgqueue.unregister_worker(number => 1);
+
 -- name: next_due
 SELECT queue, seconds FROM pgqueue.next_due('{mail}');
+
+-- name: tick_ages
+SELECT tick, cleaning, alive, clients FROM pgqueue.tick_ages();
 
 -- name: observe
 SELECT pgqueue.observe(pgqueue.queue_id('mail'));

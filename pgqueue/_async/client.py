@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 # sync: import functools
-from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, TypeVar, Unpack, cast
 from uuid import UUID
 
+from .._calls import cancel as cancel_calls
 from .._calls import queue as calls
+from .._calls.schedules import Missed, ScheduleArguments
 from .._engine import changes
-from .._engine.awaiting import Signal, in_thread
+from .._engine.awaiting import Conn, Signal, in_thread
 from .._engine.core import Core, Settings
+from .._records.task import TaskLike, named
 from .._values import arguments, data
 from .._values.arguments import Seconds
 
 # sync: from .._async.client import AsyncClient
 # sync: from .._async.shell import AsyncShell
+from .batches import AsyncBatches, AsyncFlows
 from .channels import AsyncChannels
 from .exchanges import AsyncExchanges
 from .groups import AsyncGroups
+from .limits import AsyncLimits
 from .locks import AsyncLocking
 from .nodes import AsyncNodes
 from .privileges import AsyncPrivileges
 from .queues import AsyncQueues
 from .results import AsyncResults
+from .schedules import AsyncSchedules, name_of, options_of, scheduled, source_of
 from .shell import AsyncShell
 from .statuses import AsyncStatuses
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
+class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
     """A connection to the queues of one database: one a process, safe in every thread. Connects at its first call.
 
     Args:
@@ -44,17 +50,23 @@ class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
         poll: seconds after which a waiting take looks again even without a signal, as a backstop; None for never.
         idle_timeout: seconds without a waiting take after which the listener stops listening to a queue.
         max_data_size: the largest task data, in bytes of JSON.
+        share_commits: whether puts that are made one by one, at the same time, go as one statement with one commit.
 
     Each time may be a timedelta.
 
     Attributes:
+        batches: batches of tasks, and how far they are.
         exchanges: publishing through exchanges and bindings.
         groups: groups of processes.
+        limits: how many tasks of a job or a queue run at once, and how many begin in a time.
         nodes: a tree of small values with versions and owners.
         privileges: which roles may do what with which queues.
         results: outcomes, results and progress of tasks.
+        schedules: tasks that are put again and again.
         statuses: status by key.
         handlers: the functions that handler() registered, by queue.
+        jobs: the jobs that job() registered, by name.
+        middleware: objects that are called around the put and the run of every job, the first one outside.
         shell: runs the library's calls; for integrations.
 
     At the end of a `with` block, at close() and at the end of the process, every task that was taken and not settled is
@@ -74,6 +86,7 @@ class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
         poll: Seconds | None = 30.0,
         idle_timeout: Seconds = 15.0,
         max_data_size: int = data.MAX_SIZE,
+        share_commits: bool = True,
     ) -> None:
         settings = Settings.of(
             dsn=dsn,
@@ -85,6 +98,7 @@ class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
             poll=poll,
             idle_timeout=idle_timeout,
             max_data_size=max_data_size,
+            share_commits=share_commits,
         )
         self._begin(AsyncShell(Core(settings)))
 
@@ -97,11 +111,14 @@ class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
 
     def _begin(self, shell: AsyncShell) -> None:
         self.shell = shell
+        self.batches = AsyncBatches(shell)
         self.exchanges = AsyncExchanges(shell)
         self.groups = AsyncGroups(shell)
+        self.limits = AsyncLimits(shell)
         self.nodes = AsyncNodes(shell)
         self.privileges = AsyncPrivileges(shell)
         self.results = AsyncResults(shell)
+        self.schedules = AsyncSchedules(shell)
         self.statuses = AsyncStatuses(shell)
         self.handlers: dict[str, Callable[..., Any]] = {}
         self.keep_results: dict[str, float] = {}  # seconds, for the queues with kept results
@@ -127,6 +144,85 @@ class AsyncClient(AsyncQueues, AsyncChannels, AsyncLocking):
             self.keep_results.pop(queue, None)
             if keep is not None:
                 self.keep_results[queue] = keep
+            return function
+
+        return register
+
+    async def cancel(self, task: TaskLike, reason: str | None = None, *, conn: Conn | None = None) -> str:
+        """Cancel a task, whatever its queue and state.
+
+        A task that is not taken is removed at once. A task that is taken is never taken again, and its taker is told:
+        a worker cancels an async handler, and others see `task.cancelled`. The task ends as cancelled when its taker
+        releases or fails it, or is gone. If the taker acks it nevertheless, it is done.
+
+        Args:
+            task: a task, or its id.
+            reason: why; kept as its outcome's error for an hour, and shown to its taker.
+            conn: the caller's connection, to cancel in its transaction, at READ COMMITTED. Its taker cannot settle the
+                task until that transaction ends.
+
+        Returns:
+            `cancelled`; `cancelling` if it is taken; or what it was already: cancelled, done, failed, or `unknown` if
+            it is gone and nothing was kept, or it never existed.
+
+        Raises:
+            TaskIdRequired: the id is not an int or a string of digits.
+            NotAllowed: the role may not manage the task's queue.
+        """
+        return await self.shell.run(cancel_calls.cancel(named(task)[0], reason), conn)
+
+    async def cancel_many(
+        self, tasks: Iterable[TaskLike], reason: str | None = None, *, conn: Conn | None = None
+    ) -> dict[int, str]:
+        """Cancel many tasks in one statement. Returns the state of each by its id, as cancel()."""
+        ids = [named(task)[0] for task in tasks]
+        return await self.shell.run(cancel_calls.cancel_many(ids, reason), conn)
+
+    def cron(
+        self,
+        cron: str | None = None,
+        *,
+        every: Seconds | None = None,
+        tz: str = "UTC",
+        missed: Missed = "one",
+        name: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        data: Any = None,
+        source: str | None = None,
+        **options: Unpack[ScheduleArguments],
+    ) -> Callable[[F], F]:
+        """Schedule a job, or the handler of a queue: a decorator, above @client.job or @client.handler.
+
+        The schedule is declared, and a worker sets it when it starts; see schedules.declare(). May be used several
+        times, with different names.
+
+        Args:
+            cron, every, tz, missed: as for schedules.set().
+            name: the name of the schedule; default the job's name, or the module and name of the function.
+            args: the arguments of a job, by name.
+            data: the data of a handler's tasks.
+            source: as for schedules.declare(); default the function's program.
+            options: priority, delay, ttr, ttl, lane, key and if_exists, in place of the job's.
+
+        Raises:
+            ValueError: as schedules.declare(); or the function is neither a job nor a handler.
+            BadData, ImportError: as schedules.set().
+        """
+
+        def register(function: F) -> F:
+            put = scheduled(function, self.handlers, data, args)
+            every_put = cast(ScheduleArguments, {**options_of(put), **options})
+            self.schedules.declare(
+                name or name_of(function),
+                cron,
+                put.queue,
+                put.data,
+                every=every,
+                tz=tz,
+                missed=missed,
+                source=source or source_of(function),
+                **every_put,
+            )
             return function
 
         return register

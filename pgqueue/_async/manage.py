@@ -29,8 +29,9 @@ class AsyncManaging:
         """The number of tasks in each state, and of calls of each verb. The backlog does not slow it down.
 
         Returns:
-            A dict. Tasks by state: total (all unfinished ones), ready, delayed, taken, buried, blocked; and kept, the
-            done ones that are still stored (see keep_done). done: how many were acked or deleted, or expired, in all.
+            A dict. Tasks by state: total (all unfinished ones), ready, delayed, taken (with those that are cancelling),
+            buried, blocked (with those that are waiting); and kept, the done ones that are still stored (see
+            keep_done). done: how many were acked or deleted, or expired, in all.
             oldest_ready_age: for how many seconds the oldest ready task has been ready: since its put, or the end of
             its delay, or a kick; None if nothing is ready.
             calls: a dict of how many tasks each verb was called for: put, take, ack, release, bury, kick, delete,

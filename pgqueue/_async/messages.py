@@ -10,7 +10,7 @@ from uuid import UUID
 
 from .._calls import messages as calls
 from .._calls.messages import CLAIM_GRACE, CLAIM_TTL, Held, MessageLimits, MessageStats
-from .._engine import flows
+from .._engine import claims
 from .._engine.awaiting import Conn, Signal
 from .._records.messages import (
     ClaimLike,
@@ -88,7 +88,7 @@ class AsyncMessages:
             rows = await shell.run(call, relaxed=True)
         else:
             listener = await shell.listener()
-            rows = await shell.drive(flows.claim_messages(shell.core, listener, Signal, self._queue, call, n, seconds))
+            rows = await shell.drive(claims.claim_messages(shell.core, listener, Signal, self._queue, call, n, seconds))
         return self._claim(rows[0].token, Held(life, extra, 0.0, rows)) if rows else None
 
     async def get(self, claim: ClaimLike) -> AsyncClaim:

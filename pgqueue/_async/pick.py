@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._calls import cancel as cancel_calls
 from .._calls import pick as calls
 from .._calls.pick import TaskStats
 from .._engine.awaiting import Conn
@@ -64,6 +65,36 @@ class AsyncPicking:
         """
         id, token = named(task)
         await self._shell.run(calls.delete_one(id, self._shell.fence(token), strict), conn)
+
+    async def cancel(
+        self,
+        task: TaskLike | None = None,
+        *,
+        key: str | None = None,
+        reason: str | None = None,
+        conn: Conn | None = None,
+    ) -> str:
+        """Cancel a task, by its id or by its key in this queue; see Client.cancel.
+
+        Args:
+            task: a task, or its id.
+            key: the key that it was put with, in place of the task.
+            reason: why; kept as its outcome's error, and shown to its taker.
+            conn: the caller's connection, to cancel in its transaction, at READ COMMITTED.
+
+        Returns:
+            The state, as Client.cancel; `unknown` also if no task of the queue has the key.
+
+        Raises:
+            ValueError: neither a task nor a key was given, or both.
+            NoQueue: with a key, if the queue does not exist.
+        """
+        if (task is None) is (key is None):
+            raise ValueError("cancel() needs a task or a key, and not both")
+        if key is not None:
+            return await self._shell.run(cancel_calls.cancel_key(self.name, key, reason), conn)
+        assert task is not None
+        return await self._shell.run(cancel_calls.cancel(named(task)[0], reason), conn)
 
     async def task_stats(self, task: TaskLike) -> TaskStats:
         """The history of a task: its age, and the number of its takes, releases, burials and kicks.

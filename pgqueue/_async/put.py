@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, Unpack, overload
@@ -14,7 +12,6 @@ from .._calls.put import Placed, PutArguments, PutManyArguments, PutManyOptions,
 from .._engine import room
 from .._engine.awaiting import Conn, Signal
 from .._records.task import from_placed
-from .._values import data as json_data
 from .._values.arguments import Seconds
 from .shell import AsyncShell
 from .task import AsyncTask
@@ -59,14 +56,25 @@ class AsyncPutting:
             if_exists: what to do when there is a task with that key: `ignore` this one (the default), raise an `error`,
                 or `replace` that one's data and options.
             sender: the UUID of the sender, for listings that leave out their reader's own messages.
+            after: tasks, batches or ids, one or a sequence: the task is `waiting` until all of them have ended. What is
+                gone counts as done. Its delay, run_at and ttl count from then on. Default: it waits for nothing.
+            on_failure: if one of them fails or is gone without having been done: `wait` (the default) until it is
+                kicked and done, `bury` this task, or `run` it. A task that would wait for one that is gone is buried.
+            batch: an open batch, to which the task belongs; see Client.batch. Default: none.
+            unique_data: True: the key is a digest of the data, so that no two unfinished tasks have equal data. Of a
+                job's task the headers do not count. Default: False.
+            unique_for: seconds, or a timedelta, over 0, for which no other put with this option and this key, or
+                without a key with equal data, puts a task: also if this one is done or deleted by then. A rollback
+                frees the key. Default: as long as the task is not done.
             timeout: seconds to wait for room in a queue that has a capacity, or a timedelta; None waits without limit,
                 0, the default, does not wait.
             conn: the caller's connection. The task then exists if and when the caller's transaction commits:
                 one statement is sent, and nothing is committed, rolled back or opened.
 
         Returns:
-            The task: `ready`, `delayed`, or `blocked` when its lane is busy. With a key it is the one that is there
-            now, and `existed` says whether it was there before. None if the put waited and there was no room in time.
+            The task: `ready`, `delayed`, `blocked` when its lane is busy, or `waiting` for others. With a key it is the
+            one that is there now, and `existed` says whether it was there before; with unique_for its state is
+            `unknown` if it has ended. None if the put waited and there was no room in time.
 
         Raises:
             BadData: JSON or jsonb cannot hold the data, or it is over max_data_size; names the place.
@@ -76,6 +84,7 @@ class AsyncPutting:
             KeyTaken: the task to replace is taken.
             DataTooBig: the data is over the queue's max_size.
             QueueDraining: the queue takes no more tasks.
+            BatchError: there is no such batch, or it is closed; or a batch of `after` is open.
             LockBlocked: another backend keeps all puts out of a queue with a capacity, until the end of the time.
             ConnectionLost: whether the task was put is unknown.
         """
@@ -99,7 +108,8 @@ class AsyncPutting:
             items: the data of each task. May be a generator; without `conn` it is read while the server works.
             lane: one lane for all, or a sequence with one for each item.
             key: a sequence with a key for each item; None for an item without one.
-            priority, delay, run_at, ttr, ttl, if_exists, sender, conn: as for put, for every item.
+            priority, delay, run_at, ttr, ttl, if_exists, sender: as for put, for every item.
+            unique_data, unique_for, after, on_failure, batch, conn: the same.
 
         Returns:
             The ids, in the order of the items. With keys, of the tasks that are there now.
@@ -113,10 +123,10 @@ class AsyncPutting:
         shell, put = self._shell, PutManyOptions.of(options)
         if conn is None:
             conn = shell.joined()
-        await shell.prepare_put(self.name, conn, in_lanes=put.in_lanes)
+        await shell.prepare_put(self.name, conn, in_lanes=put.in_lanes, waits=put.waits)
         if conn is not None or put.whole:
             return await shell.run(calls.put_many(self.name, shell.encode_many(items), put), conn)
-        many = (calls.put_many(self.name, text, put) for text in shell.encode_chunks(items))
+        many = (calls.put_many(self.name, text, put, alone=True) for text in shell.encode_chunks(items))
         return [id for ids in await shell.connections.run_all(many) for id in ids]
 
     async def put_unique(
@@ -126,7 +136,8 @@ class AsyncPutting:
 
         Args:
             data: anything that JSON can hold.
-            conn, options: as for put; its key is what makes it unique, by default a digest of the data.
+            conn, options: as for put; its key is what makes it unique, by default the data, as unique_data says. With
+                unique_for a task that has ended counts as well, for that time.
 
         Returns:
             The task, or None if there was one already.
@@ -134,7 +145,8 @@ class AsyncPutting:
         Raises:
             PutRefused, ConnectionLost: as put.
         """
-        put = _unique(self._shell.encode(data), options)
+        put = replace(PutOptions.of(options), if_exists="ignore")
+        put = put if put.key is not None else replace(put, unique_data=True)
         placed = await self._place(data, put, conn)
         return None if placed.existed else from_placed(AsyncTask, placed, self.name, data, put, self._shell)
 
@@ -155,17 +167,11 @@ class AsyncPutting:
 
     async def _place(self, data: Any, put: PutOptions, conn: Conn | None, timeout: float | None = 0) -> Placed:
         shell = self._shell
-        call = calls.put(self.name, shell.encode(data), put)
-        await shell.prepare_put(self.name, conn, in_lanes=put.in_lanes)
+        text = shell.encode(data)
+        if shell.together is not None and put.usual and conn is None and timeout == 0:
+            return await shell.together.put(self.name, text, put)
+        call = calls.put(self.name, text, put, alone=conn is None)
+        await shell.prepare_put(self.name, conn, in_lanes=put.in_lanes, waits=put.waits)
         if timeout == 0:
             return await shell.run(call, conn)
         return await shell.drive(room.put(shell.core, await shell.listener(), Signal, self.name, call, timeout))
-
-
-def _unique(text: str, given: PutArguments) -> PutOptions:
-    """With a key that is equal for what jsonb calls equal, if none was given: whatever the order of the names."""
-    options = replace(PutOptions.of(given), if_exists="ignore")
-    if options.key is not None:
-        return options
-    digest = hashlib.sha256(json.dumps(json_data.decode(text), sort_keys=True).encode()).hexdigest()
-    return replace(options, key=digest)

@@ -7,8 +7,12 @@ from typing import Unpack
 
 from .._calls import queue as calls
 from .._calls import stats as stats_calls
+from .._calls import tallies
+from .._calls import workers as worker_calls
 from .._calls.queue import QueueArguments, QueueInfo, QueueOptions
 from .._calls.stats import Stats
+from .._calls.tallies import JobStats
+from .._calls.workers import WorkerInfo
 from .._values import arguments
 from .._values.arguments import Seconds
 from .queue import AsyncQueue
@@ -101,6 +105,14 @@ class AsyncQueues:
     async def stats(self) -> dict[str, Stats]:
         """The statistics of every queue, by its name; see Queue.stats."""
         return await self.shell.run(stats_calls.every_stats())
+
+    async def job_stats(self) -> list[JobStats]:
+        """How the runs of each job ended in the last hour, how long tasks waited and runs took, by queue and job."""
+        return await self.shell.run(tallies.job_stats())
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that run, of this role; for a monitor, of all roles."""
+        return await self.shell.run(worker_calls.workers())
 
     async def drain(self, on: bool = True) -> None:
         """Refuse puts into all queues: a put raises QueueDraining. As beanstalkd's drain mode.

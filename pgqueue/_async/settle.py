@@ -24,7 +24,7 @@ SettleMany = Callable[[Named, Fence], Call[list[Refused]]]
 async def ack(shell: AsyncShell, id: int, token: int | None, put: Sequence[Put], conn: Conn | None) -> str:
     call = ack_calls.ack(id, shell.fence(token), shell.encode_puts(put))
     for one in put:
-        await shell.prepare_put(one.queue, conn, in_lanes=one.options.in_lanes)
+        await shell.prepare_put(one.queue, conn, in_lanes=one.options.in_lanes, waits=one.options.waits)
     return shell.ended(await shell.run(call, conn), conn)
 
 

@@ -66,5 +66,5 @@ class AsyncStatuses:
         found = await self._shell.drive(look())
         if found is None and not left.over():
             poll, listener = self._shell.settings.poll or float("inf"), await self._shell.listener()
-            found = await self._shell.drive(waits.until(listener, Signal, channel, look, left.seconds(), poll))
+            found = await self._shell.drive(waits.until(listener, Signal, channel, look, left.seconds(), lambda: poll))
         return looks.in_time(found, f"the status of {key!r}", seconds)

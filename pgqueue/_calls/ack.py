@@ -23,8 +23,8 @@ def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
 
 def ack_many(tasks: Named, fence: Fence) -> Call[list[Refused]]:
     return Call(
-        "SELECT id, state, problem, holder"
-        " FROM pgqueue.ack_many(ids => %s::bigint[], tokens => %s::bigint[], session => %s::int)",
+        "SELECT id, state, problem, holder FROM pgqueue.ack_many("
+        "ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => %s::int)",
         (*columns(tasks), fence.session),
         refusals,
     )

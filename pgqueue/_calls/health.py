@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import json
+from typing import Any, Literal, LiteralString, NamedTuple
 
-from .call import Call
+from .call import Call, Rows
+from .stats import AS_JSON, Stats
+from .tallies import JobRuns
 
 
 class Check(NamedTuple):
@@ -20,4 +23,107 @@ class Check(NamedTuple):
 def health() -> Call[list[Check]]:
     return Call(
         "SELECT name, status, value, unit, detail FROM pgqueue.health", (), lambda rows: [Check(*row) for row in rows]
+    )
+
+
+class LimitUse(NamedTuple):
+    """What a limit allows, and the tasks that have a slot or wait for one. `job` is "" for the limit of a queue,
+    `argument` "" for one limit over all tasks. `rate`: tasks a second."""
+
+    queue: str
+    job: str
+    argument: str
+    concurrency: int | None
+    rate: float | None
+    running: int
+    waiting: int
+
+
+class BatchStats(NamedTuple):
+    """A row of the view pgqueue.batch_stats."""
+
+    state: Literal["open", "running", "failed"]
+    batches: int
+    open: int
+    failed: int
+
+
+class ScheduleState(NamedTuple):
+    """How a schedule does. `late`: seconds that an occurrence has waited; `last`: seconds since 1970, 0 for never;
+    `failed`: its last task failed, or its last put was refused."""
+
+    queue: str
+    name: str
+    late: float
+    last: float
+    failed: bool
+
+
+class Everything(NamedTuple):
+    """What monitors read: the stats of every queue by its name, the numbers of clients that take and of workers, the
+    runs of jobs since ever, limits, batches, schedules, and the checks."""
+
+    stats: dict[str, Stats]
+    sessions: int
+    workers: int
+    jobs: list[JobRuns]
+    limits: list[LimitUse]
+    batches: list[BatchStats]
+    schedules: list[ScheduleState]
+    health: list[Check]
+
+
+#: What a scrape has of each of these: a row is the columns of the record, as a JSON object.
+_LISTS: tuple[tuple[LiteralString, type[Any], LiteralString], ...] = (
+    (
+        "job",
+        JobRuns,
+        "SELECT queue, job, done, failed, retried, timeouts, cancelled, waited, ran, waits, runs"
+        " FROM pgqueue.job_runs(since => NULL)",
+    ),
+    (
+        "limit",
+        LimitUse,
+        "SELECT queue, coalesce(job, '') AS job, coalesce(argument, '') AS argument, concurrency,"
+        " rate OPERATOR(pg_catalog./) extract(epoch FROM per)::float AS rate, running, waiting FROM pgqueue.limits",
+    ),
+    ("batch", BatchStats, "SELECT state, batches, open, failed FROM pgqueue.batch_stats"),
+    (
+        "schedule",
+        ScheduleState,
+        "SELECT queue, name, coalesce(extract(epoch FROM late), 0)::float AS late,"
+        " coalesce(extract(epoch FROM last_at), 0)::float AS last,"
+        " refused OR coalesce(last_state, '') OPERATOR(pg_catalog.=) ANY ('{buried,failed,cancelled}') AS failed"
+        " FROM pgqueue.schedules",
+    ),
+    ("check", Check, "SELECT name, status, value, unit, detail FROM pgqueue.health"),
+)
+
+
+def everything() -> Call[Everything]:
+    """All of it in one statement."""
+
+    def read(rows: Rows) -> Everything:
+        stats = {name: json.loads(found) for found, name, kind in rows if kind == "queue"}
+        sessions, workers = (
+            sum(int(found) for found, _, kind in rows if kind == one) for one in ("sessions", "workers")
+        )
+        lists: dict[str, list[Any]] = {kind: [] for kind, _, _ in _LISTS}
+        for found, _, kind in rows:
+            if kind in lists:
+                lists[kind].append(json.loads(found))
+        jobs, limits, batches, schedules, checks = ([made(**row) for row in lists[kind]] for kind, made, _ in _LISTS)
+        health = [check._replace(value=float(check.value)) for check in checks]  # infinity is a string in JSON
+        return Everything(stats, sessions, workers, jobs, limits, batches, schedules, health)
+
+    lists = "".join(
+        f" UNION ALL SELECT pg_catalog.to_json(r)::pg_catalog.text, NULL, '{kind}' FROM ({select}) r"
+        for kind, _, select in _LISTS
+    )
+    return Call(
+        AS_JSON + ", queue, 'queue' FROM pgqueue.stats"
+        " UNION ALL SELECT pg_catalog.count(*)::pg_catalog.text, NULL, 'sessions' FROM pgqueue.sessions"
+        " UNION ALL SELECT pg_catalog.count(*)::pg_catalog.text, NULL, 'workers' FROM pgqueue.workers" + lists,
+        (),
+        read,
     )

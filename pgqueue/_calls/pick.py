@@ -44,7 +44,7 @@ def peek(id: int) -> Call[Found]:
     )
 
 
-State = Literal["taken", "ready", "delayed", "blocked", "buried", "done"]
+State = Literal["taken", "ready", "delayed", "blocked", "waiting", "cancelling", "buried", "done"]
 
 
 def tasks(queue: str, state: State | None, n: int, skip: int) -> Call[list[Found]]:

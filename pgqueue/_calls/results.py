@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from psycopg import sql
+
 from .._values import arguments, data
 from .._values.arguments import Seconds
 from .._values.record import Record
+from .attempts import SAID, Report, said
 from .call import Call, Fence, Named, Refused, Rows, columns, error_text, refusals, settled
 
-ENDED = frozenset(("done", "failed", "unknown"))
+ENDED = frozenset(("done", "failed", "cancelled", "unknown"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +25,13 @@ class Outcome(Record):
 
     Attributes:
         id: the task's id.
-        state: ready, delayed, taken or buried before its end. After its end `done` or `failed` if its result was
-            kept, and otherwise `unknown`, as for a task that never existed.
+        state: ready, delayed, taken, cancelling (it is taken, and was cancelled), waiting, blocked or buried before its
+            end. After its end `done`, `failed` or `cancelled` if that was kept, and otherwise `unknown`, as for a task
+            that never existed.
         queue: the queue's name; None if the state is unknown.
         attempts: the number of times that the task came back.
-        error: the error of the last failed attempt; for a failed task, the error that ended it.
+        error: the error of the last failed attempt; for a failed task, the error that ended it; for a cancelled one,
+            the reason.
         holder: host, process id and program of the client that has taken it.
         progress: the last progress that its taker reported; None if it reported none.
         result: the result of a task that is done.
@@ -44,36 +50,71 @@ class Outcome(Record):
 
     @property
     def ended(self) -> bool:
-        """Whether the task has ended: it is done, failed or unknown."""
+        """Whether the task has ended: it is done, failed, cancelled or unknown."""
         return self.state in ENDED
 
 
-def outcome(id: int) -> Call[Outcome]:
-    def read(rows: Rows) -> Outcome:
-        state, queue, attempts, error, holder, progress, result, updated_at = rows[0]
-        return Outcome(
-            id=id,
-            state=state,
-            queue=queue,
-            attempts=attempts or 0,
-            error=error,
-            holder=holder,
-            progress=data.decode_if_any(progress),
-            result=data.decode_if_any(result),
-            updated_at=updated_at,
-        )
+_COLUMNS = "state, queue, attempts, error, holder, progress::pg_catalog.text, result::pg_catalog.text, updated_at"
+_TASK = re.compile("pgqueue:task:([0-9]{1,18})")
 
-    return Call(
-        "SELECT state, queue, attempts, error, holder, progress::pg_catalog.text, result::pg_catalog.text, updated_at"
-        " FROM pgqueue.outcome(id => %s::bigint)",
-        (id,),
-        read,
-    )
+
+def outcome(id: int) -> Call[Outcome]:
+    return Call(f"SELECT {_COLUMNS} FROM pgqueue.outcome(id => %s::bigint)", (id,), lambda rows: _outcome(id, *rows[0]))
+
+
+def await_outcome(id: int) -> Call[tuple[Outcome, bool]]:
+    """The outcome, and whether each change that it does not show yet will be announced."""
+
+    def read(rows: Rows) -> tuple[Outcome, bool]:
+        *row, drained = rows[0]
+        return _outcome(id, *row), drained
+
+    return Call(f"SELECT {_COLUMNS}, drained FROM pgqueue.await_outcome(id => %s::bigint)", (id,), read)
 
 
 def task_channel(id: int) -> str:
-    """The channel on which results and progress of a task are announced."""
+    """The channel on which results and progress of a task are announced, to a connection with await_ends."""
     return f"pgqueue:task:{id}"
+
+
+def gate(off: Sequence[str], on: Sequence[str]) -> list[sql.Composed]:
+    """What goes with UNLISTEN and LISTEN of these channels: statements for those that are channels of tasks.
+
+    They stand behind the others, and the one that gives up last, since it must not run twice.
+    """
+    steps = (
+        ("SELECT pgqueue.await_ends(ids => {}::bigint[])", on),
+        ("SELECT pgqueue.leave_ends(ids => {}::bigint[])", off),
+    )
+    return [
+        sql.SQL(step).format(sql.Literal("{" + ",".join(ids) + "}"))
+        for step, names in steps
+        if (ids := [found[1] for name in names if (found := _TASK.fullmatch(name))])
+    ]
+
+
+def _outcome(
+    id: int,
+    state: str,
+    queue: str | None,
+    attempts: int | None,
+    error: str | None,
+    holder: str | None,
+    progress: str | None,
+    result: str | None,
+    updated_at: datetime | None,
+) -> Outcome:
+    return Outcome(
+        id=id,
+        state=state,
+        queue=queue,
+        attempts=attempts or 0,
+        error=error,
+        holder=holder,
+        progress=data.decode_if_any(progress),
+        result=data.decode_if_any(result),
+        updated_at=updated_at,
+    )
 
 
 def finish(id: int, fence: Fence, text: str, keep: Seconds) -> Call[str]:
@@ -87,21 +128,29 @@ def finish(id: int, fence: Fence, text: str, keep: Seconds) -> Call[str]:
 
 def finish_many(tasks: Named, texts: Sequence[str], fence: Fence, keep: Seconds) -> Call[list[Refused]]:
     return Call(
-        "SELECT id, state, problem, holder"
-        " FROM pgqueue.finish_many(ids => %s::bigint[], tokens => %s::bigint[], session => %s::int,"
+        "SELECT id, state, problem, holder FROM pgqueue.finish_many("
+        "ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => %s::int,"
         " results => %s::pg_catalog.jsonb, keep => pg_catalog.make_interval(secs => %s::float))",
         (*columns(tasks), fence.session, f"[{','.join(texts)}]", _keep(keep)),
         refusals,
     )
 
 
-def fail(id: int, fence: Fence, error: str | None, keep: Seconds, delay: float | None = None) -> Call[str]:
+def fail(
+    id: int,
+    fence: Fence,
+    error: str | None,
+    keep: Seconds,
+    delay: float | None = None,
+    report: Report | None = None,
+) -> Call[str]:
     """Fail a task. With a delay it is tried again, and fails only if the queue allows no more attempts."""
+    report = report or Report()
     return Call(
         "SELECT state, problem, holder FROM pgqueue.fail(id => %s::bigint, token => %s::bigint,"
-        " error => %s::pg_catalog.text,"
-        " keep => pg_catalog.make_interval(secs => %s::float), delay => pg_catalog.make_interval(secs => %s::float))",
-        (id, fence.token, error_text(error), _keep(keep), delay),
+        " error => %s::pg_catalog.text, keep => pg_catalog.make_interval(secs => %s::float),"
+        " delay => pg_catalog.make_interval(secs => %s::float), counts => %s::boolean," + SAID + ")",
+        (id, fence.token, error_text(error), _keep(keep), delay, report.counts, *said(report)),
         settled(id, fence),
     )
 

@@ -1,8 +1,14 @@
-"""Calls of the listener's connection: its session, undos and ticks (session.sql, undo.sql and sweep.sql)."""
+"""Calls of the listener's connection: its session, undos and ticks (session.sql, undo.sql, ticks.sql, sweep.sql)."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from .call import Call, Rows, nothing, scalar
+
+
+def _first_row(rows: Rows) -> Any:
+    return rows[0]
 
 
 def open_session(resume: int | None, grace: float, label: str, identity: str | None) -> Call[int]:
@@ -27,14 +33,16 @@ def forget_undo(token: int) -> Call[None]:
     return Call("SELECT pgqueue.forget_undo(token => %s::bigint)", (token,), nothing)
 
 
-def sweep() -> Call[tuple[float | None, bool]]:
-    """After how many seconds to call it again (None: the usual time), and whether this session is registered."""
+def tick_ages() -> Call[tuple[float | None, float | None, bool, int]]:
+    """How many seconds ago any client did a tick, and a cleaning (None: not known); whether this session is registered;
+    how many sessions live."""
+    return Call("SELECT tick, cleaning, alive, clients FROM pgqueue.tick_ages()", (), _first_row)
 
-    def read(rows: Rows) -> tuple[float | None, bool]:
-        again, alive = rows[0]
-        return again, alive
 
-    return Call("SELECT again, alive FROM pgqueue.sweep()", (), read)
+def sweep() -> Call[tuple[float | None, bool, int | None]]:
+    """After how many seconds to call it again (None: the usual time), whether this session is registered, and how many
+    sessions live (None: another client is sweeping)."""
+    return Call("SELECT again, alive, clients FROM pgqueue.sweep()", (), _first_row)
 
 
 def promote_all() -> Call[None]:

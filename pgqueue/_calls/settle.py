@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .._values import arguments
 from .._values.arguments import Seconds
+from .attempts import SAID, Report, said
 from .call import Call, Fence, Named, Refused, columns, error_text, refusals, settled
 from .options import set_seconds
 
@@ -29,7 +30,22 @@ class Return:
             raise ValueError(f"a task is released with a delay or every so often, not both: {self.delay}, {self.every}")
 
 
-def release(id: int, fence: Fence, how: Return) -> Call[str]:
+def release(id: int, fence: Fence, how: Return, report: Report | None = None) -> Call[str]:
+    """Release a task; `report` says how the attempt failed, if `how` has an error."""
+    if report is not None:
+        return Call(
+            "SELECT state, problem, holder FROM pgqueue.release(id => %s::bigint, token => %s::bigint,"
+            " session => %s::int, delay => pg_catalog.make_interval(secs => %s::float),"
+            " error => %s::pg_catalog.text, priority => %s::int,"
+            " every => pg_catalog.make_interval(secs => %s::float), hold_lane => %s::boolean, counts => %s::boolean,"
+            + SAID
+            + ")",
+            (
+                *(id, fence.token, fence.session, how.delay, error_text(how.error), how.priority, how.every),
+                *(how.hold_lane, report.counts, *said(report)),
+            ),
+            settled(id, fence),
+        )
     return Call(
         "SELECT state, problem, holder FROM pgqueue.release(id => %s::bigint, token => %s::bigint, session => %s::int,"
         " delay => pg_catalog.make_interval(secs => %s::float), error => %s::pg_catalog.text, priority => %s::int,"
@@ -48,11 +64,13 @@ def touch(id: int, fence: Fence, more: Seconds | None) -> Call[str]:
     )
 
 
-def bury(id: int, fence: Fence, error: str | None, priority: int | None = None) -> Call[str]:
+def bury(
+    id: int, fence: Fence, error: str | None, priority: int | None = None, report: Report | None = None
+) -> Call[str]:
     return Call(
         "SELECT state, problem, holder FROM pgqueue.bury(id => %s::bigint, token => %s::bigint,"
-        " error => %s::pg_catalog.text, priority => %s::int)",
-        (id, fence.token, error_text(error), arguments.integer("priority", priority)),
+        " error => %s::pg_catalog.text, priority => %s::int," + SAID + ")",
+        (id, fence.token, error_text(error), arguments.integer("priority", priority), *said(report)),
         settled(id, fence),
     )
 
@@ -68,8 +86,8 @@ def time_left(takes: Sequence[tuple[int, int]]) -> Call[dict[int, float | None]]
 
 def release_many(tasks: Named, fence: Fence) -> Call[list[Refused]]:
     return Call(
-        "SELECT id, state, problem, holder"
-        " FROM pgqueue.release_many(ids => %s::bigint[], tokens => %s::bigint[], session => %s::int)",
+        "SELECT id, state, problem, holder FROM pgqueue.release_many("
+        "ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => %s::int)",
         (*columns(tasks), fence.session),
         refusals,
     )

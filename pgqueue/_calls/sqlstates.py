@@ -5,16 +5,17 @@ from __future__ import annotations
 import psycopg
 
 from ..errors import (
+    BatchError,
     ConnectionLost,
     DataTooBig,
     ExchangeExists,
     KeyExists,
     KeyTaken,
-    LimitReached,
     LockBlocked,
     NoExchange,
     NoIdentity,
     NoQueue,
+    NoSchedule,
     NotAllowed,
     NotRunning,
     QueueDraining,
@@ -23,16 +24,17 @@ from ..errors import (
     QueueFull,
     QueueInUse,
     QueueNotListed,
+    QuotaReached,
     SchemaError,
     SessionDead,
 )
 
 _MISUSE = {
-    **dict.fromkeys(("PQ001", "PQ002", "PQ040", "PQ041", "PQ042", "PQ043"), ValueError),
+    **dict.fromkeys(("PQ001", "PQ002", "PQ040", "PQ041", "PQ042", "PQ043", "PQ044"), ValueError),
     "PQ003": QueueExists,
     "PQ004": SessionDead,
     "PQ007": LockBlocked,
-    "PQ006": LimitReached,
+    "PQ006": QuotaReached,
     "PQ030": ExchangeExists,
     "PQ031": NoExchange,
     "PQ032": NoQueue,
@@ -43,8 +45,10 @@ _MISUSE = {
     "PQ037": QueueFull,
     "PQ038": KeyExists,
     "PQ039": KeyTaken,
+    **dict.fromkeys(("PQ045", "PQ046"), BatchError),
     "PQ060": QueueNotListed,
     "PQ070": NoIdentity,
+    "PQ080": NoSchedule,
 }
 _DENIED = "42501"  # insufficient_privilege: PostgreSQL's for a function, ours for a queue
 _READ_ONLY = "25006"  # read_only_sql_transaction

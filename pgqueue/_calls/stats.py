@@ -26,7 +26,7 @@ class Stats(TypedDict):
     calls: dict[str, int]
 
 
-_AS_JSON: LiteralString = (
+AS_JSON: LiteralString = (
     "SELECT (SELECT pg_catalog.to_json(s)::pg_catalog.text FROM (SELECT total, ready, delayed, taken, buried,"
     " blocked, done, kept, extract(epoch FROM oldest_ready_age)::float AS oldest_ready_age, calls) s)"
 )
@@ -39,17 +39,12 @@ def stats(queue: str) -> Call[Stats]:
         found: Stats = json.loads(rows[0][0])
         return found
 
-    return Call(_AS_JSON + " FROM pgqueue.queue_stats(name => %s::pg_catalog.text)", (queue,), read)
+    return Call(AS_JSON + " FROM pgqueue.queue_stats(name => %s::pg_catalog.text)", (queue,), read)
 
 
 def every_stats() -> Call[dict[str, Stats]]:
     """The stats of every queue, by its name."""
-    return Call(_AS_JSON + ", queue FROM pgqueue.stats", (), lambda rows: {name: json.loads(s) for s, name in rows})
-
-
-def sessions() -> Call[int]:
-    """The number of clients that take."""
-    return Call("SELECT pg_catalog.count(*) FROM pgqueue.sessions", (), lambda rows: int(rows[0][0]))
+    return Call(AS_JSON + ", queue FROM pgqueue.stats", (), lambda rows: {name: json.loads(s) for s, name in rows})
 
 
 def summed(found: Iterable[Stats]) -> Stats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -22,7 +23,12 @@ class AnyTaken(Protocol):
 
 
 class Taken(NamedTuple):
-    """A row of a claim. `data` is still JSON text; ShellBase.made decodes it."""
+    """A row of a claim. `data` is still JSON text; ShellBase.made decodes it.
+
+    Attributes:
+        waited: for how many seconds the task was ready, by the server's clock; only take_many tells that.
+        arrived: the monotonic time when the answer was read; what passed since then comes on top of `waited`.
+    """
 
     id: int
     token: int
@@ -31,6 +37,8 @@ class Taken(NamedTuple):
     deadline: datetime | None
     data: str
     queue: str
+    waited: float = 0.0
+    arrived: float = 0.0
 
 
 def take(queue: str, session: int, token: int, after: tuple[int, int] | None) -> Call[list[Taken]]:
@@ -48,7 +56,7 @@ def take_many(
     queues: Sequence[str], n: int, session: int, token: int, after: Sequence[tuple[int, int] | None]
 ) -> Call[list[Taken]]:
     return Call(
-        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, queue"
+        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, queue, waited"
         " FROM pgqueue.take_many(queues => %s::pg_catalog.text[], n => %s::int, session => %s::int,"
         " new_token => %s::bigint, after_priority => %s::int[], after_id => %s::bigint[])",
         (
@@ -77,8 +85,9 @@ def session_deadline(session: int) -> Call[float | None]:
 
 
 def _taken(rows: Rows) -> list[Taken]:
-    make = Taken._make
-    return [make(row) for row in rows]
+    now = time.monotonic()
+    # Taken._make takes twice as long.
+    return [Taken(*row, arrived=now) for row in rows]  # type: ignore[misc]  # mypy: a row could have all fields
 
 
 def take_id(id: int, session: int, token: int, me: str) -> Call[list[Taken]]:

@@ -1,29 +1,106 @@
-"""Calls of 2_base/wake.sql, and the channel on which it notifies."""
+"""Calls of 2_base/wake.sql and turns.sql, and the channels on which these notify."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from .call import Call, Rows, nothing
 
+COME = "come"  # the payload on a queue's channel that asks a process which hears every put to enter the line
+
 _CHANNEL = re.compile("pgqueue:(-?[0-9]{1,10})")
+_CALLED = re.compile("([0-9]{1,10}) [0-9.]{1,20}")
 
 
-def arm(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
-    return Call("SELECT queue_id, drained FROM pgqueue.arm(queue_ids => %s::int[])", (list(queue_ids),), _drained)
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """Queues that are armed: which of them are drained, and of which this connection hears every put."""
+
+    drained: dict[int, bool]
+    hearing: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the server needs to know of a process that enters the line of a queue.
+
+    `waited`: seconds since its first taker began to wait; `since`: its last place, as the server gave it; `hears`: this
+    connection hears every put.
+    """
+
+    queue_id: int
+    waited: float
+    since: float | None
+    hears: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """The answer: the place in line, or that there is no need of one."""
+
+    since: float | None
+    hears: bool
+
+
+def arm(queue_ids: Sequence[int]) -> Call[Armed]:
+    def read(rows: Rows) -> Armed:
+        return Armed({id: drained for id, drained, _ in rows}, [id for id, _, hears in rows if hears])
+
+    return Call(
+        "SELECT queue_id, drained, hears FROM pgqueue.arm(queue_ids => %s::int[], in_turn => true)",
+        (list(queue_ids),),
+        read,
+    )
 
 
 def arm_again(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
-    return Call("SELECT queue_id, drained FROM pgqueue.arm_again(queue_ids => %s::int[])", (list(queue_ids),), _drained)
+    return Call(
+        "SELECT queue_id, drained FROM pgqueue.arm_again(queue_ids => %s::int[], in_turn => true)",
+        (list(queue_ids),),
+        lambda rows: dict(rows),
+    )
 
 
-def disarm(queue_ids: Sequence[int]) -> Call[None]:
-    return Call("SELECT pgqueue.disarm(queue_ids => %s::int[])", (list(queue_ids),), nothing)
+def disarm(queue_ids: Sequence[int], in_line: Sequence[int], places: Mapping[int, float]) -> Call[None]:
+    """Disarm queues. `in_line`: those of them of which this connection does not hear every put; `places`: to leave."""
+    statement = "SELECT pgqueue.disarm(queue_ids => %s::int[], in_line => %s::int[])"
+    if not places:
+        return Call(statement, (list(queue_ids), list(in_line)), nothing)
+    leave = "pgqueue.leave_line(queue_ids => %s::int[], places => %s::float[])"
+    return Call(f"{statement}, {leave}", (list(queue_ids), list(in_line), list(places), list(places.values())), nothing)
+
+
+def enter_line(entries: Sequence[Entry]) -> Call[dict[int, Entered]]:
+    """Enter the line of queues, or see that a place is still there. A queue without an answer is to be tried again."""
+
+    def read(rows: Rows) -> dict[int, Entered]:
+        return {id: Entered(since, hears) for id, since, hears in rows}
+
+    return Call(
+        "SELECT queue_id, since, hears FROM pgqueue.enter_line("
+        "queue_ids => %s::int[], waited => %s::float[], places => %s::float[], hearing => %s::int[])",
+        (
+            [entry.queue_id for entry in entries],
+            [entry.waited for entry in entries],
+            [entry.since for entry in entries],
+            [entry.queue_id for entry in entries if entry.hears],
+        ),
+        read,
+    )
+
+
+def stop_hearing(queue_ids: Sequence[int]) -> Call[None]:
+    return Call("SELECT pgqueue.stop_hearing(queue_ids => %s::int[])", (list(queue_ids),), nothing)
+
+
+def pass_on(queue_ids: Sequence[int]) -> Call[None]:
+    return Call("SELECT pgqueue.pass_on(queue_ids => %s::int[])", (list(queue_ids),), nothing)
 
 
 def channel(queue_id: int) -> str:
-    """The channel on which pgqueue._signal notifies."""
+    """The channel on which pgqueue._signal notifies every process."""
     return f"pgqueue:{queue_id}"
 
 
@@ -33,5 +110,12 @@ def queue_of(channel: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _drained(rows: Rows) -> dict[int, bool]:
-    return dict(rows)
+def call_channel(session: int) -> str:
+    """The channel on which pgqueue._call notifies one process."""
+    return f"pgqueue:call:{session}"
+
+
+def called_for(payload: str) -> int | None:
+    """The queue id of a call, None for what is none."""
+    found = _CALLED.fullmatch(payload)
+    return int(found[1]) if found else None

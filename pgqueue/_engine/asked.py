@@ -11,8 +11,8 @@ import psycopg
 
 from .._calls.call import Call
 from .._calls.sqlstates import translate
-from .hub import Signal
 from .retries import Conn, do, lives
+from .steps import Signal
 
 T = TypeVar("T")
 PATIENCE = 10.0  # seconds to try a call while a table that it needs is locked

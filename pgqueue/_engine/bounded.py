@@ -78,16 +78,22 @@ class BoundedConnection(psycopg.Connection[Row]):
     def wait(self, gen: PQGen[T], interval: float = INTERVAL, timeout: float | None = None) -> T:
         if timeout is not None:
             return super().wait(gen, interval, timeout)
-        end = monotonic() + self.patience
-        spare = CANCELLING[1] if self.patience > LONG else self.patience * CANCELLING[0]
+        return self.wait_until(monotonic() + self.patience, gen)
+
+    def wait_until(self, end: float, gen: PQGen[T]) -> T:
+        """wait(), for less than the whole patience; `end`: as time.monotonic()."""
         try:
-            return wait(_until(end - spare, gen), self.pgconn.socket, interval)
+            return wait(_until(end - _spare(self), gen), self.pgconn.socket, INTERVAL)
         except Late:
             self._late(gen, end)
         except INTERRUPTS:
-            if _is_active(self):
-                self._interrupted(gen, monotonic() + spare)
+            self.interrupted(gen)
             raise
+
+    def interrupted(self, gen: PQGen[Any]) -> None:
+        """Have the server cancel the statement whose answer `gen` awaits, if one is under way."""
+        if _is_active(self):
+            self._cancelled(gen, monotonic() + _spare(self))
 
     def _late(self, gen: PQGen[T], end: float) -> NoReturn:
         try:
@@ -99,7 +105,7 @@ class BoundedConnection(psycopg.Connection[Row]):
             raise _no_answer(self, "it may have taken effect") from error
         raise _no_answer(self, "it may have taken effect")
 
-    def _interrupted(self, gen: PQGen[T], end: float) -> None:
+    def _cancelled(self, gen: PQGen[T], end: float) -> None:
         try:
             self._end(gen, end)
         except psycopg.errors.QueryCanceled:
@@ -125,16 +131,22 @@ class BoundedAsyncConnection(psycopg.AsyncConnection[Row]):
     async def wait(self, gen: PQGen[T], interval: float = INTERVAL, timeout: float | None = None) -> T:
         if timeout is not None:
             return await super().wait(gen, interval, timeout)
-        end = monotonic() + self.patience
-        spare = CANCELLING[1] if self.patience > LONG else self.patience * CANCELLING[0]
+        return await self.wait_until(monotonic() + self.patience, gen)
+
+    async def wait_until(self, end: float, gen: PQGen[T]) -> T:
+        """wait(), for less than the whole patience; `end`: as time.monotonic()."""
         try:
-            return await wait_async(_until(end - spare, gen), self.pgconn.socket, interval)
+            return await wait_async(_until(end - _spare(self), gen), self.pgconn.socket, INTERVAL)
         except Late:
             await self._late(gen, end)
         except INTERRUPTS:
-            if _is_active(self):
-                await self._interrupted(gen, monotonic() + spare)
+            await self.interrupted(gen)
             raise
+
+    async def interrupted(self, gen: PQGen[Any]) -> None:
+        """Have the server cancel the statement whose answer `gen` awaits, if one is under way."""
+        if _is_active(self):
+            await self._cancelled(gen, monotonic() + _spare(self))
 
     async def _late(self, gen: PQGen[T], end: float) -> NoReturn:
         try:
@@ -146,7 +158,7 @@ class BoundedAsyncConnection(psycopg.AsyncConnection[Row]):
             raise _no_answer(self, "it may have taken effect") from error
         raise _no_answer(self, "it may have taken effect")
 
-    async def _interrupted(self, gen: PQGen[T], end: float) -> None:
+    async def _cancelled(self, gen: PQGen[T], end: float) -> None:
         try:
             await self._end(gen, end)
         except psycopg.errors.QueryCanceled:
@@ -163,6 +175,11 @@ class BoundedAsyncConnection(psycopg.AsyncConnection[Row]):
 
 
 Bounded = BoundedConnection | BoundedAsyncConnection
+
+
+def _spare(conn: Bounded) -> float:
+    """The part of the patience that is kept for cancelling, seconds."""
+    return CANCELLING[1] if conn.patience > LONG else conn.patience * CANCELLING[0]
 
 
 def _is_active(conn: Bounded) -> bool:

@@ -26,9 +26,9 @@ from .._values.printable import line
 from ..errors import ConnectionLost, NoQueue
 from . import waits
 from .core import Core
-from .flows import Flow, Run
 from .listener import Listener
 from .session import session
+from .steps import Flow, Run
 from .switchboard import Ear, Gap
 from .waits import MakeSignal
 

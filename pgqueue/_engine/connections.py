@@ -6,9 +6,6 @@ needs one flush instead of two. The SQL functions cannot have this setting, sinc
 caller's whole transaction. Behind a transaction pooler it is not possible either, since the setting would stay with a
 server connection that other clients use next.
 
-A pool's connection keeps its cursor. A new cursor looks up again how to send and read every type, which costs a take
-and ack a tenth of its time.
-
 A call ends within the client's call_timeout, the wait for a connection included. A connection that breaks during a call
 raises ConnectionLost, and an answer that does not come in time CallTimeout (bounded.py).
 """
@@ -28,7 +25,8 @@ from .._calls.call import Call
 from . import forks
 from .borrowed import fail, translated
 from .core import Core
-from .pools import AsyncPool, OwnAsyncConn, OwnConn, Pool
+from .own import OwnAsyncConn, OwnConn
+from .pools import AsyncPool, Pool
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -89,7 +87,7 @@ class Connections:
             self._take_back(pool, conn)
 
     def _take_back(self, pool: Pool, conn: OwnConn) -> None:
-        pool.putconn(conn)
+        pool.take_back(conn)
         if conn.silent:
             for any_pool in list(self._pools.values()):
                 any_pool.drain()
@@ -124,17 +122,22 @@ class AsyncConnections:
         forks.register(self)
 
     async def run(self, call: Call[T], *, relaxed: bool = False, within: float | None = None) -> T:
-        async with self._connection(relaxed, within) as conn:
+        pool = self._pool(relaxed) or await self._open(relaxed)
+        conn = await pool.lend(within)
+        try:
             if call.long:
                 conn.patience = LONG * self._core.settings.call_timeout
-            with translated(conn):
-                return await conn.run(call)
+            return await conn.run(call)
+        except psycopg.Error as error:
+            fail(conn, error)
+        finally:
+            if (one := pool.front.keep(conn)) is not None:
+                await asyncio.shield(self._hand_back(pool, one))
 
     async def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
         results: list[T] = []
         sent: deque[tuple[Call[T], psycopg.AsyncCursor[Row]]] = deque()
-        async with self._connection(False) as conn:
-            conn.patience = self._core.settings.call_timeout
+        async with self._connection() as conn:
             with translated(conn):
                 async with conn.pipeline(), conn.transaction():
                     for call in calls:
@@ -146,21 +149,26 @@ class AsyncConnections:
         return results
 
     @asynccontextmanager
-    async def _connection(self, relaxed: bool, within: float | None = None) -> AsyncIterator[OwnAsyncConn]:
-        if self._loop is not asyncio.get_running_loop():
-            self._loop, self._lock, self._pools = asyncio.get_running_loop(), asyncio.Lock(), {}
-        pool = self._pools.get(relaxed) or await self._open(relaxed)
-        conn = await pool.lend(within)
+    async def _connection(self) -> AsyncIterator[OwnAsyncConn]:
+        pool = self._pool(False) or await self._open(False)
+        conn = await pool.lend(None)
+        conn.patience = self._core.settings.call_timeout
         try:
             yield conn
         finally:
-            await asyncio.shield(self._take_back(pool, conn))
+            if (one := pool.front.keep(conn)) is not None:
+                await asyncio.shield(self._hand_back(pool, one))
 
-    async def _take_back(self, pool: AsyncPool, conn: OwnAsyncConn) -> None:
+    async def _hand_back(self, pool: AsyncPool, conn: OwnAsyncConn) -> None:
         await pool.putconn(conn)
         if conn.silent:
             for any_pool in list(self._pools.values()):
                 await any_pool.drain()
+
+    def _pool(self, relaxed: bool) -> AsyncPool | None:
+        if self._loop is not asyncio.get_running_loop():
+            self._loop, self._lock, self._pools = asyncio.get_running_loop(), asyncio.Lock(), {}
+        return self._pools.get(relaxed)
 
     async def _open(self, relaxed: bool) -> AsyncPool:
         conninfo = await asyncio.to_thread(self._core.conninfo)
@@ -186,5 +194,5 @@ def _leave(pools: dict[bool, Any]) -> None:
     """In a forked child: let go of the parent's pools and of the connections that idled in them."""
     for pool in pools.values():
         forks.bury(pool)
-        for conn in pool._pool:
+        for conn in [*pool._pool, *pool.front.shrink()]:
             forks.detach(conn)

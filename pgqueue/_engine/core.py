@@ -40,6 +40,7 @@ class Settings:
     poll: float | None
     idle_timeout: float
     max_data_size: int
+    share_commits: bool
 
     @classmethod
     def of(
@@ -54,6 +55,7 @@ class Settings:
         poll: Seconds | None = 30.0,
         idle_timeout: Seconds = 15.0,
         max_data_size: int = data.MAX_SIZE,
+        share_commits: bool = True,
     ) -> Settings:
         """Settings from the arguments of a client. Raises ValueError."""
         patience = arguments.seconds("call_timeout", call_timeout, positive=True)
@@ -67,6 +69,7 @@ class Settings:
             poll=arguments.seconds("poll", poll, positive=True),
             idle_timeout=arguments.required_seconds("idle_timeout", idle_timeout),
             max_data_size=arguments.count("max_data_size", max_data_size),
+            share_commits=arguments.flag("share_commits", share_commits),
         )
 
     @property
@@ -76,8 +79,13 @@ class Settings:
 
     @property
     def lock_patience(self) -> float:
-        """For how long a call waits for an advisory lock. Then the server can still name the lock's holder in time."""
-        return max(0.6 * self.call_timeout, self.call_timeout - 2.0)
+        """For how long a call waits for an advisory lock."""
+        return lock_patience(self.call_timeout)
+
+
+def lock_patience(seconds: float) -> float:
+    """For how long a call of so many seconds waits for an advisory lock: the server can still name its holder then."""
+    return max(0.6 * seconds, seconds - 2.0)
 
 
 class Core:
@@ -86,7 +94,8 @@ class Core:
         self.label = new_label()
         self.closed = False
         self.queue_ids: dict[str, int] = {}
-        self.queue_ids_session: int | None = None  # the session under which the ids were read; see flows.py
+        self.queue_ids_session: int | None = None  # the session under which the ids were read; see takes.py
+        self.queues_with_flows: set[str] = set()  # as queues_with_lanes, of tasks that wait for others
         self.queues_with_lanes: set[str] = set()  # queues that this client has told to use lanes; only grows
         self.cursors: dict[str, ClaimCursor] = {}
         self.observers: dict[str, Any] = {}  # one a queue; see changes.py

@@ -11,7 +11,7 @@ otherwise off by a bounded time:
     and the claim after that, slow too  -> again, until REST times the duration of that claim has passed, MIN_REST at
                                            least and MAX_REST at most; and so on, until a claim at the head is cheap
     a claim at the cursor, empty        -> says nothing about the queue. A taker looks at the head before it sleeps or
-                                           gives up (flows.py), so it never sleeps in front of a task that is ready
+                                           gives up (takes.py), so it never sleeps in front of a task that is ready
 
 Slow means SLOWER times the usual. No absolute duration will do: each acked task adds 0.1 us to a walk, so on a fast
 server claims take twice as long after a few thousand tasks; but a distant server makes all claims slow, and another

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .._calls import groups as calls
 from .._calls.groups import Member
-from .flows import Flow
 from .listener import Listener
+from .steps import Flow
 from .waits import MakeSignal, TimeLeft
 from .watches import Observer
 

@@ -24,61 +24,24 @@ Each queue with a waiter has a channel here. Its states, and the steps between t
 
 One notification may stand for many tasks, and the hub signals one waiter for it. A taker that then takes as many tasks
 as it asked for signals the next waiter; so does a taker that was signalled and ended before it looked.
+
+A call is a notification for this process alone, and stands for one task (sql/2_base/line.sql). It goes to the taker
+that has waited longest, and is its duty: the taker takes a task of the queue, or looks after the call and finds none,
+or gives the call back to the hub (pass_on). The hub hands a call without a taker to the server, which calls the next
+process. To drop it is the simpler form, and loses a wake-up: no other process was notified.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+
+from .._calls.wake import Entered, Entry
+from .places import Place
+from .waiters import DRAIN_PAUSE, Channel, Plan, Waiter
 
 LINGER = 0.005
-DRAIN_PAUSE = (0.002, 0.25)  # first and longest, seconds
-
-
-class Signal(Protocol):
-    """An event that any thread may set. The shell defines how to wait for it."""
-
-    def set(self) -> None: ...
-    def is_set(self) -> bool: ...
-
-
-class Waiter:
-    """One sleep of one taker."""
-
-    __slots__ = ("armed", "queues", "woken")
-
-    def __init__(self, queues: tuple[int, ...], make_signal: Callable[[], Signal]) -> None:
-        self.queues = queues
-        self.armed = make_signal()
-        self.woken = make_signal()
-
-
-@dataclass(slots=True)
-class Channel:
-    waiters: deque[Waiter] = field(default_factory=deque)
-    listening: bool = False
-    armed: bool = False
-    drained: bool = False
-    due: float = float("inf")  # monotonic time at which to wake a waiter
-    drain_at: float = 0.0
-    pause: float = DRAIN_PAUSE[0]
-    idle_since: float = 0.0
-
-
-@dataclass(slots=True)
-class Plan:
-    """The statements to send now, in this order, and when to ask again."""
-
-    disarm: list[int] = field(default_factory=list)
-    unlisten: list[int] = field(default_factory=list)
-    listen: list[int] = field(default_factory=list)
-    arm: list[int] = field(default_factory=list)
-    arm_again: list[int] = field(default_factory=list)
-    again: float = float("inf")
 
 
 class Hub:
@@ -92,6 +55,7 @@ class Hub:
         self._changed = False  # since the last plan
         self._again = float("inf")
         self._closed = False
+        self._calls: set[int] = set()  # queues with a call that no taker of this process answers
 
     # --- takers
 
@@ -99,11 +63,12 @@ class Hub:
         """Begin to wait. Returns True if the caller has to poke the listener."""
         with self._lock:
             for id in waiter.queues:
-                self._channels.setdefault(id, Channel()).waiters.append(waiter)
+                self._channels.setdefault(id, Channel()).add(waiter)
             self._changed = True
             if self._closed:
                 self._wake(waiter)
-            return not self._tell_if_armed(waiter)
+            armed = self._tell_if_armed(waiter)
+            return not armed or self._is_out_of_line(waiter)
 
     def leave(self, waiter: Waiter) -> bool:
         """End the wait, signalled or not. Returns True if the caller has to poke the listener, which may disarm."""
@@ -117,6 +82,13 @@ class Hub:
                 channel = self._channels.get(id)
                 if channel and channel.waiters:
                     self._wake(channel.waiters[0])
+
+    def pass_on(self, queues: Iterable[int]) -> bool:
+        """A taker that was called takes nothing from these queues. Returns True if the caller has to poke."""
+        with self._lock:
+            for id in queues:
+                self._call(id)
+            return bool(self._calls)
 
     def set_due(self, queue: int, seconds: float) -> bool:
         """Signal the queue in `seconds` seconds. Returns True if the listener sleeps longer and has to be poked."""
@@ -138,6 +110,7 @@ class Hub:
             if not self._changed and now < self._again:
                 return Plan(again=self._again)
             plan, self._changed = Plan(), False
+            plan.pass_on, self._calls = sorted(self._calls), set()
             for id in list(self._channels):
                 self._plan(id, self._channels[id], now, plan)
             self._again = now if self._changed else plan.again  # changed: a waiter that was due was woken
@@ -150,11 +123,15 @@ class Hub:
             for id in queues:
                 self._channels[id].listening = True
 
-    def armed(self, drained: dict[int, bool]) -> None:
-        """The WAITER lock is held. The listener will try again to drain the channels that are not drained."""
+    def armed(self, drained: dict[int, bool], hearing: Iterable[int] | None = None) -> None:
+        """The WAITER lock is held. The listener will try again to drain the channels that are not drained.
+
+        `hearing`: the queues of which this process hears every put; None: all of them.
+        """
         with self._lock:
             for id in drained:
                 self._channels[id].armed = True
+                self._channels[id].place = Place.armed(hearing is None or id in hearing)
             self._drained(drained)
             for id in drained:
                 for waiter in self._channels[id].waiters:
@@ -168,12 +145,57 @@ class Hub:
                 if self._channels[id].waiters:
                     self._wake(self._channels[id].waiters[0])
 
+    def heard(self, queue: int) -> None:
+        """A put woke every process."""
+        with self._lock:
+            if channel := self._channels.get(queue):
+                channel.place.woken_with_all()
+                self._changed = True
+        self.signal([queue])
+
+    def called(self, queue: int) -> None:
+        """A put, or a process that passes its call on, called this process. Any role can pretend to be one."""
+        with self._lock:
+            if channel := self._channels.get(queue):
+                channel.place.called()
+                self._call(queue)
+
+    def come(self, queue: int) -> None:
+        """Another process waits, and has entered the line of a queue of this one's bucket."""
+        with self._lock:
+            if channel := self._channels.get(queue):
+                channel.place.come()
+                self._changed = True
+
+    def entered(self, planned: Iterable[Entry], answers: Mapping[int, Entered]) -> None:
+        """The server's answers. A queue without an answer is tried again."""
+        with self._lock:
+            self._changed = True
+            for entry in planned:
+                channel, answer = self._channels[entry.queue_id], answers.get(entry.queue_id)
+                if answer is None:
+                    channel.place.refused(self._clock())
+                    continue
+                channel.place.entered(answer.since, answer.hears, self._clock())
+                if answer.hears and channel.waiters:
+                    # Its last look is older than the end of the puts that only called. If this process heard before, a
+                    # call of its own connection, which does not see its own lock, may have gone to a process that died.
+                    self._wake(channel.waiters[0])
+
+    def abandoned(self) -> set[int]:
+        """The queues of which this process, which closes, may have been called for a task."""
+        with self._lock:
+            return self._calls.union(
+                id for id, channel in self._channels.items() if id > 0 and channel.armed and not channel.place.hears
+            )
+
     def disconnected(self) -> None:
         """The connection is gone, and with it every LISTEN and lock."""
         with self._lock:
             self._changed = True
             for channel in self._channels.values():
                 channel.listening = channel.armed = channel.drained = False
+                channel.place = Place()
 
     def wake_all(self) -> None:
         """Every waiter looks again: notifications that were sent while the listener was disconnected are gone."""
@@ -199,6 +221,9 @@ class Hub:
             elif not channel.drained:
                 self._at(channel.drain_at, now, plan, lambda: plan.arm_again.append(id))
             self._at(channel.due, now, plan, lambda: self._due(channel))
+            if id > 0 and channel.armed and channel.waiters:
+                moment = channel.place.moment(channel.waiters[0].since)
+                self._at(moment, now, plan, lambda: self._enter(id, channel, now, plan))
         elif channel.armed:
             self._at(channel.idle_since + LINGER, now, plan, lambda: self._disarm(id, channel, plan))
         else:
@@ -219,7 +244,32 @@ class Hub:
         channel.armed = channel.drained = False
         channel.due = float("inf")
         plan.disarm.append(id)
+        if not channel.place.hears:
+            plan.in_line.append(id)
+        if channel.place.since is not None:
+            plan.leave[id] = channel.place.since
+        channel.place = Place()
         plan.again = min(plan.again, channel.idle_since + self._idle_timeout)
+
+    def _enter(self, id: int, channel: Channel, now: float, plan: Plan) -> None:
+        place = channel.place
+        place.entering()
+        plan.enter.append(Entry(id, max(0.0, now - channel.waiters[0].since), place.since, place.hears))
+
+    def _is_out_of_line(self, waiter: Waiter) -> bool:
+        """Whether the listener has to make a place for it, and would not wake up in time."""
+        channels = [self._channels[id] for id in waiter.queues if id > 0 and id in self._channels]
+        return any(channel.armed and channel.place.moment(waiter.since) < self._again for channel in channels)
+
+    def _call(self, id: int) -> None:
+        """Wake the taker that has waited longest; without one the call goes on to another process."""
+        self._changed = True
+        channel = self._channels.get(id)
+        if channel and channel.waiters:
+            channel.waiters[0].called_for = id
+            self._wake(channel.waiters[0])
+        elif not self._closed:
+            self._calls.add(id)
 
     def _forget(self, id: int, channel: Channel, plan: Plan) -> None:
         del self._channels[id]

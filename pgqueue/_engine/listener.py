@@ -26,7 +26,8 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
 - The thread always reads notifications before it sleeps: some arrive with the answers to its own statements.
 - No put runs on this connection: the probe for waiters cannot see the locks of its own connection
   (sql/2_base/wake.sql).
-- A tick releases the takes of dead sessions and makes ready the tasks that are due. A tick that took long is followed
+- A tick releases the takes of dead sessions and makes ready the tasks that are due. It is left out if another client
+  has just done so (sql/5_operations/ticks.sql). A tick that took long is followed
   by a rest REST times as long, since under a held snapshot it walks over dead rows.
 - reload() replaces the thread by another one. All state that outlives a turn of the loop, the connection included,
   belongs to the listener and not to the thread. So the next thread goes on where this one stopped: it sends nothing to
@@ -54,14 +55,16 @@ from .._calls.call import Call
 from ..errors import ClosedError, ConnectionLost
 from . import direct
 from .asked import Asked, Asks
+from .cancels import Cancels
 from .forks import detach
-from .hub import Hub, Signal
+from .hub import Hub
 from .jobs import Jobs
 from .plans import Plans
 from .posts import Posts
 from .retries import do
+from .steps import Signal
 from .switchboard import Switchboard
-from .ticks import Ticks
+from .ticks import Tick, Ticks, Work
 
 T = TypeVar("T")
 log = logging.getLogger("pgqueue")
@@ -97,11 +100,13 @@ class Listener:
         self._jobs = Jobs(label)
         self._asks = Asks()
         self._posts = Posts(self.switchboard, label)
+        self.cancels = Cancels(self.switchboard, self.ask, self.poke)
         self._plans = Plans(self.hub, self.switchboard, label)
         self._waiting: list[Signal] = []  # for a session
         self._lock = threading.Lock()
         self.stopping = False
         self._pause = PAUSE[0]  # before the next connection
+        self._call_channel: str | None = None
         self._deregistered = False  # found by a sweep: the session of this connection has no row any more
         self._conn: psycopg.Connection[Any] | None = None
         self._backend: direct.Backend | None = None  # of the last connection
@@ -211,33 +216,52 @@ class Listener:
         if self.last_session not in (None, opened):
             log.warning("the session of %s was given up: what it had taken is ready again", self._label)
         self.last_session = self.session = opened
+        self._call_channel = wake_calls.call_channel(opened)
+        self.cancels.opened(opened)
         self._tell()
         self.hub.wake_all()
         return conn
 
     def _serve(self, conn: psycopg.Connection[Any]) -> None:
-        sweeps = Ticks(f"the sweep by {self._label}", TICK)
-        promotions = Ticks(f"the promotion of tasks that are due by {self._label}", TICK)
-        cleanings = Ticks(f"the cleaning by {self._label}", CLEANING)
+        self._ticks = self._make_ticks(conn)
+        opened = self.last_session
+        assert opened is not None
         while not (self.stopping or self._handing_over):
             self._jobs.run(conn)
-            again = self._plans.reconcile(conn)
+            again = self._plans.reconcile(conn, opened)
             self._asks.run(conn)
-            sweeps.run(conn, lambda: self._sweep(conn))
-            promotions.run(conn, lambda: do(conn, session_calls.promote_all()))
-            cleanings.run(conn, lambda: do(conn, session_calls.clean_up()))
+            self._ticks.run(conn)
             if self._deregistered:
                 raise ConnectionLost("another connection closed this session, or deleted its row")
             self._read(conn)
             self._pause = PAUSE[0]  # a whole round: this connection serves
-            due = (again, sweeps.at, promotions.at, cleanings.at, self._jobs.at, self._asks.at, self._posts.at)
+            due = (again, self._ticks.at, self._jobs.at, self._asks.at, self._posts.at)
             self._sleep(min(due) - time.monotonic())
             if self._read(conn):  # a taker may be waiting for a notification
                 time.sleep(0)  # give the interpreter to the woken thread at once, not when this one sleeps
 
-    def _sweep(self, conn: psycopg.Connection[Any]) -> float | None:
-        again, alive = do(conn, session_calls.sweep())
+    def _make_ticks(self, conn: psycopg.Connection[Any]) -> Ticks:
+        promotion = "the promotion of tasks that are due by"
+        return Ticks(
+            f"the question when others ticked, by {self._label}",
+            lambda: self._tick_ages(conn),
+            Tick(
+                TICK,
+                Work(f"the sweep by {self._label}", lambda: self._sweep(conn)),
+                Work(f"{promotion} {self._label}", lambda: do(conn, session_calls.promote_all())),
+            ),
+            Tick(CLEANING, Work(f"the cleaning by {self._label}", lambda: do(conn, session_calls.clean_up()))),
+        )
+
+    def _tick_ages(self, conn: psycopg.Connection[Any]) -> tuple[float | None, float | None]:
+        tick, cleaning, alive, self._ticks.clients = do(conn, session_calls.tick_ages())
         self._deregistered = not alive
+        return tick, cleaning
+
+    def _sweep(self, conn: psycopg.Connection[Any]) -> float | None:
+        again, alive, clients = do(conn, session_calls.sweep())
+        self._deregistered = not alive
+        self._ticks.clients = clients or self._ticks.clients  # None: another client is sweeping
         return again
 
     def _end(self) -> None:
@@ -246,6 +270,9 @@ class Listener:
                 self.session = None
                 self._conn.execute(PATIENCE)
                 do(self._conn, session_calls.close_session())
+                self._read(self._conn)  # puts that were open called until now
+                if abandoned := self.hub.abandoned() | self._plans.calls:  # and their takers end without a look
+                    do(self._conn, wake_calls.pass_on(sorted(abandoned)))
         except Exception as error:
             self._disconnected(error)
         self._hang_up()
@@ -270,7 +297,14 @@ class Listener:
     def _notified(self, channel: str, payload: str) -> None:
         queue = wake_calls.queue_of(channel)
         if queue is not None:
-            self.hub.signal([queue])
+            if payload == wake_calls.COME:
+                self.hub.come(queue)
+            else:
+                self.hub.heard(queue)
+        elif channel == self._call_channel:
+            called = wake_calls.called_for(payload)
+            if called is not None:
+                self.hub.called(called)
         elif self.switchboard.is_heard(channel):
             self._posts.add(channel, payload)
 

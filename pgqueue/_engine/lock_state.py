@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import LockTimeout
-from .flows import Flow
 from .locks import Request, callback
+from .steps import Flow
 
 log = logging.getLogger("pgqueue")
 

@@ -33,9 +33,8 @@ from .._values import arguments
 from ..errors import CallTimeout, ClosedError, ConnectionLost, LockLost
 from . import waits
 from .door import without_session
-from .flows import Flow, Wait
-from .hub import Signal
 from .listener import Listener
+from .steps import Flow, Signal, Wait
 from .switchboard import Ear
 from .waits import MakeSignal, TimeLeft
 

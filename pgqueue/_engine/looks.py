@@ -3,6 +3,9 @@
 The server announces at commit every change that these flows wait for (sql/4_families/statuses.sql, results.sql). The
 flow looks once, and if that is not enough: LISTEN, look, wait, look. A change that is not announced, for example the
 end of a task without a kept result, is found within POLL seconds.
+
+Results and progress are announced only once a listener has said that it waits (sql/3_tasks/ends.sql). Each look
+after the LISTEN also drains; while it cannot, the next look comes soon.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 from .._calls.call import Call
-from .._calls.results import Outcome, outcome
+from .._calls.results import Outcome, await_outcome, outcome
 from .._calls.statuses import get_status
 from .._values import data
-from ..errors import CallTimeout, ConnectionLost, ResultUnknown, TaskFailed
-from .flows import Flow, Run
+from ..errors import CallTimeout, ConnectionLost, ResultUnknown, TaskCancelled, TaskFailed
+from .steps import Flow, Run
+from .waiters import DRAIN_PAUSE
 
 Holds = Callable[[Any], bool]
 Look = Callable[[], Flow[Any]]
@@ -45,26 +49,44 @@ def _is(wanted: Any) -> Holds:
     return lambda value: bool(value == as_stored)
 
 
-def ended(id: int) -> Look:
+class Ends:
+    """Looks at the outcome of a task until it is as wanted."""
+
+    def __init__(self, id: int, is_wanted: Callable[[Outcome], bool]) -> None:
+        self._id = id
+        self._is_wanted = is_wanted
+        self._drained = True
+        self._pause = DRAIN_PAUSE[0]
+
+    def at_once(self) -> Flow[Outcome | None]:
+        """A look before the wait."""
+        return self._if_wanted((yield from _read(outcome(self._id))))
+
+    def look(self) -> Flow[Outcome | None]:
+        """A look while the listener listens for the task."""
+        found, self._drained = yield from _read(await_outcome(self._id))
+        return self._if_wanted(found)
+
+    def poll(self) -> float:
+        """Seconds until the next look: a short pause while a call that announced nothing may be under way."""
+        if self._drained:
+            self._pause = DRAIN_PAUSE[0]
+            return POLL
+        pause, self._pause = self._pause, min(2 * self._pause, DRAIN_PAUSE[1])
+        return pause
+
+    def _if_wanted(self, found: Outcome) -> Outcome | None:
+        return found if self._is_wanted(found) else None
+
+
+def ended(id: int) -> Ends:
     """Finds the outcome of a task that has ended."""
-    call = outcome(id)
-
-    def look() -> Flow[Any]:
-        found = yield from _read(call)
-        return found if found.ended else None
-
-    return look
+    return Ends(id, lambda found: found.ended)
 
 
-def other_than(known: Outcome) -> Look:
+def other_than(known: Outcome) -> Ends:
     """Finds an outcome of the task that differs from the known one."""
-    call = outcome(known.id)
-
-    def look() -> Flow[Any]:
-        found = yield from _read(call)
-        return found if found != known else None
-
-    return look
+    return Ends(known.id, lambda found: found != known)
 
 
 def _read(call: Call[Any]) -> Flow[Any]:
@@ -86,9 +108,11 @@ def in_time(found: Any, what: str, timeout: float | None) -> Any:
 
 
 def result(found: Outcome) -> Any:
-    """The result of a task that has ended. Raises TaskFailed, ResultUnknown."""
+    """The result of a task that has ended. Raises TaskFailed, TaskCancelled, ResultUnknown."""
     if found.state == "failed":
         raise TaskFailed(found.id, found.error or "")
+    if found.state == "cancelled":
+        raise TaskCancelled(found.id, found.error or "")
     if found.state == "unknown":
         raise ResultUnknown(f"task {found.id} is gone or never existed, and no result of it is kept", found.id)
     return found.result

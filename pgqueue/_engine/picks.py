@@ -1,4 +1,4 @@
-"""A take of a task by its id: a flow, as in flows.py, for both shells."""
+"""A take of a task by its id: a flow (steps.py), for both shells."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .._calls.call import Call
 from .._calls.take import Taken
 from .core import Core
 from .cursor import Position
-from .flows import Flow, Take
-from .hub import Signal
 from .listener import Listener
+from .steps import Flow, Signal
+from .takes import Take
 
 
 def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> Flow[list[Taken]]:

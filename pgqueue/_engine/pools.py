@@ -16,59 +16,23 @@ through the network.
 from __future__ import annotations
 
 import asyncio
-import select
 import time
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import psycopg
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
-from .._calls.call import Call
 from ..errors import ClosedError, ServerError
-from .bounded import BoundedAsyncConnection, BoundedConnection
 from .core import Settings
 from .door import opening
 from .dsn import unreachable
-
-T = TypeVar("T")
-Row = tuple[Any, ...]
+from .front import Front
+from .own import OwnAsyncConn, OwnConn, is_alive, ready
 
 RETRYING = 0.5  # seconds for which an attempt of the pool tries to connect; the pool makes two of them
 PAUSE = 0.05  # seconds between two tries
 ASKING = 1.0  # seconds after which a waiting call asks the pool again: it loses its place in the queue
-
-
-class OwnConn(BoundedConnection):
-    """A connection of a pool."""
-
-    kept: psycopg.Cursor[Row] | None = None
-    ended = False  # the server has said why it ends the connection
-
-    def run(self, call: Call[T]) -> T:
-        cursor = self.kept = self.kept or psycopg.Cursor(self, row_factory=tuple_row)
-        rows = cursor.execute(call.sql, call.args).fetchall()
-        if len(rows) > 1:
-            self.kept = None  # it would hold a copy of the rows until its next use
-        return call.read(rows)
-
-
-class OwnAsyncConn(BoundedAsyncConnection):
-    """A connection of an awaiting client's pool."""
-
-    kept: psycopg.AsyncCursor[Row] | None = None
-    ended = False
-
-    async def run(self, call: Call[T]) -> T:
-        cursor = self.kept = self.kept or psycopg.AsyncCursor(self, row_factory=tuple_row)
-        await cursor.execute(call.sql, call.args)
-        rows = await cursor.fetchall()
-        if len(rows) > 1:
-            self.kept = None
-        return call.read(rows)
-
-
-C = TypeVar("C", OwnConn, OwnAsyncConn)
 
 
 class _Attempts:
@@ -90,7 +54,7 @@ class _Attempts:
                 time.sleep(PAUSE)
             else:
                 self.failure = None
-                return _watched(conn)
+                return ready(conn)
 
 
 class _AsyncAttempts:
@@ -111,7 +75,7 @@ class _AsyncAttempts:
                 await asyncio.sleep(PAUSE)
             else:
                 self.failure = None
-                return _watched(conn)
+                return ready(conn)
 
 
 class _Times:
@@ -133,6 +97,7 @@ class Pool(ConnectionPool[OwnConn]):
     def __init__(self, settings: Settings, conninfo: str, relaxed: bool) -> None:
         self._times = _Times(settings)
         self._attempts = _Attempts()
+        self.front: Front[OwnConn] = Front()
         kind = cast("type[OwnConn]", self._attempts)
         super().__init__(connection_class=kind, open=True, **_arguments(settings, conninfo, relaxed))
 
@@ -148,19 +113,43 @@ class Pool(ConnectionPool[OwnConn]):
         left = times.first if times.first < limit else limit
         while left > 0:
             try:
-                conn = self.getconn(left)
+                conn = self.front.take() or self._next(left)
             except PoolClosed:
                 raise ClosedError("the client is closed") from None
             except PoolTimeout:
                 pass
             else:
-                if _is_alive(conn):
+                if is_alive(conn):
                     conn.patience = limit - (time.monotonic() - began)
                     return conn
                 conn.close()
                 self.putconn(conn)
             left = times.ask(began, limit)
         raise _none_in_time(self, self._attempts.failure)
+
+    def take_back(self, conn: OwnConn) -> None:
+        """The end of a call: the connection is free."""
+        if (one := self.front.keep(conn)) is not None:
+            self.putconn(one)
+
+    def _next(self, within: float) -> OwnConn:
+        with self.front.waiting():
+            return self.front.take() or self.front.begin(self.getconn(within))
+
+    def drain(self) -> None:
+        super().drain()
+        for conn in self.front.drain():
+            self.putconn(conn)
+
+    def close(self, timeout: float = 5.0) -> None:
+        super().close(timeout)
+        for conn in self.front.close():
+            self.putconn(conn)
+
+    def _shrink_pool(self) -> None:
+        for conn in self.front.shrink():
+            self.putconn(conn)
+        super()._shrink_pool()
 
 
 class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
@@ -169,6 +158,7 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
     def __init__(self, settings: Settings, conninfo: str, relaxed: bool) -> None:
         self._times = _Times(settings)
         self._attempts = _AsyncAttempts()
+        self.front: Front[OwnAsyncConn] = Front()
         kind = cast("type[OwnAsyncConn]", self._attempts)
         super().__init__(connection_class=kind, open=False, **_arguments(settings, conninfo, relaxed))
 
@@ -178,19 +168,38 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
         left = times.first if times.first < limit else limit
         while left > 0:
             try:
-                conn = await self.getconn(left)
+                conn = self.front.take() or await self._next(left)
             except PoolClosed:
                 raise ClosedError("the client is closed") from None
             except PoolTimeout:
                 pass
             else:
-                if _is_alive(conn):
+                if is_alive(conn):
                     conn.patience = limit - (time.monotonic() - began)
                     return conn
                 await conn.close()
                 await self.putconn(conn)
             left = times.ask(began, limit)
         raise _none_in_time(self, self._attempts.failure)
+
+    async def _next(self, within: float) -> OwnAsyncConn:
+        with self.front.waiting():
+            return self.front.take() or self.front.begin(await self.getconn(within))
+
+    async def drain(self) -> None:
+        await super().drain()
+        for conn in self.front.drain():
+            await self.putconn(conn)
+
+    async def close(self, timeout: float = 5.0) -> None:
+        await super().close(timeout)
+        for conn in self.front.close():
+            await self.putconn(conn)
+
+    async def _shrink_pool(self) -> None:
+        for conn in self.front.shrink():
+            await self.putconn(conn)
+        await super()._shrink_pool()
 
 
 def _arguments(settings: Settings, conninfo: str, relaxed: bool) -> dict[str, Any]:
@@ -204,33 +213,6 @@ def _arguments(settings: Settings, conninfo: str, relaxed: bool) -> dict[str, An
         "reconnect_timeout": 0.0,
         "name": "pgqueue-claims" if relaxed else "pgqueue",
     }
-
-
-def _is_alive(conn: OwnConn | OwnAsyncConn) -> bool:
-    """Whether an idle connection is alive. If the server ends it, its socket is readable.
-
-    The server sends the reason first, and closes the socket some milliseconds later. Not everything that arrives is a
-    reason: settings that were reloaded arrive too, and with TLS whatever the library at the other end has to say.
-    """
-    poll = select.poll()
-    poll.register(conn.fileno(), select.POLLIN)
-    try:
-        while poll.poll(0):
-            conn.pgconn.consume_input()  # raises at the end of the stream
-            conn.pgconn.notifies()  # parses: libpq hands an error that no statement awaits to the notice handlers
-    except psycopg.Error:
-        return False
-    return not conn.ended
-
-
-def _watched(conn: C) -> C:
-    """The connection, which notices by itself when the server says that it ends."""
-
-    def noticed(notice: psycopg.errors.Diagnostic) -> None:
-        conn.ended = conn.ended or notice.severity_nonlocalized in ("FATAL", "PANIC")
-
-    conn.add_notice_handler(noticed)
-    return conn
 
 
 def _none_in_time(pool: Pool | AsyncPool, reason: Exception | None) -> ServerError:

@@ -17,9 +17,9 @@ from .._calls.take import Taken
 from ..errors import ConnectionLost
 from .core import Core
 from .cursor import Position
-from .flows import Flow, Take
-from .hub import Signal
 from .listener import Listener
+from .steps import Flow, Signal
+from .takes import Take
 
 
 def pop(

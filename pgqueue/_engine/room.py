@@ -1,4 +1,4 @@
-"""Puts into a queue that may be full: a flow, as in flows.py, for both shells.
+"""Puts into a queue that may be full: a flow (steps.py), for both shells.
 
 A put that waits for room sleeps as a take does, on a channel of its own: that of the queue's negated id. Each
 transaction that makes room in a queue with a capacity signals this channel (sql/2_base/count.sql), and the theory of
@@ -19,9 +19,9 @@ from .._values import arguments
 from .._values.arguments import Seconds
 from ..errors import LockBlocked
 from .core import Core
-from .flows import Flow, Run, Wait
-from .hub import Signal, Waiter
 from .listener import Listener
+from .steps import Flow, Run, Signal, Wait
+from .waiters import Waiter
 from .waits import TimeLeft
 
 LEAST = 0.05  # seconds for which an attempt waits for the lock

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from ..errors import ClosedError, ConnectionLost, ServerError, SessionDead
 from .door import without_session
-from .flows import Flow, Wait
 from .listener import Listener
+from .steps import Flow, Wait
 from .waits import MakeSignal, TimeLeft
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from .._calls.settle import bury, release_many
 from .._calls.take import AnyTaken
 from .._records.puts import Put, as_json
 from .._values import arguments, data
+from .cancels import Watched
 from .core import Core, Settings
 
 T = TypeVar("T")
@@ -47,6 +48,11 @@ class ShellBase:
     def ended(self, state: str, conn: object) -> str:
         """A hook: a verb has ended a take, on the caller's connection if conn is given. A worker's shell records it."""
         return state
+
+    def watch(self, id: int, token: int) -> Watched:
+        """Watch a take of this client for its cancellation."""
+        listener = self.core.running_listener
+        return Watched(id, token) if listener is None else listener.cancels.watch(id, token)
 
     def later(self, call: Call[Any]) -> None:
         """Have the listener run a call soon. Does not wait for it."""

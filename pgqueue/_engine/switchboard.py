@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from .hub import Signal
+from .steps import Signal
 
 
 @dataclass(frozen=True, slots=True)

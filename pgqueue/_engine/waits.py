@@ -1,4 +1,4 @@
-"""Waits on named channels, and for the changes that they announce: flows, as in flows.py, for both shells.
+"""Waits on named channels, and for the changes that they announce: flows (steps.py), for both shells.
 
 The order is always the same: enter the switchboard, wait until LISTEN is committed, and only then look. The look sees
 what was committed before it; the ear hears what is committed after it.
@@ -13,9 +13,8 @@ from typing import TypeVar
 from .._calls.call import Call
 from ..errors import CallTimeout, ClosedError
 from .door import without_session
-from .flows import Flow, Wait
-from .hub import Signal
 from .listener import Listener
+from .steps import Flow, Signal, Wait
 from .switchboard import Ear, Gap
 
 T = TypeVar("T")
@@ -114,12 +113,12 @@ def until(
     channel: str,
     look: Callable[[], Flow[T | None]],
     timeout: float | None,
-    poll: float = float("inf"),
+    poll: Callable[[], float] = lambda: float("inf"),
 ) -> Flow[T | None]:
     """Look until `look` finds something, and return that; None when the time is over.
 
     `look` runs once LISTEN is committed, or the time is over before, then after each payload and after each gap. It
-    also runs every `poll` seconds, for changes that are not announced, for example the death of a process.
+    also runs `poll()` seconds after a look, for changes that are not announced, for example the death of a process.
     """
     left, ear = TimeLeft(timeout), Ear(channel, make_signal)
     try:
@@ -129,6 +128,6 @@ def until(
             found = yield from look()
             if found is not None or left.over():
                 return found
-            yield from next_payload(listener, make_signal, ear, left.at_most(poll))
+            yield from next_payload(listener, make_signal, ear, left.at_most(poll()))
     finally:
         listener.switchboard.leave(ear)

@@ -16,8 +16,8 @@ from .._calls.nodes import Node, NodeEvent, Seen
 from ..errors import ClosedError, ConnectionLost
 from . import waits
 from .door import without_session
-from .flows import Flow, Run, Wait
 from .listener import Listener
+from .steps import Flow, Run, Wait
 from .switchboard import Ear, Gap
 from .waits import MakeSignal, TimeLeft
 

@@ -9,19 +9,23 @@ from datetime import datetime
 from typing import Any, Unpack
 from uuid import UUID
 
+from .._calls.flow_options import Deferred
 from .._calls.put import PutArguments, PutOptions
 from .._values import arguments, data
 from ..errors import BadData
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Put:
-    """A task for `ack(put=[...])`: a queue, the data and, by keyword, the options of Queue.put.
+class Put(Deferred):
+    """A task for `ack(put=[...])` or `put_graph([...])`: a queue, the data and, by keyword, the options of Queue.put.
+
+    `after` may hold other Puts, which must stand before this one in the same call.
 
     Attributes:
         queue: the name of the queue to put it into.
         data: anything that JSON can hold; checked when it is sent.
-        options: priority, delay, run_at, ttr, ttl, lane, key, if_exists and sender; see Queue.put.
+        options: priority, delay, run_at, ttr, ttl, lane, key, if_exists, sender, unique_data, unique_for, after,
+            on_failure and batch; see Queue.put.
 
     Raises:
         ValueError: the name or an option is not valid; raised when the Put is made.
@@ -42,14 +46,18 @@ def as_json(puts: Iterable[Put], max_size: int = data.MAX_SIZE) -> str | None:
 
     Raises:
         BadData: the data of one put; the path begins with its index, as in `[2]$.name`.
-        ValueError: one of them is not a Put.
+        ValueError: one of them is not a Put, or waits for one that does not stand before it.
     """
-    texts = [_one_as_json(index, put, max_size) for index, put in enumerate(puts)]
+    places: dict[int, int] = {}  # by the identity of the Put
+    texts = []
+    for index, put in enumerate(puts):
+        texts.append(_one_as_json(index, put, max_size, places))
+        places[id(put)] = -index - 1  # as pgqueue._put_all names them
     arguments.elements("put", len(texts))
     return f"[{','.join(texts)}]" if texts else None
 
 
-def _one_as_json(index: int, put: Put, max_size: int) -> str:
+def _one_as_json(index: int, put: Put, max_size: int, places: dict[int, int]) -> str:
     if not isinstance(put, Put):
         raise ValueError(f"put must hold Put(queue, data) objects, not {put!r}")
     try:
@@ -57,12 +65,14 @@ def _one_as_json(index: int, put: Put, max_size: int) -> str:
     except BadData as error:
         raise BadData(f"[{index}]{error.path}", error.reason) from None
     # The data is JSON text already. Decoding it to encode everything at once would cost as much again.
-    return f'{_encode_rest(put)[:-1]},"data":{text}}}'
+    return f'{_encode_rest(put, places)[:-1]},"data":{text}}}'
 
 
-def _encode_rest(put: Put) -> str:
+def _encode_rest(put: Put, places: dict[int, int]) -> str:
     given = {field.name: getattr(put.options, field.name) for field in fields(put.options)}
-    asked = {name: value for name, value in given.items() if value is not None}
+    if put.options.after is not None:
+        given["after"] = [_place(one, places) for one in put.options.after]
+    asked = {name: value for name, value in given.items() if value is not None and value is not False}
     return json.dumps({"queue": put.queue} | asked, default=_as_json)
 
 
@@ -70,3 +80,11 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value) if isinstance(value, UUID) else float(value)
+
+
+def _place(one: Put | int, places: dict[int, int]) -> int:
+    if not isinstance(one, Put):
+        return one
+    if id(one) not in places:
+        raise ValueError(f"a Put waits for one into {one.queue!r}, which must stand before it in the same call")
+    return places[id(one)]

@@ -23,8 +23,9 @@ class Bound(Record):
     none.
     """
 
-    __slots__ = ("_bound",)
+    __slots__ = ("_bound", "_watched")
     _bound: Any
+    _watched: Any  # of a task: its take, once a caller has asked for its cancellation
 
     @property
     def _home(self) -> Any:
@@ -43,8 +44,9 @@ class TaskRecord(Bound):
     Attributes:
         id: unique in the database.
         queue: the queue's name.
-        state: ready, delayed, taken, buried, or blocked (its lane is busy); done after its ack, dead once it was moved
-            to the queue's dead letters.
+        state: ready, delayed, taken, buried, blocked (its lane is busy) or waiting (for a limit, or for other tasks);
+            cancelling: taken and cancelled; done after its ack, cancelled, or dead once it was moved to the queue's
+            dead letters.
         data: the data that was put.
         priority: the lowest is taken first.
         attempts: how often it failed, passed its deadline, or was charged with the death of its taker.

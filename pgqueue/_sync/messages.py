@@ -12,7 +12,7 @@ from uuid import UUID
 
 from .._calls import messages as calls
 from .._calls.messages import CLAIM_GRACE, CLAIM_TTL, Held, MessageLimits, MessageStats
-from .._engine import flows
+from .._engine import claims
 from .._engine.blocking import Conn, Signal
 from .._records.messages import (
     ClaimLike,
@@ -90,7 +90,7 @@ class Messages:
             rows = shell.run(call, relaxed=True)
         else:
             listener = shell.listener()
-            rows = shell.drive(flows.claim_messages(shell.core, listener, Signal, self._queue, call, n, seconds))
+            rows = shell.drive(claims.claim_messages(shell.core, listener, Signal, self._queue, call, n, seconds))
         return self._claim(rows[0].token, Held(life, extra, 0.0, rows)) if rows else None
 
     def get(self, claim: ClaimLike) -> Claim:

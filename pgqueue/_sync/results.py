@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from .._calls import attempts as attempt_calls
 from .._calls import results as calls
+from .._calls.attempts import Attempt
 from .._calls.results import Outcome
 from .._engine import looks, waits
 from .._engine.blocking import Signal
@@ -32,6 +34,16 @@ class Results:
         """
         return self._shell.run(calls.outcome(named(task)[0]))
 
+    def attempts(self, task: TaskLike) -> list[Attempt]:
+        """The failed attempts of a task, the first one first: the last ten, each with its error and traceback.
+
+        They are kept as long as the task, and at least an hour after its end, or as long as its result.
+
+        Raises:
+            TaskIdRequired: the id is not an int or a string of digits.
+        """
+        return self._shell.run(attempt_calls.attempts(named(task)[0]))
+
     def get(self, task: TaskLike, timeout: Seconds | None = None) -> Any:
         """Wait for the result of a task, and return it. Only a kept result is found: see handler(), Task.finish().
 
@@ -41,17 +53,18 @@ class Results:
 
         Raises:
             TaskFailed: it has failed for good (.error says why).
+            TaskCancelled: it was cancelled (.reason says why).
             ResultUnknown: it is gone, and no result is kept. While waiting, this is noticed within 2 s.
             TimeoutError: it was not done in time.
             TaskIdRequired, ValueError: the id or the timeout is not valid.
             ClosedError: the client is closed, also while waiting.
         """
         id, seconds = named(task)[0], arguments.timeout(timeout)
-        left, look = TimeLeft(seconds), looks.ended(id)
-        found = self._shell.drive(look())
+        left, ends = TimeLeft(seconds), looks.ended(id)
+        found = self._shell.drive(ends.at_once())
         if found is None and not left.over():
             channel, listener = calls.task_channel(id), self._shell.listener()
-            flow = waits.until(listener, Signal, channel, look, left.seconds(), looks.POLL)
+            flow = waits.until(listener, Signal, channel, ends.look, left.seconds(), ends.poll)
             found = self._shell.drive(flow)
         return looks.result(looks.in_time(found, f"the result of task {id}", seconds))
 
@@ -76,8 +89,8 @@ class Results:
         left, channel = TimeLeft(timeout), calls.task_channel(id)
         yield (known := self._shell.run(calls.outcome(id)))
         while not known.ended:
-            look, listener = looks.other_than(known), self._shell.listener()
-            flow = waits.until(listener, Signal, channel, look, left.seconds(), looks.POLL)
+            ends, listener = looks.other_than(known), self._shell.listener()
+            flow = waits.until(listener, Signal, channel, ends.look, left.seconds(), ends.poll)
             yield (known := looks.in_time(self._shell.drive(flow), f"the end of task {id}", timeout))
 
     def report(self, task: TaskLike, value: Any) -> None:

@@ -26,7 +26,7 @@ SettleMany = Callable[[Named, Fence], Call[list[Refused]]]
 def ack(shell: Shell, id: int, token: int | None, put: Sequence[Put], conn: Conn | None) -> str:
     call = ack_calls.ack(id, shell.fence(token), shell.encode_puts(put))
     for one in put:
-        shell.prepare_put(one.queue, conn, in_lanes=one.options.in_lanes)
+        shell.prepare_put(one.queue, conn, in_lanes=one.options.in_lanes, waits=one.options.waits)
     return shell.ended(shell.run(call, conn), conn)
 
 

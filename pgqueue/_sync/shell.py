@@ -8,15 +8,16 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from .._calls.call import Call
-from .._calls.put import allow_lanes, queue_ids
+from .._calls.put import allow_flows, allow_lanes, queue_ids
 from .._engine import session, waits
 from .._engine.blocking import Conn, Connections, Signal, drive, in_thread, run_on
 from .._engine.core import Core
-from .._engine.flows import Flow, Run, Step
 from .._engine.listener import Listener
 from .._engine.shell import ShellBase
+from .._engine.steps import Flow, Run, Step
 from .._engine.waits import TimeLeft
 from ..errors import SessionDead
+from .together import Together
 
 T = TypeVar("T")
 
@@ -27,6 +28,8 @@ class Shell(ShellBase):
     def __init__(self, core: Core) -> None:
         super().__init__(core)
         self.connections = Connections(core)
+        #: None: each put goes by itself.
+        self.together = Together(core.settings, self.connections) if core.settings.share_commits else None
 
     def listener(self) -> Listener:
         """The client's listener; the first call starts it, which may also start a server."""
@@ -62,18 +65,23 @@ class Shell(ShellBase):
             except SessionDead as error:
                 self.drive(session.refused(error, Signal, left, conn is not None))
 
-    def prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False) -> None:
-        """Make the queue and its lanes, which in the caller's transaction would keep other clients waiting."""
+    def prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False, waits: bool = False) -> None:
+        """Make the queue, its lanes and flows: in the caller's transaction that would keep other clients waiting."""
         if conn is not None and queue not in self.core.queue_ids:
             ids = self.connections.run(queue_ids([queue]))
             self.core.queue_ids.update(ids)
         if in_lanes and queue not in self.core.queues_with_lanes:
             self.connections.run(allow_lanes(queue))
             self.core.queues_with_lanes.add(queue)
+        if waits and queue not in self.core.queues_with_flows:
+            self.connections.run(allow_flows(queue))
+            self.core.queues_with_flows.add(queue)
 
     def close(self) -> None:
         """End the core and the connections."""
         in_thread(self.core.close)
+        if self.together is not None:
+            self.together.close()
         self.connections.close()
 
     def _perform(self, step: Step) -> object:

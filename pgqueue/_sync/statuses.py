@@ -68,5 +68,5 @@ class Statuses:
         found = self._shell.drive(look())
         if found is None and not left.over():
             poll, listener = self._shell.settings.poll or float("inf"), self._shell.listener()
-            found = self._shell.drive(waits.until(listener, Signal, channel, look, left.seconds(), poll))
+            found = self._shell.drive(waits.until(listener, Signal, channel, look, left.seconds(), lambda: poll))
         return looks.in_time(found, f"the status of {key!r}", seconds)

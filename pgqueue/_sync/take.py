@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .._calls import pop as calls
-from .._engine import flows, picks, pops
+from .._engine import picks, pops, takes
 from .._engine.blocking import Conn, Signal
 from .._engine.waits import MakeSignal
 from .._records.task import TaskLike, from_popped, from_taken, named
@@ -27,10 +27,10 @@ def take(
     stopped: Callable[[], bool] = lambda: False,
     make_signal: MakeSignal = Signal,
 ) -> list[Task]:
-    """Up to n tasks of several queues, as soon as there is one; see flows.take."""
+    """Up to n tasks of several queues, as soon as there is one; see takes.take."""
     n, seconds = arguments.count("n", n), arguments.timeout(timeout)
     listener = shell.listener()
-    flow = flows.take(shell.core, listener, make_signal, queues, n, seconds, stopped, deadline_soon=deadline_soon)
+    flow = takes.take(shell.core, listener, make_signal, queues, n, seconds, stopped, deadline_soon=deadline_soon)
     return shell.made(shell.drive(flow), lambda row: from_taken(Task, row, shell))
 
 

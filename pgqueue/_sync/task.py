@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, Unpack
 
+from .._calls import cancel as cancel_calls
+from .._calls import flows as flow_calls
 from .._calls import pick as calls
 from .._calls.pick import TaskStats
 from .._calls.put import PutArguments
@@ -17,7 +19,9 @@ from .._engine.blocking import Conn
 from .._records.puts import Put
 from .._records.task import TaskRecord, from_found, moved, settled
 from .._values.arguments import Seconds
-from . import settle
+from ..errors import TaskNotTaken
+from . import settle, steps
+from .cancellation import Cancellation
 from .results import Results
 from .settle import KEEP
 
@@ -174,6 +178,43 @@ class Task(TaskRecord):
         """
         Results(self._home).report(self, value)
 
+    def step(self, name: str, function: Callable[[], Any], *, conn: Conn | None = None) -> Any:
+        """Do a part of the task once: call the function and record what it returns, unless that is recorded already.
+
+        A process that takes the task after a crash or a failed attempt gets the recorded value, and the function is
+        not called. A step whose record was not committed runs again. As in DBOS and absurd.
+
+        Args:
+            name: of the step, unique within the task; 1 to 255 bytes.
+            function: called without arguments; AsyncTask awaits what a coroutine function returns. What it returns
+                must be something that JSON can hold. If it raises, nothing is recorded.
+            conn: the caller's connection. The record is then committed with the caller's transaction, together with
+                all that the function does in it: both count exactly once, or not at all.
+
+        Returns:
+            The value as JSON gives it back, in the first run too: a tuple comes back as a list.
+
+        Raises:
+            BadData: JSON or jsonb cannot hold what the function returned. It has run, and will run again.
+            TakeLost: as for ack; before the function runs, or after it, when its value is not recorded.
+            ValueError: the name has no or too many bytes.
+            TypeError: a coroutine function, for a Task that is not an AsyncTask.
+        """
+        return steps.step(self._home, self.id, self.token, name, function, conn)
+
+    def results(self) -> list[Outcome]:
+        """What the task was put after, in that order: for each task its state, result and error.
+
+        A result is there if the task's holder kept one, by finish() or keep_result; it is kept until this task is
+        gone. The state is done, failed, cancelled, gone, or open if this task did not wait for its end. The result of
+        a batch has the numbers of its tasks, `total` and `failed`.
+
+        Raises:
+            NotAllowed: this client does not hold the task, and may not look into its queue.
+        """
+        found: list[Outcome] = self._home.run(flow_calls.predecessors(self.id, self._home.fence(self.token)))
+        return found
+
     def peek(self) -> Self:
         """The task as it is now. Raises TaskNotFound if it is gone."""
         return from_found(type(self), self._home.run(calls.peek(self.id)), self._home)
@@ -185,6 +226,32 @@ class Task(TaskRecord):
     def kick(self) -> bool:
         """Make the task ready, if it is buried or delayed; see Queue.kick_task."""
         return self._home.run(calls.kick_task(self.id)) is not None
+
+    def cancel(self, reason: str | None = None, *, conn: Conn | None = None) -> str:
+        """Cancel the task; see Client.cancel. Returns its state: `cancelled`, or `cancelling` while it is taken."""
+        state: str = self._home.run(cancel_calls.cancel(self.id, reason), conn)
+        return state
+
+    @property
+    def cancelled(self) -> Cancellation:
+        """Whether the task was cancelled since this client took it: true or false, with `wait()` and `reason`.
+
+        The first use begins to watch the take, and waits for nothing. From then on a cancellation is seen within some
+        milliseconds, without a question to the server.
+
+        Raises:
+            TaskNotTaken: this is not a task that the client has taken.
+        """
+        try:
+            watched = self._watched
+        except AttributeError:
+            if self.token is None:
+                raise TaskNotTaken(
+                    f"task {self.id} is not taken by this client: only its taker hears that it is cancelled", self.id
+                ) from None
+            watched = self._home.watch(self.id, self.token)
+            object.__setattr__(self, "_watched", watched)
+        return Cancellation(watched)
 
     def stats(self) -> TaskStats:
         """The history of the task; see Queue.task_stats."""

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from ..errors import BadData
+from .reading import read_by_json, reader_by_msgspec
 
 MAX_SIZE = 1 << 20
 
@@ -24,20 +25,10 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 # looks for a literal, and back from there.
 _may_be_another_key = re.compile(r'":(?<=[0-9el]":)(?:(?<=[0-9]":)|(?<="true":)|(?<="false":)|(?<="null":))').search
 _like_another_key = re.compile(r'"(?:-?[0-9][0-9.e+-]*|true|false|null)":').search
-_is_not_zero = re.compile(r"-?[0.]*[1-9]").match
-
-
-def _float(text: str) -> float:
-    """A number with a point or an exponent, rounded to a float. Raises ValueError if it is too large or too small."""
-    number = float(text)
-    if math.isinf(number) or (number == 0 and _is_not_zero(text)):
-        raise ValueError(f"the number {text[:20]}..., of {len(text)} characters, is out of the range of a float")
-    return number
-
 
 #: The value of a JSON text. jsonb holds numbers that a float does not: ValueError, where json.loads would return inf or
 #: 0. Whole numbers of up to 4300 digits are read exactly.
-decode = json.JSONDecoder(parse_float=_float).decode
+decode = reader_by_msgspec() or read_by_json
 
 
 def encode(data: Any, max_size: int = MAX_SIZE) -> str:

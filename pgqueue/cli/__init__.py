@@ -20,8 +20,10 @@ COMMANDS = {
     "ack": "tasks",
     "alerts": "alerts",
     "alter": "managing",
+    "batch": "batches",
     "bindings": "exchanges",
     "bury": "tasks",
+    "cancel": "tasks",
     "completion": "completion",
     "create-queue": "managing",
     "delete": "tasks",
@@ -31,8 +33,11 @@ COMMANDS = {
     "grant": "privileges",
     "graphite": "graphite",
     "health": "looking",
+    "job": "job",
+    "jobs": "workers",
     "kick": "managing",
     "kick-task": "tasks",
+    "limit": "limits",
     "list": "looking",
     "metrics": "metrics",
     "migrate": "migrate",
@@ -48,6 +53,7 @@ COMMANDS = {
     "restrict": "privileges",
     "resume": "managing",
     "revoke": "privileges",
+    "schedule": "schedules",
     "server": "server",
     "stats": "stats",
     "subscribe": "channels",
@@ -56,6 +62,7 @@ COMMANDS = {
     "truncate": "managing",
     "wait": "channels",
     "worker": "worker",
+    "workers": "workers",
 }
 
 

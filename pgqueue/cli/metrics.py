@@ -29,22 +29,24 @@ def metrics(dsn: str | None, host: str, port: int, queues: tuple[str, ...], time
     They are read at each scrape. While the database is away, pgqueue_up is 0.
     """
     try:
-        from ..monitors.prometheus import PgqueueCollector
+        from ..monitors.prometheus import PgqueueCollector, wsgi_app
     except ImportError as error:
         raise Fault(str(error)) from error
-    from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+    from prometheus_client import CollectorRegistry, start_http_server
 
     with Client(dsns.resolve(dsn), connect_timeout=timeout) as client:
-        registry = CollectorRegistry()
-        registry.register(PgqueueCollector(client, queues or None, timeout=timeout))
+        collector = PgqueueCollector(client, queues or None, timeout=timeout)
         if once:
-            text = generate_latest(registry)
+            text = collector.text()
             click.echo(text, nl=False)
             sys.exit(0 if b"\npgqueue_up 1.0\n" in text else FAILED)
+        registry = CollectorRegistry()
+        registry.register(collector)
         try:
             server, thread = start_http_server(port, host, registry)
         except OSError as error:
             raise Fault(f"cannot listen at {host}:{port}: {error.strerror}") from error
+        server.set_app(wsgi_app(collector))
         click.echo(f"serving on http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics")
         until_signal()
         server.shutdown()

@@ -57,7 +57,7 @@ def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(FAILED)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
-        except (Error, ValueError, psycopg.Error) as error:
+        except (Error, ValueError, ImportError, psycopg.Error) as error:  # ImportError: an extra is missing
             raise _fault(error) from error
         except OSError as error:  # a full disk, for example
             _forget_output()

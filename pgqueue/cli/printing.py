@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from .._calls.attempts import Attempt
 from .._records.task import TaskRecord
 from .._values import printable
 
@@ -61,6 +62,15 @@ def echo_task(task: TaskRecord, as_json: bool) -> None:
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
         click.echo(f"{name:<{width}}  {value}")
+
+
+def echo_attempt(attempt: Attempt) -> None:
+    """Print a failed attempt for people: a line about it, and its traceback."""
+    began = "" if attempt.began_at is None else f" after {(attempt.ended_at - attempt.began_at).total_seconds():.3f} s"
+    said = f"attempt {attempt.number}  {attempt.state} at {cell(attempt.ended_at)}{began}"
+    click.echo(f"{said}, by {cell(attempt.worker)}: {cell(attempt.error)}")
+    if attempt.traceback:
+        click.echo(printable.multiline(attempt.traceback))
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

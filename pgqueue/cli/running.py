@@ -12,7 +12,7 @@ from types import FrameType
 import click
 
 from .. import Task
-from ..worker.policy import Policy
+from ..jobs.retry import Retry
 from .plainly import Fault
 from .printing import compact
 
@@ -21,7 +21,7 @@ class Stopped(SystemExit):
     """A signal stopped the command; the exit code is a shell's for that signal."""
 
 
-def run(command: Sequence[str], task: Task, policy: Policy) -> bool:
+def run(command: Sequence[str], task: Task, policy: Retry) -> bool:
     """Run the command with the task's data on its standard input. Returns whether it succeeded.
 
     If it succeeds, the task is acked; if not, the task is tried again later, or buried after the last attempt.
@@ -88,13 +88,13 @@ def _settle_stopped(task: Task, returncode: int) -> None:
         task.release()
 
 
-def _fail(task: Task, reason: str, policy: Policy) -> None:
+def _fail(task: Task, reason: str, policy: Retry) -> None:
     attempts = task.attempts + 1
-    if policy.exhausted(attempts):
+    delay = policy.after(attempts)
+    if delay is None:
         state = task.bury(error=reason).state
         click.echo(f"task {task.id}: {reason}; after {attempts} attempts it is {state}", err=True)
         return
-    delay = policy.delay(attempts)
     state = task.release(delay, error=reason, hold_lane=True).state
     again = f"again in {delay:.1f} s" if state == "delayed" else state
     click.echo(f"task {task.id}: {reason}; it is {again}", err=True)

@@ -15,7 +15,8 @@ import click
 from .. import Client, Queue
 from .._calls.messages import MessageLimits
 from .._values.arguments import MAX_INT, MAX_SECONDS
-from ..worker.policy import Policy
+from ..jobs.retry import Retry
+from ..worker.policy import policy
 from .plainly import FAILED, nothing, plainly
 from .printing import as_dict, compact, echo, flush
 from .running import run
@@ -69,8 +70,8 @@ def take(
     with Client(dsn) as client:
         of = client.queue(queue)
         if command:
-            policy = Policy.of(max_attempts=max_attempts or 20, retry_delay=1.0 if retry_delay is None else retry_delay)
-            _run(of, command, count, timeout, policy)
+            how = policy(max_attempts=max_attempts or 20, retry_delay=1.0 if retry_delay is None else retry_delay)
+            _run(of, command, count, timeout, how)
         elif ack:
             _ack(of, count, timeout, as_json)
         else:
@@ -97,7 +98,7 @@ def _ack(queue: Queue, count: int, timeout: float | None, as_json: bool) -> None
     queue.ack_many(tasks)
 
 
-def _run(queue: Queue, command: tuple[str, ...], count: int, timeout: float | None, policy: Policy) -> None:
+def _run(queue: Queue, command: tuple[str, ...], count: int, timeout: float | None, policy: Retry) -> None:
     ran = failed = 0
     while ran < count and (task := queue.take(timeout)):
         ran += 1

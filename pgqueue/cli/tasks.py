@@ -9,10 +9,10 @@ import click
 
 from .. import Client, Queue, Task
 from .._records.task import bind, home_of
-from ..errors import ClaimDoesNotExist, TaskError
+from ..errors import ClaimDoesNotExist, TaskError, TaskNotFound
 from .asking import confirm
 from .plainly import GONE, Fault, plainly
-from .printing import echo, echo_task
+from .printing import echo, echo_attempt, echo_task
 from .take import LIMITS, TTR
 from .values import CLAIM, POSITIVE_SECONDS, PRIORITY, SECONDS, TASK, json_lines, yes
 
@@ -80,6 +80,27 @@ def bury(
 
 @click.command()
 @IDS
+@click.option("--reason", metavar="TEXT", help="Why; kept with the task, and shown to its taker.")
+@json_lines
+@click.pass_obj
+@plainly
+def cancel(dsn: str | None, ids: Sequence[int], reason: str | None, as_json: bool) -> None:
+    """Cancel tasks: they are removed, or their takers are told to stop.
+
+    Prints the state of each: cancelled; cancelling, while it is taken; or what it was already.
+    """
+
+    def one(task: Task) -> str:
+        state = task.cancel(reason)
+        if state == "unknown":
+            raise TaskNotFound(f"task {task.id} was not found: it is gone, or was never put", task.id)
+        return state
+
+    _each(dsn, ids, None, as_json, one)
+
+
+@click.command()
+@IDS
 @HELD
 @click.option("--ttr", type=POSITIVE_SECONDS, default=TTR, show_default=True, help="Seconds from now.")
 @json_lines
@@ -143,6 +164,9 @@ def peek(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
     with Client(dsn) as client:
         for task in (_task(client, id, None).peek() for id in ids):
             echo_task(task, as_json)
+            if not as_json:
+                for attempt in client.results.attempts(task):
+                    echo_attempt(attempt)
 
 
 def _each(dsn: str | None, ids: Sequence[int], claim: int | None, as_json: bool, verb: Callable[[Task], str]) -> None:

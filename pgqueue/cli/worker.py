@@ -1,18 +1,22 @@
-"""`pgqueue worker`, and how it finds its client."""
+"""`pgqueue worker`."""
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import os
-import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
-from .. import AsyncClient, Client, Worker
-from ..worker.handlers import describe
+from .. import Client, Worker
+from .._values import printable
+from ..worker.health import Report, Server, address
 from ..worker.leaving import leaving
-from .plainly import plainly
+from ..worker.supervisor import follow, own_line, supervise
+from .applications import load, load_anew
+from .plainly import Fault, plainly
+from .values import QUEUE
 
 COUNT = click.IntRange(min=1)
 SECONDS = click.FloatRange(min=0)
@@ -32,6 +36,10 @@ GRACE = _Grace(min=0)
 
 @click.command()
 @click.argument("app", metavar="MODULE:CLIENT")
+@click.option(
+    "-q", "--queue", "queues", type=QUEUE, multiple=True, help="Serve this queue; repeatable. Default: all of them."
+)
+@click.option("--exclude", type=QUEUE, multiple=True, help="Do not serve this queue; repeatable.")
 @click.option("-c", "--concurrency", type=COUNT, default=8, show_default=True, help="Handlers that run at once.")
 @click.option("--max-attempts", type=COUNT, default=20, show_default=True, help="Failed attempts before a burial.")
 @click.option(
@@ -41,50 +49,86 @@ GRACE = _Grace(min=0)
 @click.option(
     "--grace", type=GRACE, default="30", show_default=True, help="Seconds for handlers under way at a stop, or none."
 )
-@click.pass_obj
+@click.option("--schedules/--no-schedules", default=True, help="Whether to fire schedules. Default: yes.")
+@click.option("--soft-time-limit", type=SECONDS, help="Seconds until SoftTimeLimit is raised in a handler.")
+@click.option("--max-child-tasks", type=COUNT, help="Tasks after which a process of isolated jobs is replaced.")
+@click.option("--max-child-memory", type=COUNT, help="Bytes of memory after which it is replaced.")
+@click.option("--processes", type=COUNT, help="Run so many worker processes, and start those again that die.")
+@click.option("--health", metavar="[HOST:]PORT", help="Answer GET /live and /ready there. Default host: 127.0.0.1.")
+@click.option("--quiet", is_flag=True, help="Do not say at the start what is served.")
+@click.option("--check", is_flag=True, help="Import, connect, print what would be served, and exit with 0 or 1.")
+@click.pass_context
 @plainly
-def worker(dsn: str | None, app: str, **options: Any) -> None:
-    """Run the handlers of MODULE:CLIENT until SIGTERM or SIGINT.
+def worker(context: click.Context, app: str, **options: Any) -> None:
+    """Run the jobs and handlers of MODULE:CLIENT until SIGTERM or SIGINT.
 
-    CLIENT is a pgqueue.Client in MODULE, with handlers registered by @client.handler(queue). SIGHUP loads MODULE and
-    its submodules again: the old code finishes the tasks under way.
+    CLIENT is a pgqueue.Client in MODULE, with functions registered by @client.job(...) or @client.handler(queue).
+    SIGHUP loads MODULE and its submodules again: the old code finishes the tasks under way.
     """
-    if dsn:
-        os.environ["PGQUEUE_DSN"] = dsn  # for a client that is made without one
-    working = Worker(_load(app), load=lambda: _load_anew(app), **options)
-    with leaving([working]):
-        working.run()
-    if isinstance(working.client, Client):
-        working.client.close()
+    if context.obj:
+        os.environ["PGQUEUE_DSN"] = context.obj  # for a client that is made without one
+    work(context, lambda **given: Worker(load(app), load=lambda: load_anew(app), **given), **options)
 
 
-def _load(app: str) -> AsyncClient | Client:
-    """The client that MODULE:CLIENT names, searched from the current directory."""
-    path, _, name = app.partition(":")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
+def work(
+    context: click.Context,
+    make: Callable[..., Worker],
+    *,
+    processes: int | None,
+    health: str | None,
+    quiet: bool,
+    check: bool,
+    **options: Any,
+) -> None:
+    """What the command does with its options; `make` makes the worker. Also for the command of a framework."""
+    place, line = _place(health), own_line()
+    options["queues"] = options["queues"] or None
+    if processes is not None and line is None and not check:
+        supervisor = supervise(processes, options["grace"])
+        with _answering(place, supervisor.report):
+            code = supervisor.run()
+        context.exit(code)
+    working = make(**options)
+    with _closing(working):
+        if check:
+            click.echo(f"would work on {working.banner()}")
+            return
+        verbose = context.find_root().params.get("verbose")
+        if not (verbose or quiet or line is not None):
+            click.echo(f"working on {printable.line(working.banner())}", err=True)
+        with _answering(place if line is None else None, working.report), leaving([working]):
+            if line is not None:
+                follow(line, working.report, working.stop)
+            working.run()
+
+
+def _place(health: str | None) -> tuple[str, int] | None:
     try:
-        module = importlib.import_module(path)
-    except Exception as error:  # of any kind: the module's code raised it
-        why = str(error) if isinstance(error, ImportError) else describe(error)
-        raise click.BadParameter(f"{path} cannot be loaded: {why}", param_hint="MODULE:CLIENT") from error
-    name = name or "client"
-    found = getattr(module, name, None)
-    if not isinstance(found, AsyncClient | Client):
-        what = f"a {type(found).__name__}, not a Client" if hasattr(module, name) else "not there"
-        raise click.BadParameter(f"{name} of {path} is {what}", param_hint="MODULE:CLIENT")
-    return found
+        return None if health is None else address(health)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--health") from None
 
 
-def _load_anew(app: str) -> AsyncClient | Client:
-    """Load the client again, from the present files, in new modules: tasks under way go on in the old modules."""
-    path = app.partition(":")[0]
-    old = {name: module for name, module in sys.modules.items() if name == path or name.startswith(path + ".")}
-    for name in old:
-        del sys.modules[name]
-    importlib.invalidate_caches()
+@contextlib.contextmanager
+def _answering(place: tuple[str, int] | None, report: Callable[[], Report]) -> Iterator[None]:
+    """Answer probes within this block."""
+    if place is None:
+        yield
+        return
     try:
-        return _load(app)
-    except BaseException:
-        sys.modules.update(old)
-        raise
+        server = Server(*place, report)
+    except OSError as error:
+        raise Fault(f"--health {place[0]}:{place[1]}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        server.close()
+
+
+@contextlib.contextmanager
+def _closing(working: Worker) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if isinstance(working.client, Client):
+            working.client.close()

@@ -146,7 +146,7 @@ class Crew:
         """Start a worker process. Returns it with the application name of its connections, for pg_stat_activity."""
         name = f"pgqueue demo {next(self._started)}"
         environment = {**os.environ, "PGQUEUE_DSN": make_conninfo(self._conninfo, application_name=name)}
-        command = [sys.executable, "-m", "pgqueue", "worker", "pgqueue.demo.handlers:client"]
+        command = [sys.executable, "-m", "pgqueue", "worker", "pgqueue.demo.handlers:client", "--quiet"]
         return name, subprocess.Popen([*command, "--concurrency", str(CONCURRENCY)], env=environment)
 
 

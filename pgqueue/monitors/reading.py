@@ -102,8 +102,12 @@ class Reader(Generic[T]):
 
 def stats_of(client: Client, queues: Sequence[str] | None) -> dict[str, Stats]:
     """The stats of these queues, zeros for those that do not exist; None: of all queues."""
-    found = client.stats()
-    return found if queues is None else {name: found.get(name) or counting.summed([]) for name in queues}
+    return of_queues(client.stats(), queues)
+
+
+def of_queues(stats: dict[str, Stats], queues: Sequence[str] | None) -> dict[str, Stats]:
+    """Of the stats of every queue those of these queues, zeros for those that do not exist; None: all."""
+    return stats if queues is None else {name: stats.get(name) or counting.summed([]) for name in queues}
 
 
 def chosen(queues: str | Sequence[str] | None) -> list[str] | None:

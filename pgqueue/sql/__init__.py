@@ -20,20 +20,37 @@ from ..errors import SchemaError
 #: The layers of the SQL and the files of each layer, in the order in which they are run. A file refers only to files
 #: before it; tests/test_sql_layers.py checks the references.
 LAYERS = {
-    "1_tables": ("schema", "limits", "tasks", "sessions", "statistics", "statuses", "coordination", "exchanges"),
+    "1_tables": (
+        "schema",
+        "quotas",
+        "tasks",
+        "attempts",
+        "limits",
+        "sessions",
+        "line",
+        "statistics",
+        "tallies",
+        "statuses",
+        "coordination",
+        "exchanges",
+        "schedules",
+        "ticks",
+        "flows",
+    ),
     "2_base": (
-        *("advisory", "nowait", "caller", "bounds", "limits", "rights", "names", "secret", "wake", "session"),
-        *("identity", "count", "stats", "queue_stats", "task"),
+        *("advisory", "nowait", "caller", "bounds", "quotas", "rights", "names", "secret", "line", "wake", "session"),
+        *("turns", "identity", "follow", "count", "stats", "queue_stats", "task"),
     ),
     "3_tasks": (
-        *("dead", "due", "suspect", "lane", "special", "put", "take"),
-        *("undo", "settle", "ack", "pop", "pick", "listed", "queue"),
+        *("ends", "cancelled", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits", "admission"),
+        *("heads", "unanswered", "special", "together", "unique", "put", "flows", "take", "undo", "settle", "touch"),
+        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "limit_rules"),
     ),
     "4_families": (
-        *("channels", "statuses", "results", "locks", "nodes"),
-        *("exchanges", "wills", "claims", "messages", "changes"),
+        *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),
+        *("exchanges", "publish", "wills", "claims", "messages", "changes", "tallies", "schedules", "firing"),
     ),
-    "5_operations": ("monitor", "foreign", "health", "sweep"),
+    "5_operations": ("monitor", "foreign", "workers", "health", "ticks", "sweep"),
     "6_grants": ("grants", "bound", "settings", "restored"),
 }
 TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])

@@ -6,12 +6,13 @@
 
 Sync handlers run in threads, async ones in coroutines of one loop; each kind has a buffer and fetcher of its own
 (crew.py). The fetcher takes as many tasks as the buffer wants (buffer.py), the settler acks the tasks that were handled
-in the meantime (settler.py), and handlers.py calls the handlers. All of these together are a shift (shift.py).
+in the meantime (settler.py), and handlers.py and dispatch.py call the handlers and jobs. A job may run in a child
+process, for which a runner's thread waits (children.py). All of these together are a shift (shift.py).
 
 At a stop the shift takes no more tasks, releases the tasks that were not started, and finishes and settles those under
-way, for the time of the worker's grace. overdue.py is about handlers that do not end. At a reload another shift begins,
-with the new handlers, and the old one ends in the same way, in a thread of its own: a handler that takes an hour does
-not delay the new handlers.
+way, for the time of the worker's grace. overdue.py is about handlers that do not end; supervisor.py keeps several
+processes with a worker each. At a reload another shift begins, with the new handlers, and the old one ends in the same
+way, in a thread of its own: a handler that takes an hour does not delay the new handlers.
 """
 
 from __future__ import annotations
@@ -22,19 +23,25 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from .._async.client import AsyncClient
-from .._sync.client import Client
 from .._values import arguments
 from .._values.arguments import Seconds
+from .._values.version import VERSION
 from ..errors import Error
+from ..jobs.clients import AsyncClient, Client
+from . import telling
+from .children import Recycling
 from .handlers import Handler
-from .policy import Policy
+from .health import Report
+from .overdue import Limits
+from .policy import policy
+from .registration import Registration
 from .runs import Known
+from .served import Served
 from .shift import Shift, Terms
 
 __all__ = ["Worker"]
@@ -54,18 +61,29 @@ class Worker:
         client: the client to take with; a Client or an AsyncClient. It stays open.
         handlers: a function for each queue, sync or async, called with a task's data, and with the Task too (an
             AsyncTask if it is async) if it has a parameter named `task`. Default: those registered with
-            client.handler(), with their keep_result. When the handler returns, the worker acks the task, unless the
-            handler has settled it. An exception is a failed attempt.
+            client.handler(), with their keep_result, and the jobs of client.job(). When a handler returns, the worker
+            acks the task, unless the handler has settled it. An exception is a failed attempt.
+        queues: the names of the queues to serve; default: all that have a handler or are the queue of a job. A queue
+            that has no handler is served by the client's jobs, if there are any.
+        exclude: the names of queues not to serve.
         concurrency: the number of handlers of each kind, sync and async, that run at once.
         max_attempts: after this number of failed attempts a task is buried, with its error kept.
         retry_delay: seconds, or a timedelta. A failed task is ready again after a random delay of up to
             retry_delay * 2 ** (attempts - 1): full jitter.
         max_retry_delay: the longest such delay, in seconds or as a timedelta.
-        time_limit: seconds, or a timedelta, for a handler. After this time an async handler is cancelled, a thread is
-            written off, and the attempt has failed. None: without limit. A task's own ttr ends a handler as well.
+        time_limit: seconds, or a timedelta, for a handler, and for a job without a timeout of its own. After this time
+            an async handler is cancelled, a process killed, a thread written off, and the attempt has failed. None:
+            without limit. A task's own ttr ends a handler as well.
+        soft_time_limit: seconds, or a timedelta, after which SoftTimeLimit is raised in a handler, or a job without a
+            soft_timeout, that still runs: in an async one at its present await, in a process at once, in a thread at
+            its next checkpoint(). None: never.
+        max_child_tasks: after so many tasks a process of jobs with isolation="process" is replaced. None: never.
+        max_child_memory: the same, if it holds more than so many bytes of resident memory at the end of a task.
         grace: seconds, or a timedelta, for the handlers under way when the worker stops. Then async handlers are
             cancelled, threads are left behind, and their tasks are released; that is no failed attempt. None: without
             limit.
+        schedules: whether to set the schedules that the client's code declares, and to fire those that are due; see
+            client.schedules.
         load: a function that returns the client to go on with. reload() calls it, and with `load` so does SIGHUP. If
             it returns another client, the worker closes the old one once its tasks are done.
 
@@ -87,32 +105,47 @@ class Worker:
         client: AnyClient,
         handlers: Mapping[str, Handler] | None = None,
         *,
+        queues: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
         concurrency: int = 8,
         max_attempts: int = 20,
         retry_delay: Seconds = 1.0,
         max_retry_delay: Seconds = 3600.0,
         time_limit: Seconds | None = None,
+        soft_time_limit: Seconds | None = None,
+        max_child_tasks: int | None = None,
+        max_child_memory: int | None = None,
         grace: Seconds | None = 30.0,
+        schedules: bool = True,
         load: Callable[[], AnyClient] | None = None,
     ) -> None:
         self.client = client
         self._given = handlers
-        self._handlers(client)
+        self._queues = queues
+        self._exclude = exclude
+        self._served(client).modules()
         self._load = load
         self._grace = arguments.seconds("grace", grace)
         self._failure: Error | None = None
         self._terms = Terms(
             concurrency=arguments.count("concurrency", concurrency),
-            policy=Policy.of(max_attempts, retry_delay, max_retry_delay),
-            time_limit=arguments.seconds("time_limit", time_limit, positive=True),
+            policy=policy(max_attempts, retry_delay, max_retry_delay),
+            limits=Limits(
+                arguments.seconds("time_limit", time_limit, positive=True),
+                arguments.seconds("soft_time_limit", soft_time_limit, positive=True),
+            ),
+            recycling=Recycling.of(max_child_tasks, max_child_memory),
             known=Known(),
+            schedules=arguments.flag("schedules", schedules),
             closed=self.stop,
             failed=self._fail,
         )
         self.stopping = threading.Event()
         self.leave_by: float | None = None
+        self._registration: Registration | None = None
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
+        self._present: Shift | None = None
         self._relieving: dict[Shift, threading.Thread] = {}
         for end in self._pipe:
             weakref.finalize(self, os.close, end)
@@ -152,36 +185,73 @@ class Worker:
             os.write(self._pipe[1], byte)
 
     def _work(self) -> None:
-        shift = self._shift(self.client)
-        log.info("working on %s", ", ".join(self._handlers(self.client)))
+        shift = self._present = self._shift(self.client)
+        self._register()
+        log.info("working on %s", self.banner())
         try:
             while (byte := os.read(self._pipe[0], 1)) != STOP:  # a signal's own byte: its handler comes next
                 if byte == RELOAD:
-                    shift = self._relieved(shift)
-            log.info("stopping: finishing the tasks under way")
+                    shift = self._present = self._relieved(shift)
+            log.info("stopping: %s", telling.farewell(shift.under_way(), self._grace))
         finally:
-            until = time.monotonic() + (float("inf") if self._grace is None else self._grace)
+            began = time.monotonic()
+            until = began + (float("inf") if self._grace is None else self._grace)
             self.leave_by = None if self._grace is None else until + LEAVE
             self.stopping.set()
+            if self._registration is not None:
+                self._registration.end()
             for any_shift in [shift, *self._relieving]:
                 any_shift.hurry(until)
             shift.stop()
             shift.end()
             for thread in self._relieving.values():
                 thread.join(None if self.leave_by is None else max(0.0, self.leave_by - time.monotonic()))
+            log.info("stopped after %.1f s", time.monotonic() - began)
 
-    def _handlers(self, client: AnyClient) -> Mapping[str, Handler]:
-        handlers = client.handlers if self._given is None else self._given
-        if not handlers:
-            raise ValueError("a worker needs a handler: register one with @client.handler(queue)")
-        for queue in handlers:
-            arguments.queue_name(queue)
-        return handlers
+    def banner(self) -> str:
+        """What it serves, on which database, with which limits, in one line. Raises as the first call of a client."""
+        return telling.banner(
+            self.client.shell.core,
+            self._served(self.client),
+            self._terms.concurrency,
+            self._terms.policy,
+            self._terms.limits,
+            self._grace,
+        )
+
+    def report(self) -> Report:
+        """Whether it is alive and ready, for a health check; asks the database nothing. May be called in any thread."""
+        if self.stopping.is_set() or (shift := self._present) is None:
+            return Report(live=True, ready=False, why="it is stopping" if self.stopping.is_set() else "it is starting")
+        return telling.report(self.client.shell.core, shift.ended_thread(), shift.looked_at)
+
+    def _served(self, client: AnyClient) -> Served:
+        return Served.of(client, self._given, self._queues, self._exclude)
 
     def _shift(self, client: AnyClient) -> Shift:
+        served = self._served(client)
         client.shell.core.listener()
-        keep = client.keep_results if self._given is None else {}
-        return Shift(client, dict(self._handlers(client)), dict(keep), self._terms)
+        return Shift(client, served, self._terms)
+
+    def _register(self) -> None:
+        """Say in the database what this worker serves, in place of what it served before."""
+        served, terms, old = self._served(self.client), self._terms, self._registration
+        limits = {
+            "max_attempts": terms.policy.attempts,
+            "time_limit": terms.limits.hard,
+            "soft_time_limit": terms.limits.soft,
+            "grace": self._grace,
+        }
+        self._registration = Registration(
+            self.client.shell.core.listener(),
+            sorted(served.names),
+            sorted(served.jobs) if served.queues else [],
+            terms.concurrency,
+            {name: value for name, value in limits.items() if value is not None},
+            VERSION,
+        )
+        if old is not None:
+            old.end()
 
     def _fail(self, error: Error) -> None:
         if self._failure is None:
@@ -198,11 +268,12 @@ class Worker:
             log.exception("reloading failed: going on with the old handlers")
             return old
         replaced, self.client = self.client, client
+        self._register()
         old.stop()
         thread = threading.Thread(target=self._relieve, args=(old, replaced), name="pgqueue-relief", daemon=True)
         self._relieving = {shift: one for shift, one in self._relieving.items() if one.is_alive()} | {old: thread}
         thread.start()
-        log.info("reloaded: working on %s", ", ".join(self._handlers(client)))
+        log.info("reloaded: working on %s", self.banner())
         return new
 
     def _relieve(self, shift: Shift, client: AnyClient) -> None:

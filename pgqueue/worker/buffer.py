@@ -28,9 +28,13 @@ WEIGHT = 1 / 16  # of the latest task in the pace
 
 
 class Buffer:
-    """Filled by one fetcher, emptied by the runners of one kind. It wakes idle runners by `wake(n)`."""
+    """Filled by one fetcher, emptied by the runners of one kind. It wakes idle runners by `wake(n)`.
 
-    def __init__(self, wake: Callable[[int], None], clock: Callable[[], float] = time.monotonic) -> None:
+    `each`: how many tasks a runner starts at once, at most.
+    """
+
+    def __init__(self, wake: Callable[[int], None], clock: Callable[[], float] = time.monotonic, each: int = 1) -> None:
+        self._each = each
         self.tasks: deque[Taken] = deque()
         self.hungry = threading.Event()  # the fetcher sleeps on it
         self._wake = wake
@@ -38,6 +42,7 @@ class Buffer:
         self._lock = threading.Lock()
         self._closed = False
         self._idle = 0
+        self._home: object = None
         self._low = 0
         self._moved_at = clock()  # the time when a task was last started, or came into an empty buffer
         self._filled_at = self._moved_at
@@ -60,9 +65,12 @@ class Buffer:
         self._finished += 1
         return now
 
-    def rest(self) -> bool | None:
-        """A runner found no task. True: wait to be woken; False: look again; None: end, the buffer is closed."""
+    def rest(self, home: object = None) -> bool | None:
+        """A runner found no task. True: wait to be woken; False: look again; None: end, the buffer is closed or has
+        moved to other runners than those of `home`."""
         with self._lock:
+            if home is not self._home:
+                return None
             if self.tasks:
                 return False
             if self._closed:
@@ -70,6 +78,13 @@ class Buffer:
             self._idle += 1
         self.hungry.set()
         return True
+
+    def move(self, home: object, wake: Callable[[int], None]) -> None:
+        """From now on the runners of `home` empty it, and `wake` wakes them. The idle ones of the home before are
+        forgotten: the fetcher would take tasks for them in vain."""
+        with self._lock:
+            self._home, self._wake = home, wake
+            self._idle = 0
 
     # --- the fetcher
 
@@ -82,7 +97,7 @@ class Buffer:
             self.hungry.set()
             return 0
         idle, held = self._idle, len(self.tasks)
-        return idle + max(0, ahead - held) if idle or held <= self._low else 0
+        return idle * self._each + max(0, ahead - held) if idle or held <= self._low else 0
 
     def fill(self, tasks: list[Taken]) -> list[Taken]:
         """Hand tasks to the runners. Returns those that came too late, after close()."""
@@ -93,11 +108,31 @@ class Buffer:
             if not self.tasks:
                 self._moved_at = self._filled_at
             self.tasks.extend(tasks)
-            woken = min(self._idle, len(tasks))
+            woken = min(self._idle, -(-len(tasks) // self._each))
             self._idle -= woken
+            wake = self._wake
         if woken:
-            self._wake(woken)
+            wake(woken)
         return []
+
+    def held(self) -> list[Taken]:
+        """The tasks in the buffer, as they are at a moment."""
+        while True:
+            try:
+                return list(self.tasks)
+            except RuntimeError:  # a runner popped meanwhile
+                pass
+
+    def take_out(self, wanted: Callable[[Taken], bool]) -> list[Taken]:
+        """Remove and return these tasks, but for those that a runner pops first."""
+        out = []
+        for task in filter(wanted, self.held()):
+            try:
+                self.tasks.remove(task)
+            except (ValueError, IndexError):  # it was popped
+                continue
+            out.append(task)
+        return out
 
     def surplus(self) -> list[Taken]:
         """Remove and return the tasks that will not be started soon: all if none was started for STALE seconds."""
@@ -116,8 +151,9 @@ class Buffer:
             self._closed = True
             left = self._take_out(0)
             woken, self._idle = self._idle, 0
+            wake = self._wake
         if woken:
-            self._wake(woken)
+            wake(woken)
         self.hungry.set()
         return left
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._calls.take import Taken
-from .._engine import flows
+from .._engine import takes
 from ..errors import ClosedError, Error
 from .buffer import STALE
 from .runners import Coroutines, Threads
@@ -26,7 +26,10 @@ CATCH_UP = 0.01  # seconds until the next look whether the settler has caught up
 
 
 class Crew:
-    """Takes tasks from `queues` for its runners until stop(). Calls `closed` if the client is closed."""
+    """Takes tasks from `queues` for its runners until stop(). Calls `closed` if the client is closed.
+
+    It calls `seen` with the tasks that it has taken, once they are in the buffer.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class Crew:
         runners: Threads | Coroutines,
         settler: Settler,
         closed: Callable[[], None],
+        seen: Callable[[list[Taken]], None] = lambda tasks: None,
     ) -> None:
         self._client = client
         self._queues = queues
@@ -42,12 +46,13 @@ class Crew:
         self._buffer = runners.buffer
         self._settler = settler
         self._closed = closed
+        self._seen = seen
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._signals: weakref.WeakSet[threading.Event] = weakref.WeakSet()  # that the fetcher may be waiting for
         self._unstarted: list[Taken] = []
-        self._thread = threading.Thread(target=self._fetch, name="pgqueue-fetcher", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._fetch, name="pgqueue-fetcher", daemon=True)
+        self.thread.start()
 
     def stop(self) -> None:
         """Take no more tasks, and start no more."""
@@ -65,8 +70,8 @@ class Crew:
     def join(self, timeout: float) -> bool:
         """Wait for fetcher and handlers, for so many seconds; after stop(). Returns whether all have ended."""
         until = time.monotonic() + timeout
-        self._thread.join(timeout)
-        return not self._thread.is_alive() and self._runners.join(max(0.0, until - time.monotonic()))
+        self.thread.join(timeout)
+        return not self.thread.is_alive() and self._runners.join(max(0.0, until - time.monotonic()))
 
     def _fetch(self) -> None:
         while not self._closing.is_set():
@@ -74,7 +79,9 @@ class Crew:
                 if self._settler.behind():  # bounds the tasks that a crash would repeat
                     self._closing.wait(CATCH_UP)
                 elif wanted := self._buffer.wanted():
-                    self._settler.give_back(self._buffer.fill(self._take(wanted)))
+                    tasks = self._take(wanted)
+                    self._settler.give_back(self._buffer.fill(tasks))
+                    self._seen(tasks)
                 else:
                     self._buffer.hungry.wait(STALE)
                 self._settler.give_back(self._buffer.surplus())
@@ -93,7 +100,8 @@ class Crew:
         timeout = STALE if self._buffer.tasks else None
         shell = self._client.shell
         listener = shell.listener()
-        flow = flows.take(shell.core, listener, self._signal, self._queues, n, timeout, self._closing.is_set)
+        stopped = self._closing.is_set
+        flow = takes.take(shell.core, listener, self._signal, self._queues, n, timeout, stopped, timed=True)
         return shell.drive(flow)
 
     def _signal(self) -> threading.Event:

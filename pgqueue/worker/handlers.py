@@ -1,4 +1,4 @@
-"""Handlers as functions of a claimed row. They return whether the handler settled the task itself. And their errors.
+"""Plain handlers as functions of a claimed row. They return whether the handler settled the task itself.
 
 A handler may ack, release or bury its own task; then the worker does nothing more. A settling call in a transaction of
 the handler (conn=...) does not count, since that transaction may have been rolled back. The worker's ack after it does
@@ -11,9 +11,7 @@ settled, since the settler acks the task together with its result.
 from __future__ import annotations
 
 import inspect
-import os
-import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from .._async.client import AsyncClient
@@ -28,8 +26,8 @@ from ..errors import BadData
 
 Handler = Callable[..., Any]
 Bound = Callable[[Taken], bool]
-AsyncBound = Callable[[Taken], Awaitable[bool]]
-Finish = Callable[[Taken, str], None]  # with the result, as JSON
+AsyncBound = Callable[[Taken], Coroutine[Any, Any, bool]]
+Finish = Callable[[Taken, str], None]  # with the result, as JSON; of a queue that keeps results
 
 
 def bind(client: Client, function: Handler, finish: Finish | None = None) -> Bound:
@@ -40,13 +38,13 @@ def bind(client: Client, function: Handler, finish: Finish | None = None) -> Bou
 
     def without_task(row: Taken) -> bool:
         if (result := function(decode(row.data))) is not None:
-            _insist_on_done(result)
+            insist_on_done(result)
         return False
 
     def with_task(row: Taken) -> bool:
-        home = _Noting(client.shell)
+        home = Noting(client.shell)
         task = from_taken(Task, row, home)
-        _insist_on_done(function(task.data, task=task))
+        insist_on_done(function(task.data, task=task))
         return home.settled
 
     return with_task if _wants_task(function) else without_task
@@ -60,7 +58,7 @@ def _keeping(client: Client, function: Handler, finish: Finish) -> Bound:
         return True
 
     def with_task(row: Taken) -> bool:
-        home = _Noting(client.shell)
+        home = Noting(client.shell)
         task = from_taken(Task, row, home)
         result = function(task.data, task=task)
         if not home.settled:
@@ -80,7 +78,7 @@ def bind_async(client: AsyncClient, function: Handler, finish: Finish | None = N
         return False
 
     async def with_task(row: Taken) -> bool:
-        home = _Noting(client.shell)
+        home = Noting(client.shell)
         task = from_taken(AsyncTask, row, home)
         await function(task.data, task=task)
         return home.settled
@@ -96,7 +94,7 @@ def _keeping_async(client: AsyncClient, function: Handler, finish: Finish) -> As
         return True
 
     async def with_task(row: Taken) -> bool:
-        home = _Noting(client.shell)
+        home = Noting(client.shell)
         task = from_taken(AsyncTask, row, home)
         result = await function(task.data, task=task)
         if not home.settled:
@@ -106,25 +104,7 @@ def _keeping_async(client: AsyncClient, function: Handler, finish: Finish) -> As
     return with_task if _wants_task(function) else without_task
 
 
-def is_async(function: Handler) -> bool:
-    """Whether the handler is a coroutine function, or an object with an async __call__."""
-    # callable(), which B004 suggests, does not tell whether __call__ is async.
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
-def describe(error: BaseException) -> str:
-    """The error as text: its type, its message, and its place in the code. Never raises; any log can hold the text."""
-    where = ""
-    try:
-        for frame, line in traceback.walk_tb(error.__traceback__):
-            where = f" ({os.path.basename(frame.f_code.co_filename)}:{line}, in {frame.f_code.co_name})"
-        what = "".join(traceback.format_exception_only(error)).strip()  # str(error) may itself raise
-    except BaseException:  # whatever the error's class does
-        what = type(error).__name__
-    return (what + where).encode(errors="backslashreplace").decode()
-
-
-class _Noting:
+class Noting:
     """The shell of a task that its handler gets: records whether a verb has ended the take."""
 
     def __init__(self, shell: ShellBase) -> None:
@@ -147,11 +127,11 @@ def _encoded(client: Client | AsyncClient, result: object) -> str:
     try:
         return client.shell.encode(result)
     except BadData as error:
-        _insist_on_done(result)
+        insist_on_done(result)
         raise BadData(error.path, f"the handler's result cannot be kept: {error.reason}") from None
 
 
-def _insist_on_done(result: object) -> None:
+def insist_on_done(result: object) -> None:
     """Refuse an awaitable result, for example from a lambda around an async function: its work has not begun."""
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):

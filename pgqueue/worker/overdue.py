@@ -10,46 +10,54 @@ hangs would keep its runner for ever. The states of a run (runs.py):
         |                            |
         '--the handler returns-------'--> gone
 
-- *Cut*: an async handler is cancelled, in its loop, by a CancelledError at its present await. A thread cannot be
-  interrupted, and is written off at once.
-- *Written off*: another runner takes the place of this one, so that the tasks of other queues go on. The old runner
-  ends when its handler returns. What that handler settles late is refused by the fence.
+- *Cut*: a coroutine is cancelled, in its loop, by a CancelledError at its present await. A child process is killed. A
+  thread cannot be interrupted, and is written off at once. (PyThreadState_SetAsyncExc raises an exception in a thread
+  between any two bytecodes: in a `finally`, in a lock's `__exit__`, in the middle of a protocol with a server. Nothing
+  that the thread shares can be trusted after that, and a C call that does not return never sees it.)
+- *Written off*: another runner takes the place of this one, so that other tasks go on. The old runner ends when its
+  handler returns. What that handler settles late is refused by the fence.
+- *A loop that a handler blocks* cancels nothing. If the handler that occupies it is over its own time, the loop is
+  abandoned as a whole (loops.py): another one begins. The other handlers of the old loop did not fail: their tasks are
+  released, uncharged. If the handler that occupies it may still run, only the one whose time is over is written off.
 
 If more than LIMIT times `concurrency` handlers of a kind are written off and have not returned, the worker ends with an
 error: only a new process gets rid of their threads, and a supervisor starts one.
 
+The watch sleeps until the next of these moments that it knows of, LOOK seconds at most. So a handler with a limit of
+LOOK or more is cut within milliseconds of it, and written off CANCELLED seconds later; a shorter limit is seen LOOK
+seconds after the beginning at the latest.
+
 The database knows when a take is over, for touches and other processes change its deadline, and its clock is not ours.
 So the watch asks, but only about runs with a deadline that have lasted for LOOK seconds, and again when the answer says
 that the time is over. A worker with quick handlers asks nothing. While the database is away nothing is cut by its
-deadline, and nothing new could be taken either. `time_limit` is measured here.
+deadline, and nothing new could be taken either. Time limits are measured here.
 
-A run that is cut since its take is over has been counted as a failed attempt by the database. One that is cut by
-`time_limit` still has its take, and fails with it.
+A run that is cut since its take is over has been counted as a failed attempt by the database. One that is cut by a time
+limit still has its take, and fails with it.
 
 Races. The handler's runner T1, the watch T2:
   T1 returns while T2 cuts        a coroutine is cancelled by a callback in its own loop, where T1 stands either in the
                                   handler's await or has ended its run: the callback looks. A CancelledError never
                                   reaches the next task of the runner.
   T1 returns while T2 writes off  runs.py.
-  T1 blocks its loop              the callback does not run. Coroutines of that loop cannot be replaced. The watch logs
-                                  where the loop's thread stands.
+  T1 blocks its loop              the callback does not run; loops.py. The watch logs where the loop's thread stands.
+  T1 has its child's answer while T2 kills    children.py.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from .._calls import settle as calls
 from ..errors import Error
-from .runs import Run, Runs
+from .runs import BLOCKED, OVER, STOPPED, Run, Runs
 from .settler import Settler
 
 if TYPE_CHECKING:
@@ -57,74 +65,116 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pgqueue")
 
-LOOK = 0.2  # seconds between two looks at the handlers
-CANCELLED = 0.3  # seconds for a cancelled coroutine to end
+LOOK = 0.2  # seconds between two looks at the handlers, at most
+CANCELLED = 0.2  # seconds for a cancelled coroutine or a killed child to end
 LIMIT = 2  # times `concurrency`: so many handlers of a kind may be written off
 LATER = 1.0  # seconds before the database is asked again after an error
 ENDLESS = 60.0  # seconds before a take is looked at again that has no deadline any more
 
-OVER = "its take is over"
-STOPPED = "the worker stops"
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The time limits of runs without limits of their own, in seconds; None: without limit."""
+
+    hard: float | None = None
+    soft: float | None = None
 
 
 class Watch:
-    """A thread that looks after the runs of a shift, until end(). `fail` ends the worker with an error."""
+    """A thread that looks after the runs of a shift, until end().
+
+    `fail` ends the worker with an error. `failed` gets a run that was written off and has failed, and why.
+    """
 
     def __init__(
         self,
         shell: Shell,
         runs: Runs,
         settler: Settler,
-        time_limit: float | None,
+        limits: Limits,
         fail: Callable[[Error], None],
+        failed: Callable[[Run, str], None],
     ) -> None:
         self._shell = shell
         self._runs = runs
         self._settler = settler
-        self._time_limit = time_limit
+        self._limits = limits
         self._fail = fail
+        self._failed = failed
+        self.looked_at = time.monotonic()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pgqueue-watch", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="pgqueue-watch", daemon=True)
+        self.thread.start()
 
     def end(self) -> None:
         """Look no more. Does not wait."""
         self._ended.set()
 
-    def stop_all(self) -> None:
-        """The grace is over: cancel the coroutines, and write off what has not ended CANCELLED seconds later.
+    def stop_all(self) -> int:
+        """The grace is over: end what can be ended, and write off what has not ended CANCELLED seconds later.
 
-        All of these tasks are given back, and are not charged: they did not fail.
+        All of these tasks are given back, and are not charged: they did not fail. Returns how many these are.
         """
         self.end()
-        for run in self._runs.under_way():
+        under_way = self._runs.under_way()
+        for run in under_way:
             run.cut = STOPPED
-            run.pool.cancel(run)
+            if ender := run.ender:
+                ender.end(run)
         until = time.monotonic() + CANCELLED
         while (left := self._runs.under_way()) and time.monotonic() < until:
-            if not any(run.pool.cancels for run in left):
+            if not any(run.ender for run in left):
                 break
             time.sleep(0.01)
         for run in left:
             if self._runs.write_off(run):
                 self._report(run)
                 self._settler.give_back([run.task])
+        return len(under_way)
 
     def _run(self) -> None:
-        while not self._ended.wait(LOOK):
+        wait = LOOK
+        while not self._ended.wait(wait):
             try:
                 self._look()
+                wait = self._until_next()
             except Exception:
                 log.exception("looking after the handlers failed")
+                wait = LOOK
+
+    def _until_next(self) -> float:
+        """Seconds until the next look."""
+        due = min((self._due(run) for run in self._runs.under_way()), default=float("inf"))
+        return min(LOOK, max(0.0, due - time.monotonic()))
+
+    def _due(self, run: Run) -> float:
+        """The monotonic time of the next limit of a run."""
+        if run.cut is not None:
+            return run.cut_at + CANCELLED
+        hard, soft = self._limits_of(run)
+        limits = [limit for limit in (hard, None if run.softened else soft) if limit is not None]
+        return run.began + min(limits, default=float("inf"))
+
+    def _limits_of(self, run: Run) -> tuple[float | None, float | None]:
+        return (
+            self._limits.hard if run.limit is None else run.limit,
+            self._limits.soft if run.soft_limit is None else run.soft_limit,
+        )
 
     def _look(self) -> None:
-        now = time.monotonic()
+        now = self.looked_at = time.monotonic()
         unsure = []
         for run in self._runs.under_way():
+            hard, soft = self._limits_of(run)
             if run.cut is not None:
                 self._look_again(run, now)
-            elif self._time_limit is not None and now - run.began >= self._time_limit:
-                self._cut(run, f"it ran for longer than the worker's time limit of {self._time_limit:g} s")
+            elif hard is not None and now - run.began >= hard:
+                whose = "the worker's" if run.limit is None else "its"
+                self._cut(run, f"it ran for longer than {whose} time limit of {hard:g} s")
+            elif soft is not None and now - run.began >= soft and not run.softened:
+                run.softened = True
+                if ender := run.ender:
+                    ender.soften(run)
             elif run.task.deadline is not None and now >= max(run.look_at, run.began + LOOK):
                 unsure.append(run)
         if unsure:
@@ -149,41 +199,58 @@ class Watch:
 
     def _cut(self, run: Run, why: str) -> None:
         run.cut, run.cut_at = why, time.monotonic()
-        if run.pool.cancels:
-            log.warning("task %s of %s: its handler is cancelled: %s", run.task.id, run.task.queue, why)
-            run.pool.cancel(run)
-        else:
+        if (ender := run.ender) is None:
             self._write_off(run)
+            return
+        log.warning("task %s of %s: its handler is ended: %s", run.task.id, run.task.queue, why)
+        ender.end(run)
 
     def _look_again(self, run: Run, now: float) -> None:
-        """A coroutine was to be cancelled."""
-        if run.cancelled_at is not None:
-            if now - run.cancelled_at >= CANCELLED:
-                self._write_off(run)
-        elif run.cut_at < now - CANCELLED:
-            run.cut_at = float("inf")  # said once
-            log.error("an async handler blocks the event loop, and with it all async handlers:\n%s", _stack(run))
+        """What was to end has not."""
+        if run.ended_at is not None:
+            run.cut_at = run.ended_at  # from then on it had CANCELLED seconds
+        if now < run.cut_at + CANCELLED:
+            return
+        ender = run.ender  # T1 sets it to None when it leaves a child or the bridge
+        occupant = None
+        if run.ended_at is None and ender is not None:
+            log.error("an async handler blocks the event loop, and with it all async handlers:\n%s", ender.stack())
+            occupant = ender.occupant()
+        others = (other for other in self._runs.under_way() if occupant in (other.runner, other.coroutine))
+        culprit = next(others, run)
+        self._write_off(run, abandon=occupant is not None and culprit.cut is not None)
 
-    def _write_off(self, run: Run) -> None:
+    def _write_off(self, run: Run, *, abandon: bool = False) -> None:
         if not self._runs.write_off(run):
             return  # it has just ended
         self._report(run)
         if run.cut is not None and run.cut is not OVER:
-            self._settler.failed.append((run.task, run.cut))
-            self._settler.tell()
-        run.pool.replace(run)
-        lost = self._runs.written_off(run.pool)
+            self._failed(run, run.cut)
+        if abandon:
+            self._give_up(run)
+        else:
+            run.pool.replace(run)
+        lost = self._runs.lost(run.pool)
         if lost > LIMIT * run.pool.n:
             last = f"task {run.task.id} of {run.task.queue}"
             self._fail(Error(f"{lost} handlers do not end, the last one with {last}: start the worker again"))
+
+    def _give_up(self, run: Run) -> None:
+        """Abandon the loop that a run blocks, and release the tasks of the other handlers there."""
+        for other in run.pool.abandon(run):
+            over = other.cut
+            other.cut = over or BLOCKED
+            if self._runs.write_off(other):
+                if over is None:
+                    self._settler.give_back([other.task])
+                elif over is not OVER:
+                    self._failed(other, over)
+                other.pool.replace(other)
+            if ender := other.ender:
+                ender.end(other)
 
     def _report(self, run: Run) -> None:
         log.error(
             "task %s of %s: its handler has run for %.1f s and cannot be ended, it is written off: %s",
             *(run.task.id, run.task.queue, time.monotonic() - run.began, run.cut),
         )
-
-
-def _stack(run: Run) -> str:
-    frame = sys._current_frames().get(run.pool.ident)
-    return "".join(traceback.format_stack(frame)) if frame else "its thread has ended"

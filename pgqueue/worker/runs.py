@@ -16,11 +16,14 @@ without the other threads: it would handle tasks a second time. So it ends.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from .._calls.take import Taken
@@ -28,7 +31,19 @@ from .._engine import forks
 
 log = logging.getLogger("pgqueue")
 
+#: The run of the handler that this code is part of; set by the runner, and left set when the run has ended. Coroutines
+#: and asyncio.to_thread inherit it, other threads that a handler starts do not.
+current: ContextVar[Run | None] = ContextVar("pgqueue_run", default=None)
+
+OVER = "its take is over"
+STOPPED = "the worker stops"
+
 SHORTEST, LONGEST = 1.0, 60.0  # seconds: the delays of a task that is put off
+
+# Why a run is cut, beside its limits. They are compared by identity.
+OVER = "its take is over"
+STOPPED = "the worker stops"
+BLOCKED = "another handler blocks its event loop"
 
 
 class Pool(Protocol):
@@ -36,22 +51,36 @@ class Pool(Protocol):
 
     Attributes:
         n: their concurrency.
-        cancels: whether cancel() can end a run.
     """
 
     n: int
     runs: Runs
-    cancels: bool
-
-    @property
-    def ident(self) -> int:
-        """Of the thread that runs all handlers; 0 if each has one."""
-
-    def cancel(self, run: Run) -> None:
-        """Cancel the run, if it is still under way when its loop comes to it."""
 
     def replace(self, run: Run) -> None:
         """The run was written off: begin another runner in the place of its runner."""
+
+    def abandon(self, run: Run) -> list[Run]:
+        """The run was written off, and its loop is blocked: begin another loop, with runners. Returns the other runs
+        of the blocked loop, each of which is to be written off and replaced."""
+
+
+class Ender(Protocol):
+    """What can end a run: the event loop of a coroutine, or a child process. A thread has none."""
+
+    def end(self, run: Run) -> None:
+        """End the run soon, if it is still under way then. Does not wait."""
+
+    def abandon(self) -> bool:
+        """It is blocked: from now on other runs go elsewhere. False: they do already, or cannot."""
+
+    def soften(self, run: Run) -> None:
+        """Have SoftTimeLimit raised in the handler, if it is still under way then. Does not wait."""
+
+    def occupant(self) -> object:
+        """The runner, or other asyncio task, that has a step at present; None: nothing has."""
+
+    def stack(self) -> str:
+        """Where it stands at present, for the log."""
 
 
 class Run:
@@ -60,25 +89,60 @@ class Run:
     Attributes:
         began: the monotonic time of its beginning.
         runner: the thread or the asyncio task that it runs in.
+        coroutine: the asyncio task in the bridge's loop for which a thread waits; None: there is none.
+        ender: what can end it; None: nothing can.
+        limit: seconds after which it is cut off; None: the worker's time limit.
+        soft_limit: seconds after which SoftTimeLimit is raised in it; None: the worker's soft time limit.
+        softened: that time has passed.
+        softening: its asyncio task was cancelled to have SoftTimeLimit raised in it.
+        job: the name of the job, once it is known; "" for a plain handler.
+        one_of_many: its handler has other tasks at the same time: a batch.
         look_at: the watch asks for the take's deadline no sooner.
         cut: why it is to end; None: it may go on.
-        cancelled_at: when its asyncio task was cancelled, by the loop itself.
+        cancelled: its task was cancelled (cancelling.py).
+        reason: why.
+        told: gets the reason of a cancel in place of the ender: the handler looks for itself. None: it does not.
+        ended_at: when its ender began to end it.
         doubted: the runner must not go on without asking.
         written_off: its runner was replaced.
     """
 
+    coroutine: asyncio.Task[Any] | None = None
+    limit: float | None = None
+    soft_limit: float | None = None
+    softened = False
+    softening = False
+    job = ""
+    one_of_many = False
     look_at = 0.0
     cut: str | None = None
     cut_at = 0.0
-    cancelled_at: float | None = None
+    cancelled = False
+    reason: str | None = None
+    told: Callable[[str | None], None] | None = None
+    ended_at: float | None = None
     doubted = False
     written_off = False
 
-    def __init__(self, task: Taken, began: float, pool: Pool, runner: Any) -> None:
+    def __init__(self, task: Taken, began: float, pool: Pool, runner: Any, ender: Ender | None = None) -> None:
         self.task = task
         self.began = began
         self.pool = pool
         self.runner = runner
+        self.ender = ender
+
+    def cancel(self, reason: str | None) -> None:
+        """The task was cancelled: tell the handler, or end it, if anything can. Does not wait. May be called in any
+        thread.
+
+        A runner that sets `ender` or `told` later looks at `cancelled` after that. Each of the two writes before it
+        reads, so one of them sees the other.
+        """
+        self.reason, self.cancelled = reason, True
+        if (told := self.told) is not None:
+            told(reason)
+        elif (ender := self.ender) is not None:
+            ender.end(self)
 
 
 class Known:
@@ -87,6 +151,10 @@ class Known:
     def __init__(self) -> None:
         self.runs: dict[int, Run] = {}
         self.lock = threading.Lock()
+        _all_known.add(self)
+
+
+_all_known: weakref.WeakSet[Known] = weakref.WeakSet()
 
 
 class Runs:
@@ -94,7 +162,12 @@ class Runs:
 
     A runner begins a run by `known.setdefault(task.id, run) is run`, or else calls refuse(). It ends the run by
     `del known[task.id]`, and if the run is doubted by then, it calls may_go_on(). Both are atomic.
+
+    Attributes:
+        label: of the client, for logs.
     """
+
+    label = ""
 
     def __init__(
         self, known: Known | None = None, put_off: Callable[[Taken, float], None] = lambda task, delay: None
@@ -108,6 +181,7 @@ class Runs:
 
     def refuse(self, run: Run) -> None:
         """The task's handler still runs in this process: put the task off."""
+        current.set(None)  # else the log would name the task before
         other = self.known.get(run.task.id, run)  # it may have ended just now
         age = time.monotonic() - other.began
         log.warning(
@@ -131,17 +205,19 @@ class Runs:
             run.written_off = self.known.get(run.task.id) is run
             return run.written_off
 
-    def cut(self, task: Taken) -> str | None:
-        """Why the run of this task was cut, to the handler's own thread."""
-        return self.known[task.id].cut
+    def of(self, task: Taken) -> Run:
+        """The run of this task, to the handler's own thread."""
+        return self.known[task.id]
 
     def under_way(self) -> list[Run]:
         """The runs of this shift that are not written off."""
         return [run for run in self._mine() if not run.written_off]
 
-    def written_off(self, pool: Pool) -> int:
-        """How many runs of this pool are written off and have not returned."""
-        return sum(run.written_off and run.pool is pool for run in self._mine())
+    def lost(self, pool: Pool) -> int:
+        """How many runners of this pool are written off and have not returned, without those that another one blocks.
+        A batch is several runs of one runner."""
+        mine = (run for run in self._mine() if run.pool is pool)
+        return len({run.runner for run in mine if run.written_off and run.cut is not BLOCKED})
 
     def is_under_way(self, run: Run) -> bool:
         return self.known.get(run.task.id) is run and not run.written_off

@@ -20,7 +20,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
@@ -28,12 +28,15 @@ import psycopg
 from .._calls import ack as ack_calls
 from .._calls import results as statuses
 from .._calls import settle as settle_calls
-from .._calls.call import Fence, Refused
+from .._calls.attempts import Report
+from .._calls.call import Call, Fence, Refused
 from .._calls.take import Taken
 from .._engine import forks
 from ..errors import ClosedError, TakeLost, refusal
-from .handlers import describe
-from .policy import Policy
+from ..jobs.retry import Bury, Retry
+from .describing import describe
+from .failures import Failure, failure
+from .tallies import Tallies
 
 if TYPE_CHECKING:
     from .._sync.shell import Shell
@@ -53,27 +56,29 @@ UNACCEPTABLE = ("22", "54")  # classes of SQLSTATEs: data exception, program lim
 class Settler:
     """One thread. Runners append to `done` and `failed`, or call finish(), and then call tell().
 
-    `keep` maps each queue with kept results to the seconds for which they are kept.
+    Attributes:
+        tallies: runners append the runs that succeeded to `tallies.ran`, before tell().
     """
 
-    def __init__(self, shell: Shell, policy: Policy, keep: Mapping[str, float] | None = None) -> None:
+    def __init__(self, shell: Shell) -> None:
         self.done: deque[tuple[int, int]] = deque()
-        self.failed: deque[tuple[Taken, str]] = deque()
-        self._finished: deque[tuple[Taken, str]] = deque()
+        self.failed: deque[Failure] = deque()
+        self._finished: deque[tuple[Taken, str, float]] = deque()
         self._size = 0  # of its results, in characters
         self._lock = threading.Lock()  # for these two
         self._back: deque[tuple[Taken, float]] = deque()  # tasks to release, and their delays in seconds
+        self._cancelled: deque[Failure] = deque()
         self._shell = shell
-        self._policy = policy
-        self._keep = keep or {}
+        self.tallies = Tallies()
+        self._given_up = False
         self._some = threading.Event()
         self._full = threading.Event()
         self._stopping = threading.Event()
         self._until = float("inf")  # the end of the grace
         self._closing = False
         forks.register(self)
-        self._thread = threading.Thread(target=self._run, name="pgqueue-settler", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="pgqueue-settler", daemon=True)
+        self.thread.start()
 
     def tell(self) -> None:
         """Something was appended."""
@@ -82,10 +87,10 @@ class Settler:
         if len(self.done) >= COUNT and not self._full.is_set():
             self._full.set()
 
-    def finish(self, task: Taken, result: str) -> None:
-        """A task is done, and its result is to be kept."""
+    def finish(self, task: Taken, result: str, keep: float) -> None:
+        """A task is done, and its result is to be kept for so many seconds."""
         with self._lock:
-            self._finished.append((task, result))
+            self._finished.append((task, result, keep))
             self._size += len(result)
             full = len(self._finished) >= COUNT or self._size >= SIZE
         if full and not self._full.is_set():
@@ -100,6 +105,11 @@ class Settler:
         if tasks:
             self._back.extend((task, 0.0) for task in tasks)
             self.tell()
+
+    def cancelled(self, run: Failure) -> None:
+        """The handler of a cancelled task has ended, and not returned: the release ends the task as cancelled."""
+        self._cancelled.append(run)
+        self.tell()
 
     def put_off(self, task: Taken, delay: float) -> None:
         """Release a task that is not to be started now."""
@@ -117,9 +127,9 @@ class Settler:
         self._closing = True
         self._full.set()
         self._some.set()
-        while self._thread.is_alive() and time.monotonic() < self._until:
-            self._thread.join(min(0.1, max(0.0, self._until - time.monotonic())))
-        self._thread.join(PARTING)
+        while self.thread.is_alive() and time.monotonic() < self._until:
+            self.thread.join(min(0.1, max(0.0, self._until - time.monotonic())))
+        self.thread.join(PARTING)
 
     def after_fork(self) -> None:
         """In a child that a handler forked: it has no settler's thread, and the locks may be held by others."""
@@ -128,19 +138,25 @@ class Settler:
 
     def _run(self) -> None:
         while not self._closing:
-            self._some.wait()
+            if not self._some.wait(self.tallies.due_in()):
+                self.tallies.send(self._count)
+                continue
             self._full.wait(AGE)
             self._full.clear()
             self._some.clear()  # before the look at the deques: a later append sets it again
-            while self.done or self.failed or self._finished or self._back:
+            while self.done or self.failed or self._finished or self._back or self._cancelled:
                 self._release()
+                for _ in range(len(self._cancelled)):
+                    self._end_cancelled(self._cancelled.popleft())
                 for _ in range(len(self.failed)):  # no more than these: the acks must not wait for later failures
-                    task, error = self.failed.popleft()
-                    self._fail(task, error)
+                    self._fail(self.failed.popleft())
                 if batch := [self.done.popleft() for _ in range(min(len(self.done), 2 * COUNT))]:
                     self._ack(batch)
                 for keep, finished in self._some_finished().items():
                     self._finish(finished, keep)
+                self.tallies.send(self._count)
+        if not self._given_up:
+            self.tallies.send(self._count, now=True)
 
     def _release(self) -> None:
         at_once = []
@@ -157,6 +173,14 @@ class Settler:
     def _release_later(self, task: Taken, delay: float) -> None:
         fence = Fence(task.token, None, self._shell.core.label)
         call = settle_calls.release(task.id, fence, settle_calls.Return(delay, hold_lane=True))
+        with contextlib.suppress(TakeLost):
+            self._until_sent(lambda: self._shell.run(call, relaxed=True))
+
+    def _end_cancelled(self, run: Failure) -> None:
+        self.tallies.failed(run)
+        fence = Fence(run.task.token, None, self._shell.core.label)
+        how, report = settle_calls.Return(error=run.error), Report(began=run.began, state="cancelled")
+        call = settle_calls.release(run.task.id, fence, how, report)
         with contextlib.suppress(TakeLost):
             self._until_sent(lambda: self._shell.run(call, relaxed=True))
 
@@ -181,7 +205,7 @@ class Settler:
         if not isinstance(answer, psycopg.Error):
             self._told(answer, fence)
         elif len(batch) == 1:
-            self._fail(batch[0][0], describe(answer))
+            self._fail(self._refused(batch[0][0], answer, keep))
         else:
             for one in batch:
                 self._finish([one], keep)
@@ -192,8 +216,8 @@ class Settler:
         n = size = 0
         with self._lock:
             while self._finished and n < 2 * COUNT and size < SIZE:
-                task, result = self._finished.popleft()
-                batches.setdefault(self._keep[task.queue], []).append((task, result))
+                task, result, keep = self._finished.popleft()
+                batches.setdefault(keep, []).append((task, result))
                 n, size = n + 1, size + len(result)
             self._size -= size
         return batches
@@ -203,24 +227,32 @@ class Settler:
             if task.problem != "not found":  # else it was acked: by the first attempt, or in the handler's transaction
                 log.warning("a handled task could not be acked: %s", refusal(*task, fence.me))
 
-    def _fail(self, task: Taken, error: str) -> None:
-        attempts = task.attempts + 1
-        fence = Fence(task.token, None, self._shell.core.label)
-        delay = None if self._policy.exhausted(attempts) else self._policy.delay(attempts)
-        if delay is None:
-            log.error("task %s of %s is buried after %s attempts: %s", task.id, task.queue, attempts, error)
-        else:
-            log.warning("task %s of %s failed, again in %.1f s: %s", task.id, task.queue, delay, error)
-        if (keep := self._keep.get(task.queue)) is not None:
-            call = statuses.fail(task.id, fence, error, keep, delay)
-        elif delay is None:
-            call = settle_calls.bury(task.id, fence, error)
-        else:
-            call = settle_calls.release(task.id, fence, settle_calls.Return(delay, error=error, hold_lane=True))
+    def _refused(self, task: Taken, error: psycopg.Error, keep: float) -> Failure:
+        """The server cannot store the task's result: another attempt would have the same one."""
+        why = Bury(f"the handler has run, and its result cannot be kept: {describe(error)}")
+        return failure(task, why, Retry(), time.monotonic(), keep=keep)
+
+    def _fail(self, failed: Failure) -> None:
+        self._log(failed)
+        self.tallies.failed(failed)
+        call = settling(failed, self._shell.core.label)
         try:
-            self._until_sent(lambda: self._shell.run(call, relaxed=delay is not None))
+            self._until_sent(lambda: self._shell.run(call, relaxed=failed.delay is not None))
         except TakeLost as lost:
             log.warning("a failed attempt could not be recorded: %s", lost)
+
+    def _log(self, failed: Failure) -> None:
+        task, error = failed.task, failed.exception
+        what = f"{failed.job}, task {task.id} of {task.queue}," if failed.job else f"task {task.id} of {task.queue}"
+        if failed.delay is None:
+            log.error("%s is buried after %s attempts: %s", what, task.attempts + 1, failed.error, exc_info=error)
+        elif failed.counts:
+            log.warning("%s failed, again in %.1f s: %s", what, failed.delay, failed.error, exc_info=error)
+        else:
+            log.info("%s is put off, again in %.1f s: %s", what, failed.delay, failed.error)
+
+    def _count(self, call: Call[int]) -> int | None:
+        return self._shell.run(call, relaxed=True)
 
     def _fence(self) -> Fence:
         return self._shell.fence()
@@ -237,7 +269,21 @@ class Settler:
                 now = time.monotonic()
                 given_up = self._stopping.is_set() and (now - began >= LAST or now >= self._until)
                 if given_up or isinstance(error, ClosedError):
+                    self._given_up = True
                     log.error("tasks could not be settled and will be delivered again: %s", error)
                     return None
                 log.warning("settling tasks again in %s s: %s", PAUSE, error)
                 time.sleep(PAUSE)
+
+
+def settling(failed: Failure, me: str) -> Call[str]:
+    """The call that settles a failed attempt, and records it."""
+    task, error, delay = failed.task, failed.error, failed.delay
+    fence = Fence(task.token, None, me)
+    report = Report(failed.traceback, failed.began, None, failed.state, failed.counts)
+    if failed.keep is not None and failed.counts and (delay is None or failed.hold_lane):  # fail() holds lanes
+        return statuses.fail(task.id, fence, error, failed.keep, delay, report)
+    if delay is None:
+        return settle_calls.bury(task.id, fence, error, report=report)
+    how = settle_calls.Return(delay, error=error, hold_lane=failed.hold_lane)
+    return settle_calls.release(task.id, fence, how, report)

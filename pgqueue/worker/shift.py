@@ -7,27 +7,45 @@ are left behind: they are daemons.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .._async.client import AsyncClient
+from .._async.shell import AsyncShell
 from .._calls.take import Taken
 from .._sync.client import Client
 from .._sync.shell import Shell
 from ..errors import Error
+from ..jobs.clients import AsyncClient as AnyAsyncClient
+from ..jobs.clients import Client as AnyClient
+from ..jobs.retry import Retry
+from ..jobs.starts import Begun, BegunInLoop
+from . import limiting
+from .batches import Batches, bind_batch
+from .bridge import Bridge
+from .cancelling import Cancelling
+from .children import LEAVE, Children, Recycling
 from .crew import Crew
-from .handlers import AsyncBound, Bound, Handler, bind, bind_async, describe, is_async
-from .overdue import OVER, STOPPED, Watch
-from .policy import Policy
+from .loops import Goodbye, Hello, Life
+from .means import Means
+from .overdue import Limits, Watch
 from .runners import Coroutines, Threads
-from .runs import Known, Runs
+from .runs import OVER, STOPPED, Known, Run, Runs
+from .scheduling import Scheduling
+from .served import Served
+from .serving import POISON, Serving
 from .settler import Settler
+from .telling import under_way
 
-POISON = "not tried again: it came back too often (its takers died, or it was failed elsewhere)"
-
+log = logging.getLogger("pgqueue")
 
 JOIN = 0.1  # seconds between two looks whether the grace is over
+SAY = 5.0  # seconds between two lines about the handlers that a stop waits for
+PARTING = 0.3  # seconds for child processes to end when the grace is over
+BRIDGE = 0.3  # seconds for the async jobs of mixed queues to end, once cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +53,20 @@ class Terms:
     """What a worker's shifts have in common. Times in seconds.
 
     Attributes:
+        limits: the time limits of handlers and jobs without their own.
+        recycling: when child processes are replaced.
         known: the runs of all shifts.
+        schedules: whether to fire schedules.
         closed: called if the client is closed.
         failed: called with the error that ends the worker.
     """
 
     concurrency: int
-    policy: Policy
-    time_limit: float | None
+    policy: Retry
+    limits: Limits
+    recycling: Recycling
     known: Known
+    schedules: bool
     closed: Callable[[], None]
     failed: Callable[[Error], None]
 
@@ -51,37 +74,88 @@ class Terms:
 class Shift:
     """Works until stop(), and has ended after end()."""
 
-    def __init__(
-        self, client: Client | AsyncClient, handlers: Mapping[str, Handler], keep: Mapping[str, float], terms: Terms
-    ) -> None:
+    def __init__(self, client: AnyClient | AnyAsyncClient, served: Served, terms: Terms) -> None:
+        self._starts = list(client.starts)
+        self._begun = Begun(self._starts)
         self._client = Client.over(Shell(client.shell.core))  # with connections of its own
         self._terms = terms
         self._until = float("inf")  # the end of the grace
-        self._settler = Settler(self._client.shell, terms.policy, keep)
+        self._settler = Settler(self._client.shell)
         self._runs = Runs(terms.known, self._settler.put_off)
-        self._watch = Watch(self._client.shell, self._runs, self._settler, terms.time_limit, terms.failed)
+        self._runs.label = client.shell.core.label
+        self._cancelling = Cancelling(client.shell.core.listener().cancels, self._runs, self._settler.give_back)
+        self._children = Children(served.modules(), terms.recycling)
+        self._bridge = Bridge(self._new_aio, client.shell.core.handle_here, self._hooks)
+        self._means = Means(self._runs, terms.limits, self._bridge, self._children)
+        self._serving: dict[str, Serving[Any]] = {}
+        self._watch = Watch(self._client.shell, self._runs, self._settler, terms.limits, terms.failed, self._failed)
         self._crews: list[Crew] = []
+        self._scheduling: Scheduling | None = None
         try:
-            self._begin(handlers, keep)
+            limiting.declare(self._client, served)
+            if terms.schedules:
+                self._scheduling = Scheduling(self._client, client.schedules.declared)
+            self._begin(served)
         except BaseException:  # a handler without a signature: end the crews that have begun
             self.stop()
             self.end()
             raise
 
-    def _begin(self, handlers: Mapping[str, Handler], keep: Mapping[str, float]) -> None:
-        client, settler, aio = self._client, self._settler, self._client.aio
-        n, closed, core = self._terms.concurrency, self._terms.closed, client.shell.core
-        finish = dict.fromkeys(keep, settler.finish).get
-        awaiting = {queue: bind_async(aio, f, finish(queue)) for queue, f in handlers.items() if is_async(f)}
-        others = [(queue, f) for queue, f in handlers.items() if queue not in awaiting]
-        blocking = {queue: bind(client, f, finish(queue)) for queue, f in others}
+    def _begin(self, served: Served) -> None:
+        client, settler, retry, means = self._client, self._settler, self._terms.policy, self._means
+        n, core = self._terms.concurrency, client.shell.core
+        for queue, handler in served.batches.items():
+            call = bind_batch(client, self._bridge, handler.function)
+            serving = self._serving[queue] = Serving(call, served.policy(queue, retry))
+            each = handler.n
+            self._man([queue], Batches(n, each, self._handle_batch(serving), self._runs, core.handle_here))
+        blocking = served.blocking(client, retry, settler.finish, means)
+        self._serving.update(blocking)
         if blocking:
-            threads = Threads(n, self._handle(blocking), self._runs, core.handle_here)
-            self._crews.append(Crew(client, list(blocking), threads, settler, closed))
-        if awaiting:
-            handle, goodbye = self._handle_async(awaiting), aio.shell.connections.close
-            coroutines = Coroutines(n, handle, goodbye, self._runs, core.handle_here)
-            self._crews.append(Crew(client, list(awaiting), coroutines, settler, closed))
+            self._man(list(blocking), Threads(n, self._handle(blocking), self._runs, core.handle_here))
+        if queues := [queue for queue in (*served.handlers, *served.queues) if queue not in blocking]:
+
+            def life() -> Life:
+                aio = self._new_aio()
+                awaiting = served.awaiting(client, aio, retry, settler.finish, means)
+                self._serving.update(awaiting)
+                hello, end = self._hooks()
+
+                async def goodbye() -> None:
+                    await end()
+                    await aio.shell.connections.close()
+
+                return Life(self._handle_async(awaiting), core.handle_here, hello, goodbye)
+
+            self._man(queues, Coroutines(n, life, self._runs))
+
+    def _man(self, queues: list[str], runners: Threads | Coroutines) -> None:
+        """Begin to take tasks of these queues for these runners."""
+        self._cancelling.buffers.append(runners.buffer)
+        closed, seen = self._terms.closed, self._cancelling.seen
+        self._crews.append(Crew(self._client, queues, runners, self._settler, closed, seen))
+
+    def _new_aio(self) -> AsyncClient:
+        """A client for one loop, to which its connections belong."""
+        return AsyncClient.over(AsyncShell(self._client.shell.core))
+
+    def _hooks(self) -> tuple[Hello, Goodbye]:
+        """The begin and the end of the client's async hooks, in a loop. If one fails, the worker ends."""
+        begun = BegunInLoop(self._starts)
+
+        async def hello() -> bool:
+            try:
+                await begun.begin()
+            except Error as error:
+                self._terms.failed(error)
+                return False
+            return True
+
+        async def goodbye() -> None:
+            for error in await begun.end():
+                self._terms.failed(error)
+
+        return hello, goodbye
 
     def hurry(self, until: float) -> None:
         """The worker stops: its grace is over at the monotonic time `until`. The settler gives up soon."""
@@ -90,6 +164,8 @@ class Shift:
 
     def stop(self) -> None:
         """Take no more tasks, and start no more. Does not wait."""
+        if self._scheduling is not None:
+            self._scheduling.stop()
         for crew in self._crews:
             crew.stop()
 
@@ -100,46 +176,126 @@ class Shift:
         """
         for crew in self._crews:
             crew.give_back()
+        say_at = time.monotonic() + SAY
         while not all(crew.join(JOIN) for crew in self._crews):
             if time.monotonic() >= self._until:
-                self._watch.stop_all()
+                log.warning("the grace is over: %s handlers are cut off", self._watch.stop_all())
                 break
+            if time.monotonic() >= say_at and (left := self.under_way()):
+                say_at += SAY
+                log.info("still under way: %s", under_way(left))
+        if self._scheduling is not None:
+            self._scheduling.join(self._until)
         self._watch.end()
+        self._cancelling.end()
+        self._bridge.close(BRIDGE)
+        self._children.close(max(PARTING, min(LEAVE, self._until - time.monotonic())))
         self._settler.close()
         self._client.shell.connections.close()
+        for error in self._begun.end():
+            self._terms.failed(error)
 
-    def _handle(self, bound: dict[str, Bound]) -> Callable[[Taken], None]:
-        done, failed, tell = self._settler.done, self._settler.failed, self._settler.tell
-        exhausted = self._terms.policy.exhausted
+    def under_way(self) -> list[Run]:
+        return self._runs.under_way()
+
+    @property
+    def looked_at(self) -> float:
+        """The monotonic time of the last look of the watch."""
+        return self._watch.looked_at
+
+    def ended_thread(self) -> str | None:
+        """The name of a thread that has ended and should not have, before stop()."""
+        threads = [self._settler.thread, self._watch.thread, *(crew.thread for crew in self._crews)]
+        return next((thread.name for thread in threads if not thread.is_alive()), None)
+
+    def _failed(self, run: Run, why: str) -> None:
+        """A run was written off that still had its take: its attempt has failed."""
+        serving = self._serving[run.task.queue]
+        if run.cancelled:
+            self._end_cancelled(run, serving)
+        else:
+            self._settler.failed.append(serving.failure(run.task, why, run.began, state="timeout"))
+            self._settler.tell()
+
+    def _end_cancelled(self, run: Run, serving: Serving[Any]) -> None:
+        why = f"it was cancelled: {run.reason or 'no reason was given'}"
+        self._settler.cancelled(serving.failure(run.task, why, run.began, state="cancelled"))
+
+    def _raised(self, task: Taken, serving: Serving[Any], error: BaseException | str) -> None:
+        """A handler has raised. If its run was cut, that is why."""
+        run = self._runs.of(task)
+        if run.written_off or run.cut is OVER:
+            return  # the watch has settled the task, or the database has
+        if run.cut is STOPPED:
+            self._settler.give_back([task])
+        elif run.cancelled:
+            self._end_cancelled(run, serving)
+        elif run.cut is not None:
+            self._settler.failed.append(serving.failure(task, run.cut, run.began, state="timeout"))
+        else:
+            self._settler.failed.append(serving.failure(task, error, run.began))
+
+    def _tallied(self, task: Taken, run: Run) -> None:
+        """A handler has returned: count its run, unless the watch has settled it in another way."""
+        if not run.written_off:
+            waited = task.waited + run.began - task.arrived
+            self._settler.tallies.ran.append((task.queue, run.job, waited, time.monotonic() - run.began))
+
+    def _handle(self, served: dict[str, Serving[bool]]) -> Callable[[Taken], None]:
+        done, failed, tell, known = self._settler.done, self._settler.failed, self._settler.tell, self._runs.known
+        tallied = self._tallied
 
         def handle(task: Taken) -> None:
+            serving, run = served[task.queue], known[task.id]
             try:
-                if exhausted(task.attempts):
-                    failed.append((task, POISON))
-                elif not bound[task.queue](task):
-                    done.append((task.id, task.token))
+                if task.attempts and serving.poisoned(task):
+                    failed.append(serving.failure(task, POISON, run.began))
+                else:
+                    if not serving.run(task):
+                        done.append((task.id, task.token))
+                    tallied(task, run)
             except BaseException as error:  # SystemExit too: a handler does not end the worker
-                failed.append((task, describe(error)))
+                self._raised(task, serving, error)
             tell()
 
         return handle
 
-    def _handle_async(self, bound: dict[str, AsyncBound]) -> Callable[[Taken], Awaitable[None]]:
-        done, failed, tell = self._settler.done, self._settler.failed, self._settler.tell
-        exhausted = self._terms.policy.exhausted
+    def _handle_batch(self, serving: Serving[Any]) -> Callable[[list[Taken]], None]:
+        done, failed, of, tallied = self._settler.done, self._settler.failed, self._runs.of, self._tallied
+
+        def handle(rows: list[Taken]) -> None:
+            poisoned = {row.id: POISON for row in rows if row.attempts and serving.poisoned(row)}
+            rest = [row for row in rows if row.id not in poisoned]
+            settled, errors = serving.run(rest) if rest else (set(), {})
+            for row in rows:
+                error = poisoned.get(row.id, errors.get(row.id))
+                if error is None or row.id in settled:
+                    if row.id not in settled:
+                        done.append((row.id, row.token))
+                    tallied(row, of(row))
+                elif error is POISON:
+                    failed.append(serving.failure(row, POISON, of(row).began))
+                else:
+                    self._raised(row, serving, error)
+            self._settler.tell()
+
+        return handle
+
+    def _handle_async(self, served: dict[str, Serving[Awaitable[bool]]]) -> Callable[[Taken], Awaitable[None]]:
+        done, failed, tell, known = self._settler.done, self._settler.failed, self._settler.tell, self._runs.known
+        tallied = self._tallied
 
         async def handle(task: Taken) -> None:
+            serving, run = served[task.queue], known[task.id]
             try:
-                if exhausted(task.attempts):
-                    failed.append((task, POISON))
-                elif not await bound[task.queue](task):
-                    done.append((task.id, task.token))
+                if task.attempts and serving.poisoned(task):
+                    failed.append(serving.failure(task, POISON, run.began))
+                else:
+                    if not await serving.run(task):
+                        done.append((task.id, task.token))
+                    tallied(task, run)
             except BaseException as error:
-                cut = self._runs.cut(task)
-                if cut is STOPPED:
-                    self._settler.give_back([task])
-                elif cut is not OVER:
-                    failed.append((task, cut or describe(error)))
+                self._raised(task, serving, error)
             tell()
 
         return handle

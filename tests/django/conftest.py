@@ -101,8 +101,10 @@ def browser(django_db: None) -> Browser:
 
 @pytest.fixture
 def no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No handlers but the test's own."""
+    """No handlers and jobs but the test's own."""
     monkeypatch.setattr(handlers, "_registered", {})
+    clients.close()
+    monkeypatch.setattr(clients._clients, "_first", {})
 
 
 @pytest.fixture

@@ -193,7 +193,7 @@ def test_nothing_is_added_edited_or_deleted_as_a_row(browser, each):
 def test_a_permission_is_needed_to_see_each_page(django_db, each):
     clerk = Browser("view_task")
     assert each.ready in clerk.ids("task/")
-    for page in ("queue/", "take/", "session/", "result/", "health/"):
+    for page in ("queue/", "take/", "schedule/", "session/", "result/", "health/"):
         clerk.page(page, status=403)
 
 

@@ -33,6 +33,7 @@ PAGES = (
     "take/",
     "session/",
     "result/",
+    "schedule/",
     "health/",
     "task/?q=700",
     "task/?queue=mail&q=nix",

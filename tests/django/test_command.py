@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
 
-from pgqueue.contrib.django import handlers, queue
+from pgqueue.contrib.django import handlers, job, queue
 
 pytestmark = pytest.mark.once
 
@@ -89,6 +89,21 @@ def test_worker_options_are_checked(django_db, monkeypatch):
     for option in ("--concurrency", "--max-attempts", "--retry-delay"):
         with pytest.raises(CommandError, match=option.removeprefix("--").replace("-", "_")):
             pgqueue("worker", f"{option}=-1")
+
+
+def test_check_and_chosen_queues(django_db, no_handlers):
+    handlers.handler("mail")(print)
+    job("reports", name="report")(lambda: None)
+    assert pgqueue("worker", "--check").startswith("would work on mail, reports (report); on ")
+    assert pgqueue("worker", "--check", "-q", "mail", "--processes", "2").startswith("would work on mail; on ")
+    assert pgqueue("worker", "--check", "--exclude", "mail").startswith("would work on reports (report); on ")
+    for arguments, says in (
+        (["--exclude", "mail", "--exclude", "reports"], "no queue is left to serve"),
+        (["--processes", "2", "--reload"], "--reload is for one process"),
+        (["--processes", "0"], "argument --processes: 0 is below 1"),
+    ):
+        with pytest.raises(CommandError, match=says):
+            pgqueue("worker", *arguments)
 
 
 def test_a_server_that_is_not_there(monkeypatch):

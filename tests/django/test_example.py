@@ -83,7 +83,7 @@ class Shop:
     def work(self, *options: str) -> subprocess.Popen[str]:
         worker = self.start("pgqueue", "worker", *options)
         assert worker.stdout is not None
-        assert "working on mail\n" in worker.stdout  # reads up to this line
+        assert any(line.startswith("working on mail") for line in worker.stdout)  # reads up to this line
         return worker
 
     def order(self, **form: str) -> int:
@@ -161,6 +161,25 @@ def test_a_worker_that_is_killed(shop):
     assert second.wait(PATIENCE) == 0
     assert second.stdout.read() == f"mail for order {order}: thank you for the milk\n"
     assert shop.status()["to be mailed"] == 0
+
+
+def test_several_processes(shop):
+    checked = shop.manage("pgqueue", "worker", "--check", "--processes", "2", "--queue", "mail")
+    assert (checked.returncode, checked.stdout.startswith("would work on mail; on ")) == (0, True), checked.stderr
+    assert "there is no handler for queue 'nope'" in shop.manage("pgqueue", "worker", "--queue", "nope").stderr
+    with shop.start("pgqueue", "worker", "--processes", "2", "-c", "1") as supervisor:
+        workers = "SELECT pid FROM pgqueue.workers WHERE state = 'connected'"
+        eventually(lambda: len(column(shop.db, workers)) == 2, within=PATIENCE)
+        first, second = column(shop.db, workers)
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: len({*column(shop.db, workers)} - {first}) == 2, within=PATIENCE)
+        order = shop.order(item="water")
+        eventually(lambda: mailed(shop, order), within=PATIENCE)
+        os.kill(second, signal.SIGHUP)  # the supervisor starts the next one
+        eventually(lambda: len({*column(shop.db, workers)} - {first, second}) == 2, within=PATIENCE)
+        supervisor.terminate()
+        assert supervisor.wait(PATIENCE) == 0
+    eventually(lambda: column(shop.db, workers) == [], within=PATIENCE)
 
 
 def test_its_own_tests_pass(shop):

@@ -55,6 +55,8 @@ def test_pages_and_messages(text: str, browser: Browser, blocking: Any, db: Any)
     buried = queue.put(text)
     db.execute("SELECT pgqueue.bury(%s, error => %s)", [buried.id, text])
     db.execute("UPDATE pgqueue.session SET label = %s", [text])
+    blocking().schedules.set(text, None, text, {text: text}, every=60, key=text)
+    db.execute("UPDATE pgqueue.schedule SET error = %s, declared = %s", [text, text[:60]])
     details = [f"task/{task.id}/change/" for task in (ready, taken, buried)]
     for path in (
         "queue/",
@@ -62,8 +64,10 @@ def test_pages_and_messages(text: str, browser: Browser, blocking: Any, db: Any)
         "take/",
         "session/",
         "result/",
+        "schedule/",
         "health/",
         f"queue/{percent_encoded(quote(text))}/change/",
+        f"schedule/{percent_encoded(quote(text))}/change/",
         *details,
     ):
         found = Tags(browser.page(path)).found

@@ -41,7 +41,7 @@ async def in_thread():
 
 
 def queued(db):
-    return column(db, "SELECT data ->> 'task' FROM pgqueue.tasks ORDER BY id")
+    return column(db, "SELECT data ->> 'job' FROM pgqueue.tasks ORDER BY id")
 
 
 # --- enqueueing
@@ -74,7 +74,9 @@ async def test_aenqueue_does_the_same(db, in_thread):
 def test_arguments_become_what_json_makes_of_them(db):
     result = errands.add.enqueue((1, 2), b=b"bytes")
     assert (result.args, result.kwargs) == ([[1, 2]], {"b": "bytes"})
-    assert rows(db, "SELECT data -> 'args', data -> 'kwargs' FROM pgqueue.tasks") == [([[1, 2]], {"b": "bytes"})]
+    assert rows(db, "SELECT data -> 'args' -> 'args', data -> 'args' -> 'kwargs' FROM pgqueue.tasks") == [
+        ([[1, 2]], {"b": "bytes"})
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_a_higher_priority_is_taken_first():
     for priority in (0, 100, -100, 7):
         errands.add.using(priority=priority).enqueue(priority)
     taken = queue("default").take_many(10)
-    assert [task.data["args"] for task in taken] == [[100], [7], [0], [-100]]
+    assert [task.data["args"]["args"] for task in taken] == [[100], [7], [0], [-100]]
 
 
 def test_run_after_holds_a_task_back(db):

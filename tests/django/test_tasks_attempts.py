@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import errands
 import psycopg
@@ -16,7 +17,7 @@ from django.test.utils import override_settings
 from errands import framework
 from eventually import eventually
 from processes import PROGRAMS
-from statements import column, value
+from statements import column, row, value
 from tasking import (
     Status,
     TaskResultDoesNotExist,
@@ -32,7 +33,6 @@ from tasking import (
 import pgqueue
 from pgqueue.contrib.django import clients, queue
 from pgqueue.contrib.django.backend import register
-from pgqueue.contrib.django.results import LOST, story_key
 from pgqueue.contrib.django.testing import run_tasks
 
 pytestmark = pytest.mark.usefixtures("tasks_configured")
@@ -106,7 +106,8 @@ def test_attempts_whose_workers_died_are_counted(dsn):
         assert (result.status, result.attempts) == (Status.RUNNING, 1)
     with working():
         assert done(result).return_value == {"attempt": 2}
-    assert result.worker_ids == [LOST, clients.client().shell.core.label]
+    assert len(result.worker_ids) == 2
+    assert result.worker_ids[1] == clients.client().shell.core.label
     assert result.errors == []
 
 
@@ -117,11 +118,13 @@ def test_a_task_whose_worker_is_killed_runs_again(dsn, tmp_path):
     with working():
         done(result)
     assert (result.return_value, result.attempts) == ("lived", 2)
-    assert result.worker_ids == [LOST, clients.client().shell.core.label]
+    assert result.worker_ids[0].endswith(":django_worker.py")
+    assert result.worker_ids[1] == clients.client().shell.core.label
+    assert result.errors == []
 
 
 def test_a_failure_that_became_a_dead_letter(db):
-    queue("default").put({"task": "errands.add"})
+    queue("default").put({"job": "errands.add"})
     queue("default").alter(dead_letter="", dead_letter_key="dead")
     result = errands.fail.enqueue("x")
     with working():
@@ -130,22 +133,72 @@ def test_a_failure_that_became_a_dead_letter(db):
     assert (result.task.queue_name, result.errors[0].exception_class) == ("default", ValueError)
 
 
-def test_errors_that_are_too_large_are_not_in_the_way():
-    with override_settings(PGQUEUE={"default": {"max_data_size": 300}}):
-        result = errands.fail.enqueue("x")
-        with working():
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_error_that_would_end_a_program_counts_by_the_backends_attempts(db, error, kind):
+    """The worker's own policy would try it 20 times, with an hour between two attempts."""
+    end = errands.end if kind == "sync" else errands.end_async
+    with configured(max_attempts=2, retry_delay=0):
+        result = end.enqueue(error.__name__)
+        with working(retry_delay=1e6, max_retry_delay=1e6):
             failed(result)
-    assert result.errors[0].exception_class is pgqueue.TaskFailed
-    assert result.errors[0].traceback.startswith("ValueError: x (errands.py:")
+            eventually(lambda: row(db, "SELECT state, attempts FROM pgqueue.tasks") == ("buried", 2))
+    assert [one.exception_class for one in result.errors] == [error, error]
+    assert value(db, "SELECT error FROM pgqueue.tasks").startswith(error.__name__)
 
 
-def test_an_interrupt_is_left_to_the_worker(db):
-    result = errands.interrupt.enqueue()
-    with working(retry_delay=1e6, max_retry_delay=1e6):
-        eventually(lambda: column(db, "SELECT attempts FROM pgqueue.tasks") == [1], within=10)
-    result.refresh()
-    assert result.status == Status.READY
-    assert value(db, "SELECT error FROM pgqueue.tasks").startswith("KeyboardInterrupt")
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_attempt_that_takes_too_long_has_failed(kind):
+    hang = errands.hang if kind == "sync" else errands.hang_async
+    with configured(timeout=0.2):
+        result, after = hang.enqueue(), errands.add.enqueue(1)
+        with working(concurrency=1):
+            (error,) = failed(result).errors
+            assert done(after).return_value == 1
+            errands.go_on.set()
+    assert error.exception_class is TimeoutError
+    assert result.attempts == 1
+
+
+def test_a_task_may_say_what_becomes_of_it():
+    with configured(max_attempts=5):
+        buried, later = errands.give_up.enqueue("Bury"), errands.give_up.enqueue("RetryLater")
+        with working():
+            assert failed(buried).errors[0].traceback.endswith("Bury: no use\n")
+            assert done(later).return_value == 2
+
+
+def test_middleware_and_statistics_know_a_task_by_its_path(db):
+    class Middleware:
+        @contextmanager
+        def put(self, order):
+            order.headers["from"] = "a request"
+            yield
+
+        @contextmanager
+        def run(self, run):
+            ran.append((run.job, run.headers, run.args["args"]))
+            yield
+
+    ran, middleware = [], Middleware()
+    clients.client().middleware.append(middleware)
+    try:
+        result = errands.add.enqueue(1)
+        with working():
+            done(result)
+    finally:
+        clients.client().middleware.remove(middleware)
+    assert ran == [("errands.add", {"from": "a request"}, [1])]
+    eventually(lambda: column(db, "SELECT job FROM pgqueue.job_stats") == ["errands.add"], within=10)
+
+
+def test_a_task_that_kills_its_workers_is_not_run_for_ever(db):
+    result = errands.add.enqueue(1)
+    db.execute("UPDATE pgqueue.task SET attempts = 20")
+    with working():
+        (error,) = failed(result).errors
+    assert (error.exception_class, result.attempts) == (pgqueue.TaskFailed, 21)
+    assert error.traceback.startswith("not tried again: it came back too often")
 
 
 def test_tasks_run_inside_a_test_and_its_transaction():
@@ -172,22 +225,22 @@ def test_a_result_is_kept_for_its_time():
             eventually(lambda: result.refresh(), within=10)
 
 
-def test_a_failure_is_told_as_long_as_the_task_is_buried():
+def test_a_failure_is_told_as_long_as_the_task_is_buried(db):
     with configured(keep_results=0.05):
         result = errands.fail.enqueue("x")
         with working():
             failed(result)
-        eventually(lambda: clients.client().statuses.get(story_key(int(result.id))) is None, within=10)
+        eventually(lambda: column(db, "SELECT id FROM pgqueue.results") == [], within=10)
         result.refresh()
         assert result.status == Status.FAILED
-        assert result.errors[0].traceback.startswith("ValueError: x")
+        assert result.errors[0].traceback.endswith("ValueError: x\n")
         queue("default").delete(int(result.id))
         with pytest.raises(TaskResultDoesNotExist):
             eventually(lambda: result.refresh(), within=10)
 
 
 def test_a_queue_that_keeps_what_is_done():
-    queue("default").put({"task": "errands.add", "args": [1]})
+    queue("default").put({"job": "errands.add", "args": {"args": [1]}})
     queue("default").alter(keep_done=3600)
     result = errands.add.enqueue(1)
     with working():
@@ -198,7 +251,7 @@ def test_a_queue_that_keeps_what_is_done():
 
 
 def test_sql_can_put_a_task(db):
-    id = value(db, """SELECT id FROM pgqueue.put('default', '{"task": "errands.add", "args": [1, 2]}')""")
+    id = value(db, """SELECT id FROM pgqueue.put('default', '{"job": "errands.add", "args": {"args": [1, 2]}}')""")
     with working():
         result = done(errands.add.get_result(str(id)))
     assert (result.return_value, result.enqueued_at, result.task.priority) == (3, None, 0)

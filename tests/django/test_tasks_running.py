@@ -23,7 +23,6 @@ from tasking import (
 
 import pgqueue
 from pgqueue.contrib.django import PgqueueBackend, clients, queue
-from pgqueue.contrib.django.results import TRACEBACK, error_of
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("tasks_configured")]
 
@@ -156,10 +155,21 @@ def test_leaving_is_a_failure_and_the_worker_goes_on():
         done(after)
 
 
-def test_any_message_of_an_error_is_kept():
-    """Asked directly: what the framework logs of such a message, pytest-xdist cannot send."""
-    assert error_of(ValueError("a\0b\udc80")).traceback == "ValueError: a\\0b\\udc80\n"
-    assert len(error_of(ValueError("x" * 10**6)).traceback) == TRACEBACK
+@pytest.mark.parametrize("message", ["a\0b", "of two\nlines: here", "x" * 10**6, ""])
+def test_any_message_of_an_error_is_kept(message):
+    result = errands.fail_with.enqueue(ascii(message))
+    with working():
+        (error,) = failed(result).errors
+    assert error.exception_class is errands.Odd
+    assert error.traceback.startswith("Traceback (most recent call last):")
+    assert len(error.traceback) < 20_000
+
+
+def test_errors_of_every_kind_name_their_class():
+    results = [errands.raise_kind.enqueue(kind) for kind in errands.KINDS]
+    with working():
+        found = [failed(result).errors[0].exception_class.__name__ for result in results]
+    assert found == ["SyntaxError", "ExceptionGroup", "KeyError", "Odd"]
 
 
 def test_a_task_that_is_gone(monkeypatch):
@@ -175,18 +185,28 @@ def test_a_task_that_is_gone(monkeypatch):
 
 @pytest.mark.parametrize("path", ["errands.no_task", "os.getcwd", "nothing.like.it", "errands", ""])
 def test_only_tasks_are_run(path):
-    put = queue("default").put({"task": path})
+    put = queue("default").put({"job": path})
     with working():
         result = failed(framework.default_task_backend.get_result(str(put.id)))
     assert result.errors[0].exception_class in (TypeError, ImportError, ModuleNotFoundError)
 
 
-@pytest.mark.parametrize("order", [{"to": "ada"}, [1], {"task": 7}, {"task": "errands.add", "args": "abc"}])
-def test_what_is_no_order_is_buried(db, order):
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ({"to": "ada"}, "the task's data is not that of a job"),
+        ([1], "the task's data is not that of a job"),
+        ({"job": 7}, "the task's data is not that of a job"),
+        ({"job": "errands.add", "args": "abc"}, "must be an object"),
+        ({"job": "errands.add", "args": {"args": "abc"}}, "args.args: must be an array"),
+        ({"job": "errands.add", "args": {"a": 1}}, "'a'"),
+    ],
+)
+def test_what_is_no_order_is_buried(db, order, reason):
     queue("default").put(order)
     with working():
         eventually(lambda: column(db, "SELECT state FROM pgqueue.tasks") == ["buried"], within=10)
-    assert "not a task of django.tasks" in value(db, "SELECT error FROM pgqueue.tasks")
+    assert reason in value(db, "SELECT error FROM pgqueue.tasks")
 
 
 # --- signals
@@ -211,8 +231,6 @@ def test_signals_of_a_task_that_fails():
         result = errands.fail.enqueue("x")
         with working():
             failed(result)
-        # Sent once it is settled: whoever is told finds it so.
-        eventually(lambda: len(told) == 2, within=10)
     assert [status for *_, status in told] == [Status.RUNNING, Status.FAILED]
 
 

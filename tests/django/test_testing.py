@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import unittest
-
 import errands
 import pytest
 from asgiref.sync import sync_to_async
@@ -12,21 +10,12 @@ from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 from django_orders.models import Order
 from statements import column
-from tasking import Status, backend
+from tasking import Status, backend, passes
 
 from pgqueue.contrib.django import client, handler, queue
 from pgqueue.contrib.django.testing import QueuesCleared, clear, queued, run_tasks
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("no_handlers")]
-
-
-def passes(case):
-    """Run a TestCase's tests as Django's runner does. Its own assertions are what is tested."""
-    result = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
-    problems = "\n".join(text for _, text in result.failures + result.errors)
-    assert not problems, problems
-    assert result.testsRun
 
 
 def test_in_a_testcase(django_db, db):
@@ -235,8 +224,10 @@ def test_tasks_of_the_framework(django_db, db):
             assert result.status == Status.FAILED
 
         def test_async(self):
-            errands.make_user_async.enqueue("ada")
+            result = errands.make_user_async.enqueue("ada")
             run_tasks()
+            result.refresh()
+            assert result.status == Status.SUCCESSFUL, result.errors
             assert User.objects.get().username == "ada"
 
     with override_settings(TASKS={"default": backend("default")}):

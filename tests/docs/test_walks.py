@@ -7,12 +7,23 @@ from pathlib import Path
 import pytest
 from walking import PAGES, blocks, walk
 
+#: Where the other queues of these guides find their server.
+OTHERS = {
+    "from-celery": ("CELERY_BROKER_URL", "CELERY_RESULT_BACKEND"),
+    "from-rq": ("REDIS_URL", "RQ_REDIS_URL"),
+    "from-procrastinate": ("DATABASE_URL",),
+}
+REDIS = {"from-celery", "from-rq"}
+
 
 @pytest.mark.once
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # a page starts dozens of processes, one after the other
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_holds_what_it_shows(page: Path, dsn: str, tmp_path: Path) -> None:
-    walk(page, tmp_path, dsn)
+def test_a_page_holds_what_it_shows(page: Path, dsn: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    names = OTHERS.get(page.stem, ())
+    url = request.getfixturevalue("redis_url") if page.stem in REDIS else dsn
+    walk(page, tmp_path, dsn, dict.fromkeys(names, url))
 
 
 @pytest.mark.once

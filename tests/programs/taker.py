@@ -63,7 +63,7 @@ class Taker:
 def main(dsn: str, name: str, batch: str) -> None:
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
-    with pgqueue.Client(dsn, poll=None) as client:
+    with pgqueue.Client(dsn, poll=None, connect_timeout=60) as client:  # a recovery may take its time
         queue = client.queue(name)
         taker = Taker(dsn, queue)
         queue.stats()  # the first call is not to be the one that meets a restart

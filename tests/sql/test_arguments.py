@@ -22,7 +22,7 @@ pytestmark = pytest.mark.once  # rules of our own, the same on every server
 
 DEFINED = re.compile(r"CREATE OR REPLACE FUNCTION pgqueue\.([a-z]\w*)\((?!\))")
 #: The public functions with arguments; sweep has results only.
-NAMES = {name for file in schema.CODE for name in DEFINED.findall(schema.read(file))} - {"sweep"}
+NAMES = {name for file in schema.CODE for name in DEFINED.findall(schema.read(file))} - {"sweep", "tick_ages"}
 NAMES = {name for name in NAMES if not name.startswith(OTHERS)}
 CALLS = 10
 EXAMPLES = 1000  # of CALLS calls each
@@ -95,11 +95,15 @@ def tuples(arena: Arena) -> st.SearchStrategy[tuple[Function, dict[str, Any]]]:
 
     def of(function: Function) -> st.SearchStrategy[tuple[Function, dict[str, Any]]]:
         ways = {name: usual_or(name, type) for name, type in function.arguments.items()}
-        needed = list(ways)[: function.required]
-        return st.fixed_dictionaries(
-            {name: ways[name] for name in needed},
-            optional={name: way for name, way in ways.items() if name not in needed},
-        ).map(lambda given: (function, given))
+        needed, rest = list(ways)[: function.required], list(ways)[function.required :]
+
+        def with_these(chosen: list[str]) -> st.SearchStrategy[dict[str, Any]]:
+            return st.fixed_dictionaries({name: ways[name] for name in (*needed, *chosen)})
+
+        # Of many hostile arguments one is refused nearly always: so half of the calls have two besides the needed ones.
+        few = st.lists(st.sampled_from(rest), max_size=2, unique=True) if rest else st.just([])
+        many = st.lists(st.sampled_from(rest), unique=True) if rest else st.just([])
+        return st.one_of(few, many).flatmap(with_these).map(lambda given: (function, given))
 
     return st.one_of([of(function) for function in arena.functions])
 
@@ -130,4 +134,5 @@ def test_any_arguments(arena: Arena) -> None:
 
     run()
     succeeded = {name.removesuffix(" ok") for name in seen if name.endswith(" ok")}
-    assert len(NAMES - succeeded) < 5  # some need a name that is seldom drawn; but not all examples are refused
+    never = NAMES - succeeded  # some need a name that is seldom drawn; but not all examples are refused
+    assert len(never) < len(NAMES) / 25, never

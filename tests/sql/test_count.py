@@ -246,6 +246,39 @@ def test_the_oldest_ready_task(folded: psycopg.Connection) -> None:
     assert ages(folded) is None
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_oldest_is_the_same_by_the_short_way(folded: psycopg.Connection, seed: int) -> None:
+    """Queues with one priority or several, with tasks that were kicked, are taken, have expired, or are in no order."""
+    chance = random.Random(seed)
+    hours = "now() - %s * interval '1 h'"
+    for q in range(5):
+        kinds = chance.choice(
+            [("plain",), ("plain", "taken", "expired"), ("plain", "kicked"), ("plain", "all", "taken")]
+        )
+        priorities = chance.choice([(0,), (0, 0, 1), (-1, 0, 1)])
+        for _ in range(chance.randrange(8)):
+            id = put(folded, f"q{q}", priority=chance.choice(priorities))
+            folded.execute(
+                f"UPDATE pgqueue.task SET created_at = {hours} WHERE id = %s", [chance.randrange(10, 99), id]
+            )
+            kind = chance.choice(kinds)
+            if kind in ("kicked", "all"):
+                sql = f"UPDATE pgqueue.task SET ready_at = {hours} WHERE id = %s"
+                folded.execute(sql, [chance.randrange(99), id])
+            if kind in ("expired", "all") and chance.random() < 0.5:
+                folded.execute(f"UPDATE pgqueue.task SET expires_at = {PAST} WHERE id = %s", [id])
+            if kind == "taken":
+                folded.execute("SELECT pgqueue.take_id(%s)", [id])
+    found = rows(
+        folded,
+        """SELECT q.name, pgqueue._find_oldest(q.id), clock_timestamp() - s.oldest_ready_age
+             FROM pgqueue.queue q JOIN pgqueue.stats s ON s.queue = q.name ORDER BY 1""",
+    )
+    assert [(name, short and round((short - long).total_seconds())) for name, long, short in found] == [
+        (name, long and 0) for name, long, _ in found
+    ]
+
+
 def test_a_task_whose_delay_is_over_may_be_the_oldest(folded: psycopg.Connection) -> None:
     put(folded, "q")
     id = put(folded, "q", delay="1 h")
@@ -533,8 +566,8 @@ def test_each_function_that_adds_or_deletes_counts(db: psycopg.Connection) -> No
     changing = {name for name, source in sources.items() if re.search(ADDS_OR_DELETES, source)}
     assert {"put", "_claim", "ack", "_delete_tasks", "_deliver"} <= changing
     silent = {name for name in changing if not re.search(COUNTS, sources[name])}
-    # The callers of the one count, with what else they do; the other removes what no counter has.
-    assert silent <= {"_drop_takes", "_correct_counts"}
+    # The callers of two count, with what else they do; the other removes what no counter has.
+    assert silent <= {"_drop_takes", "_insert_takes", "_correct_counts"}
 
 
 def test_each_public_function_is_told_from_raw_sql(db: psycopg.Connection) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 from statements import column, put, rows, take, value
 from stepping import die, waiting
 
@@ -227,6 +228,30 @@ def test_options_of_a_publish_and_of_its_queues(db: psycopg.Connection) -> None:
     db.execute("DELETE FROM pgqueue.task")
     db.execute("SELECT pgqueue.publish('x', 'l', '1', priority => 1, delay => '0', ttr => '2 min', ttl => '10 min')")
     assert rows(db, query) == [("plain", "R", 1, "00:02:00", "l", 1), ("slow", "R", 1, "00:02:00", "l", 1)]
+
+
+def test_a_publish_counts_once_for_each_queue(db: psycopg.Connection) -> None:
+    declare(db, "x", "fanout")
+    for queue in ("plain", "slow", "short"):
+        bind(db, queue, "x")
+    for queue, options in ("slow", {"delay": "1 h"}), ("short", {"maxlen": 1}):
+        db.execute("SELECT pgqueue.alter_queue(%s, %s)", [queue, Jsonb(options)])
+    with db.transaction(force_rollback=True):
+        db.execute("DELETE FROM pgqueue.delta")
+        assert publish(db, "x", "") == 3
+        counted = "SELECT q.name, d.standing, d.delayed, d.verb, d.calls FROM pgqueue.delta d JOIN pgqueue.queue q"
+        assert rows(db, f"{counted} ON q.id = d.queue_id ORDER BY q.name") == [
+            ("plain", 1, 0, "put", 1),
+            ("short", 1, 0, "put", 1),
+            ("slow", 0, 1, "put", 1),
+        ]
+    for _ in range(2):
+        publish(db, "x", "")
+    assert rows(db, "SELECT queue, ready, delayed, calls -> 'put' FROM pgqueue.stats ORDER BY queue") == [
+        ("plain", 2, 0, 2),
+        ("short", 1, 0, 2),
+        ("slow", 0, 2, 2),
+    ]
 
 
 def test_publishing_is_part_of_the_transaction(db: psycopg.Connection, connect: Connect) -> None:

@@ -79,7 +79,7 @@ def test_grant_to_is_enough_for_a_listener(user: psycopg.Connection) -> None:
     user.execute("SELECT pgqueue.open_session(label => 'x')")
     q = value(user, "SELECT pgqueue.queue_id('q')")
     user.execute(f'LISTEN "pgqueue:{q}"')
-    assert rows(user, "SELECT * FROM pgqueue.arm(%s)", [q]) == [(q, True)]
+    assert rows(user, "SELECT queue_id, drained FROM pgqueue.arm(%s)", [q]) == [(q, True)]
     assert rows(user, "SELECT * FROM pgqueue.arm_again(%s)", [q]) == [(q, True)]
     user.execute("SELECT pgqueue.disarm(%s)", [[q]])
     assert value(user, "SELECT freed FROM pgqueue.sweep()") == value(user, "SELECT pgqueue.promote_all()") == 0

@@ -38,6 +38,10 @@ VALUES = {
     "text[]": "{q}",
     "bigint[]": "{1}",
     "integer[]": "{1}",
+    "double precision[]": "{1}",
+    "boolean[]": "{true}",
+    "jsonb[]": "{1}",
+    "timestamp with time zone[]": "{2030-01-01}",
 }
 
 

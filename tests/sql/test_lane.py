@@ -412,6 +412,7 @@ def test_a_claim_costs_the_same_whatever_waits_in_a_busy_lane(
     rows(db, LOOK)
     if statistics == "right":
         db.execute("VACUUM ANALYZE pgqueue.task")
+        rows(db, claim), rows(db, ack)  # plans are made anew, and that reads catalogs
     after = [pages(db, claim) + pages(db, ack) for _ in range(10)]
     assert max(after) < 1.5 * before + 30, (before, after)
 

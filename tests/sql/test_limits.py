@@ -1,298 +1,642 @@
-"""How many things a role may have made, sizes of data, and that SQL refuses what Python refuses."""
+"""Limits in SQL: never more than allowed, whatever crosses what. The theory of limits.sql, race by race."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
-from statements import column, put, row, rows, value
+from eventually import eventually
+from statements import column, row, rows, state, value
 
-import pgqueue
-from pgqueue._calls import channels, exchanges, groups, nodes, statuses
-from pgqueue._calls import put as puts
-from pgqueue._calls.call import MAX_TEXT, error_text
-from pgqueue._calls.queue import QueueOptions
-from pgqueue._calls.sqlstates import known
-from pgqueue._values import arguments
-from pgqueue.errors import LimitReached
+Connect = Callable[..., psycopg.Connection]
 
-pytestmark = pytest.mark.once  # rules of our own, the same on every server
-
-MB = 1 << 20
+TICK = "SELECT pgqueue.promote_all()"
 
 
-def fails(conn: psycopg.Connection, statement: str, *args: Any) -> tuple[str, str]:
-    """The SQLSTATE and the message."""
-    with pytest.raises(psycopg.Error) as caught:
-        conn.execute(statement, args)
-    return str(caught.value.sqlstate), str(caught.value.diag.message_primary)
+def job(conn: psycopg.Connection, name: str = "send", queue: str = "q", options: str = "", **args: Any) -> int:
+    """Put a task of a job with these arguments."""
+    data = json.dumps({"job": name, "args": args})
+    return int(value(conn, f"SELECT id FROM pgqueue.put(%s, %s{options})", queue, data))
 
 
-# --- numbers
-
-MAKES = {  # each makes one more, by its number
-    "queues": "pgqueue.queue_id('q' || {})",
-    "queues by options": "pgqueue.create_queue('q' || {})",
-    "queues by a put": "pgqueue.put('q' || {}, '1')",
-    "exchanges": "pgqueue.declare_exchange('e' || {})",
-    "bindings": "pgqueue.bind('q', 'e', 'k' || {})",
-    "nodes": "pgqueue.create_node('/n' || {})",
-    "nodes of members": "pgqueue.join_group('g', member => 'm' || {})",
-}
+def taken(conn: psycopg.Connection, n: int = 100, queue: str = "q") -> list[Any]:
+    return column(conn, "SELECT id FROM pgqueue.take_many(ARRAY [%s], %s)", queue, n)
 
 
-@pytest.fixture
-def used(db: psycopg.Connection) -> psycopg.Connection:
-    """With a queue and an exchange, and a group."""
-    rows(db, "SELECT pgqueue.queue_id('q'), pgqueue.declare_exchange('e'), pgqueue.create_node('/groups')")
-    rows(db, "SELECT pgqueue.create_node('/groups/g')")
-    return db
+def limit(conn: psycopg.Connection, terms: str, queue: str = "q") -> None:
+    rows(conn, f"SELECT pgqueue.queue_id(%s), pgqueue.set_limit(%s, {terms})", queue, queue)
 
 
-@pytest.mark.parametrize("how", MAKES)
-def test_a_role_makes_so_many_and_no_more(used: psycopg.Connection, how: str) -> None:
-    what = how.partition(" ")[0]
-    there = value(used, f"SELECT count(*) FROM pgqueue.{what.removesuffix('s')} WHERE role = current_user")
-    rows(used, "SELECT pgqueue.set_limit(%s, %s)", what, there + 2)
-    for number in (1, 2):
-        rows(used, "SELECT " + MAKES[how].format(number))
-    state, message = fails(used, "SELECT " + MAKES[how].format(3))
-    (me,) = column(used, "SELECT current_user")
-    assert (state, message) == ("PQ006", f"role {me} has reached its limit of {there + 2} {what}")
-    if how not in ("queues by options", "nodes", "nodes of members"):
-        rows(used, "SELECT " + MAKES[how].format(1))  # what is there can be used
-    rows(used, "SELECT pgqueue.set_limit(%s, NULL)", what)
-    rows(used, "SELECT " + MAKES[how].format(3))
+def settled(conn: psycopg.Connection) -> None:
+    """Let ticks work until no transaction follows an earlier form of a limit."""
+    eventually(lambda: rows(conn, TICK) and not rows(conn, "SELECT FROM pgqueue.task_limit WHERE changing"))
 
 
-def test_what_is_deleted_does_not_count(db: psycopg.Connection) -> None:
-    rows(db, "SELECT pgqueue.set_limit('queues', 1)")
-    for name in ("a", "b", "c"):
-        rows(db, "SELECT pgqueue.queue_id(%s)", name)
-        rows(db, "SELECT pgqueue.delete_queue(%s)", name)
+def checks(conn: psycopg.Connection) -> int:
+    return int(value(conn, "SELECT count(*) FROM pgqueue.meter_check"))
 
 
-def test_the_limit_holds_within_one_statement(db: psycopg.Connection) -> None:
-    rows(db, "SELECT pgqueue.set_limit('queues', 10)")
-    assert fails(db, "SELECT pgqueue.queue_id('q' || i) FROM generate_series(1, 11) i")[0] == "PQ006"
-    assert column(db, "SELECT name FROM pgqueue.queues") == []
+def fails(conn: psycopg.Connection, query: str, *args: Any) -> str | None:
+    with pytest.raises(psycopg.Error) as raised:
+        conn.execute(query, args)
+    return raised.value.sqlstate
 
 
-@pytest.fixture
-def role(db: psycopg.Connection) -> Iterator[str]:
-    """A role that may use the queues."""
-    name = f"pgqueue_test_{uuid.uuid4().hex[:12]}"
-    db.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(name)))
-    db.execute("SELECT pgqueue.grant_to(%s)", [name])
-    yield name
-    db.execute("RESET ROLE")
-    db.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(name)))
+@pytest.fixture(autouse=True)
+def impatient(db: psycopg.Connection) -> None:
+    """Nothing here may wait for a lock."""
+    name = value(db, "SELECT current_database()")
+    db.execute(f"ALTER DATABASE \"{name}\" SET lock_timeout = '2s'")
+    db.execute("SET lock_timeout = '2s'")
+    db.execute(TICK)
 
 
-def test_each_role_is_counted_by_itself(db: psycopg.Connection, role: str) -> None:
-    rows(db, "SELECT pgqueue.set_limit('queues', 1), pgqueue.queue_id('owners')")
-    db.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
-    rows(db, "SELECT pgqueue.queue_id('another')")
-    state, message = fails(db, "SELECT pgqueue.queue_id('third')")
-    assert (state, message) == ("PQ006", f"role {role} has reached its limit of 1 queues")
+# --- at most n at once
 
 
-def test_only_the_owner_sets_a_limit_and_every_role_sees_it(db: psycopg.Connection, role: str) -> None:
-    db.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
-    assert fails(db, "SELECT pgqueue.set_limit('queues', 5)")[0] == "42501"
-    assert row(db, "SELECT number FROM pgqueue.limits WHERE what = 'queues'") == (10_000,)
+def test_at_most_n_are_taken_and_each_end_lets_the_next_begin(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 2")
+    one, two, three, four = (job(db) for _ in range(4))
+    assert state(db, one) == "waiting"
+    assert taken(db) == [one, two]
+    assert taken(db) == []
+    assert row(db, "SELECT running, waiting FROM pgqueue.limits") == (2, 2)
+    rows(db, "SELECT pgqueue.ack(%s)", two)
+    assert taken(db) == [three]
+    assert taken(db) == []
+    assert (state(db, three), state(db, four)) == ("taken", "waiting")
 
 
-@pytest.mark.parametrize(("what", "number"), [("queues", -1), ("tasks", 1), (None, 1)])
-def test_a_limit_that_cannot_be(db: psycopg.Connection, what: str | None, number: int) -> None:
-    assert fails(db, "SELECT pgqueue.set_limit(%s, %s)", what, number)[0] == "PQ002"
-
-
-def test_posts_are_limited_by_their_bytes(db: psycopg.Connection) -> None:
-    rows(db, "SELECT pgqueue.set_limit('payloads', %s)", 3 * MB)
-    for _ in range(2):
-        rows(db, "SELECT pgqueue.post('c', repeat('x', %s))", MB)
-    assert fails(db, "SELECT pgqueue.post('c', repeat('x', %s))", MB)[0] == "PQ006"
-    rows(db, "SELECT pgqueue.post('c', 'short')")  # nothing of it is stored
-
-
-def test_small_posts_are_added_up_now_and_then(db: psycopg.Connection) -> None:
-    rows(db, "SELECT pgqueue.set_limit('payloads', 100000)")
-    assert fails(db, "SELECT pgqueue.post('c', repeat('x', 8000)) FROM generate_series(1, 80)")[0] == "PQ006"
-
-
-async def test_python_raises_limit_reached(client: Any, db: psycopg.Connection) -> None:
-    rows(db, "SELECT pgqueue.set_limit('queues', 0)")
-    with pytest.raises(LimitReached, match="has reached its limit of 0 queues"):
-        await client.queue("q").put(1)
-
-
-def test_the_count_walks_no_further_than_the_limit(db: psycopg.Connection) -> None:
-    rows(db, "SELECT pgqueue.create_node('/n' || i) FROM generate_series(1, 50) i")
-    assert value(db, "SELECT pgqueue._made('nodes', current_user, 7)") == 7
-
-
-# --- sizes
-
-HUGE = f"to_jsonb(repeat('x', {64 * MB}))"
-STORES = {
-    "put": "put('q', {})",
-    "put with a key": "put('q', {}, key => 'k')",
-    "publish": "publish('e', 'k', {})",
-    "publish to none": "publish('', 'none', {})",
-    "set_will": "set_will('e', 'k', {})",
-    "set_status": "set_status('k', {})",
-    "create_node": "create_node('/n', {})",
-    "set_node": "set_node('/groups', {})",
-    "join_group": "join_group('g', {})",
-    "finish": "finish(1, result => {})",
-    "progress": "progress(1, value => {})",
-    "put_many": "put_many('q', jsonb_build_array(1, {}))",
-    "ack": "ack(1, puts => jsonb_build_array(jsonb_build_object('queue', 'q', 'data', {})))",
-    "finish_many": "finish_many('{{1}}', results => jsonb_build_array({}))",
-    "create_queue": "create_queue('new', metadata => {})",
-    "alter_queue": "alter_queue('q', jsonb_build_object('metadata', {}))",
-}
-
-
-@pytest.mark.parametrize("call", STORES)
-def test_data_that_is_too_large(used: psycopg.Connection, call: str) -> None:
-    state, message = fails(used, "SELECT pgqueue." + STORES[call].format(HUGE))
-    assert state == "PQ036"
-    assert "bytes, the limit is" in message
-
-
-def test_many_tasks_may_be_larger_together(db: psycopg.Connection) -> None:
-    half = f"to_jsonb(repeat('x', {40 * MB}))"
-    (ids,) = column(db, f"SELECT pgqueue.put_many('q', jsonb_build_array({half}, {half}))")
-    assert len(ids) == 2
-
-
-def test_a_payload_that_is_too_large(db: psycopg.Connection) -> None:
-    assert fails(db, "SELECT pgqueue.post('c', repeat('x', %s))", 64 * MB + 1)[0] == "PQ036"
-
-
-def test_python_raises_data_too_big(dsn: str) -> None:
-    big = pytest.raises(pgqueue.errors.DataTooBig, match="the limit is 67108864")
-    with pgqueue.Client(dsn, poll=None, max_data_size=500 * MB) as client, big:
-        client.queue("q").put("x" * (65 * MB))
-
-
-def test_what_jsonb_cannot_hold_is_too_big() -> None:
-    """PostgreSQL refuses it before a function of ours is called. A string of 257 MB takes half a minute to send."""
-    words = "total size of jsonb array elements exceeds the maximum of 268435455 bytes"
-    assert isinstance(known("54000", words, None, lost=False), pgqueue.errors.DataTooBig)
-    assert known("54000", "row is too big", None, lost=False) is None
-
-
-def test_a_touch_again_and_again_stays_readable(db: psycopg.Connection) -> None:
-    id = put(db, "q", ttr="1 s", ttl="1000000000 s")
-    rows(db, "SELECT id FROM pgqueue.take('q')")
-    for _ in range(300):
-        rows(db, "SELECT pgqueue.touch(%s, more => '1000000000 s')", id)
-    deadline, expires_at = rows(db, "SELECT deadline, expires_at FROM pgqueue.tasks")[0]
-    assert deadline.year == expires_at.year == 9999
-
-
-# --- errors of a task
+@pytest.mark.parametrize("claim", ["take", "take_many", "pop", "claim_messages", "take_id"])
+def test_every_claim_keeps_to_the_limit(db: psycopg.Connection, connect: Connect, claim: str) -> None:
+    limit(db, "concurrency => 1")
+    first, second = job(db), job(db)
+    query = {
+        "take": "SELECT id FROM pgqueue.take('q')",
+        "take_many": "SELECT id FROM pgqueue.take_many('{q}', 9)",
+        "pop": "SELECT id FROM pgqueue.pop('q', 9)",
+        "claim_messages": "SELECT id FROM pgqueue.claim_messages('q', 9)",
+        "take_id": f"SELECT {second} FROM pgqueue.take_id({second}) WHERE token IS NOT NULL",
+    }[claim]
+    other = connect()
+    with db.transaction():
+        rows(db, "SELECT pgqueue.open_session()")
+        expected = second if claim == "take_id" else first
+        assert column(db, query) == [expected]
+        assert taken(other) == []
+        assert row(other, "SELECT problem FROM pgqueue.take_id(%s)", first + second - expected) == ("busy",)
+    assert taken(other) == ([second] if claim == "pop" else [])
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "short", "x" * MAX_TEXT, "x" * MAX_TEXT + "x", "ü" * MAX_TEXT, "\ud800" * MAX_TEXT]
+    "end",
+    [
+        "ack(%s)",
+        "delete(%s)",
+        "bury(%s)",
+        "release(%s, delay => '1 h')",
+        "fail(%s, error => 'no')",
+        "finish(%s)",
+        "release_all('q')",
+    ],
 )
-def test_python_cuts_an_error_and_sql_takes_it(db: psycopg.Connection, text: str | None) -> None:
-    cut = error_text(text)
-    assert cut == text or (cut.endswith(" [cut]") and MAX_TEXT - 3 <= len(cut.encode()) <= MAX_TEXT)
-    id = put(db, "q")
-    rows(db, "SELECT pgqueue.bury(%s, error => %s::text)", id, cut)
-    assert value(db, "SELECT error FROM pgqueue.tasks") == cut
+def test_every_end_frees_the_slot(db: psycopg.Connection, end: str) -> None:
+    limit(db, "concurrency => 1")
+    first, second = job(db, options=", priority => 5"), job(db, options=", priority => 9")
+    assert taken(db) == [first]
+    assert taken(db) == []
+    named = (first,) if "%s" in end else ()
+    rows(db, f"SELECT pgqueue.{end}", *named)
+    comes_back = state(db, first) in ("ready", "waiting")
+    assert taken(db) == [first if comes_back else second]
+    assert taken(db) == []
 
 
-@pytest.mark.parametrize("call", ["release(1, error => {})", "bury(1, error => {})", "fail(1, error => {})"])
-def test_sql_refuses_an_error_that_is_too_long(db: psycopg.Connection, call: str) -> None:
-    assert fails(db, "SELECT pgqueue." + call.format(f"repeat('x', {MAX_TEXT + 1})"))[0] == "PQ002"
+def test_a_task_that_dies_frees_the_slot_also_as_a_dead_letter_under_another_limit(db: psycopg.Connection) -> None:
+    rows(db, "SELECT pgqueue.create_queue('q', dead_letter => '', dead_letter_key => 'dead')")
+    limit(db, "concurrency => 1")
+    limit(db, "concurrency => 1", "dead")
+    first, second, other = job(db), job(db), job(db, queue="dead")
+    assert taken(db, queue="dead") == [other]
+    assert taken(db) == [first]
+    rows(db, "SELECT pgqueue.bury(%s)", first)
+    assert taken(db) == [second]
+    assert taken(db, queue="dead") == []
+    rows(db, "SELECT pgqueue.ack(%s)", other)
+    assert taken(db, queue="dead") == [first]
 
 
-# --- what Python refuses, SQL refuses
-
-Refused = tuple[Callable[[], Any], str, str]
-LIST = "(SELECT array_agg(i) FROM generate_series(1::bigint, 100001) i)"
-ITEMS = "(SELECT jsonb_agg(i) FROM generate_series(1, 100001) i)"
-REFUSED: list[Refused] = [
-    # what Python does, the same in SQL, and its SQLSTATE
-    *(
-        (lambda name=name: arguments.queue_name(name), f"queue_id({literal})", "PQ001")
-        for name, literal in [("", "''"), ("x" * 201, "repeat('x', 201)"), (None, "NULL")]
-    ),
-    *(
-        (lambda options=options: puts.PutOptions(**options), f"put('q', '1', {given})", state)
-        for options, given, state in [
-            ({"priority": 2**31}, "priority => (2^31)::int8::int", "22003"),
-            ({"delay": -1}, "delay => '-1 s'", "PQ002"),
-            ({"delay": 1e10}, "delay => '10000000000 s'", "PQ002"),
-            ({"ttr": 0}, "ttr => '0'", "PQ002"),
-            ({"ttl": 0}, "ttl => '0'", "PQ002"),
-            ({"lane": ""}, "lane => ''", "PQ001"),
-            ({"lane": "x" * 256}, "lane => repeat('x', 256)", "PQ001"),
-            ({"key": ""}, "key => ''", "PQ001"),
-            ({"key": "ü" * 128}, "key => repeat('ü', 128)", "PQ001"),
-            ({"if_exists": "maybe"}, "key => 'k', if_exists => 'maybe'", "PQ002"),
-            ({"if_exists": None}, "key => 'k', if_exists => NULL", "PQ002"),
-            ({"sender": "x"}, "sender => 'x'", "22P02"),
-        ]
-    ),
-    *(
-        (lambda options=options: QueueOptions(**options), f"create_queue('new', {given})", "PQ002")
-        for options, given in [
-            ({"ttr": 0}, "ttr => '0'"),
-            ({"keep_done": 0}, "keep_done => '0'"),
-            ({"maxlen": 0}, "maxlen => 0"),
-            ({"max_takes": 0}, "max_takes => 0"),
-            ({"max_size": 0}, "max_size => 0"),
-            ({"capacity": -1}, "capacity => -1"),
-            ({"type": "lifo"}, "type => 'lifo'"),
-        ]
-    ),
-    (lambda: arguments.count("n", 0), "take_many('{q}', 0)", "PQ002"),
-    (lambda: arguments.count("n", 0), "pop('q', 0)", "PQ002"),
-    (lambda: arguments.count("n", 0), "kick('q', 0)", "PQ002"),
-    (lambda: arguments.count("n", 0), "claim_messages('q', 0)", "PQ002"),
-    (lambda: arguments.elements("tasks", 100_001), f"ack_many({LIST})", "PQ002"),
-    (lambda: arguments.elements("tasks", 100_001), f"release_many({LIST})", "PQ002"),
-    (lambda: arguments.elements("items", 100_001), f"put_many('q', {ITEMS})", "PQ002"),
-    (lambda: channels.post("", "x"), "post('', 'x')", "PQ001"),
-    (lambda: channels.post("c" * 64, "x"), "post(repeat('c', 64), 'x')", "PQ001"),
-    (lambda: channels.post("pgqueue:1", "x"), "post('pgqueue:1', 'x')", "PQ001"),
-    (lambda: statuses.set_status("", "1", None), "set_status('', '1')", "PQ040"),
-    (lambda: statuses.set_status("x" * 201, "1", None), "set_status(repeat('x', 201), '1')", "PQ040"),
-    (lambda: statuses.set_status("k", "null", None), "set_status('k', 'null')", "PQ041"),
-    (lambda: statuses.set_status("k", "1", 0), "set_status('k', '1', '0')", "PQ042"),
-    *(
-        (lambda path=path: nodes.path(path), f"create_node({path!r})", "PQ001")
-        for path in ("", "a", "/a/", "//", "/.", "/a/..", "/" + "x" * 1024)
-    ),
-    (lambda: nodes.delete("/", None), "delete_node('/')", "PQ002"),
-    (lambda: groups.group_path("a/b"), "join_group('a/b')", "PQ001"),
-    (lambda: groups.group_path(""), "join_group('')", "PQ001"),
-    (lambda: exchanges.declare_exchange("", "direct", True), "declare_exchange('')", "PQ001"),
-    (lambda: exchanges.declare_exchange("x" * 256, "direct", True), "declare_exchange(repeat('x', 256))", "PQ001"),
-    (lambda: exchanges.declare_exchange("x", "other", True), "declare_exchange('x', 'other')", "PQ002"),
-    (lambda: exchanges.bind("q", "", "k"), "bind('q', '', 'k')", "PQ002"),
-    (lambda: exchanges.bind("q", "e", None), "bind('q', 'e', NULL)", "PQ002"),
-    (lambda: exchanges.bind("q", "e", "x" * 256), "bind('q', 'e', repeat('x', 256))", "PQ001"),
-    (lambda: exchanges.set_will("e", None, "1", False), "set_will('e', NULL, '1')", "PQ001"),
-    (lambda: exchanges.set_will("x" * 256, "k", "1", False), "set_will(repeat('x', 256), 'k', '1')", "PQ001"),
-]
+def test_a_queue_limit_holds_for_jobs_without_one_of_their_own(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1")
+    limit(db, "job => 'free', concurrency => 3")
+    plain, other = job(db), job(db, "other")
+    free = [job(db, "free") for _ in range(4)]
+    raw = value(db, "SELECT id FROM pgqueue.put('q', '7')")
+    assert taken(db) == [plain, *free[:3]]
+    rows(db, "SELECT pgqueue.ack(%s)", plain)
+    assert taken(db) == [other]
+    assert state(db, raw) == "waiting"
 
 
-@pytest.mark.parametrize(("refused", "call", "state"), REFUSED, ids=[call[:60] for _, call, _ in REFUSED])
-def test_what_python_refuses_sql_refuses(
-    used: psycopg.Connection, refused: Callable[[], Any], call: str, state: str
-) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # each has its own words: test_arguments.py
-        refused()
-    assert fails(used, f"SELECT pgqueue.{call}".replace("%", "%%"))[0] == state
+def test_tasks_without_a_limit_pass_and_keep_their_order(db: psycopg.Connection) -> None:
+    limit(db, "job => 'send', concurrency => 1")
+    one, free, two, late = job(db), job(db, "free"), job(db), job(db, "free")
+    assert taken(db, 2) == [one, free]
+    assert taken(db) == [late]
+    assert state(db, two) == "waiting"
+
+
+def test_each_value_of_the_argument_has_its_own_count(db: psycopg.Connection) -> None:
+    limit(db, "job => 'send', concurrency => 1, argument => 'to'")
+    ada, again, bob = job(db, to="ada"), job(db, to="ada"), job(db, to="bob")
+    seven, equal, text = job(db, to=7), job(db, to=7.0), job(db, to="7")
+    missing, null = job(db), job(db, to=None)
+    assert taken(db) == [ada, bob, seven, text, missing]
+    assert [state(db, id) for id in (again, equal, null)] == ["waiting"] * 3
+    rows(db, "SELECT pgqueue.ack_many(%s)", [ada, seven, missing])
+    assert taken(db) == [again, equal, null]
+
+
+@pytest.mark.parametrize(
+    "data", ["7", '"send"', "[1]", "null", '{"job": 7}', '{"args": 3}', '{"job": "send", "args": [1]}']
+)
+def test_data_of_any_shape_has_a_meter(db: psycopg.Connection, data: str) -> None:
+    limit(db, "concurrency => 1, argument => 'to'")
+    ids = [value(db, "SELECT id FROM pgqueue.put('q', %s)", data) for _ in range(2)]
+    assert taken(db) == [ids[0]]
+
+
+def test_a_long_value_and_an_equal_one_share_a_count(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1, argument => 'to'")
+    first, equal, other = job(db, to="x" * 10000), job(db, to="x" * 10000), job(db, to="x" * 9999 + "y")
+    assert taken(db) == [first, other]
+    assert state(db, equal) == "waiting"
+
+
+def test_a_busy_key_does_not_keep_the_others_waiting(db: psycopg.Connection) -> None:
+    """More keys have room than a claim looks at: those that it left open go behind the others."""
+    limit(db, "concurrency => 1000, argument => 'to'")
+    late = [job(db, to=f"late {n}", options=", priority => 0") for n in range(3)]
+    db.execute("DELETE FROM pgqueue.meter_check")  # their checks come last
+    for n in range(40):
+        rows(
+            db,
+            "SELECT pgqueue.put_many('q', (SELECT jsonb_agg(%s::jsonb) FROM generate_series(1, 20)), priority => 5)",
+            json.dumps({"job": "send", "args": {"to": n}}),
+        )
+    db.execute("INSERT INTO pgqueue.meter_check (queue_id, meter) SELECT queue_id, meter FROM pgqueue.task LIMIT 3")
+    got: list[int] = []
+    for _ in range(30):
+        got += taken(db, 1)
+    assert set(late) <= set(got)
+
+
+# --- a rate
+
+
+def test_so_many_begin_at_once_and_the_rest_when_tokens_come(db: psycopg.Connection) -> None:
+    limit(db, "rate => 20, burst => 3, per => '10 s'")
+    ids = [job(db) for _ in range(5)]
+    assert taken(db) == ids[:3]
+    assert taken(db) == []
+    (due,) = column(db, "SELECT seconds FROM pgqueue.next_due('{q}')")
+    assert 0 < due <= 0.5
+    assert eventually(lambda: taken(db)) == [ids[3]]
+    assert row(db, "SELECT waiting, next_at > now() FROM pgqueue.limits") == (1, True)
+
+
+def test_an_ack_gives_no_token_back_and_a_second_beginning_needs_one(db: psycopg.Connection) -> None:
+    limit(db, "rate => 1, per => '1 h', burst => 2")
+    first, second, third = (job(db) for _ in range(3))
+    assert taken(db) == [first, second]
+    rows(db, "SELECT pgqueue.ack(%s), pgqueue.release(%s)", first, second)
+    assert taken(db) == []
+    assert (state(db, second), state(db, third)) == ("waiting", "waiting")
+
+
+def test_rate_and_concurrency_of_one_limit_both_hold(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1, rate => 1, per => '1 h', burst => 2")
+    first, second, third = (job(db) for _ in range(3))
+    assert taken(db) == [first]
+    rows(db, "SELECT pgqueue.ack(%s)", first)
+    assert taken(db) == [second]
+    rows(db, "SELECT pgqueue.ack(%s)", second)
+    assert taken(db) == []
+    assert state(db, third) == "waiting"
+
+
+@pytest.mark.parametrize("step", ["- interval '1 day'", "+ interval '1 day'"])
+def test_a_step_of_the_clock_gives_a_full_bucket_at_most_and_stops_nothing(db: psycopg.Connection, step: str) -> None:
+    limit(db, "rate => 100, per => '1 s', burst => 2")
+    ids = [job(db) for _ in range(6)]
+    assert taken(db) == ids[:2]
+    db.execute(f"UPDATE pgqueue.bucket SET filled_at = filled_at {step}, due_at = now()")
+    assert len(taken(db)) <= 2
+    got: list[int] = []
+    eventually(lambda: got.extend(taken(db)) or state(db, ids[-1]) == "taken")
+
+
+def test_a_tick_wakes_takers_when_a_token_is_there(db: psycopg.Connection, connect: Connect) -> None:
+    limit(db, "rate => 100")
+    job(db)
+    queue = value(db, "SELECT id FROM pgqueue.queue WHERE name = 'q'")
+    db.execute("DELETE FROM pgqueue.meter_check")
+    db.execute(
+        "INSERT INTO pgqueue.bucket SELECT queue_id, meter, 0, now(), now() FROM pgqueue.task WHERE queue_id = %s",
+        [queue],
+    )
+    listener = connect()
+    listener.execute(f'LISTEN "pgqueue:{queue}"')
+    rows(listener, "SELECT * FROM pgqueue.arm(%s)", [queue])
+    db.execute(TICK)
+    assert [note.channel for note in listener.notifies(timeout=10, stop_after=1)] == [f"pgqueue:{queue}"]
+
+
+def test_buckets_of_keys_that_rest_are_removed(db: psycopg.Connection) -> None:
+    limit(db, "rate => 10, argument => 'to'")
+    limit(db, "rate => 1, per => '1 h', argument => 'to'", "slow")
+    job(db, to=1)
+    job(db, queue="slow", to=1)
+    assert (len(taken(db)), len(taken(db, queue="slow"))) == (1, 1)
+    db.execute("UPDATE pgqueue.bucket SET filled_at = filled_at - interval '2 s'")
+    db.execute("SELECT pgqueue.clean_up()")
+    assert column(db, "SELECT q.name FROM pgqueue.bucket b JOIN pgqueue.queue q ON q.id = b.queue_id") == ["slow"]
+
+
+# --- tasks that come back
+
+
+@pytest.mark.parametrize("how", ["deadline", "session", "crash"])
+def test_a_task_keeps_its_slot_until_it_is_back(db: psycopg.Connection, connect: Connect, how: str) -> None:
+    limit(db, "concurrency => 1")
+    first = job(db, options=", ttr => '1 h'")
+    second = job(db)
+    holder = connect()
+    assert taken(holder) == [first]
+    if how == "deadline":
+        db.execute("UPDATE pgqueue.take SET deadline = now() - interval '1 s'")
+    elif how == "session":
+        holder.close()
+        eventually(lambda: taken(db) or value(db, "SELECT freed FROM pgqueue.sweep()"))
+    else:
+        db.execute("TRUNCATE pgqueue.take, pgqueue.session")  # what a crash of the server does
+        rows(db, "SELECT pgqueue.open_session()")
+    assert taken(db) in ([first], [])
+    assert column(db, "SELECT task_id FROM pgqueue.take WHERE task_id IN (%s, %s)", first, second) == [first]
+    assert taken(db) == []
+
+
+def test_a_retry_waits_for_its_delay_without_a_slot_and_then_for_one(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1")
+    first, second = job(db), job(db)
+    assert taken(db) == [first]
+    rows(db, "SELECT pgqueue.release(%s, delay => '1 h', error => 'no')", first)
+    assert taken(db) == [second]
+    db.execute("UPDATE pgqueue.task SET run_at = now() WHERE id = %s", [first])
+    assert taken(db) == []
+    rows(db, "SELECT pgqueue.ack(%s)", second)
+    assert taken(db) == [first]
+
+
+@pytest.mark.parametrize("verb", ["kick('q', 9)", "kick_task({0})", "release_all('q')"])
+def test_what_becomes_ready_by_other_ways_waits_as_well(db: psycopg.Connection, verb: str) -> None:
+    limit(db, "concurrency => 1")
+    ids = [job(db, options=", delay => '1 h'") for _ in range(3)]
+    running = job(db)
+    assert taken(db) == [running]
+    rows(db, f"SELECT pgqueue.{verb.format(ids[0])}")
+    assert len(taken(db)) == (1 if "release" in verb else 0)
+    assert value(db, "SELECT count(*) FROM pgqueue.take") == 1
+
+
+def test_a_published_task_waits_as_well(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1")
+    for _ in range(3):
+        rows(db, "SELECT pgqueue.publish('', 'q', '1')")
+    assert [len(taken(db)) for _ in range(3)] == [1, 0, 0]
+
+
+def test_suspects_that_a_session_refuses_hold_no_slot(db: psycopg.Connection, connect: Connect) -> None:
+    limit(db, "concurrency => 2")
+    ids = [job(db) for _ in range(3)]
+    holder = connect()
+    assert taken(holder) == ids[:2]
+    holder.close()
+    eventually(lambda: value(db, "SELECT freed FROM pgqueue.sweep()") or not rows(db, "SELECT FROM pgqueue.take"))
+    assert taken(db) == [ids[0]]  # one suspect at a time
+    assert taken(db) == [ids[2]]  # and another task in the other slot
+
+
+def test_an_expired_task_takes_no_slot(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1")
+    old, young = job(db, options=", ttl => '1 h'"), job(db)
+    db.execute("UPDATE pgqueue.task SET expires_at = now() - interval '1 s' WHERE id = %s", [old])
+    assert taken(db) == [young]
+    db.execute(TICK)
+    assert state(db, old) is None
+
+
+def test_a_replaced_task_follows_the_limit_of_its_new_data(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1, argument => 'to'")
+    running = job(db, to="ada")
+    waits = job(db, to="ada", options=", key => 'k'")
+    assert taken(db) == [running]
+    assert job(db, to="bob", options=", key => 'k', if_exists => 'replace'") == waits
+    assert taken(db) == [waits]
+
+
+# --- races, step by step
+
+
+def test_two_claims_at_once_admit_no_more_than_the_limit(db: psycopg.Connection, connect: Connect) -> None:
+    limit(db, "concurrency => 1")
+    first, second = job(db), job(db)
+    one, two = connect(), connect()
+    with one.transaction():
+        assert taken(one) == [first]
+        assert taken(two) == []  # and it does not wait
+    assert taken(two) == []
+    rows(one, "SELECT pgqueue.ack(%s)", first)
+    assert taken(two) == [second]
+
+
+def test_a_put_that_commits_after_the_slot_was_freed_is_not_forgotten(db: psycopg.Connection, connect: Connect) -> None:
+    """T1 puts; T2 frees the only slot, and its check is dropped before T1 commits."""
+    limit(db, "concurrency => 1")
+    first = job(db)
+    assert taken(db) == [first]
+    one = connect(autocommit=False)
+    late = job(one)
+    rows(db, "SELECT pgqueue.ack(%s)", first)
+    assert taken(db) == []
+    assert checks(db) == 0
+    one.commit()
+    assert taken(db) == [late]
+
+
+def test_a_transaction_does_not_drop_its_own_check(db: psycopg.Connection, connect: Connect) -> None:
+    """T1 acks and claims: it sees no task that waits. T2 puts one, and sees a full meter. Then T1 commits."""
+    limit(db, "concurrency => 1")
+    first = job(db)
+    one, two = connect(autocommit=False), connect()
+    rows(one, "SELECT pgqueue.open_session()")
+    one.commit()
+    assert taken(one) == [first]
+    one.commit()
+    rows(one, "SELECT pgqueue.ack(%s)", first)
+    assert taken(one) == []
+    second = job(db)
+    assert taken(two) == []
+    one.commit()
+    assert taken(two) == [second]
+
+
+def test_a_long_ack_blocks_no_other_claim_and_no_other_ack(db: psycopg.Connection, connect: Connect) -> None:
+    limit(db, "concurrency => 2")
+    first, second, third, fourth = (job(db) for _ in range(4))
+    assert taken(db) == [first, second]
+    long = connect(autocommit=False)
+    token = value(db, "SELECT token FROM pgqueue.take WHERE task_id = %s", first)
+    rows(long, "SELECT pgqueue.ack(%s, token => %s)", first, token)
+    rows(db, "SELECT pgqueue.ack(%s)", second)
+    assert taken(db) == [third]
+    assert taken(db) == []  # the slot of a task whose end has not committed
+    long.commit()
+    assert taken(db) == [fourth]
+
+
+def test_a_rolled_back_claim_gives_slot_and_token_back(db: psycopg.Connection, connect: Connect) -> None:
+    limit(db, "concurrency => 1, rate => 1, per => '1 h'")
+    first = job(db)
+    one = connect(autocommit=False)
+    assert taken(one) == [first]
+    one.rollback()
+    assert taken(db) == [first]
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_claim_with_an_old_snapshot_is_refused(db: psycopg.Connection, connect: Connect, level: str) -> None:
+    limit(db, "concurrency => 1")
+    job(db)
+    other = connect()
+    other.execute(f"SET default_transaction_isolation = '{level}'")
+    assert fails(other, "SELECT pgqueue.take('q')") == "PQ002"
+
+
+def test_raw_sql_is_noticed_by_a_tick(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1")
+    first, second = job(db), job(db)
+    assert taken(db) == [first]
+    db.execute("DELETE FROM pgqueue.task WHERE id = %s", [first])
+    assert eventually(lambda: rows(db, TICK) and taken(db)) == [second]
+
+
+# --- changes of a limit
+
+
+def test_a_first_limit_holds_for_tasks_that_are_ready_already(db: psycopg.Connection) -> None:
+    rows(db, "SELECT pgqueue.put_many('q', (SELECT jsonb_agg(i) FROM generate_series(1, 3000) i))")
+    limit(db, "concurrency => 2")
+    assert len(taken(db)) == 2
+    assert taken(db) == []
+    assert value(db, "SELECT count(*) FROM pgqueue.task WHERE state = 'W'") <= 2600, "a claim turns about 1000"
+    while rows(db, "SELECT FROM pgqueue.next_due('{q}') WHERE seconds = 0"):
+        assert taken(db) == []
+    assert row(db, "SELECT running, waiting FROM pgqueue.limits") == (2, 2998)
+
+
+def test_tasks_that_run_when_a_limit_comes_are_counted_by_a_tick(db: psycopg.Connection) -> None:
+    first, second, third = (job(db) for _ in range(3))
+    assert taken(db, 2) == [first, second]
+    limit(db, "concurrency => 2")
+    settled(db)
+    assert taken(db) == []
+    rows(db, "SELECT pgqueue.ack(%s)", first)
+    assert taken(db) == [third]
+
+
+def test_the_transaction_that_sets_a_limit_holds_up_no_ack(db: psycopg.Connection, connect: Connect) -> None:
+    first, second = job(db), job(db)
+    assert taken(db) == [first, second]
+    one = connect(autocommit=False)
+    limit(one, "concurrency => 1")
+    rows(db, "SELECT pgqueue.ack(%s)", first)
+    one.commit()
+    settled(db)
+    rows(db, "SELECT pgqueue.ack(%s)", second)
+
+
+def test_a_limit_that_is_raised_or_lowered_holds_from_then_on(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1")
+    ids = [job(db) for _ in range(5)]
+    assert taken(db) == ids[:1]
+    limit(db, "concurrency => 3")
+    assert taken(db) == ids[1:3]
+    limit(db, "concurrency => 1")
+    rows(db, "SELECT pgqueue.ack_many(%s)", ids[:2])
+    assert taken(db) == [], "one still runs"
+    rows(db, "SELECT pgqueue.ack(%s)", ids[2])
+    assert taken(db) == [ids[3]]
+
+
+def test_a_dropped_limit_lets_all_go_and_leaves_nothing_behind(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1")
+    ids = [job(db) for _ in range(4)]
+    assert taken(db) == ids[:1]
+    assert value(db, "SELECT pgqueue.drop_limit('q')")
+    assert taken(db) == ids[1:]
+    settled(db)
+    assert rows(db, "SELECT FROM pgqueue.task_limit") == []
+    assert value(db, "SELECT special FROM pgqueue.queue WHERE name = 'q'") is False
+    assert not value(db, "SELECT pgqueue.drop_limit('q')")
+
+
+def test_ticks_alone_free_the_tasks_of_a_dropped_limit(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1")
+    rows(db, "SELECT pgqueue.put_many('q', (SELECT jsonb_agg(i) FROM generate_series(1, 50) i))")
+    rows(db, "SELECT pgqueue.drop_limit('q')")
+    settled(db)
+    assert value(db, "SELECT count(*) FROM pgqueue.task WHERE state = 'R' AND meter IS NULL") == 50
+
+
+def test_a_put_that_follows_a_dropped_limit_is_not_left_waiting(db: psycopg.Connection, connect: Connect) -> None:
+    limit(db, "concurrency => 1")
+    one = connect(autocommit=False)
+    late = job(one)
+    rows(db, "SELECT pgqueue.drop_limit('q')")
+    for _ in range(6):
+        db.execute(TICK)
+    assert rows(db, "SELECT FROM pgqueue.task_limit") != [], "it stays while a put may follow it"
+    one.commit()
+    assert taken(db) == [late]
+
+
+def test_another_argument_counts_anew(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1, argument => 'to'")
+    ids = [job(db, to="ada", by=n) for n in range(3)]
+    assert taken(db) == ids[:1]
+    limit(db, "concurrency => 1, argument => 'by'")
+    settled(db)
+    assert taken(db) == ids[1:]
+    assert value(db, "SELECT count(*) FROM pgqueue.limits") == 1
+
+
+def test_a_queue_that_is_deleted_takes_its_limits_along(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1, rate => 5")
+    job(db), job(db)
+    assert len(taken(db)) == 1
+    rows(db, "SELECT pgqueue.delete_queue('q', force => true)")
+    db.execute(TICK)
+    db.execute("SELECT pgqueue.clean_up()")
+    assert [checks(db), len(rows(db, "SELECT FROM pgqueue.bucket")), len(rows(db, "SELECT FROM pgqueue.limits"))] == [
+        0,
+        0,
+        0,
+    ]
+
+
+# --- declared by a program
+
+
+def test_a_declared_limit_follows_the_code_and_one_set_by_hand_stays(db: psycopg.Connection) -> None:
+    declare = "SELECT pgqueue.declare_limit('q', 'send', %s)"
+    assert value(db, declare, 3) == "set"
+    assert value(db, declare, 3) == "same"
+    assert value(db, declare, 4) == "set"
+    assert value(db, declare, None) == "dropped"
+    assert value(db, declare, None) == "same"
+    limit(db, "job => 'send', concurrency => 1")
+    assert value(db, declare, 4) == "kept"
+    assert value(db, declare, None) == "kept"
+    assert rows(db, "SELECT job, concurrency, declared FROM pgqueue.limits") == [("send", 1, False)]
+    assert value(db, "SELECT pgqueue.declare_limit('q', 'pay', rate => 50, per => '1 min')") == "set"
+    assert rows(db, "SELECT rate, per::text, burst FROM pgqueue.limits WHERE job = 'pay'") == [(50, "00:01:00", 5)]
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("terms", "code"),
+    [
+        ("concurrency => 0", "PQ002"),
+        ("concurrency => -1", "PQ002"),
+        ("concurrency => 100001", "PQ002"),
+        ("rate => 0", "PQ002"),
+        ("rate => 5, per => '0'", "PQ002"),
+        ("rate => 5, per => '-1 s'", "PQ002"),
+        ("rate => 5, per => '100 years'", "PQ002"),
+        ("rate => 5, per => NULL", "PQ002"),
+        ("rate => 5, burst => 0", "PQ002"),
+        ("concurrency => 5, burst => 2", "PQ002"),
+        ("job => 'x'", "PQ002"),
+        ("job => '', concurrency => 1", "PQ001"),
+        ("argument => '', concurrency => 1", "PQ001"),
+        ("job => repeat('x', 256), concurrency => 1", "PQ001"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused(db: psycopg.Connection, terms: str, code: str) -> None:
+    rows(db, "SELECT pgqueue.queue_id('q')")
+    assert fails(db, f"SELECT pgqueue.set_limit('q', {terms})") == code
+    assert rows(db, "SELECT FROM pgqueue.limits") == []
+
+
+@pytest.mark.parametrize(
+    "call", ["set_limit('none', concurrency => 1)", "drop_limit('none')", "set_limit(NULL, 'j', 1)"]
+)
+def test_a_limit_of_a_queue_that_does_not_exist_is_refused(db: psycopg.Connection, call: str) -> None:
+    assert fails(db, f"SELECT pgqueue.{call}") == "PQ032"
+
+
+def test_a_lane_and_a_limit_exclude_each_other(db: psycopg.Connection) -> None:
+    limit(db, "job => 'send', concurrency => 1")
+    for query in (
+        "SELECT pgqueue.put('q', %s, lane => 'a')",
+        "SELECT pgqueue.put_many('q', jsonb_build_array(%s::jsonb), lanes => '{a}')",
+    ):
+        assert fails(db, query, '{"job": "send"}') == "PQ002"
+    rows(db, "SELECT pgqueue.put('q', '1', lane => 'a'), pgqueue.put('q', '2', lane => 'a')")
+    job(db), job(db)
+    assert len(taken(db)) == 2, "one of the lane, and one of the job"
+
+
+# --- flat
+
+
+def test_full_keys_cost_a_claim_nothing(db: psycopg.Connection) -> None:
+    """The rows and pages that a claim reads are as many beside 5000 full keys as beside none."""
+
+    def pages() -> int:
+        """That one claim reads, by the server's own count."""
+        with db.transaction(force_rollback=True):
+            before = value(db, READ)
+            # Behind the tasks in flight, as a client that finds it slow to walk over them.
+            assert rows(db, "SELECT FROM pgqueue.take_many('{q}', 1, NULL, NULL, '{-1}', '{1000000}')") != []
+            return int(value(db, READ)) - int(before)
+
+    limit(db, "concurrency => 1, argument => 'to'")
+    rows(
+        db,
+        "SELECT pgqueue.put_many('q', (SELECT jsonb_agg(jsonb_build_object('to', 'free')) FROM generate_series(1, 3)))",
+    )
+    pages()
+    few = pages()
+    many = """
+        SELECT pgqueue.put_many('q', (SELECT jsonb_agg(jsonb_build_object('to', i / 2))
+                                        FROM generate_series(0, 9999) i), priority => -1)"""
+    rows(db, many)
+    assert sum(len(taken(db, 1000)) for _ in range(7)) == 5001
+    rows(
+        db,
+        "SELECT pgqueue.ack(task_id) FROM pgqueue.take JOIN pgqueue.task ON id = task_id WHERE data ->> 'to' = 'free'",
+    )
+    assert checks(db) == 1
+    assert pages() <= 2 * few
+
+
+READ = """
+    SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_catalog.pg_stat_xact_all_tables
+     WHERE schemaname = 'pgqueue'"""

@@ -18,6 +18,8 @@ PROMISED = {
     "queues": "name type priority delay ttr ttl maxlen max_takes capacity max_size keep_done dead_letter "
     "dead_letter_key exclusive temporary auto_delete listed lanes draining paused_until granted_to session metadata "
     "created_at id",
+    "job_stats": "queue job done failed retried timeouts cancelled taken wait_p50 wait_p95 run_p50 run_p95 last_at",
+    "workers": "session number name host pid started_at age state queues jobs concurrency limits version role",
     "stats": "queue total ready delayed taken buried blocked done kept oldest_ready_age calls",
     "rates": "queue seconds puts takes acks releases buries done growth drained_in",
     "tasks": "id queue state priority attempts created_at run_at ttr error data taken_at deadline session holder "
@@ -32,7 +34,8 @@ PROMISED = {
     "snapshots": "kind name pid role database client_addr state xid_age since age query_start query holds_back",
     "health": "name status value unit detail",
 }
-ELSEWHERE = {"queues": "queues.md", "locks": "locks.md"}
+STATISTICS = "job-statistics.md"
+ELSEWHERE = {"job_stats": STATISTICS, "workers": STATISTICS, "queues": "queues.md", "locks": "locks.md"}
 
 
 @pytest.fixture(scope="module")

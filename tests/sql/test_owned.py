@@ -28,11 +28,15 @@ CALLS = {
     "delete_strict": "delete_strict(%(id)s, session => %(named)s)",
     "finish": "finish(%(id)s, result => '\"forged\"', session => %(named)s)",
     "finish_many": "finish_many(ARRAY [%(id)s], results => '[1]', session => %(named)s)",
+    "get_step": "get_step(%(id)s, session => %(named)s, name => 'a')",
     "identify": "identify(session => %(named)s)",
     "join_group": "join_group('planted', session => %(named)s)",
     "observe": "observe(1, %(named)s)",
     "pop": "pop('mine', session => %(named)s)",
+    "predecessors": "predecessors(%(id)s, session => %(named)s)",
     "progress": "progress(%(id)s, session => %(named)s, value => '1')",
+    "record_step": "record_step(%(id)s, session => %(named)s, name => 'planted', value => '1')",
+    "register_worker": "register_worker(1, '{mine}', session => %(named)s)",
     "release": "release(%(id)s, session => %(named)s)",
     "release_many": "release_many(ARRAY [%(id)s], session => %(named)s)",
     "requeue": "requeue(%(id)s, session => %(named)s)",
@@ -42,6 +46,7 @@ CALLS = {
     "take_id": "take_id((SELECT id FROM pgqueue.tasks WHERE queue = 'mine'), %(named)s)",
     "take_many": "take_many('{mine}', 2, %(named)s)",
     "touch": "touch(%(id)s, session => %(named)s, more => '1 h')",
+    "unregister_worker": "unregister_worker(1, %(named)s)",
     "unobserve": "unobserve(pgqueue.queue_id('messages'), %(named)s)",
 }
 each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)

@@ -14,6 +14,7 @@ import pytest
 # Warnings that stand, each with the reason.
 STANDING = {
     ("set_node", 'unmodified OUT variable "path"'): "an INOUT parameter: a row of the node's data has its path as well",
+    ("_follow_tasks", 'unused parameter "queue_id"'): "the signature of the hook that _follow calls",
 }
 
 # Performance warnings are left out: they ask for STABLE wherever a function only reads, but many read twice, and the
@@ -44,7 +45,7 @@ def findings(conn: psycopg.Connection) -> set[tuple[Any, ...]]:
 
 
 def test_no_function_has_a_warning(checked: psycopg.Connection) -> None:
-    assert findings(checked) == set(STANDING)
+    assert sorted(findings(checked) ^ set(STANDING)) == []
 
 
 def test_a_name_that_does_not_exist_is_found(checked: psycopg.Connection) -> None:

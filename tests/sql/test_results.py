@@ -184,6 +184,7 @@ def test_the_end_is_told_at_commit(
 ) -> None:
     ear = connect()
     ear.execute(f'LISTEN "pgqueue:task:{taken[0]}"')
+    ear.execute("SELECT pgqueue.await_ends(%s)", [[taken[0]]])
     with db.transaction(force_rollback=True):
         db.execute(f"SELECT * FROM pgqueue.{settle}", [taken[0]])
     assert notifications(ear, db) == []
@@ -218,6 +219,7 @@ def test_finish_many_keeps_nothing_of_those_that_were_refused(db: psycopg.Connec
     (first, second, third), token = many(db, 3)
     ear = connect()
     ear.execute(f'LISTEN "pgqueue:task:{second}"')
+    ear.execute("SELECT pgqueue.await_ends(%s)", [[second]])
     answer = rows(db, FINISH_MANY, [first, second, third, 999], [token, 1, token, token], Jsonb(["a", "b", "c", "d"]))
     assert answer == [(second, "taken", "taken by another"), (999, None, "not found")]
     assert rows(db, "SELECT id, result FROM pgqueue.results ORDER BY id") == [(first, "a"), (third, "c")]
@@ -288,6 +290,7 @@ def test_a_report_waits_for_who_is_ending_the_take(
 def test_progress_is_told(db: psycopg.Connection, taken: tuple[int, int], connect: Connect) -> None:
     ear = connect()
     ear.execute(f'LISTEN "pgqueue:task:{taken[0]}"')
+    ear.execute("SELECT pgqueue.await_ends(%s)", [[taken[0]]])
     for problem, token in [(None, taken[1]), ("taken by another", 1)]:
         assert value(db, "SELECT problem FROM pgqueue.progress(%s, %s, value => '1')", taken[0], token) == problem
     assert notifications(ear, db) == [f"pgqueue:task:{taken[0]}"]

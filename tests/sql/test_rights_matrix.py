@@ -101,7 +101,7 @@ def test_the_victim_has_something_of_everything(aim: Victim, before: set[str]) -
     assert tables >= {"task", "take", "result", "session", "claim", "lock_holder", "node", "will", "observer"}
     assert tables >= {"exchange", "binding", "retained", "progress", "status", "payload", "privilege", "queue"}
     states = {state for (state,) in aim.owner.execute("SELECT state FROM pgqueue.tasks WHERE queue = 'secret'")}
-    assert states == {"ready", "delayed", "taken", "buried", "blocked", "done"}
+    assert states == {"ready", "delayed", "taken", "buried", "blocked", "done", "waiting", "cancelling"}
 
 
 @pytest.mark.once

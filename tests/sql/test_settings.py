@@ -16,10 +16,18 @@ PINNED = "coalesce(proconfig, '{}') @> ARRAY ['search_path=pg_catalog, pg_temp, 
 
 # Public functions that run as their caller, as the head of the file says.
 INVOKER = {
-    *("arm", "arm_again", "disarm", "own_session", "set_limit"),
+    *("data_key", "arm", "arm_again", "disarm", "own_session", "run_bounds", "set_quota", "stop_hearing"),
     *("grant", "revoke", "grant_to", "revoke_from", "grant_monitor", "revoke_monitor", "restrict_queue"),
 }
-OF_VIEWS = {"_foreign_locks", "_is_attended", "_may_see", "_may_see_all"}  # views call these with their reader's rights
+OF_VIEWS = {
+    "_foreign_locks",
+    "_health_stats",
+    "_is_attended",
+    "_jobs_taken",
+    "_may_see",
+    "_may_see_all",
+    "_unserved",
+}  # called with a reader's rights
 
 
 def test_public_functions_run_as_their_owner_and_helpers_do_not(db: psycopg.Connection) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -205,3 +208,31 @@ def test_a_popped_task_opens_no_session(db: psycopg.Connection) -> None:
     put(db, "q")
     assert len(rows(db, "SELECT * FROM pgqueue.pop('q')")) == 1
     assert rows(db, "SELECT * FROM pgqueue.sessions") == []
+
+
+def test_claims_at_both_isolation_levels_share_the_tasks(db: psycopg.Connection, connect: Connect) -> None:
+    """No task is claimed twice, and the only error is the one that a transaction at REPEATABLE READ has to expect."""
+    ids = set(value(db, "SELECT pgqueue.put_many('q', (SELECT jsonb_agg(i) FROM generate_series(1, 600) i))"))
+    claimed: list[int] = []
+    deadline = time.monotonic() + 60
+
+    def work(number: int) -> None:
+        conn, listener = connect(), connect()
+        session = value(listener, "SELECT pgqueue.open_session()")
+        level = "READ COMMITTED" if number % 2 else "REPEATABLE READ"
+        call = ("take('q'" if number < 2 else "take_many('{q}', 5") + ", session => %s, new_token => %s)"
+        while len(claimed) < len(ids) and time.monotonic() < deadline:
+            try:
+                with conn.transaction():
+                    conn.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+                    found = rows(conn, f"SELECT id, token FROM pgqueue.{call}", session, random.getrandbits(62))
+            except psycopg.errors.SerializationFailure:
+                continue
+            claimed.extend(id for id, _ in found)
+            for id, token in found[::2]:
+                assert value(conn, "SELECT state FROM pgqueue.ack(%s, %s)", id, token) == "done"
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    assert len(claimed) == len(ids)
+    assert set(claimed) == ids

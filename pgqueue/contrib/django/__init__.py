@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from .clients import client, queue
 from .databases import database
 from .handlers import handler
+from .jobs import job
 
 if TYPE_CHECKING:
     from .backend import PgqueueBackend
 
-__all__ = ["PgqueueBackend", "client", "database", "handler", "queue"]
+__all__ = ["PgqueueBackend", "client", "database", "handler", "job", "queue"]
 
 
 def __getattr__(name: str) -> Any:

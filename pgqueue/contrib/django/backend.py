@@ -9,12 +9,12 @@
     }
 
 An enqueue is one statement on Django's own connection: inside atomic() it commits and rolls back with the rest. The
-worker of `manage.py pgqueue worker` runs the tasks; register() gives it the handlers.
+worker of `manage.py pgqueue worker` runs the tasks; register() gives it their jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
@@ -39,8 +39,8 @@ from .framework import (
     task_enqueued,
 )
 from .options import Options
-from .running import Runner
-from .tidy import tidied, untidied
+from .running import Tasks
+from .tidy import tidy_jobs
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,6 +62,11 @@ class PgqueueBackend(BaseTaskBackend):
         except ValueError as error:
             raise ImproperlyConfigured(f"OPTIONS of TASKS[{self.alias!r}]: {error}") from None
 
+    @cached_property
+    def tasks(self) -> Tasks:
+        """The jobs of the tasks. Raises as settings."""
+        return Tasks(self, self.settings)
+
     @property
     def database(self) -> Any:
         """The alias of its database, even if the other options are not valid."""
@@ -81,9 +86,8 @@ class PgqueueBackend(BaseTaskBackend):
         self.validate_task(task)
         args, kwargs, now = normalize_json(args), normalize_json(kwargs), timezone.now()
         run_at = None if task.run_after is None else task.run_after.astimezone()  # without USE_TZ it is local
-        put = clients.queue(task.queue_name, using=self.settings.database).put(
-            results.order(task, args, kwargs, now), priority=-task.priority, run_at=run_at
-        )
+        job = self.tasks.job(task).options(queue=task.queue_name, priority=-task.priority, run_at=run_at)
+        put = job.put(**results.order(task, args, kwargs, now))
         result = TaskResult(
             task=task,
             id=str(put.id),
@@ -123,7 +127,7 @@ class PgqueueBackend(BaseTaskBackend):
     def _problems(self) -> Iterator[checks.CheckMessage]:
         where = f"TASKS[{self.alias!r}]"
         if not self.queues:
-            hint = "Name the queues: a worker serves these, and other queues only if they have a handler."
+            hint = "Name the queues: a worker serves these, and others only if it is told to by --queue."
             yield checks.Warning(f"QUEUES of {where} is empty.", hint=hint, id="pgqueue.W101")
         for queue in self.queues:
             try:
@@ -148,30 +152,34 @@ class PgqueueBackend(BaseTaskBackend):
                 yield checks.Error(problem, hint=hint, id="pgqueue.E106")
 
 
-def register(client: Client, using: str = "default") -> None:
-    """Register a handler for the queues of every PgqueueBackend of a database; it runs their tasks.
+def register(client: Client, using: str = "default", queues: Sequence[str] = ()) -> None:
+    """Let workers of a client run the tasks of every PgqueueBackend of a database, in the backends' queues.
 
     Args:
-        client: the client to register the handlers with.
+        client: the client.
         using: the alias of the client's database.
+        queues: more queues, whose tasks are those of a backend without QUEUES, if there is one.
 
     Raises:
-        ImproperlyConfigured: such a queue has another handler, or its backend's options are not valid.
+        ImproperlyConfigured: such a queue has a handler, or two backends, or its backend's options are not valid.
     """
-    for backend in backends_of(using):
-        for queue in sorted(backend.queues):
-            there = client.handlers.get(queue)
-            if there is not None and not _runs(there, backend):
+    served: dict[str, PgqueueBackend] = {}
+    backends = backends_of(using)
+    named = {queue for backend in backends for queue in backend.queues} | {*client.handlers, *client.batch_handlers}
+    others = {queue for queue in queues if queue not in named}
+    for backend in backends:
+        for queue in sorted(backend.queues or others):
+            if queue in client.handlers or queue in client.batch_handlers:
                 raise ImproperlyConfigured(f"the queue {queue!r} of TASKS[{backend.alias!r}] has a handler already")
-            client.handler(queue, keep_result=backend.settings.keep_results)(tidied(Runner(backend, backend.settings)))
+            if (other := served.setdefault(queue, backend)) is not backend:
+                both = f"TASKS[{other.alias!r}] and TASKS[{backend.alias!r}]"
+                raise ImproperlyConfigured(f"the queue {queue!r} is one of {both}: give it to one of them")
+    tidy_jobs(client)
+    client.registries.clear()
+    client.registries.update({queue: backend.tasks for queue, backend in served.items()})
 
 
 def backends_of(database: str) -> list[PgqueueBackend]:
     """Every PgqueueBackend in TASKS that uses the database of this alias."""
     ours = [backend for backend in task_backends.all() if isinstance(backend, PgqueueBackend)]
     return [backend for backend in ours if backend.database == database]
-
-
-def _runs(handler: Callable[..., Any], backend: PgqueueBackend) -> bool:
-    runner = untidied(handler)
-    return isinstance(runner, Runner) and runner.backend.alias == backend.alias

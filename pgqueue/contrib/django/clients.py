@@ -133,6 +133,7 @@ class JoinedShell(Shell):
     def __init__(self, client: Client, using: str) -> None:
         super().__init__(client.shell.core)
         self.connections = client.shell.connections
+        self.together = None  # a put of another thread is in another transaction
         self._using = using
 
     def joined(self, *, waiting: bool = False) -> Any:
@@ -144,9 +145,14 @@ class JoinedShell(Shell):
 
 
 class _Clients:
-    """Both clients of each database, and the settings that they were made from."""
+    """Both clients of each database, and the settings that they were made from.
+
+    What an application registers with a client, for example jobs and middleware, outlives the client: the first client
+    of a database keeps it for the later ones.
+    """
 
     def __init__(self) -> None:
+        self._first: dict[str, Client] = {}
         self._made: dict[str, tuple[Origin, Client, Client]] = {}
         self._lock = threading.Lock()
         forks.register(self)
@@ -176,11 +182,21 @@ class _Clients:
         if wrong := fault(options):
             raise ImproperlyConfigured(f"pgqueue: PGQUEUE[{using!r}]: {wrong}")
         made = Client(conninfo(using), **options)
-        return made, Client.over(JoinedShell(made, using))
+        joined = Client.over(JoinedShell(made, using))
+        first = self._first.setdefault(using, made)
+        for one in (made, joined):
+            one.share_jobs(first)
+            one.schedules.declared = first.schedules.declared
+        return made, joined
+
+    def with_jobs(self) -> list[str]:
+        """The aliases of the databases with jobs or batch handlers."""
+        return [alias for alias, first in self._first.items() if first.jobs or first.batch_handlers]
 
 
 _clients = _Clients()
 close = _clients.close
+with_jobs = _clients.with_jobs
 
 
 def let_go_of_test_databases(sender: object, connection: BaseDatabaseWrapper, **kwargs: object) -> None:

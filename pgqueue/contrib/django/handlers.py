@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,7 +14,8 @@ from django.utils.module_loading import autodiscover_modules
 from ... import Client
 from ..._values import arguments
 from ..._values.arguments import Seconds
-from .tidy import tidied
+from . import clients
+from .tidy import tidied, tidy_jobs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,9 +62,9 @@ def handler(queue: str, *, using: str = "default", keep_result: Seconds | None =
 
 
 def databases() -> list[str]:
-    """The aliases of the databases with handlers, or with a backend of django.tasks."""
+    """The aliases of the databases with handlers, jobs, or a backend of django.tasks."""
     autodiscover_modules("tasks")
-    found = {*_registered}
+    found = {*_registered, *clients.with_jobs()}
     if _tasks_backends():
         from . import backend
 
@@ -71,18 +72,19 @@ def databases() -> list[str]:
     return sorted(found)
 
 
-def equip(client: Client, using: str) -> Client:
-    """Register all handlers of its database with a client. Each runs with tidy connections; see tidy.py.
+def equip(client: Client, using: str, queues: Sequence[str] = ()) -> Client:
+    """Register all handlers of its database with a client, which has the jobs. Connections are tidy; see tidy.py.
 
-    Imports the tasks.py of every installed app.
+    Imports the tasks.py of every installed app. `queues`: those that the worker is told to serve.
     """
     autodiscover_modules("tasks")
     for queue, registered in _registered.get(using, {}).items():
         client.handler(queue, keep_result=registered.keep_result)(tidied(registered.function))
+    tidy_jobs(client)
     if _tasks_backends():
         from . import backend
 
-        backend.register(client, using)
+        backend.register(client, using, queues)
     return client
 
 

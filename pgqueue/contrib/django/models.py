@@ -180,6 +180,39 @@ class Result(View):
         return f"{self.id}: {self.state}"
 
 
+class Schedule(View):
+    """A schedule, with its next and its last occurrence."""
+
+    name = models.TextField(primary_key=True)
+    queue = models.TextField()
+    cron = models.TextField(null=True)
+    every = models.DurationField(null=True)
+    tz = models.TextField("time zone")
+    missed = models.TextField()
+    data = models.JSONField(null=True)
+    options = models.JSONField(null=True)
+    paused = models.BooleanField()
+    declared = models.TextField(null=True)
+    removed_at = models.DateTimeField(null=True)
+    role = models.TextField()
+    created_at = models.DateTimeField()
+    next_at = models.DateTimeField(null=True)
+    last_at = models.DateTimeField(null=True)
+    last_task = models.BigIntegerField(null=True)
+    last_state = models.TextField(null=True)
+    last_error = models.TextField(null=True)
+    last_result = models.JSONField(null=True)
+    error = models.TextField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"pgqueue"."schedules"'
+        default_permissions = ACTED_ON
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
 class Take(View):
     """A task that is taken, and its holder. `id` is the task's id."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..._values import arguments
-from ...worker.policy import Policy
+from ...jobs.retry import Retry
+from ...worker.policy import policy
+
+TAKES = 20  # after so many takes a task whose workers die is not run again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +22,9 @@ class Options:
         max_attempts: after this number of failed attempts a task has failed. 1: it is not tried again.
         retry_delay: a failed task is tried again after a random delay of up to retry_delay * 2 ** (attempts - 1).
         max_retry_delay: the longest such delay.
-        policy: the last three as a Policy.
+        timeout: the time limit of an attempt. None: the worker's.
+        soft_timeout: the time after which SoftTimeLimit is raised in a task. None: the worker's.
+        retry: the attempts and their delays as a Retry.
     """
 
     database: str = "default"
@@ -27,12 +32,17 @@ class Options:
     max_attempts: int = 1
     retry_delay: float = 1.0
     max_retry_delay: float = 3600.0
-    policy: Policy = field(init=False)
+    timeout: float | None = None
+    soft_timeout: float | None = None
+    retry: Retry = field(init=False)
 
     def __post_init__(self) -> None:
         keep = arguments.required_seconds("keep_results", self.keep_results, positive=True)
         object.__setattr__(self, "keep_results", keep)
-        object.__setattr__(self, "policy", Policy.of(self.max_attempts, self.retry_delay, self.max_retry_delay))
+        for name in ("timeout", "soft_timeout"):
+            object.__setattr__(self, name, arguments.seconds(name, getattr(self, name), positive=True))
+        retry = policy(self.max_attempts, self.retry_delay, self.max_retry_delay)
+        object.__setattr__(self, "retry", replace(retry, takes=max(TAKES, self.max_attempts)))
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:

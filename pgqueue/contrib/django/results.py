@@ -1,17 +1,18 @@
-"""The framework's TaskResult of a task, and the JSON in which pgqueue keeps it.
+"""The framework's TaskResult of a task, from what pgqueue keeps of it.
 
-    part         place                                   content
-    the order    the task's data, while its row exists   the function, its arguments, the time of the enqueue
-    the story    a status by key, once an attempt fails  the times, the workers and the errors of the attempts
-    the result   the task's result, once it succeeds     the order, the story, and the function's return value
+    part          place                              content
+    the order     the task's data, the arguments of  the function's arguments, the time of the enqueue
+                  its job
+    the attempts  the view pgqueue.attempts          times, worker and traceback of each that failed or was lost
+    the outcome   the task's result, if it succeeds  the order, and of the last attempt time, worker and return value
 
-A task that succeeds at once, as nearly all do, never has a story of its own. A failed task is buried, so its row keeps
-the order until it is deleted. If a worker dies in an attempt, only the row's counter shows the attempt.
+A failed task is buried, so its row keeps the order until it is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from traceback import format_exception
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
+from ..._calls.attempts import Attempt
 from ..._calls.call import Call
 from ..._values import data
 from .framework import BaseTaskBackend, Task, TaskError, TaskResult, TaskResultStatus
@@ -27,10 +29,21 @@ from .framework import BaseTaskBackend, Task, TaskError, TaskResult, TaskResultS
 READY, RUNNING = TaskResultStatus.READY, TaskResultStatus.RUNNING
 FAILED, SUCCESSFUL = TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL
 
-LIVING = {"ready": READY, "delayed": READY, "blocked": READY, "taken": RUNNING}
-LOST = "lost"  # stands for the id of a worker that died
-ERRORS = 20  # the last errors that are kept
-TRACEBACK = 20_000  # the last characters that are kept of each
+LIVING = {
+    "ready": READY,
+    "delayed": READY,
+    "blocked": READY,
+    "waiting": READY,
+    "taken": RUNNING,
+    "cancelling": RUNNING,
+}
+LOST = "lost"  # stands for the worker of an attempt that is not kept any more
+WITHOUT_TRACEBACK = {
+    "timeout": "builtins.TimeoutError",
+    "cancelled": "pgqueue.TaskCancelled",
+    "failed": "pgqueue.TaskFailed",
+}
+RAISED = re.compile(r"(?:  \| )?([A-Za-z_][\w.<>]*)(?::|$)")  # the line of a traceback that names the exception
 
 Json = Mapping[str, Any]
 
@@ -39,9 +52,8 @@ Json = Mapping[str, Any]
 
 
 def order(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """The data of a put. Only `task` is required, so that SQL can put a task without the other keys."""
+    """The arguments of the job. None is required, so that SQL can put a task with `args` alone."""
     return {
-        "task": task.module_path,
         "args": args,
         "kwargs": kwargs,
         "priority": task.priority,
@@ -50,32 +62,57 @@ def order(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], now: da
     }
 
 
-def story(result: TaskResult[..., Any]) -> dict[str, Any]:
+def outcome(result: TaskResult[..., Any], asked: Json, value: Any) -> dict[str, Any]:
+    """What is kept of a task that succeeds."""
     return {
+        "job": result.task.module_path,
+        "args": dict(asked),
         "started_at": _text(result.started_at),
         "last_attempted_at": _text(result.last_attempted_at),
-        "finished_at": _text(result.finished_at),
-        "worker_ids": result.worker_ids,
-        "errors": [[error.exception_class_path, error.traceback] for error in result.errors[-ERRORS:]],
+        "worker": result.worker_ids[-1],
+        "return_value": value,
     }
 
 
-def story_key(id: int) -> str:
-    return f"django.tasks:{id}"
+# --- errors
 
 
-def error_of(error: BaseException) -> TaskError:
-    """An error in the form in which it is kept; jsonb can hold it with any message."""
+def error_now(error: BaseException) -> TaskError:
+    """An error that was raised just now."""
     kind = type(error)
-    text = "".join(format_exception(error)).replace("\0", "\\0").encode(errors="backslashreplace").decode()
-    return TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=text[-TRACEBACK:])
+    return _task_error(f"{kind.__module__}.{kind.__qualname__}", "".join(format_exception(error)))
+
+
+def errors(attempts: Sequence[Attempt]) -> list[TaskError]:
+    """The errors of the attempts; an attempt whose worker died has none."""
+    return [_error(attempt) for attempt in attempts if attempt.state in WITHOUT_TRACEBACK]
+
+
+def _error(attempt: Attempt) -> TaskError:
+    if attempt.traceback is None:
+        return _task_error(WITHOUT_TRACEBACK[attempt.state], attempt.error or "")
+    return _task_error(_class_path(attempt.traceback), attempt.traceback)
+
+
+def _task_error(path: str, traceback: str) -> TaskError:
+    return TaskError(exception_class_path=path, traceback=traceback)
+
+
+def _class_path(text: str) -> str:
+    """The path of the exception's class: it stands behind the last frame."""
+    lines = text.splitlines()
+    frames = [number for number, line in enumerate(lines) if line.lstrip(" |").startswith("File ")]
+    for line in lines[frames[-1] + 1 if frames else 0 :]:
+        if found := RAISED.match(line):
+            return found[1] if "." in found[1] else f"builtins.{found[1]}"
+    return "builtins.Exception"
 
 
 # --- looking
 
 
 class Found(NamedTuple):
-    """A task's row, its result and its story; None if there is none. The last three columns are JSON text."""
+    """A task's row, its result and its attempts; None if there is none. The last three columns are JSON text."""
 
     id: int
     state: str | None
@@ -83,27 +120,29 @@ class Found(NamedTuple):
     attempts: int | None
     error: str | None
     taken_at: datetime | None
+    buried_at: datetime | None
     holder: str | None
     outcome: str | None
     ended_in: str | None
     failures: int | None
     failure: str | None
     finished_at: datetime | None
-    order: str | None
+    data: str | None
     result: str | None
-    story: str | None
+    past: str | None
 
 
 def look(id: int) -> Call[Found]:
     """Look in one statement, hence one snapshot: a task that finishes between two statements would be in neither."""
     return Call(
-        "SELECT asked.id, t.state, t.queue, t.attempts, t.error, t.taken_at, t.holder,"
+        "SELECT asked.id, t.state, t.queue, t.attempts, t.error, t.taken_at, t.buried_at, t.holder,"
         " r.state, r.queue, r.attempts, r.error, r.finished_at, t.data::pg_catalog.text, r.result::pg_catalog.text,"
-        " s.value::pg_catalog.text FROM (SELECT %s::bigint) asked (id)"
+        " (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(a) ORDER BY a.number)::pg_catalog.text"
+        " FROM pgqueue.attempts a WHERE a.id OPERATOR(pg_catalog.=) asked.id)"
+        " FROM (SELECT %s::bigint) asked (id)"
         " LEFT JOIN pgqueue.tasks t ON t.id OPERATOR(pg_catalog.=) asked.id"
-        " LEFT JOIN pgqueue.results r ON r.id OPERATOR(pg_catalog.=) asked.id"
-        " LEFT JOIN pgqueue.statuses s ON s.key OPERATOR(pg_catalog.=) %s::pg_catalog.text",
-        (id, story_key(id)),
+        " LEFT JOIN pgqueue.results r ON r.id OPERATOR(pg_catalog.=) asked.id",
+        (id,),
         lambda rows: Found(*rows[0]),
     )
 
@@ -114,11 +153,11 @@ def told(backend: BaseTaskBackend, found: Found) -> TaskResult[..., Any] | None:
     queue = found.ended_in if ended else found.queue
     if queue is None or (backend.queues and queue not in backend.queues):
         return None
+    past = [_attempt(one) for one in _decoded(found.past) or ()]
     if ended and found.outcome == "done":
-        return _succeeded(backend, found, queue)
-    if not is_order(asked := _decoded(found.order)):
+        return _succeeded(backend, found, queue, past)
+    if not is_order(asked := _decoded(found.data)):
         return None
-    past = _decoded(found.story) or {}
     if ended or found.state == "buried":
         return _failed(rebuilt(backend, found.id, queue, asked, past, FAILED), found, past)
     if (status := LIVING.get(found.state or "")) is None:  # done, and its result has expired
@@ -127,45 +166,53 @@ def told(backend: BaseTaskBackend, found: Found) -> TaskResult[..., Any] | None:
 
 
 def is_order(value: object) -> bool:
+    """Whether the data of a task is that of a job whose arguments are an order."""
     return (
         isinstance(value, dict)
-        and isinstance(value.get("task"), str)
-        and isinstance(value.get("args", []), list)
-        and isinstance(value.get("kwargs", {}), dict)
+        and isinstance(value.get("job"), str)
+        and isinstance(args := value.get("args", {}), dict)
+        and isinstance(args.get("args", []), list)
+        and isinstance(args.get("kwargs", {}), dict)
     )
 
 
 def rebuilt(
-    backend: BaseTaskBackend, id: int, queue: str, asked: Json, past: Json, status: TaskResultStatus
+    backend: BaseTaskBackend, id: int, queue: str, asked: Json, past: Sequence[Attempt], status: TaskResultStatus
 ) -> TaskResult[..., Any]:
-    """A TaskResult from the order and the story."""
+    """A TaskResult from the job's data and the attempts so far."""
+    args = asked.get("args", {})
     return TaskResult(
         task=task_of(asked, queue, backend),
         id=str(id),
         status=status,
-        enqueued_at=_time(asked.get("enqueued_at")),
-        started_at=_time(past.get("started_at")),
-        finished_at=_time(past.get("finished_at")),
-        last_attempted_at=_time(past.get("last_attempted_at")),
-        args=asked.get("args", []),
-        kwargs=asked.get("kwargs", {}),
+        enqueued_at=_time(args.get("enqueued_at")),
+        started_at=_zoned(past[0].began_at) if past else None,
+        finished_at=None,
+        last_attempted_at=_zoned(past[-1].began_at) if past else None,
+        args=args.get("args", []),
+        kwargs=args.get("kwargs", {}),
         backend=backend.alias,
-        errors=[TaskError(exception_class_path=path, traceback=text) for path, text in past.get("errors", ())],
-        worker_ids=list(past.get("worker_ids", ())),
+        errors=errors(past),
+        worker_ids=[attempt.worker or LOST for attempt in past],
     )
 
 
 def task_of(asked: Json, queue: str, backend: BaseTaskBackend) -> Task[..., Any]:
-    """The task of an order, with its options at that time. If it cannot be found, a task that fails with the reason."""
-    path = asked["task"]
+    """The task of a job, with its options at that time. If it cannot be found, a task that fails with the reason."""
+    path, args = asked["job"], asked.get("args", {})
     try:
-        task = import_string(path)
-        if not isinstance(task, Task):
-            raise TypeError(f"{path} is not a task but a {type(task).__name__}: is @task missing?")
-        priority, run_after = asked.get("priority", 0), _time(asked.get("run_after"))
+        task, priority, run_after = imported(path), args.get("priority", 0), _time(args.get("run_after"))
         return task.using(backend=backend.alias, queue_name=queue, priority=priority, run_after=run_after)
     except Exception as error:
         return _missing(path, error, queue, backend)
+
+
+def imported(path: str) -> Task[..., Any]:
+    """The task at this path. Raises ImportError or TypeError."""
+    task = import_string(path)
+    if not isinstance(task, Task):
+        raise TypeError(f"{path} is not a task but a {type(task).__name__}: is @task missing?")
+    return task
 
 
 def begin(result: TaskResult[..., Any], attempts: int, worker: str) -> None:
@@ -173,7 +220,7 @@ def begin(result: TaskResult[..., Any], attempts: int, worker: str) -> None:
     now = timezone.now()
     _count(result, attempts)
     result.worker_ids.append(worker)
-    change(result, status=RUNNING, started_at=result.started_at or now, last_attempted_at=now, finished_at=None)
+    change(result, started_at=result.started_at or now, last_attempted_at=now)
 
 
 def change(result: TaskResult[..., Any], **attributes: Any) -> None:
@@ -182,27 +229,38 @@ def change(result: TaskResult[..., Any], **attributes: Any) -> None:
         object.__setattr__(result, name, value)
 
 
-def _succeeded(backend: BaseTaskBackend, found: Found, queue: str) -> TaskResult[..., Any] | None:
+def _succeeded(
+    backend: BaseTaskBackend, found: Found, queue: str, past: Sequence[Attempt]
+) -> TaskResult[..., Any] | None:
     kept = _decoded(found.result)
-    if not isinstance(kept, dict) or not is_order(kept.get("order")):
+    if not is_order(kept) or "return_value" not in kept:
         return None
-    result = rebuilt(backend, found.id, queue, kept["order"], kept["story"], SUCCESSFUL)
-    change(result, _return_value=kept["return_value"])
+    result = rebuilt(backend, found.id, queue, kept, past, SUCCESSFUL)
+    _count(result, found.failures or 0)
+    result.worker_ids.append(kept.get("worker") or LOST)
+    change(
+        result,
+        started_at=_time(kept.get("started_at")),
+        last_attempted_at=_time(kept.get("last_attempted_at")),
+        finished_at=_zoned(found.finished_at),
+        _return_value=kept["return_value"],
+    )
     return result
 
 
-def _failed(result: TaskResult[..., Any], found: Found, past: Json) -> TaskResult[..., Any]:
+def _failed(result: TaskResult[..., Any], found: Found, past: Sequence[Attempt]) -> TaskResult[..., Any]:
     _count(result, found.failures or found.attempts or 0)
-    if not past.get("finished_at"):  # no error of its own: pgqueue or a person buried it
-        reason = found.failure or found.error or "it was buried"
-        result.errors.append(TaskError(exception_class_path="pgqueue.TaskFailed", traceback=reason))
-        change(result, finished_at=_zoned(found.finished_at))
+    reason = found.failure or found.error or "it was buried"
+    if past and past[-1].error == reason:
+        change(result, finished_at=_zoned(past[-1].ended_at))
+    else:  # a person buried it, or its workers died too often
+        result.errors.append(_task_error("pgqueue.TaskFailed", reason))
+        change(result, finished_at=_zoned(found.finished_at or found.buried_at))
     return result
 
 
 def _living(result: TaskResult[..., Any], found: Found) -> TaskResult[..., Any]:
     _count(result, found.attempts or 0)
-    change(result, finished_at=None)  # it was kicked after its failure
     if result.status == RUNNING:
         result.worker_ids.append(found.holder or LOST)
         taken_at = _zoned(found.taken_at)
@@ -211,7 +269,8 @@ def _living(result: TaskResult[..., Any], found: Found) -> TaskResult[..., Any]:
 
 
 def _count(result: TaskResult[..., Any], attempts: int) -> None:
-    result.worker_ids.extend([LOST] * (attempts - len(result.worker_ids)))
+    """Let the result have so many attempts: the first ones may not be kept any more."""
+    result.worker_ids[:0] = [LOST] * (attempts - len(result.worker_ids))
 
 
 def _missing(path: str, error: Exception, queue: str, backend: BaseTaskBackend) -> Task[..., Any]:
@@ -239,3 +298,8 @@ def _zoned(time: datetime | None) -> datetime | None:
 
 def _decoded(text: str | None) -> Any:
     return None if text is None else data.decode(text)
+
+
+def _attempt(row: Json) -> Attempt:
+    times = {name: _time(row[name]) for name in ("began_at", "ended_at")}
+    return Attempt(**{name: value for name, value in row.items() if name not in ("id", "queue")} | times)

@@ -1,97 +1,184 @@
-"""The handler that runs the tasks of a backend in a pgqueue worker.
+"""The tasks of django.tasks as jobs of pgqueue: a task's job has the name of its path, for example `shop.tasks.send`.
 
-A sync function runs in one of the worker's threads. So does a coroutine function, in an event loop for this call, as in
-the framework's Task.call(). In both cases the ORM finds the thread's own connection.
+So a worker runs them as it runs any job, with time limits, middleware, statistics by name and a record of each failed
+attempt. A sync task runs in a thread, an async one in the worker's loop.
 
-The framework has no retries, so a task fails with its first error unless the backend's options allow more attempts. The
-backend's policy decides, not the worker's: hence this module settles a failure itself. The worker acks a success, in
-batches. Only KeyboardInterrupt is left to the worker.
+The framework has no retries, so a task fails with its first error unless the backend's options allow more attempts. A
+worker that dies is no error of the task, which then runs again (Retry.takes).
 """
 
 from __future__ import annotations
 
-import logging
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
+from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils import timezone
 
-from ... import BadData, Task
-from ..._records.task import home_of
-from ..._sync.statuses import Statuses
-from ...worker.handlers import describe
-from . import results
-from .framework import BaseTaskBackend, TaskContext, TaskResult, normalize_json, task_finished, task_started
+from ... import Client
+from ..._calls.attempts import attempts
+from ...jobs.job import Job
+from ...jobs.middleware import Running
+from ...jobs.options import Settings
+from . import clients, results
+from .framework import BaseTaskBackend, Task, TaskContext, TaskResult, normalize_json, task_finished, task_started
+from .jobs import Home
 from .options import Options
 
-log = logging.getLogger("pgqueue")
+
+class _Present(NamedTuple):
+    """The run of a task, to its job: the result so far, the arguments of the job, and what checks its outcome."""
+
+    result: TaskResult[..., Any]
+    order: Mapping[str, Any]
+    encode: Callable[[Any], str]
 
 
-class Runner:
-    """The handler of a queue of `backend`. Its return value is kept as the task's result."""
+_present: ContextVar[_Present] = ContextVar("pgqueue_django_task")
+
+
+class Tasks(Mapping[str, Job[..., Any]]):
+    """The jobs of a backend, by the path of their task. A path is imported when it is asked for.
+
+    Attributes:
+        backend: the backend.
+    """
 
     def __init__(self, backend: BaseTaskBackend, options: Options) -> None:
         self.backend = backend
-        self.options = options
+        self._home = Home(options.database)
+        self._settings = Settings(
+            retry=options.retry,
+            keep_result=options.keep_results,
+            timeout=options.timeout,
+            soft_timeout=options.soft_timeout,
+            middleware=[_Telling(backend, options.database)],
+        )
+        self._known: dict[str, Job[..., Any]] = {}
 
-    def __call__(self, data: Any, task: Task) -> dict[str, Any] | None:
-        if not results.is_order(data):
-            self._refuse(data, task)
-            return None
-        result = self._begun(data, task)
-        task_started.send_robust(sender=type(self.backend), task_result=result)
+    def __getitem__(self, path: str) -> Job[..., Any]:
+        if (known := self._known.get(path)) is not None:
+            return known
         try:
-            kept = self._kept(data, task, result, normalize_json(_call(result)))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            self._failed(task, result, error)
-            return None
-        task_finished.send_robust(sender=type(self.backend), task_result=result)
-        return kept
+            return self.job(results.imported(path))
+        except Exception:  # then the run of the job raises the same
+            return self._job(path, _run)
 
-    def _begun(self, data: dict[str, Any], task: Task) -> TaskResult[..., Any]:
-        shell = home_of(task)
-        past = Statuses(shell).get(results.story_key(task.id)) if task.attempts else None
-        result = results.rebuilt(self.backend, task.id, task.queue, data, past or {}, results.RUNNING)
-        results.begin(result, task.attempts, shell.core.label)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def job(self, task: Task[..., Any]) -> Job[..., Any]:
+        """The job of a task."""
+        path = task.module_path
+        if (known := self._known.get(path)) is None:
+            known = self._known[path] = self._job(path, _run_async if iscoroutinefunction(task.func) else _run)
+        return known
+
+    def _job(self, path: str, function: Any) -> Job[..., Any]:
+        return Job(self._home, function, path, self._settings, plain=True)
+
+
+def _run(
+    args: list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    priority: int = 0,
+    run_after: str | None = None,
+    enqueued_at: str | None = None,
+) -> dict[str, Any]:
+    present = _present.get()
+    task = present.result.task
+    return _outcome(present, task.call(*_context(present.result), *(args or ()), **(kwargs or {})))
+
+
+async def _run_async(
+    args: list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    priority: int = 0,
+    run_after: str | None = None,
+    enqueued_at: str | None = None,
+) -> dict[str, Any]:
+    present = _present.get()
+    task = present.result.task
+    return _outcome(present, await task.acall(*_context(present.result), *(args or ()), **(kwargs or {})))
+
+
+def _context(result: TaskResult[..., Any]) -> list[TaskContext[..., Any]]:
+    return [TaskContext(task_result=result)] if result.task.takes_context else []
+
+
+def _outcome(present: _Present, value: Any) -> dict[str, Any]:
+    """What is kept of a task that succeeded. Raises BadData if it cannot be kept; then the task fails."""
+    kept = results.outcome(present.result, present.order, normalize_json(value))
+    present.encode(kept)
+    return kept
+
+
+class _Telling:
+    """The middleware of each task: makes the TaskResult of its run, and sends the framework's signals."""
+
+    def __init__(self, backend: BaseTaskBackend, database: str) -> None:
+        self._backend = backend
+        self._sender = type(backend)
+        self._database = database
+
+    @contextmanager
+    def run(self, run: Running) -> Iterator[None]:
+        result = self._begun(run)
+        task_started.send_robust(sender=self._sender, task_result=result)
+        token = _present.set(_Present(result, run.args, self._client.shell.encode))
+        try:
+            yield
+        except BaseException as error:
+            if _has_failed(run, result, error):
+                task_finished.send_robust(sender=self._sender, task_result=result)
+            raise
+        finally:
+            _present.reset(token)
+        _has_succeeded(run, result)
+        task_finished.send_robust(sender=self._sender, task_result=result)
+
+    @asynccontextmanager
+    async def arun(self, run: Running) -> AsyncIterator[None]:
+        result = await sync_to_async(self._begun)(run) if run.attempt > 1 else self._begun(run)
+        await task_started.asend_robust(sender=self._sender, task_result=result)
+        token = _present.set(_Present(result, run.args, self._client.shell.encode))
+        try:
+            yield
+        except BaseException as error:
+            if _has_failed(run, result, error):
+                await task_finished.asend_robust(sender=self._sender, task_result=result)
+            raise
+        finally:
+            _present.reset(token)
+        _has_succeeded(run, result)
+        await task_finished.asend_robust(sender=self._sender, task_result=result)
+
+    @property
+    def _client(self) -> Client:
+        return clients.client(self._database)
+
+    def _begun(self, run: Running) -> TaskResult[..., Any]:
+        shell, asked = self._client.shell, {"job": run.job, "args": run.args}
+        past = shell.run(attempts(run.id)) if run.attempt > 1 else []
+        result = results.rebuilt(self._backend, run.id, run.queue, asked, past, results.RUNNING)
+        results.begin(result, run.attempt - 1, shell.core.label)
         return result
 
-    def _kept(self, data: dict[str, Any], task: Task, result: TaskResult[..., Any], value: Any) -> dict[str, Any]:
-        """The result of a task that succeeded. Raises BadData if it cannot be kept; then the task fails."""
-        now = timezone.now()
-        kept = {"order": data, "story": results.story(result) | {"finished_at": now.isoformat()}, "return_value": value}
-        home_of(task).encode(kept)
-        results.change(result, status=results.SUCCESSFUL, finished_at=now, _return_value=value)
-        return kept
 
-    def _failed(self, task: Task, result: TaskResult[..., Any], error: BaseException) -> None:
-        options, attempts = self.options, task.attempts + 1
-        result.errors.append(results.error_of(error))
-        if options.policy.exhausted(attempts):
-            results.change(result, status=results.FAILED, finished_at=timezone.now())
-            self._tell(task, result, options.keep_results)
-            task.fail(describe(error), keep=options.keep_results)
-            task_finished.send_robust(sender=type(self.backend), task_result=result)
-        else:
-            delay = options.policy.delay(attempts)
-            results.change(result, status=results.READY)
-            self._tell(task, result, delay + options.keep_results)
-            task.release(delay, error=describe(error), hold_lane=True)
-            log.warning("task %s of %s failed, again in %.1f s: %s", task.id, task.queue, delay, describe(error))
-
-    def _tell(self, task: Task, result: TaskResult[..., Any], keep: float) -> None:
-        """Store the story before the task is settled, so that a failed task already shows its errors."""
-        try:
-            Statuses(home_of(task)).set(results.story_key(task.id), results.story(result), ttl=keep)
-        except BadData as error:
-            log.warning("the errors of task %s of %s cannot be kept: %s", task.id, task.queue, error)
-
-    def _refuse(self, data: object, task: Task) -> None:
-        reason = f'its data is not a task of django.tasks, such as {{"task": "app.tasks.send"}}, but {str(data)[:200]}'
-        log.error("task %s of %s is buried: %s", task.id, task.queue, reason)
-        task.fail(reason, keep=self.options.keep_results)
+def _has_failed(run: Running, result: TaskResult[..., Any], error: BaseException) -> bool:
+    """Whether the task fails by this error, and is not tried again."""
+    if not run.buries(error):
+        return False
+    result.errors.append(results.error_now(error))
+    results.change(result, status=results.FAILED, finished_at=timezone.now())
+    return True
 
 
-def _call(result: TaskResult[..., Any]) -> Any:
-    context = [TaskContext(task_result=result)] if result.task.takes_context else []
-    return result.task.call(*context, *result.args, **result.kwargs)
+def _has_succeeded(run: Running, result: TaskResult[..., Any]) -> None:
+    value = run.result["return_value"]
+    results.change(result, status=results.SUCCESSFUL, finished_at=timezone.now(), _return_value=value)

@@ -6,7 +6,8 @@ with it. No worker is needed, and a worker would not see those tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,12 +24,21 @@ from ..._calls.take import Taken
 from ..._engine import borrowed
 from ..._engine.core import Core
 from ..._records.task import from_found, from_taken
-from ...worker.handlers import bind, bind_async, describe, is_async
+from ...jobs.retry import Retry
+from ...worker.apart import Apart
+from ...worker.bridge import Bridge
+from ...worker.loops import no_hooks
+from ...worker.means import Means
+from ...worker.overdue import Limits
+from ...worker.served import Served
+from ...worker.serving import Serving
+from ...worker.settler import settling
 from . import clients
 from .handlers import equip
-from .tidy import untidied
+from .tidy import left_alone
 
 LIMIT = 1000
+AT_ONCE = Retry(attempts=None, delay=0)  # of what has no Retry of its own: ready for the next run_tasks()
 
 
 def run_tasks(queue: str | None = None, using: str = "default", *, limit: int = LIMIT) -> list[Task]:
@@ -37,7 +47,7 @@ def run_tasks(queue: str | None = None, using: str = "default", *, limit: int = 
     Works in a TestCase, a TransactionTestCase and in plain functions, in the thread that calls it.
 
     Args:
-        queue: the queue's name; None: all queues that have a handler, by (priority, id).
+        queue: the queue's name; None: all queues that have a handler or jobs, by (priority, id).
         using: the alias of the database in DATABASES.
         limit: the most tasks to run.
 
@@ -45,15 +55,18 @@ def run_tasks(queue: str | None = None, using: str = "default", *, limit: int = 
         The tasks that were run, in their order, as they were taken.
 
     Raises:
-        Exception: any exception of a handler. Its task is released with one attempt more, if the transaction can go on.
+        Exception: any exception of a handler or a job, but none of a task of django.tasks, whose result has it. Before
+            that, if the transaction can go on, the failed attempt is recorded: the task is ready again, or delayed or
+            buried if its job's Retry says so.
         ValueError: the queue, or every queue, is without a handler.
         RuntimeError: the limit is reached.
     """
     run = _Run(using)
-    known = sorted(run.client.handlers)
+    known = run.queues()
     if not known or (queue is not None and queue not in known):
         raise ValueError(f"no handler is registered for {'any queue' if queue is None else repr(queue)}")
     queues = known if queue is None else [queue]
+    run.begin(queues)
     ran: list[Task] = []
     while row := run.joined.shell.run(_take(queues)):
         task = from_taken(Task, row, run.joined.shell)
@@ -95,40 +108,72 @@ class QueuesCleared(TransactionTestCase):
 
 
 class _Run:
-    """Calls handlers as a worker does, without threads, retries and batches."""
+    """Calls handlers and jobs as a worker does, without threads, delays and batches."""
 
     def __init__(self, using: str) -> None:
         self.client = equip(clients.client(using), using)
         self.joined = clients.joined(using)
-        self.awaiting = AsyncClient.over(_AwaitingShell(self.client.shell.core, using))
         self._using = using
+        self._results: dict[int, tuple[str, float]] = {}
+
+    def queues(self) -> list[str]:
+        """Those with a handler or with jobs."""
+        client = self.client
+        return sorted({*client.handlers, *client.jobs.by_queue(), *client.registries})
+
+    def begin(self, queues: Sequence[str]) -> None:
+        """Bind the handlers and jobs of the queues."""
+        aio = AsyncClient.over(_AwaitingShell(self.client.shell.core, self._using))
+        self._apart = Apart(lambda: aio, self.client.starts)
+        means = Means(self._apart.runs, Limits(), _Here(lambda: aio, lambda: None, no_hooks), None)
+        served = Served.of(self.client, queues=queues)
+        self._serving: dict[str, Serving[Any]] = served.blocking(self.joined, AT_ONCE, self._finish, means)
+        for queue, serving in served.awaiting(self.joined, aio, AT_ONCE, self._finish, means).items():
+            self._serving[queue] = Serving(async_to_sync(_awaited(serving)), serving.policy)
 
     def __call__(self, row: Taken, task: Task) -> None:
-        results: list[str] = []
+        serving, began = self._serving[row.queue], time.monotonic()
         try:
-            settled = self._bound(row.queue, results)(row)
+            with self._apart.run(row), left_alone():
+                settled = serving.run(row)
         except BaseException as error:
+            failed = serving.failure(row, error, began)
             if not connections[self._using].needs_rollback:
                 with suppress(TakeLost):  # the handler settled it before it failed
-                    task.release(error=describe(error))
-            raise
-        if results:
-            keep = self.client.keep_results[row.queue]
-            self.joined.shell.run(statuses.finish(row.id, Fence(row.token, None), results[0], keep))
+                    self.joined.shell.run(settling(failed, self.joined.shell.core.label))
+            if not isinstance(error, Exception) or not self._tells(row.queue, failed.job):
+                raise
+            return
+        if row.id in self._results:
+            result, keep = self._results.pop(row.id)
+            self.joined.shell.run(statuses.finish(row.id, Fence(row.token, None), result, keep))
         elif not settled:
             with suppress(TaskNotFound):  # the handler acked it in a transaction of its own
                 task.ack()
 
-    def _bound(self, queue: str, results: list[str]) -> Callable[[Taken], bool]:
-        """The queue's handler. It appends a result that is kept to `results`."""
+    def _tells(self, queue: str, job: str | None) -> bool:
+        """Whether it is a task of django.tasks, whose result has its errors."""
+        return queue in self.client.registries and job not in self.client.jobs
 
-        def finish(row: Taken, result: str) -> None:
-            results.append(result)
+    def _finish(self, row: Taken, result: str, keep: float) -> None:
+        self._results[row.id] = result, keep
 
-        function, keeps = untidied(self.client.handlers[queue]), queue in self.client.keep_results
-        if is_async(function):
-            return async_to_sync(bind_async(self.awaiting, function, finish if keeps else None))
-        return bind(self.joined, function, finish if keeps else None)
+
+def _awaited(serving: Serving[Awaitable[bool]]) -> Callable[[Taken], Coroutine[Any, Any, bool]]:
+    async def run(row: Taken) -> bool:
+        return await serving.run(row)
+
+    return run
+
+
+class _Here(Bridge):
+    """Async jobs beside sync ones: in the test's thread too, as far as the ORM is concerned."""
+
+    def run(self, job: Callable[[Any], Coroutine[Any, Any, Any]], run: object = None) -> Any:
+        async def awaited() -> Any:
+            return await job(self._make())
+
+        return async_to_sync(awaited)()
 
 
 class _AwaitingShell(AsyncShell):
@@ -136,6 +181,7 @@ class _AwaitingShell(AsyncShell):
 
     def __init__(self, core: Core, using: str) -> None:
         super().__init__(core)
+        self.together = None
         self._using = using
 
     async def run(self, call: Call[Any], conn: Any = None, *, relaxed: bool = False) -> Any:

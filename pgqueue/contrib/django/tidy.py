@@ -8,59 +8,87 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import close_old_connections, connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ...worker.handlers import is_async
+from ...jobs.clients import WithJobs
+from ...jobs.signature import is_async
 
 log = logging.getLogger("pgqueue")
 
 _used: set[BaseDatabaseWrapper] = set()  # by a worker's threads; Django lists only those of the present thread
+_left_alone: ContextVar[bool] = ContextVar("pgqueue_left_alone", default=False)
 
 
-def tidied(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler with tidy connections around it, in the thread that runs it."""
-    tidy: Any = _tidied_async(function) if is_async(function) else _tidied(function)
-    tidy.untidied = function
-    return cast(Callable[..., Any], tidy)
+class Tidy:
+    """A middleware: tidy connections around the run of a job, in the thread that runs it."""
 
-
-def untidied(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler itself, for callers that tidy the connections themselves."""
-    return getattr(function, "untidied", function)
-
-
-def _tidied(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    @contextmanager
+    def run(self, run: object = None) -> Iterator[None]:
+        if _left_alone.get():
+            yield
+            return
         begin()
         try:
-            return function(*args, **kwargs)
+            yield
         finally:
             end()
 
-    return wrapper
+    @asynccontextmanager
+    async def arun(self, run: object = None) -> AsyncIterator[None]:
+        """Give the task a thread of its own for sync_to_async, which the ORM uses, as ASGIHandler does for a request.
 
-
-def _tidied_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the task a thread of its own for sync_to_async, which the ORM uses, as ASGIHandler does for a request.
-
-    That thread ends with the task, and so do its connections.
-    """
-
-    @functools.wraps(function)
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        That thread ends with the task, and so do its connections.
+        """
+        if _left_alone.get():
+            yield
+            return
         async with ThreadSensitiveContext():
             try:
-                return await function(*args, **kwargs)
+                yield
             finally:
                 await sync_to_async(_drop_all)()
 
-    return wrapper
+
+TIDY = Tidy()
+
+
+def tidy_jobs(client: WithJobs) -> None:
+    """Have the jobs of a client run with tidy connections, outside of all other middleware."""
+    if TIDY not in client.middleware:
+        client.middleware.insert(0, TIDY)
+
+
+def tidied(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler with tidy connections around it. Its parameters stay: a worker checks whether one is `task`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with TIDY.run():
+            return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
+        async with TIDY.arun():
+            return await function(*args, **kwargs)
+
+    return call_async if is_async(function) else call
+
+
+@contextmanager
+def left_alone() -> Iterator[None]:
+    """Within this block connections stay as they are: for tests, which go on with theirs."""
+    token = _left_alone.set(True)
+    try:
+        yield
+    finally:
+        _left_alone.reset(token)
 
 
 def begin() -> None:

@@ -6,16 +6,20 @@ and is found through current_app.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from flask import Flask, current_app
 
 from ... import Client, Worker
 from ..._values import arguments
 from ..._values.arguments import Seconds
+from ...jobs.options import JobPolicies, Policies, Settings
+from ...jobs.registering import Register, registering
+from ...jobs.registry import Registry
 from .commands import commands
 from .contexts import in_context
+from .jobs import Home, registered
 from .json import serialize_records
 from .queues import FlaskQueue
 from .settings import SettingError, client_options
@@ -39,6 +43,10 @@ class PgQueue:
         app: the application; or call init_app() later, for one or several.
         db: Flask-SQLAlchemy's SQLAlchemy, or another object with a `session`. Puts are then part of its transaction.
 
+    Attributes:
+        jobs: the jobs, by name; `jobs.defaults` has the policies that job_defaults() sets.
+        middleware: what surrounds the put and the run of every job, as Client.middleware.
+
     Each option of pgqueue.Client has a setting, in capitals and with the prefix PGQUEUE_: PGQUEUE_POOL_SIZE,
     PGQUEUE_SESSION_GRACE and so on. Without PGQUEUE_DSN the client uses SQLALCHEMY_DATABASE_URI if there is a `db`,
     else the default of a Client without a dsn.
@@ -51,6 +59,8 @@ class PgQueue:
     def __init__(self, app: Flask | None = None, db: Any = None) -> None:
         self._db = db
         self._handlers: dict[str, tuple[Callable[..., Any], Seconds | None]] = {}
+        self.jobs = Registry()
+        self.middleware: list[Any] = []
         if app is not None:
             self.init_app(app)
 
@@ -100,14 +110,48 @@ class PgQueue:
 
         return register
 
+    def job(
+        self,
+        queue: str | None = None,
+        *,
+        name: str | None = None,
+        aliases: Sequence[str] = (),
+        **policies: Unpack[JobPolicies],
+    ) -> Register:
+        """Make a function a job; as Client.job.
+
+        If there is a `db`, `put` and `put_many` are part of db.session's transaction, in the current application;
+        `aput` never is. Each run has an app context of its own, as a handler has.
+
+        Args:
+            queue, name, aliases, policies: as for Client.job. A job runs in the worker's process: isolation="process"
+                is refused, since a child process has no application.
+
+        Raises:
+            ValueError: as Client.job.
+        """
+        _refuse_processes(policies)
+        return registering(Home(self), queue, name, aliases, policies)
+
+    def job_defaults(self, *, queue: str | None = None, **policies: Unpack[Policies]) -> None:
+        """Set policies for the jobs that leave them open; as Client.job_defaults."""
+        _refuse_processes(policies)
+        self.jobs.defaults = Settings(queue=queue, **policies)
+
     def worker(self, **options: Any) -> Worker:
-        """A worker for the handlers, in the current application; takes the options of pgqueue.Worker."""
+        """A worker for the jobs and handlers, in the current application; takes the options of pgqueue.Worker."""
         # The application itself and not the proxy: the worker's threads have no current one. Flask's types hide this.
         app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
         for queue, (function, keep) in self._handlers.items():
             self.client.handler(queue, keep_result=keep)(in_context(app, function))
+        self.client.jobs = registered(self, app)
         return Worker(self.client, **options)
 
     def session(self) -> Any:
         """The session of the puts: db.session, or None."""
         return None if self._db is None else self._db.session
+
+
+def _refuse_processes(policies: Policies) -> None:
+    if policies.get("isolation") == "process":
+        raise ValueError("isolation='process' is not for jobs of Flask: a child process has no application")

@@ -1,4 +1,4 @@
-"""`flask pgqueue ...`: the commands of `pgqueue`, on the database of the application; and a worker for its handlers."""
+"""`flask pgqueue ...`: the commands of `pgqueue`, on the database of the application; and a worker for its jobs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from flask.cli import AppGroup, with_appcontext
 
 from ...cli import COMMANDS, main
 from ...cli.plainly import plainly
+from ...cli.worker import work
 from ...cli.worker import worker as plain_worker
-from ...worker.leaving import leaving
 
 WITHOUT = {"completion", "demo", "server"}  # they do not use an application's database
 
@@ -36,20 +36,17 @@ def commands(context: click.Context) -> None:
     context.obj = current_app.extensions["pgqueue"].client.shell.settings.dsn
 
 
+@with_appcontext
+@click.pass_context
 @plainly
-def serve(**options: Any) -> None:
-    """Run the application's handlers until SIGTERM or SIGINT."""
-    extension, client = current_app.extensions["pgqueue"]
-    try:
-        with leaving([running := extension.worker(**options)]):
-            running.run()
-    finally:
-        client.close()
+def serve(context: click.Context, **options: Any) -> None:
+    """Run the application's jobs and handlers until SIGTERM or SIGINT."""
+    work(context, current_app.extensions["pgqueue"].extension.worker, **options)
 
 
 worker = click.Command(
     "worker",
     params=[option for option in plain_worker.params if isinstance(option, click.Option)],
-    callback=with_appcontext(serve),
+    callback=serve,
     help=serve.__doc__,
 )

@@ -10,7 +10,7 @@ CREATE TABLE pgqueue.exchange (
 );
 COMMENT ON TABLE  pgqueue.exchange            IS
     'Where tasks are published; its bindings name the queues that get them.';
-COMMENT ON COLUMN pgqueue.exchange.role       IS 'The role that created it: limits.sql counts.';
+COMMENT ON COLUMN pgqueue.exchange.role       IS 'The role that created it: quotas.sql counts.';
 COMMENT ON COLUMN pgqueue.exchange.session_id IS 'The exchange is deleted when this session ends. NULL: it is durable.';
 COMMENT ON COLUMN pgqueue.exchange.bound_at   IS
     'When a queue was last bound: this update orders binds and retained messages; see exchanges.sql.';

@@ -25,6 +25,9 @@
 --                                          session's death
 --   buried    'B'          no              a kick
 --   blocked   'L'          no              a transaction that finds the lane free: see lane.sql
+--   waiting   'W'          no              a place in a limit that becomes free, or the end of other tasks: follow.sql
+--   cancelling 'C'         yes             the end of its take: an ack ends it as done, all else as cancelled. It is
+--                                          never taken again: cancelled.sql
 --   done      'F'          no              the end of the queue's keep_done
 --
 -- `take` and `session` are UNLOGGED, and that is their meaning as much as their speed: after a crash of the server

@@ -8,7 +8,7 @@ CREATE UNLOGGED TABLE pgqueue.payload (
     seen_at     timestamptz
 );
 COMMENT ON TABLE  pgqueue.payload         IS 'Posts that are too large for NOTIFY, for a minute.';
-COMMENT ON COLUMN pgqueue.payload.size    IS 'Of the payload, in bytes: limits.sql adds up.';
+COMMENT ON COLUMN pgqueue.payload.size    IS 'Of the payload, in bytes: quotas.sql adds up.';
 COMMENT ON COLUMN pgqueue.payload.seen_at IS
     'When a cleaning first saw the row; the post may be much older than its commit.';
 
@@ -31,6 +31,7 @@ CREATE TABLE pgqueue.result (
     attempts    int         NOT NULL,
     finished_at timestamptz NOT NULL,
     expires_at  timestamptz NOT NULL,
+    cancelled   boolean,
     value       jsonb,
     error       text,
     CHECK ((value IS NULL) = (error IS NOT NULL))
@@ -40,9 +41,10 @@ CREATE TABLE pgqueue.result (
     autovacuum_vacuum_cost_delay = 0
 );
 COMMENT ON TABLE  pgqueue.result            IS
-    'How a task ended, where that is kept: a value if it is done, an error if it failed for good.';
+    'How a task ended, where that is kept: a value if it is done, an error if it failed for good or was cancelled.';
 COMMENT ON COLUMN pgqueue.result.queue_id   IS
     'The queue in which it ended; a task that is now in another queue was moved afterwards.';
+COMMENT ON COLUMN pgqueue.result.cancelled  IS 'It was cancelled, and error has the reason. NULL: it was not.';
 COMMENT ON COLUMN pgqueue.result.expires_at IS 'After this time the result counts as absent.';
 
 CREATE INDEX result_expires ON pgqueue.result (expires_at);

@@ -29,11 +29,13 @@ CREATE TABLE pgqueue.queue (
     dead_letter_role name,
     created_at      timestamptz NOT NULL DEFAULT now(),
     lanes           boolean     NOT NULL DEFAULT false,
+    metered         boolean     NOT NULL DEFAULT false,
     observed        boolean     NOT NULL DEFAULT false,
+    flows           boolean     NOT NULL DEFAULT false,
     special         boolean     NOT NULL GENERATED ALWAYS AS (
         type IS NOT NULL OR maxlen IS NOT NULL OR capacity IS NOT NULL OR max_size IS NOT NULL OR keep_done IS NOT NULL
         OR paused_until IS NOT NULL OR session_id IS NOT NULL
-        OR auto_delete OR draining OR lanes OR listed OR observed) STORED
+        OR auto_delete OR draining OR lanes OR metered OR listed OR observed) STORED
 );
 COMMENT ON TABLE  pgqueue.queue IS 'A named container of tasks, with the defaults of its puts.';
 COMMENT ON COLUMN pgqueue.queue.role IS
@@ -73,7 +75,9 @@ COMMENT ON COLUMN pgqueue.queue.guarded IS
 COMMENT ON COLUMN pgqueue.queue.dead_letter_role IS
     'The role that set dead_letter: a dead letter goes only where this role may put.';
 COMMENT ON COLUMN pgqueue.queue.lanes IS 'There may be tasks in lanes: claims use lane.sql.';
+COMMENT ON COLUMN pgqueue.queue.metered IS 'It has limits of its tasks: claims admit those that wait. See limits.sql.';
 COMMENT ON COLUMN pgqueue.queue.observed IS 'Each change of a task is sent to a channel: changes.sql.';
+COMMENT ON COLUMN pgqueue.queue.flows IS 'There may be tasks that wait for others: claims look at checks (flows.sql).';
 COMMENT ON COLUMN pgqueue.queue.special IS
     'The queue has an option beyond the defaults of a put. Where it is false, put, take and ack pay one test for it.';
 
@@ -142,7 +146,9 @@ CREATE TABLE pgqueue.task (
     timeouts    int,
     buries      int,
     kicks       int,
-    holds_lane  boolean
+    holds_lane  boolean,
+    followed    boolean,
+    meter       text        COLLATE "C"
 ) WITH (
     -- A queue's table turns over many times a day: vacuum by the number of dead rows, not by their share.
     autovacuum_vacuum_scale_factor = 0.01,
@@ -172,6 +178,12 @@ COMMENT ON COLUMN pgqueue.task.releases    IS
     'How often it was released; likewise timeouts (its time to run was over), buries and kicks. NULL: never.';
 COMMENT ON COLUMN pgqueue.task.holds_lane  IS
     'Of a delayed task: its lane waits for it. NULL: it does not. Without a meaning in every other state.';
+COMMENT ON COLUMN pgqueue.task.followed    IS
+    'Its end matters to other rows, so it takes the long way: follow.sql. NULL: it does not.';
+
+COMMENT ON COLUMN pgqueue.task.meter       IS
+    'Which tasks it is counted with by a limit: the limit''s id and a value. NULL: no limit was looked for, or none '
+    'holds for it. See limits.sql.';
 
 -- No more indexes than these: each one is write-ahead log on every put. All but two cost a plain put nothing.
 CREATE INDEX task_ready    ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
@@ -180,7 +192,11 @@ CREATE INDEX task_delayed  ON pgqueue.task (queue_id, run_at)       WHERE state 
 CREATE INDEX task_buried   ON pgqueue.task (queue_id, priority, id) WHERE state = 'B';
 CREATE INDEX task_expiring ON pgqueue.task (queue_id, expires_at)   WHERE state <> 'D' AND expires_at IS NOT NULL;
 CREATE INDEX task_lane     ON pgqueue.task (queue_id, lane, priority, id)
- WHERE (state IN ('R', 'L') OR state = 'D' AND holds_lane) AND lane IS NOT NULL;
+ WHERE (state IN ('R', 'L', 'C') OR state = 'D' AND holds_lane) AND lane IS NOT NULL;
+CREATE INDEX task_waiting  ON pgqueue.task (queue_id, priority, id) WHERE state = 'W';
+CREATE INDEX task_cancelling ON pgqueue.task (queue_id, id)         WHERE state = 'C';
+CREATE INDEX task_meter    ON pgqueue.task (queue_id, meter, state, priority, id)
+ WHERE meter IS NOT NULL AND state <> 'F';
 CREATE INDEX task_done     ON pgqueue.task (queue_id, done_at)      WHERE state = 'F';
 CREATE INDEX task_listed   ON pgqueue.task (queue_id, xid, id)      WHERE xid IS NOT NULL AND state <> 'F';
 CREATE UNIQUE INDEX task_key ON pgqueue.task (queue_id, key)        WHERE key IS NOT NULL AND state <> 'F';
@@ -208,6 +224,16 @@ COMMENT ON COLUMN pgqueue.take.deadline   IS 'After it the take does not count. 
 
 CREATE INDEX take_deadline ON pgqueue.take (queue_id, deadline) WHERE deadline < 'infinity';
 CREATE UNIQUE INDEX take_lane ON pgqueue.take (queue_id, lane) WHERE lane IS NOT NULL;
+
+CREATE TABLE pgqueue.cancellation (
+    task_id     bigint      PRIMARY KEY,
+    asked_at    timestamptz NOT NULL,
+    role        name        NOT NULL,
+    reason      text
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+COMMENT ON TABLE  pgqueue.cancellation      IS
+    'Tasks that were cancelled while they were taken, until their takes end: cancelled.sql.';
+COMMENT ON COLUMN pgqueue.cancellation.role IS 'The role that cancelled the task.';
 
 CREATE TABLE pgqueue.lane_check (
     xid         xid8        NOT NULL DEFAULT pg_current_xact_id(),

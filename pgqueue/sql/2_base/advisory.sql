@@ -55,15 +55,50 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827337;
 CREATE OR REPLACE FUNCTION pgqueue._folding_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827338;
 
+-- (_awaiting_lock, bucket of a task): a listener shares it once for each task of the bucket that one of its waiters
+-- waits for. A call that settles a task, or reports progress, tries it exclusively and frees it at once. ends.sql
+CREATE OR REPLACE FUNCTION pgqueue._awaiting_lock() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827339;
+
+-- (_untold_lock, bucket of a task): a call that saw no waiter shares it until its transaction ends. A waiter's look
+-- tries it exclusively and frees it at once. ends.sql
+CREATE OR REPLACE FUNCTION pgqueue._untold_lock() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827340;
+
+-- (_hearing_lock, bucket of a queue): a listener that needs to hear of every put shares it for as long as one of its
+-- takers sleeps on a queue of the bucket. A put, and a listener that enters the line, try it exclusively and free it at
+-- once. wake.sql
+CREATE OR REPLACE FUNCTION pgqueue._hearing_lock() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827341;
+
+-- (_calling_lock, bucket of a queue): a put that calls the first in line, and no others, shares it until its
+-- transaction ends. A listener tries it exclusively, in autocommit, and so holds it to the end of that statement.
+-- wake.sql
+CREATE OR REPLACE FUNCTION pgqueue._calling_lock() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827342;
+
+-- (_admitting_lock, bucket of a meter): a claim that admits tasks of the meter tries it exclusively, until its
+-- transaction ends. limits.sql
+CREATE OR REPLACE FUNCTION pgqueue._admitting_lock() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827343;
+
+-- (_closing_lock, bucket of a batch): a put into the batch shares it until its transaction ends. close_batch waits for
+-- it exclusively, and holds it until its transaction ends. 3_tasks/flows.sql
+CREATE OR REPLACE FUNCTION pgqueue._closing_lock() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827344;
+
 -- The bigint of a claim's token: a claim shares it until its transaction ends. undo_take tries it exclusively, and
 -- keeps it on the listener's connection. 3_tasks/undo.sql
 CREATE OR REPLACE FUNCTION pgqueue._token_lock(token bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN hashint8extended(token, 1885827339);
 
--- Queues and lanes by the thousand share 1024 locks each, so that they cannot fill the lock table.
+-- Queues, lanes and tasks by the thousand share 1024 locks each, so that they cannot fill the lock table.
 
 CREATE OR REPLACE FUNCTION pgqueue._bucket(queue_id int) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN queue_id & 1023;
+
+CREATE OR REPLACE FUNCTION pgqueue._batch_bucket(id bigint) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (id & 2147483647)::int;
 
 CREATE OR REPLACE FUNCTION pgqueue._lane_bucket(queue_id int, lane text) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (hashtextextended(lane, queue_id) & 1023)::int;

@@ -22,8 +22,9 @@
 -- function with it.
 --
 -- Whatever counts tasks sees every way in which a task can leave its place, and so it also tells those that wait for
--- that: puts that wait for room in a queue with a capacity, and lanes (lane.sql), which learn of each place that became
--- free, and of each task that was put behind others.
+-- that: puts that wait for room in a queue with a capacity; lanes (lane.sql), which learn of each place that became
+-- free, and of each task that was put behind others; and limits (limits.sql), which learn of each slot that became
+-- free.
 
 CREATE OR REPLACE FUNCTION pgqueue._change_channel(queue_id int) RETURNS text
 LANGUAGE sql STABLE RETURN pgqueue._secret_channel('change', queue_id::text);
@@ -65,10 +66,12 @@ BEGIN
     IF cardinality(queues) = 1 OR cardinality(queues) = 2 AND queues [1] = queues [2] THEN
         INSERT INTO pgqueue.delta AS d (queue_id, standing, delayed, buried, blocked, kept)
         VALUES (queues [1],
-                CASE states [1] WHEN 'R' THEN n [1] ELSE 0 END + CASE states [2] WHEN 'R' THEN n [2] ELSE 0 END,
+                CASE WHEN states [1] IN ('R', 'C') THEN n [1] ELSE 0 END
+              + CASE WHEN states [2] IN ('R', 'C') THEN n [2] ELSE 0 END,
                 CASE states [1] WHEN 'D' THEN n [1] ELSE 0 END + CASE states [2] WHEN 'D' THEN n [2] ELSE 0 END,
                 CASE states [1] WHEN 'B' THEN n [1] ELSE 0 END + CASE states [2] WHEN 'B' THEN n [2] ELSE 0 END,
-                CASE states [1] WHEN 'L' THEN n [1] ELSE 0 END + CASE states [2] WHEN 'L' THEN n [2] ELSE 0 END,
+                CASE WHEN states [1] IN ('L', 'W') THEN n [1] ELSE 0 END
+              + CASE WHEN states [2] IN ('L', 'W') THEN n [2] ELSE 0 END,
                 CASE states [1] WHEN 'F' THEN n [1] ELSE 0 END + CASE states [2] WHEN 'F' THEN n [2] ELSE 0 END)
         RETURNING d.standing + d.delayed + d.buried + d.blocked INTO more;
         IF more >= 0 THEN
@@ -79,10 +82,10 @@ BEGIN
         WITH change AS (
             INSERT INTO pgqueue.delta AS d (queue_id, standing, delayed, buried, blocked, kept)
             SELECT p.queue_id,
-                   coalesce(sum(p.n) FILTER (WHERE p.state = 'R'), 0),
+                   coalesce(sum(p.n) FILTER (WHERE p.state IN ('R', 'C')), 0),
                    coalesce(sum(p.n) FILTER (WHERE p.state = 'D'), 0),
                    coalesce(sum(p.n) FILTER (WHERE p.state = 'B'), 0),
-                   coalesce(sum(p.n) FILTER (WHERE p.state = 'L'), 0),
+                   coalesce(sum(p.n) FILTER (WHERE p.state IN ('L', 'W')), 0),
                    coalesce(sum(p.n) FILTER (WHERE p.state = 'F'), 0)
               FROM unnest(queues, states, _count_places.n) p(queue_id, state, n)
              GROUP BY p.queue_id
@@ -99,7 +102,7 @@ END $$;
 CREATE OR REPLACE VIEW pgqueue._in_lane AS
 SELECT t.id, t.queue_id, t.lane, t.priority, t.state, t.expires_at, t.xmin AS writer
   FROM pgqueue.task t
- WHERE (t.state IN ('R', 'L') OR t.state = 'D' AND t.holds_lane) AND t.lane IS NOT NULL;
+ WHERE (t.state IN ('R', 'L', 'C') OR t.state = 'D' AND t.holds_lane) AND t.lane IS NOT NULL;
 
 -- Make the heads of these lanes R if they are L and not locked; returns how many. In lanes that are not among `freed`,
 -- only a head that this transaction wrote, outside of a savepoint: any other head is left to the check.
@@ -144,6 +147,15 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Tasks with these meters left a slot, one element for each, or wait for one: see limits.sql.
+CREATE OR REPLACE FUNCTION pgqueue._tell_meters(queues int[], meters text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO pgqueue.meter_check (queue_id, meter)
+    SELECT DISTINCT u.queue_id, u.meter FROM unnest(queues, meters) u(queue_id, meter);
+    PERFORM pgqueue._signal(u.queue_id, count(*)::int) FROM unnest(queues) u(queue_id) GROUP BY u.queue_id;
+END $$;
+
 -- Count tasks that were added. In a statement of its own, which sees the lanes as they are by then.
 CREATE OR REPLACE FUNCTION pgqueue._count_new(queues int[], states "char"[], lanes text[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -161,23 +173,37 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue._delete_tasks(ids bigint[]) RETURNS void
+-- Delete tasks; `how` they ended, for what follows them (follow.sql).
+CREATE OR REPLACE FUNCTION pgqueue._delete_tasks(ids bigint[], how text DEFAULT 'deleted') RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     gone record;
 BEGIN
     WITH deleted AS (
-        DELETE FROM pgqueue.task t WHERE t.id = ANY (ids) RETURNING t.queue_id, t.state, t.lane, t.holds_lane)
-    SELECT place.*, free.* INTO gone
+        DELETE FROM pgqueue.task t WHERE t.id = ANY (ids)
+        RETURNING t.id, t.queue_id, t.state, t.lane, t.holds_lane, t.followed, t.meter)
+    SELECT place.*, free.*, slot.*, mark.* INTO gone
       FROM (SELECT array_agg(p.queue_id) AS queues, array_agg(p.state) AS states, array_agg(p.n) AS n
               FROM (SELECT d.queue_id, d.state, -count(*) AS n FROM deleted d GROUP BY d.queue_id, d.state) p) place,
            (SELECT array_agg(d.queue_id) AS lanes_of, array_agg(d.lane) AS lanes, array_agg(true) AS freed
-              FROM deleted d WHERE (d.state = 'R' OR d.state = 'D' AND d.holds_lane) AND d.lane IS NOT NULL) free;
+              FROM deleted d
+             WHERE (d.state IN ('R', 'C') OR d.state = 'D' AND d.holds_lane) AND d.lane IS NOT NULL) free,
+           (SELECT array_agg(d.queue_id) AS meters_of, array_agg(d.meter) AS meters
+              FROM deleted d WHERE d.state IN ('R', 'C') AND d.meter IS NOT NULL) slot,
+           (SELECT array_agg(d.queue_id) AS followed_in, array_agg(d.id) AS followed
+              FROM deleted d WHERE d.followed) mark;
     IF gone.queues IS NOT NULL THEN
         PERFORM pgqueue._count_places(gone.queues, gone.states, gone.n);
     END IF;
     IF gone.lanes IS NOT NULL THEN
         PERFORM pgqueue._tell_lanes(gone.lanes_of, gone.lanes, gone.freed);
+    END IF;
+    IF gone.meters IS NOT NULL THEN
+        PERFORM pgqueue._tell_meters(gone.meters_of, gone.meters);
+    END IF;
+    IF gone.followed IS NOT NULL THEN
+        DELETE FROM pgqueue.cancellation c WHERE c.task_id = ANY (gone.followed);
+        PERFORM pgqueue._follow_each(gone.followed_in, gone.followed, how);
     END IF;
 END $$;
 
@@ -193,6 +219,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     places record;                                -- how many more tasks each queue has in each state
     lanes  record;                                -- with a free place, or with a task that was put behind others
+    slots  record;                                -- meters with a free slot, or with a task that waits for one
 BEGIN
     SELECT array_agg(p.queue_id) AS queues, array_agg(p.state) AS states, array_agg(p.n) AS n INTO places
       FROM (SELECT t.queue_id, t.state, sum(t.one) AS n
@@ -204,17 +231,29 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM new_tasks n WHERE n.state = 'L')
        OR EXISTS (SELECT FROM old_tasks o
-                   WHERE (o.state = 'R' OR o.state = 'D' AND o.holds_lane) AND o.lane IS NOT NULL) THEN
+                   WHERE (o.state IN ('R', 'C') OR o.state = 'D' AND o.holds_lane) AND o.lane IS NOT NULL) THEN
         SELECT array_agg(t.queue_id) AS queues, array_agg(t.lane) AS names, array_agg(t.freed) AS freed INTO lanes
           FROM ((SELECT o.id, o.queue_id, o.lane, o.priority, true AS freed FROM old_tasks o
-                  WHERE (o.state = 'R' OR o.state = 'D' AND o.holds_lane) AND o.lane IS NOT NULL
+                  WHERE (o.state IN ('R', 'C') OR o.state = 'D' AND o.holds_lane) AND o.lane IS NOT NULL
                  EXCEPT SELECT n.id, n.queue_id, n.lane, n.priority, true FROM new_tasks n
-                         WHERE n.state = 'R' OR n.state = 'D' AND n.holds_lane)
+                         WHERE n.state IN ('R', 'C') OR n.state = 'D' AND n.holds_lane)
                 UNION ALL
                 (SELECT n.id, n.queue_id, n.lane, n.priority, false FROM new_tasks n WHERE n.state = 'L'
                  EXCEPT SELECT o.id, o.queue_id, o.lane, o.priority, false FROM old_tasks o WHERE o.state = 'L')) t;
         IF lanes.queues IS NOT NULL THEN
             PERFORM pgqueue._tell_lanes(lanes.queues, lanes.names, lanes.freed);
+        END IF;
+    END IF;
+    IF EXISTS (SELECT FROM new_tasks n WHERE n.state = 'W' AND n.meter IS NOT NULL)
+       OR EXISTS (SELECT FROM old_tasks o WHERE o.state IN ('R', 'C') AND o.meter IS NOT NULL) THEN
+        SELECT array_agg(t.queue_id) AS queues, array_agg(t.meter) AS names INTO slots
+          FROM ((SELECT o.id, o.queue_id, o.meter FROM old_tasks o WHERE o.state IN ('R', 'C') AND o.meter IS NOT NULL
+                 EXCEPT SELECT n.id, n.queue_id, n.meter FROM new_tasks n WHERE n.state IN ('R', 'C'))
+                UNION ALL
+                (SELECT n.id, n.queue_id, n.meter FROM new_tasks n WHERE n.state = 'W' AND n.meter IS NOT NULL
+                 EXCEPT SELECT o.id, o.queue_id, o.meter FROM old_tasks o WHERE o.state = 'W')) t;
+        IF slots.queues IS NOT NULL THEN
+            PERFORM pgqueue._tell_meters(slots.queues, slots.names);
         END IF;
     END IF;
     RETURN NULL;

@@ -16,7 +16,7 @@ DECLARE
 BEGIN
     SELECT q.id INTO found_id FROM pgqueue.queue q WHERE q.name = queue_id.name;
     IF found_id IS NULL THEN
-        PERFORM pgqueue._check_name(name), pgqueue._check_creation(name), pgqueue._check_limit('queues');
+        PERFORM pgqueue._check_name(name), pgqueue._check_creation(name), pgqueue._check_quota('queues');
         INSERT INTO pgqueue.queue (name, role, draining, guarded)
         VALUES (name, pgqueue._caller(), EXISTS (SELECT FROM pgqueue.draining), pgqueue._roles_are_limited())
             ON CONFLICT DO NOTHING RETURNING queue.id INTO found_id;

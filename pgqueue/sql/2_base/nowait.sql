@@ -36,7 +36,9 @@ CREATE OR REPLACE FUNCTION pgqueue._can_move_tasks() RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN pgqueue._can_write('queue', 'task', 'take', 'delta', 'lane_check', 'listing', 'exchange', 'binding',
-                              'counter', 'fold', 'recount', 'privilege', 'secret');
+                              'meter_check', 'bucket', 'task_limit',
+                              'flow_check', 'dependency', 'dependant', 'batch', 'member',
+                              'counter', 'fold', 'recount', 'privilege', 'secret', 'result', 'attempt', 'cancellation');
 END $$;
 
 -- What ends with a session, besides.
@@ -45,5 +47,5 @@ LANGUAGE plpgsql AS $$
 BEGIN
     RETURN pgqueue._can_move_tasks()
        AND pgqueue._can_write('session', 'lock_holder', 'lock_ticket', 'node', 'will', 'taker', 'retained',
-                              'observer');
+                              'observer', 'worker');
 END $$;

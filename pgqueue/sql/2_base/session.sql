@@ -145,6 +145,7 @@ BEGIN
          WHERE s.id = open_session.resume AND pgqueue._is_callers(s.role);     -- the id may be another session's by now
         IF FOUND THEN
             DELETE FROM pgqueue.lock_holder h WHERE h.session_id = resume;  -- they were freed with the old connection
+            PERFORM pgqueue._leave_lines(resume);
         ELSE
             PERFORM pg_advisory_unlock(pgqueue._session_lock(), id);
             id := NULL;

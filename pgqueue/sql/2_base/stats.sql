@@ -84,6 +84,31 @@ BEGIN
           LEFT JOIN said ON said.queue_id = q.id;
 END $$;
 
+-- The same for all queues without their calls, read as sets: a third of the cost of a look-up for each queue, but it
+-- walks over the counters that folds replaced under a held snapshot.
+CREATE OR REPLACE FUNCTION pgqueue._totals()
+RETURNS TABLE (queue_id int, standing bigint, taken bigint, delayed bigint, buried bigint, blocked bigint)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    last CONSTANT pgqueue.fold := pgqueue._last_fold();
+BEGIN
+    RETURN QUERY
+        WITH d AS (
+            SELECT n.queue_id, sum(n.standing) AS standing, sum(n.taken) AS taken, sum(n.delayed) AS delayed,
+                   sum(n.buried) AS buried, sum(n.blocked) AS blocked
+              FROM (SELECT * FROM pgqueue.delta a WHERE a.xid >= last.since
+                     UNION ALL
+                    SELECT * FROM pgqueue.delta b WHERE b.xid = ANY (last.late) AND b.xid < last.since) n
+             GROUP BY n.queue_id),
+        c AS (
+            SELECT DISTINCT ON (n.queue_id) * FROM pgqueue.counter n ORDER BY n.queue_id DESC, n.version DESC)
+        SELECT q.id,
+               coalesce(c.standing, 0) + coalesce(d.standing, 0), coalesce(c.taken, 0) + coalesce(d.taken, 0),
+               coalesce(c.delayed, 0) + coalesce(d.delayed, 0), coalesce(c.buried, 0) + coalesce(d.buried, 0),
+               coalesce(c.blocked, 0) + coalesce(d.blocked, 0)
+          FROM pgqueue.queue q LEFT JOIN c ON c.queue_id = q.id LEFT JOIN d ON d.queue_id = q.id;
+END $$;
+
 -- The same counts from the tasks themselves, by the indexes of their states. No version, and no calls.
 CREATE OR REPLACE FUNCTION pgqueue._count_anew(queues int[]) RETURNS SETOF pgqueue.counter
 LANGUAGE plpgsql STABLE AS $$
@@ -94,11 +119,13 @@ BEGIN
              WHERE (SELECT t.id FROM pgqueue.task t WHERE t.id = k.task_id) IS NOT NULL
              GROUP BY k.queue_id)
         SELECT q.id, NULL::bigint,
-               (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'R'),
+               (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'R')
+             + (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'C'),
                coalesce(held.taken, 0),
                (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'D'),
                (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'B'),
-               (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'L' AND t.lane IS NOT NULL),
+               (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'L' AND t.lane IS NOT NULL)
+             + (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'W'),
                (SELECT count(*) FROM pgqueue.task t WHERE t.queue_id = q.id AND t.state = 'F'),
                '{}'::jsonb
           FROM unnest(coalesce(queues, ARRAY (SELECT named.id FROM pgqueue.queue named))) q(id)
@@ -157,10 +184,12 @@ BEGIN
     SELECT a.queue_id, a.standing - k.standing, a.taken - k.taken, a.delayed - k.delayed,
            a.buried - k.buried, a.blocked - k.blocked, a.kept - k.kept
       FROM pgqueue._count_anew(NULL) a JOIN pgqueue._known(NULL) k ON k.queue_id = a.queue_id;
-    -- Raw SQL sent no signal when a lane or a place in a full queue became free.
+    -- Raw SQL sent no signal when a lane, a slot or a place in a full queue became free.
     INSERT INTO pgqueue.lane_check (queue_id, lane) SELECT DISTINCT t.queue_id, t.lane FROM pgqueue.task t
      WHERE t.state = 'L' AND t.lane IS NOT NULL;
-    PERFORM pgqueue._signal(q.id) FROM pgqueue.queue q WHERE q.lanes;
+    INSERT INTO pgqueue.meter_check (queue_id, meter) SELECT DISTINCT t.queue_id, t.meter FROM pgqueue.task t
+     WHERE t.state = 'W' AND t.meter IS NOT NULL;
+    PERFORM pgqueue._signal(q.id) FROM pgqueue.queue q WHERE q.lanes OR q.metered;
     PERFORM pgqueue._signal(-q.id) FROM pgqueue.queue q WHERE q.capacity IS NOT NULL;
 END $$;
 

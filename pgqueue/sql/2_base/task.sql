@@ -33,7 +33,7 @@ DECLARE
 BEGIN
     LOOP
         before := removed;
-        FOREACH state IN ARRAY '{L,R,D,B,F}'::"char"[] LOOP
+        FOREACH state IN ARRAY '{L,W,R,D,B,C,F}'::"char"[] LOOP
             FOR one IN
                 EXECUTE format('SELECT id FROM pgqueue.task WHERE queue_id = $1 AND state = %L%s '
                                'LIMIT $2 FOR UPDATE SKIP LOCKED',
@@ -58,10 +58,11 @@ END $$;
 -- for the start of the statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS:
 -- the planner may answer it for all queues at once, with a hash of everything that is delayed or ready anywhere.
 CREATE OR REPLACE VIEW pgqueue._queue_due AS
-SELECT q.id, q.name, q.special, q.guarded, q.lanes,
+SELECT q.id, q.name, q.special, q.guarded, q.metered, q.lanes OR q.metered AS by_heads,
        (SELECT t.run_at FROM pgqueue.task t
          WHERE t.queue_id = q.id AND t.state = 'D' AND t.run_at <= statement_timestamp()
-         ORDER BY t.run_at LIMIT 1) IS NOT NULL AS delay_over,
+         ORDER BY t.run_at LIMIT 1) IS NOT NULL
+       OR q.flows AND (SELECT c.id FROM pgqueue.flow_check c WHERE c.queue_id = q.id LIMIT 1) IS NOT NULL AS delay_over,
        (SELECT k.deadline FROM pgqueue.take k
          WHERE k.queue_id = q.id AND k.deadline < 'infinity' AND k.deadline <= statement_timestamp()
          ORDER BY k.deadline LIMIT 1) IS NOT NULL AS ttr_over,
@@ -89,6 +90,13 @@ LANGUAGE sql STABLE PARALLEL SAFE
 RETURN least(moment + CASE WHEN ttr > '0' AND ttr <= pgqueue._longest() THEN ttr END,
              CASE WHEN expires_at < timestamptz '9999-12-30 00:00+00' THEN expires_at END);
 
+-- For how many seconds a task was ready at this moment. date_part, since extract makes a numeric of it first.
+CREATE OR REPLACE FUNCTION pgqueue._waited(moment timestamptz, ready_at timestamptz, created_at timestamptz)
+RETURNS float8
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN isfinite(coalesce(ready_at, created_at))
+            THEN greatest(date_part('epoch', moment - coalesce(ready_at, created_at)), 0) ELSE 0 END;
+
 CREATE OR REPLACE FUNCTION pgqueue._new_token() RETURNS bigint
 LANGUAGE sql VOLATILE RETURN hashtextextended(gen_random_uuid()::text, 0);
 
@@ -107,16 +115,19 @@ END $$;
 -- Why a task in this state could not be settled. A state of NULL: there is no such task.
 CREATE OR REPLACE FUNCTION pgqueue._problem(state text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN state IS NULL THEN 'not found' WHEN state = 'taken' THEN 'taken by another' ELSE 'not taken' END;
+RETURN CASE WHEN state IS NULL THEN 'not found' WHEN state IN ('taken', 'cancelling') THEN 'taken by another'
+            ELSE 'not taken' END;
 
 -- Every task. For functions, which check rights themselves.
 CREATE OR REPLACE VIEW pgqueue._tasks AS
 SELECT t.id,
        q.name AS queue,
-       CASE WHEN k.task_id IS NOT NULL THEN 'taken'
+       CASE WHEN t.state = 'C' THEN 'cancelling'
+            WHEN k.task_id IS NOT NULL THEN 'taken'
             WHEN t.state = 'B' THEN 'buried'
             WHEN t.state = 'F' THEN 'done'
             WHEN t.state = 'L' THEN 'blocked'
+            WHEN t.state = 'W' THEN 'waiting'
             WHEN t.state = 'R' AND t.lane IS NOT NULL      -- not the head of its lane, or the lane is busy: lane.sql
              AND ((SELECT o.task_id FROM pgqueue.take o
                     WHERE o.queue_id = t.queue_id AND o.lane = t.lane AND o.deadline > now()) IS NOT NULL
@@ -136,7 +147,7 @@ SELECT t.id,
        coalesce(t.releases, 0) AS releases, coalesce(t.timeouts, 0) AS timeouts,
        coalesce(t.buries, 0) AS buries, coalesce(t.kicks, 0) AS kicks,
        t.queue_id, t.state AS stored,
-       CASE WHEN t.state <> 'D' THEN coalesce(t.ready_at, t.created_at) WHEN t.run_at <= now() THEN t.run_at
+       CASE WHEN t.state NOT IN ('D', 'W') THEN coalesce(t.ready_at, t.created_at) WHEN t.run_at <= now() THEN t.run_at
        END AS ready_since,
        t.buried_at
   FROM pgqueue.task t
@@ -157,6 +168,6 @@ COMMENT ON VIEW pgqueue.tasks IS
     'queue''s tasks in one state: find_tasks.';
 COMMENT ON COLUMN pgqueue.tasks.ready_since IS
     'Since when it could be taken: its put, or later the end of its delay or a kick. A take that comes back changes '
-    'nothing. NULL while it is delayed.';
+    'nothing. NULL while it is delayed or waiting.';
 COMMENT ON COLUMN pgqueue.tasks.stored IS
-    'R, D, B, L or F, as the task''s row has it: indexes can be asked for it. The state comes from several rows.';
+    'R, D, B, L, W, C or F, as the task''s row has it: indexes can be asked for it. The state comes from several rows.';

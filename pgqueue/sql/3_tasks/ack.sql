@@ -1,12 +1,27 @@
 -- Acks: a task is done. It is deleted, or kept for a while; and the tasks that it hands on to are put in the same
 -- statement.
 --
--- The short way is for a queue without options: delete the take and the task, and write one row for the statistics. The
--- DELETE itself asks whether the queue has options, since one more statement costs more than the answer. Tasks of
--- queues with options end in _end_tasks.
+-- The short way is for a task that is not followed (follow.sql), in a queue without options: delete the take and the
+-- task, and write one row for the statistics. The DELETE itself asks both, since one more statement costs more than the
+-- answer. All other tasks end in _end_tasks.
 
--- End tasks that are done and have no take any more, in a queue with options: keep them, or delete them. Counting them
--- (count.sql) also serves lanes and puts that wait for them.
+-- Keep tasks of a queue that are done.
+CREATE OR REPLACE FUNCTION pgqueue._keep_tasks(queue_id int, ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    marked bigint[];
+BEGIN
+    SELECT array_agg(t.id) FILTER (WHERE t.followed) INTO marked
+      FROM (SELECT n.id, n.followed FROM pgqueue.task n WHERE n.id = ANY (ids) ORDER BY n.id FOR UPDATE) t;
+    UPDATE pgqueue.task SET state = 'F', done_at = clock_timestamp(), run_at = NULL, expires_at = NULL, followed = NULL
+     WHERE task.id = ANY (ids);
+    DELETE FROM pgqueue.cancellation c WHERE c.task_id = ANY (marked);
+    PERFORM pgqueue._follow(queue_id, marked, 'done');
+END $$;
+
+-- End tasks that are done and have no take any more, in a queue with options or followed: keep them, or delete them.
+-- Counting them (count.sql) also serves lanes and puts that wait for them. A mark that another transaction sets must
+-- not be missed (follow.sql): the DELETE returns it, and before the UPDATE, which removes it, the rows are locked.
 CREATE OR REPLACE FUNCTION pgqueue._end_tasks(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -20,25 +35,27 @@ BEGIN
     LOOP
         PERFORM pgqueue._note(q.id, 'ack', q.ids);      -- before: an observer may still look
         IF q.keep THEN
-            UPDATE pgqueue.task SET state = 'F', done_at = clock_timestamp(), run_at = NULL, expires_at = NULL
-             WHERE task.id = ANY (q.ids);
+            PERFORM pgqueue._keep_tasks(q.id, q.ids);
         ELSE
-            PERFORM pgqueue._delete_tasks(q.ids);
+            PERFORM pgqueue._delete_tasks(q.ids, 'done');
         END IF;
     END LOOP;
 END $$;
 
--- The tasks that an acked task hands on to: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists, sender,
--- run_at}], durations in seconds.
+-- Tasks to put: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists, sender, run_at, unique_for,
+-- unique_data, after, on_failure, batch}], durations in seconds. unique_data: the key is data_key(data). In `after`, -1
+-- is the first of these tasks, -2 the second, and so on.
 CREATE OR REPLACE FUNCTION pgqueue._check_puts(puts jsonb) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     PERFORM pgqueue._check_items('puts', puts);
     -- All are read before the first is put: an error in the middle has to be told from an error of a put.
     PERFORM count(make_interval(secs => r.delay)), count(make_interval(secs => r.ttr)),
-            count(make_interval(secs => r.ttl))
+            count(make_interval(secs => r.ttl)), count(make_interval(secs => r.unique_for))
        FROM jsonb_to_recordset(puts) r(queue text, data jsonb, priority int, delay float8, ttr float8, ttl float8,
-                                       lane text, key text, if_exists text, sender uuid, run_at timestamptz);
+                                       lane text, key text, if_exists text, sender uuid, run_at timestamptz,
+                                       unique_for float8, unique_data boolean,
+                                       after bigint[], on_failure text, batch bigint);
 EXCEPTION WHEN data_exception THEN
     RAISE EXCEPTION 'puts: %', SQLERRM USING ERRCODE = 'PQ002';
 END $$;
@@ -54,7 +71,22 @@ BEGIN
               WHERE named.name IN (SELECT p ->> 'queue' FROM jsonb_array_elements(puts) p) ORDER BY named.id) q;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue._put_all(puts jsonb) RETURNS bigint[]
+-- The ids that `after` names, with -n for the nth of the tasks that were put before in the same call.
+CREATE OR REPLACE FUNCTION pgqueue._named_before(after bigint[], ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    wrong CONSTANT bigint := (SELECT a.n FROM unnest(after) a(n) WHERE a.n < 0 AND -a.n > cardinality(ids) LIMIT 1);
+BEGIN
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'after: %, but only % tasks were put before in this call', wrong, cardinality(ids)
+            USING ERRCODE = 'PQ044', HINT = 'Put a task before those that wait for it. Circles cannot be put.';
+    END IF;
+    RETURN ARRAY (SELECT CASE WHEN a.n < 0 THEN ids [-a.n] ELSE a.n END
+                    FROM unnest(after) WITH ORDINALITY a(n, place) ORDER BY a.place);
+END $$;
+
+-- alone: the caller's transaction ends with this call (put_flow).
+CREATE OR REPLACE FUNCTION pgqueue._put_all(puts jsonb, alone boolean DEFAULT false) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[] := '{}'::bigint[];
@@ -64,14 +96,35 @@ BEGIN
     FOR p IN
         SELECT *
           FROM jsonb_to_recordset(puts) r(queue text, data jsonb, priority int, delay float8, ttr float8, ttl float8,
-                                          lane text, key text, if_exists text, sender uuid, run_at timestamptz)
+                                          lane text, key text, if_exists text, sender uuid, run_at timestamptz,
+                                          unique_for float8, unique_data boolean,
+                                          after bigint[], on_failure text, batch bigint)
     LOOP
-        SELECT * INTO new
-          FROM pgqueue.put(queue => p.queue, data => coalesce(p.data, 'null'), priority => p.priority,
-                           delay => make_interval(secs => p.delay), ttr => make_interval(secs => p.ttr),
-                           ttl => make_interval(secs => p.ttl), lane => p.lane, key => p.key,
-                           if_exists => coalesce(p.if_exists, 'ignore'), sender => p.sender, run_at => p.run_at);
-        IF new.id IS NULL THEN
+        p.data := coalesce(p.data, 'null');
+        IF p.unique_data AND p.key IS NULL THEN
+            p.key := pgqueue.data_key(p.data);
+        END IF;
+        IF p.after IS NULL AND p.batch IS NULL THEN
+            SELECT * INTO new
+              FROM pgqueue.put(queue => p.queue, data => p.data, priority => p.priority,
+                               delay => make_interval(secs => p.delay), ttr => make_interval(secs => p.ttr),
+                               ttl => make_interval(secs => p.ttl), lane => p.lane, key => p.key,
+                               if_exists => coalesce(p.if_exists, 'ignore'), sender => p.sender, run_at => p.run_at,
+                               unique_for => make_interval(secs => p.unique_for));
+        ELSIF p.unique_for IS NOT NULL THEN
+            RAISE EXCEPTION 'a put that waits for others, or belongs to a batch, cannot be unique for a time'
+                USING ERRCODE = 'PQ002';
+        ELSE
+            SELECT * INTO new
+              FROM pgqueue.put_flow(queue => p.queue, data => p.data,
+                                    after => pgqueue._named_before(p.after, ids),
+                                    on_failure => coalesce(p.on_failure, 'wait'), batch => p.batch,
+                                    priority => p.priority, delay => make_interval(secs => p.delay),
+                                    ttr => make_interval(secs => p.ttr), ttl => make_interval(secs => p.ttl),
+                                    lane => p.lane, key => p.key, if_exists => coalesce(p.if_exists, 'ignore'),
+                                    sender => p.sender, run_at => p.run_at, alone => alone);
+        END IF;
+        IF new.state = 'full' THEN
             RAISE EXCEPTION 'queue "%" is full: nothing was handed on to it', p.queue USING ERRCODE = 'PQ037';
         END IF;
         ids := ids || new.id;
@@ -106,7 +159,8 @@ BEGIN
     RETURNING k.queue_id INTO of_queue;
     IF FOUND THEN
         DELETE FROM pgqueue.task t
-         WHERE t.id = ack.id AND (SELECT q.special FROM pgqueue.queue q WHERE q.id = t.queue_id) IS NOT TRUE;
+         WHERE t.id = ack.id AND t.followed IS NULL
+           AND (SELECT q.special FROM pgqueue.queue q WHERE q.id = t.queue_id) IS NOT TRUE;
         IF FOUND THEN
             INSERT INTO pgqueue.delta (queue_id, standing, taken, verb, calls) VALUES (of_queue, -1, -1, 'ack', 1);
         ELSE
@@ -140,10 +194,15 @@ BEGIN
     SELECT * INTO dropped, low, high FROM pgqueue._drop_takes(ids, tokens, session);
     -- All of one queue without options, as nearly always: the statement itself suffices. Else one queue after another.
     IF low = high AND NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = low AND q.special) THEN
-        DELETE FROM pgqueue.task t WHERE t.id = ANY (dropped);
+        DELETE FROM pgqueue.task t WHERE t.id = ANY (dropped) AND t.followed IS NULL;
         GET DIAGNOSTICS n = ROW_COUNT;
         INSERT INTO pgqueue.delta (queue_id, standing, taken, verb, calls)
-        VALUES (low, -n, -cardinality(dropped), 'ack', n);
+        VALUES (low, -n, -cardinality(dropped), 'ack', CASE n WHEN 0 THEN cardinality(dropped) ELSE n END);
+        IF n = 0 THEN                              -- all are followed: mostly tasks of a batch
+            PERFORM pgqueue._delete_tasks(dropped, 'done');
+        ELSIF n < cardinality(dropped) THEN
+            PERFORM pgqueue._end_tasks(dropped);
+        END IF;
     ELSIF low IS NOT NULL THEN
         INSERT INTO pgqueue.delta (queue_id, taken)
         SELECT t.queue_id, -count(*) FROM pgqueue.task t WHERE t.id = ANY (dropped) GROUP BY t.queue_id;

@@ -97,7 +97,7 @@ BEGIN
     UPDATE pgqueue.task t
        SET queue_id = q.id, state = w.state, run_at = w.run_at, ready_at = w.ready_at, buried_at = NULL,
            expires_at = coalesce(w.run_at, moment) + q.ttl, ttr = coalesce(t.ttr, q.ttr), attempts = 0,
-           routing_key = _move.key, deaths = story, lane = NULL, key = NULL,
+           routing_key = _move.key, deaths = story, lane = NULL, key = NULL, meter = NULL,
            xid = CASE WHEN q.listed THEN pg_current_xact_id() END
       FROM pgqueue.queue q, pgqueue._arrival(q.delay, moment, NULL) w
      WHERE t.id = _move.id AND q.id = queue_ids [1];
@@ -150,7 +150,11 @@ DECLARE
     reached int[]    := '{}'::int[];
     moved   bigint[] := '{}'::bigint[];
     dropped bigint[] := '{}'::bigint[];
+    followed    bigint[];
+    followed_in int[];
 BEGIN
+    SELECT array_agg(task.id), array_agg(task.queue_id) INTO followed, followed_in
+      FROM pgqueue.task WHERE task.id = ANY (ids) AND task.followed;
     FOR t IN
         SELECT task.id, task.deaths, q.name AS queue, q.dead_letter,
                coalesce(q.dead_letter_key, task.routing_key, q.name) AS key,
@@ -175,9 +179,18 @@ BEGIN
     IF NOT failed THEN
         dropped := ARRAY (SELECT unnest(ids) EXCEPT SELECT unnest(moved));
     END IF;
-    PERFORM pgqueue._delete_tasks(dropped);
+    PERFORM pgqueue._delete_tasks(dropped, CASE reason WHEN 'expired' THEN 'expired' WHEN 'maxlen' THEN 'deleted'
+                                                       ELSE 'dead' END);
     UPDATE pgqueue.task SET state = 'B', run_at = NULL, buried_at = moment
      WHERE id = ANY (ids) AND id <> ALL (moved || dropped) AND state <> 'B';
+    IF followed IS NOT NULL THEN
+        PERFORM pgqueue._follow_each(
+                    array_agg(f.queue_id), array_agg(f.id), CASE WHEN f.is_moved THEN 'dead' ELSE 'buried' END)
+           FROM (SELECT u.id, u.queue_id, u.id = ANY (moved) AS is_moved
+                   FROM unnest(followed, followed_in) u(id, queue_id)
+                  WHERE u.id <> ALL (dropped)) f
+          GROUP BY f.is_moved;
+    END IF;
     PERFORM pgqueue._arrived(reached);
     RETURN moved || dropped;
 END $$;
@@ -201,15 +214,10 @@ END $$;
 -- Called after tasks were added to queues: wake takers, and keep to maxlen.
 CREATE OR REPLACE FUNCTION pgqueue._arrived(queue_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    q record;
 BEGIN
-    FOR q IN SELECT named.id, named.maxlen FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) LOOP
-        PERFORM pgqueue._signal(q.id);
-        IF q.maxlen IS NOT NULL THEN
-            PERFORM pgqueue._trim_queue(q.id, q.maxlen);
-        END IF;
-    END LOOP;
+    PERFORM pgqueue._signal(q.id) FROM pgqueue.queue q WHERE q.id = ANY (queue_ids);
+    PERFORM pgqueue._trim_queue(q.id, q.maxlen)
+       FROM pgqueue.queue q WHERE q.id = ANY (queue_ids) AND q.maxlen IS NOT NULL;
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._die_one(id bigint, reason text) RETURNS text

@@ -8,22 +8,33 @@
 -- letter of it (dead.sql). A task that is taken is left alone until it comes back.
 
 -- Count an attempt of tasks that come back without a settling. It never waits: a task with a locked row is not counted.
--- Tasks that have reached their queue's max_takes die.
-CREATE OR REPLACE FUNCTION pgqueue._count_attempt(ids bigint[], reason text, timeouts int DEFAULT NULL) RETURNS void
+-- Tasks that have reached their queue's max_takes die. `began` and `takers` are of the takes that ended: since when,
+-- and the label of the session.
+CREATE OR REPLACE FUNCTION pgqueue._count_attempt(
+    ids bigint[], reason text, began timestamptz[], takers text[], timeouts int DEFAULT NULL
+) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    last bigint[];
+    counted record;
 BEGIN
     WITH counted AS (
         UPDATE pgqueue.task 
            SET attempts = attempts + 1, error = reason,
                timeouts = nullif(coalesce(task.timeouts, 0) + coalesce(_count_attempt.timeouts, 0), 0)
-         WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED))
+         WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
+                             WHERE t.id = ANY (ids) AND t.state <> 'C' FOR UPDATE SKIP LOCKED))
         RETURNING task.id, task.queue_id, task.attempts)
-    SELECT array_agg(c.id) INTO last
-      FROM counted c WHERE c.attempts >= (SELECT q.max_takes FROM pgqueue.queue q WHERE q.id = c.queue_id);
-    IF last IS NOT NULL THEN
-        PERFORM pgqueue._die(last, 'delivery_limit');
+    SELECT array_agg(c.id) AS ids, array_agg(u.began) AS began, array_agg(u.taker) AS takers,
+           array_agg(c.id) FILTER (
+               WHERE c.attempts >= (SELECT q.max_takes FROM pgqueue.queue q WHERE q.id = c.queue_id)) AS last
+      INTO counted
+      FROM counted c JOIN unnest(ids, began, takers) u(id, began, taker) ON u.id = c.id;
+    IF counted.ids IS NOT NULL THEN
+        PERFORM pgqueue._record_attempts(counted.ids, counted.began, counted.takers,
+                                         CASE WHEN timeouts > 0 THEN 'timeout' ELSE 'died' END, reason);
+    END IF;
+    IF counted.last IS NOT NULL THEN
+        PERFORM pgqueue._die(counted.last, 'delivery_limit');
     END IF;
 END $$;
 
@@ -35,10 +46,13 @@ DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     ids bigint[];
     n   int;
+    over record;
 BEGIN
+    PERFORM pgqueue._settle_flows(queue_id);
     WITH due AS (
         UPDATE pgqueue.task
-           SET state = CASE WHEN lane IS NULL THEN 'R' ELSE 'L' END, ready_at = run_at, run_at = NULL
+           SET state = CASE WHEN followed THEN pgqueue._ready_state(task) WHEN lane IS NULL THEN 'R' ELSE 'L' END,
+               ready_at = run_at, run_at = NULL
          WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
                                  WHERE t.queue_id = _promote.queue_id AND t.state = 'D' AND t.run_at <= moment
                                  ORDER BY t.run_at LIMIT 1000 FOR UPDATE SKIP LOCKED))
@@ -53,16 +67,20 @@ BEGIN
                                    WHERE k.queue_id = _promote.queue_id
                                      AND k.deadline < 'infinity' AND k.deadline <= moment
                                    ORDER BY k.deadline LIMIT 1000 FOR UPDATE SKIP LOCKED))
-        RETURNING take.task_id)
-    SELECT array_agg(gone.task_id) INTO ids FROM gone;
-    IF ids IS NOT NULL THEN
+        RETURNING take.task_id, take.taken_at, take.session_id)
+    SELECT array_agg(gone.task_id) AS ids, array_agg(gone.taken_at) AS began,
+           array_agg(pgqueue._label_of(gone.session_id)) AS takers INTO over FROM gone;
+    IF over.ids IS NOT NULL THEN
+        ids := over.ids;
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (_promote.queue_id, -cardinality(ids));
         PERFORM pgqueue._note(queue_id, 'ttr', ids),
-                pgqueue._count_attempt(ids, 'the time to run was over', timeouts => 1);
+                pgqueue._count_attempt(ids, 'the time to run was over', over.began, over.takers, timeouts => 1),
+                pgqueue._given_back(queue_id, ids);
         n := n + cardinality(ids);
     END IF;
     ids := ARRAY (SELECT t.id FROM pgqueue.task t
-                   WHERE t.queue_id = _promote.queue_id AND t.state <> 'D' AND t.state <> 'F' AND t.expires_at <= moment
+                   WHERE t.queue_id = _promote.queue_id AND t.state <> 'D' AND t.state NOT IN ('F', 'C')
+                     AND t.expires_at <= moment
                      AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
                    ORDER BY t.expires_at LIMIT 1000 FOR UPDATE SKIP LOCKED);
     IF ids <> '{}' THEN
@@ -70,7 +88,7 @@ BEGIN
         PERFORM pgqueue._note(queue_id, 'ttl', ids), pgqueue._die(ids, 'expired');
     END IF;
     IF n > 0 THEN
-        PERFORM pgqueue._signal(queue_id);
+        PERFORM pgqueue._signal(queue_id, n);
     END IF;
     RETURN n;
 END $$;

@@ -2,11 +2,11 @@
 --
 -- Theory of operation
 -- -------------------
--- A task stands in its lane if it is R, L, or D with holds_lane (the view _in_lane). The head of a lane is the lowest
--- of these that has not expired. A claim takes a task of a lane only if the task is the head, is R, and no take of the
--- lane exists. So there is one at a time, in order, whatever the states say: R only means that claims look at the task,
--- and L (blocked) that they need not. That is what makes a busy lane cheap: of its 100,000 tasks one is R, and the
--- 99,999 others are in no claim's way. With all of them R, each claim of any lane would walk over them.
+-- A task stands in its lane if it is R, L, C, or D with holds_lane (the view _in_lane). The head of a lane is the
+-- lowest of these that has not expired. A claim takes a task of a lane only if the task is the head, is R, and no take
+-- of the lane exists. So there is one at a time, in order, whatever the states say: R only means that claims look at
+-- the task, and L (blocked) that they need not. That is what makes a busy lane cheap: of its 100,000 tasks one is R,
+-- and the 99,999 others are in no claim's way. With all of them R, each claim of any lane would walk over them.
 --
 -- Delays. A worker that tries a failed task again releases it with a delay and hold_lane. The task stays the head, so
 -- nothing behind it runs before it has been done, buried or deleted, however often it fails. Its state is D as that of
@@ -16,10 +16,12 @@
 -- its lane is due when it expires at the latest (release), since time alone must not take away a head: no transaction
 -- would leave a check.
 --
+-- A task that is cancelled while it is taken (C: cancelled.sql) keeps its lane like an R, until its take ends.
+--
 -- So R is the safe state. If two tasks of a lane are R, one of them just waits. What must not be is a head that stays
 -- L:
 --
---   Invariant: the head of a lane is R or D, or there is a row of the lane in lane_check.
+--   Invariant: the head of a lane is R, C or D, or there is a row of the lane in lane_check.
 --
 -- Two kinds of events can break it: a task of the lane arrives in L (or moves within its lane), and a task that stands
 -- in the lane as R or D goes (acked, buried, delayed without holding the lane, due, deleted, expired, moved). The
@@ -183,76 +185,6 @@ BEGIN
         lane := pgqueue._check_lanes(queue_id, lane, 1000);
     END LOOP;
     RETURN ids;
-END $$;
-
--- The tasks that a pop may have: locked, and looked at again.
-CREATE OR REPLACE FUNCTION pgqueue._lock_heads(queue_id int, n int) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    ids bigint[];
-BEGIN
-    LOOP
-        ids := pgqueue._find_heads(queue_id, n, NULL, NULL, true);
-        EXIT WHEN ids = '{}';
-        ids := ARRAY (SELECT t.id FROM pgqueue.task t
-                       WHERE t.id = ANY (ids)
-                         AND (t.lane IS NULL
-                              OR (SELECT k.task_id FROM pgqueue.take k
-                                   WHERE k.queue_id = _lock_heads.queue_id AND k.lane = t.lane) IS NULL));
-        EXIT WHEN ids <> '{}';
-    END LOOP;
-    RETURN ids;
-END $$;
-
--- As _claim (take.sql), in a queue with lanes.
-CREATE OR REPLACE FUNCTION pgqueue._claim_lanes(
-    queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint
-) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
-LANGUAGE plpgsql AS $$
-DECLARE
-    moment CONSTANT timestamptz := clock_timestamp();
-    found    bigint[];
-    suspects bigint[];
-    refused  bigint[] := '{}'::bigint[];
-    taken    bigint[] := '{}'::bigint[];
-BEGIN
-    token := new_token;
-    name := queue;
-    WHILE taken = '{}' LOOP
-        found := pgqueue._find_heads(queue_id, n, after_priority, after_id, refused = '{}');
-        EXIT WHEN found = '{}';
-        suspects := ARRAY (SELECT t.id FROM pgqueue.task t
-                            WHERE t.id = ANY (found) AND t.suspect IS NOT NULL ORDER BY t.priority, t.id);
-        IF suspects <> '{}' THEN
-            refused := pgqueue._refuse_suspects(session, suspects);
-        END IF;
-        FOR id, priority, attempts, deadline, data IN
-            WITH new AS (
-                INSERT INTO pgqueue.take AS k (task_id, token, taken_at, deadline, queue_id, session_id, lane)
-                SELECT t.id, new_token, moment, coalesce(pgqueue._deadline(moment, t.ttr, t.expires_at), 'infinity'),
-                       _claim_lanes.queue_id, session, t.lane
-                  FROM pgqueue.task t
-                 WHERE t.id = ANY (found) AND t.id <> ALL (refused)
-                   AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
-                   AND (t.lane IS NULL
-                        OR (SELECT k.task_id FROM pgqueue.take k
-                             WHERE k.queue_id = _claim_lanes.queue_id AND k.lane = t.lane) IS NULL)
-                    ON CONFLICT DO NOTHING
-                RETURNING k.task_id)
-            SELECT t.id, t.priority, t.attempts, pgqueue._deadline(moment, t.ttr, t.expires_at), t.data
-              FROM new, pgqueue.task t
-             WHERE t.id = new.task_id
-             ORDER BY t.priority, t.id
-        LOOP
-            taken := taken || id;
-            RETURN NEXT;
-        END LOOP;
-    END LOOP;
-    IF taken <> '{}' THEN
-        INSERT INTO pgqueue.delta (queue_id, taken, verb, calls)
-        VALUES (_claim_lanes.queue_id, cardinality(taken), 'take', cardinality(taken));
-        PERFORM pgqueue._tell_change(queue_id, 'take', taken);
-    END IF;
 END $$;
 
 -- Whether a claim may find something now. A check counts: a claim looks at all of them before it gives up, so another

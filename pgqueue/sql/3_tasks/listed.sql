@@ -32,7 +32,7 @@ DECLARE
     ids bigint[];
 BEGIN
     ids := ARRAY (SELECT t.id FROM pgqueue.task t
-                   WHERE t.queue_id = _stamp_tasks.queue_id AND t.state IN ('R', 'D', 'B') AND t.xid IS NULL
+                   WHERE t.queue_id = _stamp_tasks.queue_id AND t.state IN ('R', 'D', 'B', 'W', 'C') AND t.xid IS NULL
                    LIMIT n FOR UPDATE SKIP LOCKED)
         || ARRAY (SELECT t.id FROM pgqueue.task t
                    WHERE t.queue_id = _stamp_tasks.queue_id AND t.state = 'L' AND t.lane IS NOT NULL AND t.xid IS NULL
@@ -84,7 +84,7 @@ BEGIN
              WHERE l.queue_id = one.queue_id
                AND NOT EXISTS (SELECT FROM pgqueue.task t
                                 WHERE t.queue_id = one.queue_id AND t.xid IS NULL
-                                  AND (t.state IN ('R', 'D', 'B') OR t.state = 'L' AND t.lane IS NOT NULL));
+                                  AND (t.state IN ('R', 'D', 'B', 'W', 'C') OR t.state = 'L' AND t.lane IS NOT NULL));
         ELSIF one.altered IS NOT NULL AND NOT pgqueue._is_unseen(one.altered) THEN
             UPDATE pgqueue.listing l SET altered = NULL WHERE l.queue_id = one.queue_id;
         ELSIF one.altered IS NULL AND one.ended IS NULL THEN
@@ -105,6 +105,8 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     -- No put of the other server can come any more.
     UPDATE pgqueue.listing l SET altered = NULL, ended = NULL
+     WHERE greatest(l.altered, l.ended) >= pg_snapshot_xmax(pg_current_snapshot());
+    UPDATE pgqueue.task_limit l SET altered = NULL, ended = NULL
      WHERE greatest(l.altered, l.ended) >= pg_snapshot_xmax(pg_current_snapshot());
     RETURN n;
 END $$;

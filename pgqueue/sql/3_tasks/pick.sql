@@ -25,6 +25,8 @@ DECLARE
         WHEN 'delayed' THEN ARRAY [$s$t.stored = 'D'$s$]
         WHEN 'buried'  THEN ARRAY [$s$t.stored = 'B'$s$]
         WHEN 'blocked' THEN ARRAY [$s$t.stored IN ('R', 'L') AND t.lane IS NOT NULL$s$]
+        WHEN 'waiting' THEN ARRAY [$s$t.stored = 'W'$s$]
+        WHEN 'cancelling' THEN ARRAY [$s$t.stored = 'C'$s$]
         WHEN 'done'    THEN ARRAY [$s$t.stored = 'F'$s$] END;
     ordering CONSTANT text   := replace(CASE state
         WHEN 'taken'   THEN 't.taken_at'
@@ -35,7 +37,8 @@ DECLARE
 BEGIN
     PERFORM pgqueue._check_count('n', n, low => 0), pgqueue._check_count('skip', skip, low => 0);
     IF likely IS NULL THEN
-        RAISE EXCEPTION 'no task is ever "%": the states are ready, delayed, taken, buried, blocked and done',
+        RAISE EXCEPTION 'no task is ever "%": the states are ready, delayed, taken, buried, blocked, waiting, '
+            'cancelling and done',
             pgqueue._shown(state)
             USING ERRCODE = 'PQ002';
     END IF;
@@ -101,11 +104,12 @@ BEGIN
                        ORDER BY t.run_at LIMIT kick.n FOR UPDATE SKIP LOCKED);
     END IF;
     UPDATE pgqueue.task t
-       SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, ready_at = clock_timestamp(),
+       SET state = CASE WHEN t.followed THEN pgqueue._ready_state(t) WHEN t.lane IS NULL THEN 'R' ELSE 'L' END,
+           run_at = NULL, ready_at = clock_timestamp(),
            buried_at = NULL, suspect = NULL, kicks = coalesce(t.kicks, 0) + 1
      WHERE t.id = ANY (ids);
     IF ids <> '{}' THEN
-        PERFORM pgqueue._note(q, 'kick', ids), pgqueue._signal(q);
+        PERFORM pgqueue._note(q, 'kick', ids), pgqueue._signal(q, cardinality(ids));
     END IF;
     RETURN cardinality(ids);
 END $$;
@@ -186,10 +190,13 @@ BEGIN
     END IF;
     SELECT * INTO t FROM pgqueue.task k
      WHERE k.id = take_id.id AND k.queue_id = q.id         -- it may have gone elsewhere, as a dead letter
-       AND k.state <> 'F' AND (k.state = 'D' OR k.expires_at IS NULL OR k.expires_at > moment)
+       AND (k.state NOT IN ('F', 'W', 'C') OR k.state = 'W' AND k.meter IS NOT NULL)
+       AND (k.state = 'D' OR k.expires_at IS NULL OR k.expires_at > moment)
        FOR UPDATE SKIP LOCKED;
-    IF FOUND AND (t.lane IS NULL                           -- lane.sql
-                  OR pg_try_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._lane_bucket(t.queue_id, t.lane))) THEN
+    IF FOUND AND (t.followed AND pgqueue._ready_state(t) = 'W') IS NOT TRUE
+       AND (t.lane IS NULL                                 -- lane.sql
+            OR pg_try_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._lane_bucket(t.queue_id, t.lane)))
+       AND (NOT q.metered OR t.lane IS NOT NULL OR pgqueue._admit_task(t)) THEN
         deadline := pgqueue._deadline(moment, t.ttr, t.expires_at);
         INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id, lane)
         SELECT t.id, coalesce(new_token, pgqueue._new_token()), moment, coalesce(take_id.deadline, 'infinity'),
@@ -220,8 +227,8 @@ BEGIN
     state := 'taken';
 END $$;
 COMMENT ON FUNCTION pgqueue.take_id IS
-    'Take the task of this id, ready, delayed, blocked or buried, if it is not taken and no other task of its lane is. '
-    'As beanstalkd''s reserve-job.';
+    'Take the task of this id, ready, delayed, blocked, waiting for a limit or buried, if it is not taken, no other '
+    'task of its lane is, and its limit has room. As beanstalkd''s reserve-job.';
 
 -- Remove a task. The caller has locked its row.
 CREATE OR REPLACE FUNCTION pgqueue._remove_task(id bigint, queue_id int) RETURNS void
@@ -256,7 +263,7 @@ BEGIN
         PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false);
     END IF;
     SELECT why.state, why.holder INTO state, holder FROM pgqueue._explain_refusal(id) why;
-    IF state = 'taken' THEN
+    IF state = 'taken' OR state = 'cancelling' AND holder IS NOT NULL THEN
         problem := 'taken by another';
     ELSIF of_queue IS NULL THEN
         problem := 'not found';
@@ -274,13 +281,14 @@ DECLARE
     of_queue int;
 BEGIN
     UPDATE pgqueue.task t
-       SET state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, run_at = NULL, ready_at = clock_timestamp(),
+       SET state = CASE WHEN t.followed THEN pgqueue._ready_state(t) WHEN t.lane IS NULL THEN 'R' ELSE 'L' END,
+           run_at = NULL, ready_at = clock_timestamp(),
            buried_at = NULL, suspect = NULL, kicks = coalesce(t.kicks, 0) + 1
      WHERE t.id = kick_task.id AND t.state IN ('B', 'D')
     RETURNING t.queue_id INTO of_queue;
     IF FOUND THEN
         PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false),
-                pgqueue._note(of_queue, 'kick', ARRAY [id]), pgqueue._signal(of_queue);
+                pgqueue._note(of_queue, 'kick', ARRAY [id]), pgqueue._signal(of_queue, 1);
     ELSE
         PERFORM pgqueue._check_guarded(t.queue_id, 'manage', is_named => false)
            FROM pgqueue.task t WHERE t.id = kick_task.id;
@@ -289,34 +297,6 @@ BEGIN
     problem := CASE WHEN state IS NULL THEN 'not found' WHEN of_queue IS NULL THEN 'not buried' END;
 END $$;
 COMMENT ON FUNCTION pgqueue.kick_task IS 'Make a buried or delayed task ready. As beanstalkd''s kick-job.';
-
--- The place of a task in its queue is (priority, id), so a task that goes to the end gets a new id. All else stays.
-CREATE OR REPLACE FUNCTION pgqueue.requeue(
-    id          bigint,
-    token       bigint DEFAULT NULL,
-    session     int    DEFAULT NULL,
-    OUT new_id  bigint,
-    OUT state   text,
-    OUT problem text,
-    OUT holder  text
-)
-LANGUAGE plpgsql AS $$
-DECLARE
-    of_queue CONSTANT int := (pgqueue._drop_take(id, token, session)).queue_id;
-BEGIN
-    IF of_queue IS NULL THEN
-        SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
-        RETURN;
-    END IF;
-    UPDATE pgqueue.task t
-       SET id = DEFAULT, state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, suspect = NULL,
-           releases = coalesce(t.releases, 0) + 1
-     WHERE t.id = requeue.id
-    RETURNING t.id, CASE WHEN t.lane IS NULL THEN 'ready' ELSE 'blocked' END INTO new_id, state;
-    PERFORM pgqueue._note(of_queue, 'release', ARRAY [new_id]), pgqueue._signal(of_queue);
-END $$;
-COMMENT ON FUNCTION pgqueue.requeue IS
-    'Give a task back behind all other tasks of its priority, under a new id, which is returned.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$

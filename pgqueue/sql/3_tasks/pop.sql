@@ -19,7 +19,8 @@ BEGIN
     IF n < 1 OR n IS NULL THEN
         PERFORM pgqueue._check_count('n', n);
     END IF;
-    SELECT named.id, named.delay_over OR named.ttr_over AS due, named.special OR named.guarded AS entered, named.lanes,
+    SELECT named.id, named.delay_over OR named.ttr_over AS due, named.special OR named.guarded AS entered,
+           named.by_heads,
            (SELECT r.is_callers FROM pgqueue._session_right r WHERE r.id = pop.session) AS is_mine INTO q
       FROM pgqueue._queue_due named WHERE named.name = pop.queue;
     IF NOT q.is_mine THEN
@@ -32,7 +33,7 @@ BEGIN
         RETURN;
     END IF;
     LOOP
-        IF q.lanes THEN
+        IF q.by_heads THEN
             ids := pgqueue._lock_heads(q.id, n);
         ELSE
             ids := ARRAY (SELECT t.id

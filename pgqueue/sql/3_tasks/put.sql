@@ -61,6 +61,7 @@ CREATE OR REPLACE FUNCTION pgqueue.put(
     if_exists   text     DEFAULT 'ignore',   -- a task with that key exists: ignore this put, error, or replace the task
     sender      uuid     DEFAULT NULL,
     run_at      timestamptz DEFAULT NULL,    -- in place of a delay; a moment that has passed is now
+    unique_for  interval DEFAULT NULL,       -- the key, by default data_key(data), counts for so long, also once done
     OUT id      bigint,
     OUT state   text,                        -- full: no task was put, the queue is at its capacity
     OUT existed boolean,
@@ -78,17 +79,28 @@ BEGIN
     IF run_at IS NOT NULL THEN
         delay := pgqueue._delay_until(run_at, delay);
     END IF;
-    SELECT d.id, d.priority, d.delay, d.ttr, d.ttl, d.guarded INTO q
+    SELECT d.id, d.priority, d.delay, d.ttr, d.ttl, d.guarded, d.restricted INTO q
       FROM pgqueue.queue d WHERE d.name = put.queue AND NOT d.special;
-    IF NOT FOUND OR lane IS NOT NULL OR key IS NOT NULL OR sender IS NOT NULL THEN
+    IF NOT FOUND OR lane IS NOT NULL OR key IS NOT NULL OR sender IS NOT NULL OR unique_for IS NOT NULL THEN
         whole := pgqueue._defaults(queue, priority, delay, ttr, ttl);
         PERFORM pgqueue._check_put(whole, priority, delay, ttr, ttl, lane, key, if_exists);
+        IF unique_for IS NOT NULL THEN
+            SELECT * INTO id, state, existed, kept FROM pgqueue._put_once(
+                       whole, data, pgqueue._later(whole.delay, run_at), lane, coalesce(key, pgqueue.data_key(data)),
+                       if_exists, sender, unique_for);
+            RETURN;
+        END IF;
         SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(
                    whole, data, pgqueue._later(whole.delay, run_at), lane, key, if_exists, sender);
         RETURN;
     END IF;
-    IF q.guarded AND NOT pgqueue._may(q.id, 'put') THEN
-        PERFORM pgqueue._refuse('put', queue);
+    IF q.guarded THEN                              -- the first question of _may, which the queue's row makes cheaper
+        PERFORM FROM pgqueue.privilege p
+          WHERE p.role = pgqueue._caller_role() AND p.verb = 'put'
+            AND (p.queue_id = q.id OR p.pattern = '*' AND NOT q.restricted);
+        IF NOT FOUND AND NOT pgqueue._may(q.id, 'put') THEN
+            PERFORM pgqueue._refuse('put', queue);
+        END IF;
     END IF;
     IF priority IS NOT NULL OR delay IS NOT NULL OR ttr IS NOT NULL OR ttl IS NOT NULL THEN
         PERFORM pgqueue._check_times(delay, ttr, ttl);
@@ -113,11 +125,48 @@ BEGIN
         state := 'delayed';
         INSERT INTO pgqueue.delta (queue_id, delayed, verb, calls) VALUES (q.id, 1, 'put', 1);
     END IF;
-    PERFORM pgqueue._signal(q.id);
+    PERFORM pgqueue._signal(q.id, CASE WHEN later IS NULL THEN 1 END);
 END $$;
 COMMENT ON FUNCTION pgqueue.put IS
     'Add a task. Options that are left out are the queue''s. run_at goes in place of a delay. A key belongs to at most '
     'one task of the queue that is neither done nor expired; if one exists already, the answer says which task stays.';
+
+-- Tasks that are unique for a time: one put after another, in the order of their keys, so that two calls with the same
+-- keys cannot deadlock.
+CREATE OR REPLACE FUNCTION pgqueue._put_many_once(
+    queue text, data jsonb, priority int, delay interval, ttr interval, ttl interval, lanes text[], keys text[],
+    if_exists text, sender uuid, run_at timestamptz, unique_for interval
+) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    total CONSTANT int := jsonb_array_length(data);
+    ids   bigint[]     := array_fill(NULL::bigint, ARRAY [total]);
+    item  record;
+    new   record;
+BEGIN
+    PERFORM pgqueue._check_array('lanes', lanes, nulls => true), pgqueue._check_array('keys', keys, nulls => true);
+    IF cardinality(lanes) NOT IN (1, total) OR cardinality(keys) <> total THEN
+        RAISE EXCEPTION 'lanes and keys go with the tasks: % tasks, % lanes, % keys',
+            total, cardinality(lanes), cardinality(keys) USING ERRCODE = 'PQ002';
+    END IF;
+    FOR item IN
+        SELECT e.data, coalesce(keys [e.n], pgqueue.data_key(e.data)) AS key,
+               CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane, e.n::int
+          FROM jsonb_array_elements(_put_many_once.data) WITH ORDINALITY e(data, n) ORDER BY 2, e.n
+    LOOP
+        SELECT * INTO new FROM pgqueue.put(
+                   queue => _put_many_once.queue, data => item.data, priority => _put_many_once.priority,
+                   delay => _put_many_once.delay, ttr => _put_many_once.ttr, ttl => _put_many_once.ttl,
+                   lane => item.lane, key => item.key, if_exists => _put_many_once.if_exists,
+                   sender => _put_many_once.sender, run_at => _put_many_once.run_at,
+                   unique_for => _put_many_once.unique_for);
+        IF new.state = 'full' THEN
+            RAISE EXCEPTION 'queue "%" has no room for % tasks', queue, total USING ERRCODE = 'PQ037';
+        END IF;
+        ids [item.n] := new.id;
+    END LOOP;
+    RETURN ids;
+END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.put_many(
     queue     text,
@@ -130,7 +179,8 @@ CREATE OR REPLACE FUNCTION pgqueue.put_many(
     keys      text[]   DEFAULT NULL,         -- one for each task
     if_exists text     DEFAULT 'ignore',
     sender    uuid     DEFAULT NULL,
-    run_at    timestamptz DEFAULT NULL       -- as for put
+    run_at    timestamptz DEFAULT NULL,      -- as for put
+    unique_for interval DEFAULT NULL         -- as for put
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -140,6 +190,10 @@ DECLARE
     ids   bigint[];
 BEGIN
     PERFORM pgqueue._check_items('data', data);
+    IF unique_for IS NOT NULL THEN
+        RETURN pgqueue._put_many_once(
+                   queue, data, priority, delay, ttr, ttl, lanes, keys, if_exists, sender, run_at, unique_for);
+    END IF;
     IF run_at IS NOT NULL THEN
         delay := pgqueue._delay_until(run_at, delay);
     END IF;
@@ -171,7 +225,7 @@ BEGIN
         INSERT INTO pgqueue.delta (queue_id, standing, delayed, verb, calls)
         VALUES (q.id, CASE WHEN later IS NULL THEN cardinality(ids) ELSE 0 END,
                 CASE WHEN later IS NULL THEN 0 ELSE cardinality(ids) END, 'put', cardinality(ids));
-        PERFORM pgqueue._signal(q.id);
+        PERFORM pgqueue._signal(q.id, CASE WHEN later IS NULL THEN cardinality(ids) END);
     END IF;
     RETURN coalesce(ids, '{}');
 END $$;

@@ -108,7 +108,7 @@ BEGIN
         q.session_id := pgqueue._live_session(session);
         q.role := (SELECT pg_get_userbyid(s.role) FROM pgqueue.session s WHERE s.id = q.session_id);
     END IF;
-    PERFORM pgqueue._check_limit('queues');
+    PERFORM pgqueue._check_quota('queues');
     INSERT INTO pgqueue.queue
            (name, priority, delay, ttr, ttl, maxlen, max_takes, dead_letter, dead_letter_key,
             session_id, exclusive, auto_delete, type, capacity, max_size, keep_done, listed, metadata,
@@ -198,10 +198,11 @@ BEGIN
     END;
     UPDATE pgqueue.queue d SET dead_letter_key = new_name
      WHERE d.dead_letter = '' AND d.dead_letter_key = rename_queue.name;
+    UPDATE pgqueue.schedule s SET queue = new_name, revision = s.revision + 1 WHERE s.queue = rename_queue.name;
     PERFORM pgqueue._signal(q.id), pgqueue._signal(-q.id);      -- those that wait under the old name look again
 END $$;
 COMMENT ON FUNCTION pgqueue.rename_queue IS
-    'Give a queue another name; its tasks, takes and bindings stay. PQ003 if a queue of that name exists.';
+    'Give a queue another name; its tasks, takes, bindings and schedules stay. PQ003 if a queue of that name exists.';
 
 -- Remove a queue, and up to so many batches of its tasks. The caller has locked the queue's row FOR UPDATE, and thereby
 -- its bindings (exchanges.sql). Tasks and takes are not waited for: a task that is locked, or beyond the batches, stays
@@ -324,7 +325,7 @@ BEGIN
     SELECT array_agg(gone.task_id) INTO ids FROM gone;
     IF ids IS NOT NULL THEN
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q, -cardinality(ids));
-        PERFORM pgqueue._note(q, 'release', ids), pgqueue._signal(q);
+        PERFORM pgqueue._note(q, 'release', ids), pgqueue._given_back(q, ids), pgqueue._signal(q, cardinality(ids));
     END IF;
     RETURN coalesce(cardinality(ids), 0);
 END $$;

@@ -1,4 +1,5 @@
--- Settling what was taken: release, bury, touch; and what every settling has in common. The acks are in ack.sql.
+-- Settling what was taken: release and bury; and what every settling has in common. The acks are in ack.sql, touch in
+-- touch.sql.
 --
 -- The fence. A settling presents the task's token, or, with the id alone, its session. The token suffices, for every
 -- role; a session has to be the caller's, since its id is no secret (session.sql). If the take has neither, or its
@@ -11,9 +12,9 @@
 --
 -- Lock order: the take first, then the task (1_tables/schema.sql).
 
--- End a take. Returns its queue and when it began; NULL if there is no take that the caller may end.
+-- End a take. Returns its queue, when it began and its session; NULL if there is no take that the caller may end.
 CREATE OR REPLACE FUNCTION pgqueue._drop_take(
-    id bigint, token bigint, session int, OUT queue_id int, OUT taken_at timestamptz
+    id bigint, token bigint, session int, OUT queue_id int, OUT taken_at timestamptz, OUT taker int
 )
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -22,7 +23,7 @@ BEGIN
      WHERE k.task_id = _drop_take.id AND k.deadline > clock_timestamp()
        AND (k.token = _drop_take.token
             OR _drop_take.token IS NULL AND pgqueue._is_ours(k.session_id, _drop_take.session))
-    RETURNING k.queue_id, k.taken_at INTO _drop_take.queue_id, _drop_take.taken_at;
+    RETURNING k.queue_id, k.taken_at, k.session_id INTO _drop_take.queue_id, _drop_take.taken_at, _drop_take.taker;
     IF FOUND THEN
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (_drop_take.queue_id, -1);
     END IF;
@@ -51,6 +52,11 @@ CREATE OR REPLACE FUNCTION pgqueue.release(
     priority    int      DEFAULT NULL,       -- from now on
     every       interval DEFAULT NULL,       -- delayed until this long after it was taken
     hold_lane   boolean  DEFAULT false,      -- no other task of its lane is taken during the delay
+    counts      boolean  DEFAULT true,       -- an error makes this a failed attempt of max_takes; else it is noted only
+    traceback   text     DEFAULT NULL,       -- of the error; these four are for the record of the attempt
+    began       timestamptz DEFAULT NULL,    -- NULL: when it was taken
+    worker      text     DEFAULT NULL,       -- NULL: the label of the session
+    ended_as    text     DEFAULT 'failed',   -- or timeout, or cancelled
     OUT state   text,
     OUT problem text,
     OUT holder  text
@@ -61,16 +67,19 @@ DECLARE
     queue_id int;
     counted  int;
     taken_at timestamptz;
+    taker    int;
     later    timestamptz;
+    stored   "char";
+    marked   boolean;
 BEGIN
     IF delay IS NOT NULL OR every IS NOT NULL OR error IS NOT NULL THEN
         PERFORM pgqueue._check_time('delay', delay, zero => true), pgqueue._check_time('every', every),
-                pgqueue._check_text('an error', error);
+                pgqueue._check_text('an error', error), pgqueue._check_attempt(worker, ended_as, began);
         IF delay > '0' AND every IS NOT NULL THEN
             RAISE EXCEPTION 'every goes without a delay: every is %, delay is %', every, delay USING ERRCODE = 'PQ002';
         END IF;
     END IF;
-    SELECT dropped.queue_id, dropped.taken_at INTO queue_id, taken_at
+    SELECT dropped.queue_id, dropped.taken_at, dropped.taker INTO queue_id, taken_at, taker
       FROM pgqueue._drop_take(id, token, session) dropped;
     IF queue_id IS NULL THEN
         SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
@@ -81,30 +90,47 @@ BEGIN
     END IF;
     state := CASE WHEN later IS NULL THEN 'ready' ELSE 'delayed' END;
     UPDATE pgqueue.task t
-       SET state = CASE WHEN later IS NULL THEN 'R' ELSE 'D' END,
+       SET state = CASE WHEN t.state = 'C' THEN 'C' WHEN later IS NOT NULL THEN 'D'
+                        WHEN t.followed AND pgqueue._ready_state(t) = 'W' THEN 'W' ELSE 'R' END,
            -- A task that holds its lane does so until it expires at most: after that it is not taken any more.
            run_at = CASE WHEN later IS NOT NULL AND t.lane IS NOT NULL AND hold_lane THEN least(later, t.expires_at)
                          ELSE later END,
            holds_lane = nullif(later IS NOT NULL AND t.lane IS NOT NULL AND hold_lane, false),
            priority = coalesce(release.priority, t.priority),
-           attempts = t.attempts + (release.error IS NOT NULL)::int,
+           attempts = t.attempts + (release.error IS NOT NULL AND release.counts IS NOT FALSE)::int,
            error = coalesce(release.error, t.error),
            suspect = NULL,
            releases = coalesce(t.releases, 0) + 1
      WHERE t.id = release.id
-    RETURNING t.attempts INTO counted;
+    RETURNING t.attempts, t.state, t.followed INTO counted, stored, marked;
     PERFORM pgqueue._check_verb(queue_id, priority, coalesce(every, delay)),
             pgqueue._note(queue_id, 'release', ARRAY [id]);
-    IF error IS NOT NULL AND counted >= (SELECT q.max_takes FROM pgqueue.queue q WHERE q.id = queue_id) THEN
+    IF error IS NOT NULL THEN
+        PERFORM pgqueue._record_attempts(
+                    ARRAY [id], ARRAY [coalesce(began, taken_at)], ARRAY [coalesce(worker, pgqueue._label_of(taker))],
+                    CASE stored WHEN 'C' THEN 'cancelled' ELSE ended_as END, error, traceback);
+    END IF;
+    IF stored = 'C' THEN
+        PERFORM pgqueue._end_cancelled(queue_id, ARRAY [id]);
+        state := 'cancelled';
+        RETURN;
+    END IF;
+    IF error IS NOT NULL AND counts IS NOT FALSE
+       AND counted >= (SELECT q.max_takes FROM pgqueue.queue q WHERE q.id = queue_id) THEN
         state := pgqueue._die_one(id, 'delivery_limit');
         RETURN;
     END IF;
-    PERFORM pgqueue._signal(queue_id);
+    IF marked THEN
+        PERFORM pgqueue._follow(queue_id, ARRAY [id], 'released');
+        state := CASE stored WHEN 'W' THEN 'waiting' ELSE state END;
+    END IF;
+    PERFORM pgqueue._signal(queue_id, CASE WHEN later IS NULL THEN 1 END);
 END $$;
 COMMENT ON FUNCTION pgqueue.release IS
     'Give a task back: ready at its old place, or delayed. During the delay its lane goes on without it, or, with '
-    'hold_lane, waits for it. With an error it counts as a failed attempt; the last attempt of max_takes makes it a '
-    'dead letter, or buries it if no queue is bound for dead letters.';
+    'hold_lane, waits for it. With an error it is recorded as a failed attempt (the view attempts), and counts as one; '
+    'the last attempt of max_takes makes it a dead letter, or buries it if no queue is bound for dead letters. A task '
+    'that was cancelled meanwhile ends here: the state is cancelled.';
 
 -- End takes of many tasks. Returns the tasks of which a take ended, and the lowest and the highest of their queues. The
 -- caller counts. By ctid after a probe by key for each: a join is planned as a scan of all of `take`, dead rows
@@ -166,7 +192,8 @@ BEGIN
         SELECT t.queue_id, array_agg(t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (dropped) GROUP BY t.queue_id
     LOOP
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q.queue_id, -cardinality(q.ids));
-        PERFORM pgqueue._note(q.queue_id, 'release', q.ids), pgqueue._signal(q.queue_id);
+        PERFORM pgqueue._note(q.queue_id, 'release', q.ids), pgqueue._given_back(q.queue_id, q.ids),
+                pgqueue._signal(q.queue_id, cardinality(q.ids));
     END LOOP;
     IF cardinality(dropped) < cardinality(ids) THEN
         RETURN QUERY SELECT * FROM pgqueue._explain_refusals(ids, dropped);
@@ -207,6 +234,10 @@ CREATE OR REPLACE FUNCTION pgqueue.bury(
     token       bigint DEFAULT NULL,
     error       text   DEFAULT NULL,
     priority    int    DEFAULT NULL,         -- from now on
+    traceback   text   DEFAULT NULL,         -- of the holder's error; these four are for the record of the attempt
+    began       timestamptz DEFAULT NULL,    -- NULL: when it was taken
+    worker      text   DEFAULT NULL,         -- NULL: the label of the session
+    ended_as    text   DEFAULT 'failed',     -- or timeout, or cancelled
     OUT state   text,
     OUT problem text,
     OUT holder  text
@@ -214,23 +245,30 @@ CREATE OR REPLACE FUNCTION pgqueue.bury(
 LANGUAGE plpgsql AS $$
 DECLARE
     queue_id int;
+    stored   "char";
+    marked   boolean;
+    dropped  record;
 BEGIN
-    PERFORM pgqueue._check_text('an error', error);
+    PERFORM pgqueue._check_text('an error', error), pgqueue._check_attempt(worker, ended_as, began);
     IF token IS NULL THEN
         PERFORM pgqueue._drop_any_take(id);
-    ELSIF pgqueue._drop_take(id, token, NULL) IS NULL THEN
-        SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
-        RETURN;
+    ELSE
+        SELECT * INTO dropped FROM pgqueue._drop_take(id, token, NULL);
+        IF dropped.queue_id IS NULL THEN
+            SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
+            RETURN;
+        END IF;
     END IF;
     UPDATE pgqueue.task t
-       SET state = 'B', run_at = NULL, buried_at = coalesce(t.buried_at, clock_timestamp()),
+       SET state = CASE t.state WHEN 'C' THEN 'C' ELSE 'B' END, run_at = NULL,
+           buried_at = coalesce(t.buried_at, clock_timestamp()),
            attempts = t.attempts + (bury.token IS NOT NULL AND bury.error IS NOT NULL)::int,
            error = coalesce(bury.error, t.error),
            priority = coalesce(bury.priority, t.priority),
            suspect = NULL,
            buries = coalesce(t.buries, 0) + 1
      WHERE t.id = bury.id AND t.state <> 'F'
-    RETURNING t.queue_id INTO queue_id;
+    RETURNING t.queue_id, t.state, t.followed INTO queue_id, stored, marked;
     IF FOUND THEN
         PERFORM pgqueue._drop_late_take(id);
         state := 'buried';
@@ -239,8 +277,19 @@ BEGIN
         END IF;
         PERFORM pgqueue._check_verb(queue_id, priority),
                 pgqueue._note(queue_id, 'bury', ARRAY [id]);
-        IF (SELECT q.dead_letter FROM pgqueue.queue q WHERE q.id = queue_id) IS NOT NULL THEN
+        IF token IS NOT NULL AND error IS NOT NULL THEN
+            PERFORM pgqueue._record_attempts(
+                        ARRAY [id], ARRAY [coalesce(began, dropped.taken_at)],
+                        ARRAY [coalesce(worker, pgqueue._label_of(dropped.taker))],
+                        CASE stored WHEN 'C' THEN 'cancelled' ELSE ended_as END, error, traceback);
+        END IF;
+        IF stored = 'C' THEN
+            PERFORM pgqueue._end_cancelled(queue_id, ARRAY [id]);
+            state := 'cancelled';
+        ELSIF (SELECT q.dead_letter FROM pgqueue.queue q WHERE q.id = queue_id) IS NOT NULL THEN
             state := pgqueue._die_one(id, 'rejected');
+        ELSIF marked THEN
+            PERFORM pgqueue._follow(queue_id, ARRAY [id], 'buried');
         END IF;
     ELSE
         problem := 'not found';
@@ -248,62 +297,5 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.bury IS
     'Set a task aside until it is kicked; where the queue has a dead_letter it goes there, and its state is dead. With '
-    'a token, only the holder may bury; without one, any caller may, in any state, as in Tarantool''s queue.';
-
-CREATE OR REPLACE FUNCTION pgqueue.touch(
-    id          bigint,
-    token       bigint   DEFAULT NULL,
-    session     int      DEFAULT NULL,
-    more        interval DEFAULT NULL,
-    OUT state   text,
-    OUT problem text,
-    OUT holder  text
-)
-LANGUAGE plpgsql AS $$
-DECLARE
-    queue_id int;
-BEGIN
-    IF more IS NOT NULL THEN
-        PERFORM pgqueue._check_time('more', more, zero => true);
-    END IF;
-    session := CASE WHEN token IS NULL THEN pgqueue._named_session(session) END;
-    UPDATE pgqueue.take k
-       SET deadline = CASE
-               WHEN more IS NOT NULL THEN pgqueue._longer(k.deadline, more)
-               ELSE greatest(k.deadline, (SELECT coalesce(pgqueue._deadline(clock_timestamp(), t.ttr, t.expires_at),
-                                                            'infinity')
-                                            FROM pgqueue.task t WHERE t.id = k.task_id))
-           END
-     WHERE k.task_id = touch.id AND k.deadline > clock_timestamp() AND k.session_id <> 0     -- claims: renew_claim
-       AND (k.token = touch.token OR touch.token IS NULL AND pgqueue._is_ours(k.session_id, touch.session))
-    RETURNING k.queue_id INTO queue_id;
-    IF FOUND THEN
-        state := 'taken';
-        IF more > '0' THEN
-            UPDATE pgqueue.task t SET expires_at = pgqueue._longer(t.expires_at, more)
-             WHERE t.id = touch.id AND t.expires_at IS NOT NULL;
-        END IF;
-        PERFORM pgqueue._check_verb(queue_id, NULL, NULL, touch => true), pgqueue._note(queue_id, 'touch', ARRAY [id]);
-    ELSE
-        SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
-    END IF;
-END $$;
-COMMENT ON FUNCTION pgqueue.touch IS
-    'Give the holder more time: add to the deadline and to the time to live, or set the deadline to the task''s ttr '
-    'from now. A deadline that is later than that stays: a touch never shortens it.';
-
-CREATE OR REPLACE FUNCTION pgqueue.time_left(ids bigint[], tokens bigint[])
-RETURNS TABLE (id bigint, seconds double precision)
-LANGUAGE plpgsql AS $$
-DECLARE
-    moment CONSTANT timestamptz := clock_timestamp();
-BEGIN
-    PERFORM pgqueue._check_takes(ids, tokens);
-    RETURN QUERY
-        SELECT k.task_id, CASE WHEN k.deadline < 'infinity' THEN extract(epoch FROM k.deadline - moment)::float8 END
-          FROM unnest(time_left.ids, time_left.tokens) asked(id, token), pgqueue.take k
-         WHERE k.task_id = asked.id AND k.token = asked.token AND k.deadline > moment;
-END $$;
-COMMENT ON FUNCTION pgqueue.time_left IS
-    'In how many seconds these takes pass their deadlines; NULL: never. A take that has ended, or whose deadline has '
-    'passed, has no row: its holder has lost the task.';
+    'a token, only the holder may bury, and its error is recorded as a failed attempt; without one, any caller may, in '
+    'any state, as in Tarantool''s queue. A task that was cancelled while it was taken ends: the state is cancelled.';

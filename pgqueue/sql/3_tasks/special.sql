@@ -89,10 +89,13 @@ BEGIN
     END IF;
     PERFORM FROM pgqueue.task t
       WHERE t.id = _end_expired.id AND t.queue_id = q.id AND t.state <> 'D' AND t.state <> 'F'
-        AND t.expires_at <= clock_timestamp() FOR UPDATE;
+        AND (t.expires_at <= clock_timestamp() OR t.state = 'C') FOR UPDATE;
     IF FOUND THEN
         IF pgqueue._is_held(id) THEN
             RETURN false;
+        ELSIF (SELECT t.state FROM pgqueue.task t WHERE t.id = _end_expired.id) = 'C' THEN
+            PERFORM pgqueue._end_cancelled(q.id, ARRAY [id]);
+            RETURN true;
         END IF;
         PERFORM pgqueue._note(q.id, 'ttl', ARRAY [id]), pgqueue._die(ARRAY [id], 'expired');
     END IF;
@@ -110,10 +113,12 @@ DECLARE
     t      record;
 BEGIN
     IF if_exists = 'replace' THEN
-        SELECT task.id, task.data, task.state <> 'D' AND task.expires_at <= moment AS expired INTO t FROM pgqueue.task
+        SELECT task.id, task.data, task.state = 'C' OR task.state <> 'D' AND task.expires_at <= moment AS expired
+          INTO t FROM pgqueue.task
          WHERE task.queue_id = q.id AND task.key = _meet_key.key AND task.state <> 'F' FOR UPDATE;
     ELSE
-        SELECT task.id, task.data, task.state <> 'D' AND task.expires_at <= moment AS expired INTO t FROM pgqueue.task
+        SELECT task.id, task.data, task.state = 'C' OR task.state <> 'D' AND task.expires_at <= moment AS expired
+          INTO t FROM pgqueue.task
          WHERE task.queue_id = q.id AND task.key = _meet_key.key AND task.state <> 'F';
     END IF;
     IF NOT FOUND OR (CASE WHEN t.expired THEN pgqueue._end_expired(q, t.id) END) THEN
@@ -131,10 +136,11 @@ BEGIN
                expires_at = coalesce(later, moment) + q.ttl,
                run_at = later, ready_at = CASE WHEN later IS NULL THEN moment END, buried_at = NULL,
                attempts = 0, error = NULL, suspect = NULL, lane = _meet_key.lane, holds_lane = NULL,
-               sender = _meet_key.sender,
-               state = CASE WHEN later IS NOT NULL THEN 'D' WHEN _meet_key.lane IS NULL THEN 'R' ELSE 'L' END
+               sender = _meet_key.sender, meter = NULL,
+               state = CASE WHEN later IS NOT NULL THEN 'D' WHEN task.followed THEN pgqueue._ready_state(task)
+                            WHEN _meet_key.lane IS NULL THEN 'R' ELSE 'L' END
          WHERE task.id = t.id;
-        PERFORM pgqueue._note(q.id, 'put', ARRAY [t.id]), pgqueue._signal(q.id);
+        PERFORM pgqueue._note(q.id, 'put', ARRAY [t.id]), pgqueue._signal(q.id, CASE WHEN later IS NULL THEN 1 END);
     ELSIF NOT q.guarded OR pgqueue._may(q.id, 'look') THEN
         kept := t.data;
     END IF;
@@ -150,11 +156,15 @@ LANGUAGE plpgsql AS $$
 DECLARE
     place "char" := 'R';
     fresh timestamptz;
+    meter text;
 BEGIN
     existed := false;
     PERFORM pgqueue._check_size(q, data), pgqueue._lock_room(q);
     IF lane IS NOT NULL AND NOT q.lanes THEN
         PERFORM pgqueue.allow_lanes(q.name);
+    END IF;
+    IF q.metered THEN
+        meter := pgqueue._meter_of_put(q, data, lane);
     END IF;
     IF key IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
         SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, later, lane, key, if_exists, sender);
@@ -171,15 +181,17 @@ BEGIN
         place := 'D';
     ELSIF lane IS NOT NULL THEN
         place := pgqueue._enter_lane(q.id, lane, q.priority);
+    ELSIF meter IS NOT NULL THEN
+        place := 'W';                              -- a claim admits it: limits.sql
     END IF;
     IF q.ttl IS NOT NULL AND later IS NULL THEN
         fresh := clock_timestamp();
     END IF;
     LOOP
         INSERT INTO pgqueue.task
-               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, key, sender, xid)
+               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, key, sender, meter, xid)
         VALUES (q.id, place, later, coalesce(fresh, now()), coalesce(later, fresh) + q.ttl, q.priority, q.ttr,
-                _put_special.data, _put_special.lane, _put_special.key, _put_special.sender,
+                _put_special.data, _put_special.lane, _put_special.key, _put_special.sender, meter,
                 CASE WHEN q.listed THEN pg_current_xact_id() END)
         ON CONFLICT DO NOTHING RETURNING task.id INTO _put_special.id;
         EXIT WHEN FOUND;
@@ -189,9 +201,12 @@ BEGIN
             RETURN;
         END IF;
     END LOOP;
-    state := CASE place WHEN 'R' THEN 'ready' WHEN 'D' THEN 'delayed' ELSE 'blocked' END;
+    state := CASE place WHEN 'R' THEN 'ready' WHEN 'D' THEN 'delayed' WHEN 'W' THEN 'waiting' ELSE 'blocked' END;
+    IF place = 'W' THEN
+        INSERT INTO pgqueue.meter_check (queue_id, meter) VALUES (q.id, meter);
+    END IF;
     PERFORM pgqueue._count_new(ARRAY [q.id], ARRAY [place], ARRAY [lane]),
-            pgqueue._note(q.id, 'put', ARRAY [id]), pgqueue._signal(q.id);
+            pgqueue._note(q.id, 'put', ARRAY [id]), pgqueue._signal(q.id, CASE WHEN place <> 'D' THEN 1 END);
     IF q.maxlen IS NOT NULL THEN
         PERFORM pgqueue._trim_queue(q.id, q.maxlen);
     END IF;
@@ -218,119 +233,4 @@ BEGIN
                 USING ERRCODE = 'PQ037';
         END IF;
     END LOOP;
-END $$;
-
--- Many tasks without keys: one INSERT. Only the first task of a lane can be its head, for all have one priority.
-CREATE OR REPLACE FUNCTION pgqueue._put_together(
-    q pgqueue.queue, data jsonb, later timestamptz, lanes text[], sender uuid
-) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    one    CONSTANT boolean := cardinality(lanes) = 1;
-    first  CONSTANT text    := lanes [1];
-    total  CONSTANT int     := jsonb_array_length(data);
-    fresh  timestamptz;
-    ids    bigint[];
-    places "char"[];
-    among  text[];
-BEGIN
-    IF q.max_size IS NOT NULL THEN
-        PERFORM pgqueue._check_size(q, e.data) FROM jsonb_array_elements(_put_together.data) e(data);
-    END IF;
-    IF q.ttl IS NOT NULL AND later IS NULL THEN
-        fresh := clock_timestamp();
-    END IF;
-    WITH new AS (
-        INSERT INTO pgqueue.task
-               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, sender, xid)
-        SELECT q.id,
-               CASE WHEN later IS NOT NULL THEN 'D'
-                    WHEN item.lane IS NULL THEN 'R'
-                    WHEN item.first THEN pgqueue._enter_lane(q.id, item.lane, q.priority)
-                    ELSE 'L' END,
-               later, coalesce(fresh, now()), coalesce(later, fresh) + q.ttl, q.priority, q.ttr, item.data, item.lane,
-               _put_together.sender,
-               CASE WHEN q.listed THEN pg_current_xact_id() END
-          FROM (SELECT l.data, l.lane, l.n, row_number() OVER (PARTITION BY l.lane ORDER BY l.n) = 1 AS first
-                  FROM (SELECT e.data, e.n, CASE WHEN one THEN first ELSE e.lane END AS lane
-                          FROM ROWS FROM (jsonb_array_elements(_put_together.data), unnest(lanes))
-                               WITH ORDINALITY e(data, lane, n)
-                         WHERE e.n <= total) l) item
-         ORDER BY item.n
-        RETURNING task.id, task.state, task.lane)
-    SELECT array_agg(new.id), array_agg(new.state), array_agg(new.lane) INTO ids, places, among FROM new;
-    IF ids IS NOT NULL THEN
-        PERFORM pgqueue._count_new(array_fill(q.id, ARRAY [cardinality(ids)]), places, among),
-                pgqueue._note(q.id, 'put', ids), pgqueue._signal(q.id);
-    END IF;
-    RETURN coalesce(ids, '{}');
-END $$;
-
--- Many tasks with keys: one after another, in the order of the keys, so that two calls with the same keys cannot
--- deadlock.
-CREATE OR REPLACE FUNCTION pgqueue._put_by_key(
-    q pgqueue.queue, data jsonb, later timestamptz, lanes text[], keys text[], if_exists text, sender uuid,
-    OUT ids bigint[], OUT added int
-)
-LANGUAGE plpgsql AS $$
-DECLARE
-    one   CONSTANT boolean := cardinality(lanes) = 1;
-    first CONSTANT text    := lanes [1];
-    item record;
-    done record;
-BEGIN
-    ids := array_fill(NULL::bigint, ARRAY [cardinality(keys)]);
-    added := 0;
-    FOR item IN
-        SELECT e.data, e.key, CASE WHEN one THEN first ELSE e.lane END AS lane, e.n::int
-          FROM ROWS FROM (jsonb_array_elements(_put_by_key.data), unnest(keys), unnest(lanes))
-               WITH ORDINALITY e(data, key, lane, n)
-         WHERE e.n <= cardinality(ids)
-         ORDER BY e.key, e.n
-    LOOP
-        SELECT * INTO done FROM pgqueue._put_special(
-                            q, item.data, later, item.lane, item.key, if_exists, sender);
-        added := added + (NOT done.existed)::int;
-        ids [item.n] := done.id;
-    END LOOP;
-END $$;
-
--- Many tasks at once. The queue's tasks are counted once and trimmed once: doing so at each put would read all that
--- this transaction has put before, which is quadratic.
-CREATE OR REPLACE FUNCTION pgqueue._put_special_many(
-    q pgqueue.queue, data jsonb, later timestamptz, lanes text[], keys text[], if_exists text, sender uuid
-) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    total CONSTANT int := jsonb_array_length(data);
-    limits CONSTANT pgqueue.queue := q;
-    ids   bigint[];
-    added int;
-BEGIN
-    IF cardinality(lanes) NOT IN (1, total) OR cardinality(keys) <> total THEN
-        RAISE EXCEPTION 'lanes and keys go with the tasks: % tasks, % lanes, % keys',
-            total, cardinality(lanes), cardinality(keys) USING ERRCODE = 'PQ002';
-    END IF;
-    IF limits.capacity IS NOT NULL THEN
-        PERFORM pgqueue._lock_room(limits);
-    END IF;
-    q.capacity := NULL;
-    q.maxlen := NULL;
-    IF NOT q.lanes AND array_remove(lanes, NULL) <> '{}' THEN
-        q.lanes := true;
-        PERFORM pgqueue.allow_lanes(q.name);
-    END IF;
-    IF keys IS NULL THEN
-        ids := pgqueue._put_together(q, data, later, lanes, sender);
-        added := total;
-    ELSE
-        SELECT * INTO ids, added FROM pgqueue._put_by_key(q, data, later, lanes, keys, if_exists, sender);
-    END IF;
-    IF added > 0 AND pgqueue._queue_length(q.id) > limits.capacity THEN
-        RAISE EXCEPTION 'queue "%" has no room for % tasks', q.name, total USING ERRCODE = 'PQ037';
-    END IF;
-    IF limits.maxlen IS NOT NULL THEN
-        PERFORM pgqueue._trim_queue(q.id, limits.maxlen);
-    END IF;
-    RETURN ids;
 END $$;

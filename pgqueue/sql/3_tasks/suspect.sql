@@ -73,7 +73,8 @@ BEGIN
 END $$;
 
 -- A session died with takes of these tasks, which have none any more. As _count_attempt, it passes over locked tasks.
-CREATE OR REPLACE FUNCTION pgqueue._count_death(ids bigint[], reason text) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._count_death(ids bigint[], reason text, began timestamptz[], taker text)
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     part CONSTANT int := 4;
@@ -87,5 +88,9 @@ BEGIN
                           ELSE least(suspect, greatest(1, suspects / part)) END
      WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
                              WHERE t.id = ANY (_count_death.ids) FOR UPDATE SKIP LOCKED));
-    PERFORM pgqueue._count_attempt(charged, reason);
+    IF charged IS NOT NULL THEN
+        PERFORM pgqueue._count_attempt(charged, reason, array_agg(u.began ORDER BY c.place),
+                                       array_fill(taker, ARRAY [cardinality(charged)]))
+           FROM unnest(charged) WITH ORDINALITY c(id, place) JOIN unnest(ids, began) u(id, began) ON u.id = c.id;
+    END IF;
 END $$;

@@ -1,5 +1,5 @@
 -- Taking tasks: the hot path. Here a claim is decided: by take for one task, by _claim for many. In queues with lanes
--- _claim_lanes (lane.sql) decides it, for any number of tasks.
+-- or limits _claim_heads (heads.sql) decides it, for any number of tasks.
 --
 -- Theory of operation
 -- -------------------
@@ -11,9 +11,11 @@
 -- it calls the queue empty.
 --
 -- At REPEATABLE READ the second statement does not see C1's take. Its INSERT conflicts on the primary key, and because
--- of ON CONFLICT, PostgreSQL reports a serialization failure and not a unique violation. At READ COMMITTED the second
--- statement sees the take, and no conflict is left, so the take of one task does without the cost of ON CONFLICT.
--- _claim has one INSERT for both levels and keeps ON CONFLICT, which it needs at REPEATABLE READ.
+-- of ON CONFLICT, PostgreSQL reports a serialization failure and not a unique violation. But if an ack A is deleting
+-- C1's take, the INSERT waits for A, and A waits for the task's row, which C2 has locked. So the INSERT waits for 50 ms
+-- at most, and then fails in the same way. To leave it to PostgreSQL's search for deadlocks is the simpler form, and
+-- fails: after a second it ends one of the two, maybe the ack. At READ COMMITTED the second statement sees the take,
+-- and no conflict is left: so nothing waits, and a claim does without the cost of ON CONFLICT.
 --
 -- The same as one statement (a CTE that inserts what another CTE locked) deadlocks under batches: the insert waits for
 -- a take that an ack is deleting, while that ack waits for the task's row. Here the holder of task rows never waits.
@@ -36,6 +38,29 @@
 -- and a claim at the head walks over all of them, as it does over tasks in flight. A client that finds this slow passes
 -- the last position that it was given and starts behind it (the client's cursor.py says when).
 
+-- Insert takes for tasks that the caller has locked, at REPEATABLE READ; returns those that were not taken.
+CREATE OR REPLACE FUNCTION pgqueue._insert_takes(
+    ids bigint[], queue_id int, session int, token bigint, moment timestamptz
+) RETURNS SETOF bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    patience CONSTANT text := current_setting('lock_timeout');
+BEGIN
+    PERFORM set_config('lock_timeout', '50ms', true);
+    RETURN QUERY
+        INSERT INTO pgqueue.take AS k (task_id, token, taken_at, deadline, queue_id, session_id)
+        SELECT t.id, _insert_takes.token, moment, coalesce(pgqueue._deadline(moment, t.ttr, t.expires_at), 'infinity'),
+               _insert_takes.queue_id, session
+          FROM pgqueue.task t
+         WHERE t.id = ANY (ids) AND (SELECT o.task_id FROM pgqueue.take o WHERE o.task_id = t.id) IS NULL
+            ON CONFLICT DO NOTHING
+        RETURNING k.task_id;
+    PERFORM set_config('lock_timeout', patience, true);
+EXCEPTION WHEN lock_not_available THEN             -- which also sets the timeout back
+    RAISE EXCEPTION 'could not serialize access: another transaction is settling a task of this claim'
+        USING ERRCODE = 'serialization_failure', HINT = 'Repeat the transaction.';
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.take(
     queue          text,
     session        int    DEFAULT NULL,     -- NULL: this connection's session, opened if there is none
@@ -45,46 +70,52 @@ CREATE OR REPLACE FUNCTION pgqueue.take(
 ) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb)
 LANGUAGE plpgsql AS $$
 DECLARE
-    me            CONSTANT int         := pgqueue._enter_claim(session, new_token, checked => true);
-    from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
-    from_id       CONSTANT bigint      := coalesce(after_id, -1);
-    moment        CONSTANT timestamptz := clock_timestamp();
-    renewed       CONSTANT boolean     := current_setting('transaction_isolation') = 'read committed';
-    q         int;
-    due       boolean;
-    special   boolean;
-    guarded   boolean;
-    lanes     boolean;
-    is_mine   boolean;
-    suspects  boolean              := true;
-    c         record;
+    me       int                  := session;
+    moment   CONSTANT timestamptz := clock_timestamp();
+    q        record;
+    ttr        interval;
+    expires_at timestamptz;
+    suspect    int;
+    suspects   boolean            := true;
 BEGIN
-    SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END, named.special,
-           named.guarded, named.lanes, (SELECT r.is_callers FROM pgqueue._session_right r WHERE r.id = me)
-      INTO q, due, special, guarded, lanes, is_mine FROM pgqueue._queue_due named WHERE named.name = take.queue;
-    IF is_mine IS NOT TRUE THEN                    -- or there is no such queue
-        PERFORM pgqueue._check_session(me);
+    token := new_token;
+    -- _enter_claim without the call, for the claims of nearly all clients: a session of another connection, which is
+    -- alive, and a token. In all other cases _enter_claim tries the same locks again, which changes nothing.
+    IF session IS NULL OR new_token IS NULL OR current_setting('pgqueue.session', true) IS NOT NULL
+       OR NOT pg_try_advisory_xact_lock_shared(pgqueue._claiming_lock(), session)
+       OR pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), session)
+       OR NOT pg_try_advisory_xact_lock_shared(pgqueue._token_lock(new_token)) THEN
+        me := pgqueue._enter_claim(session, new_token, checked => true);
+        token := coalesce(new_token, pgqueue._new_token());
     END IF;
-    IF due THEN
-        PERFORM pgqueue._promote(q);
-    END IF;
-    IF guarded AND NOT pgqueue._may(q, 'take') THEN
-        PERFORM pgqueue._refuse('take', queue);
-    ELSIF special AND NOT pgqueue._enter_queue(q, me) THEN
-        RETURN;
-    END IF;
-    token := coalesce(new_token, pgqueue._new_token());
-    IF lanes THEN
-        RETURN QUERY SELECT l.id, l.token, l.priority, l.attempts, l.deadline, l.data
-                       FROM pgqueue._claim_lanes(q, queue, 1, me, take.token, after_priority, after_id) l;
-        RETURN;
+    SELECT named.id, CASE WHEN after_id IS NULL THEN named.delay_over OR named.ttr_over END AS due, named.special,
+           named.guarded, named.by_heads,
+           (SELECT r.is_callers FROM pgqueue._session_right r WHERE r.id = me) AS is_mine,
+           current_setting('transaction_isolation') = 'read committed' AS renewed
+      INTO q FROM pgqueue._queue_due named WHERE named.name = take.queue;
+    IF (q.is_mine AND NOT q.special AND NOT q.guarded AND q.due IS NOT TRUE) IS NOT TRUE THEN
+        IF q.is_mine IS NOT TRUE THEN              -- or there is no such queue
+            PERFORM pgqueue._check_session(me);
+        END IF;
+        IF q.due THEN
+            PERFORM pgqueue._promote(q.id);
+        END IF;
+        IF q.guarded AND NOT pgqueue._may(q.id, 'take') THEN
+            PERFORM pgqueue._refuse('take', queue);
+        ELSIF q.special AND NOT pgqueue._enter_queue(q.id, me) THEN
+            RETURN;
+        ELSIF q.by_heads THEN
+            RETURN QUERY SELECT l.id, l.token, l.priority, l.attempts, l.deadline, l.data
+                           FROM pgqueue._claim_heads(q.id, queue, 1, me, take.token, after_priority, after_id) l;
+            RETURN;
+        END IF;
     END IF;
     LOOP
-        SELECT t.id, t.priority, t.attempts, pgqueue._deadline(moment, t.ttr, t.expires_at) AS deadline,
-               t.suspect, t.data INTO c
+        SELECT t.id, t.priority, t.attempts, t.ttr, t.expires_at, t.suspect, t.data
+          INTO id, priority, attempts, ttr, expires_at, suspect, data
           FROM pgqueue.task t
-         WHERE t.queue_id = q AND t.state = 'R' AND t.lane IS NULL
-           AND (t.priority, t.id) > (from_priority, from_id)
+         WHERE t.queue_id = q.id AND t.state = 'R' AND t.lane IS NULL
+           AND (t.priority, t.id) > (coalesce(after_priority, -2147483648), coalesce(after_id, -1))
            AND (t.expires_at IS NULL OR t.expires_at > moment)
            AND (t.suspect IS NULL OR suspects)
            AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
@@ -92,34 +123,33 @@ BEGIN
          LIMIT 1
            FOR UPDATE OF t SKIP LOCKED;
         EXIT WHEN NOT FOUND;
-        IF c.suspect IS NOT NULL THEN              -- AND _refuse_suspects() here would cost every claim a fifth
-            suspects := pgqueue._refuse_suspects(me, ARRAY [c.id]) = '{}';
-            CONTINUE WHEN NOT suspects;
+        IF ttr IS NOT NULL OR expires_at IS NOT NULL OR suspect IS NOT NULL THEN
+            deadline := pgqueue._deadline(moment, ttr, expires_at);
+            IF suspect IS NOT NULL THEN            -- AND _refuse_suspects() here would cost every claim a fifth
+                suspects := pgqueue._refuse_suspects(me, ARRAY [id]) = '{}';
+                IF NOT suspects THEN
+                    deadline := NULL;
+                    CONTINUE;
+                END IF;
+            END IF;
         END IF;
 
-        IF renewed THEN
+        IF q.renewed THEN
             INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
-            SELECT c.id, take.token, moment, coalesce(c.deadline, 'infinity'), q, me
-             WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL;
+            SELECT take.id, take.token, moment, coalesce(take.deadline, 'infinity'), q.id, me
+             WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = take.id) IS NULL;
         ELSE
-            INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
-            SELECT c.id, take.token, moment, coalesce(c.deadline, 'infinity'), q, me
-             WHERE (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
-                ON CONFLICT DO NOTHING;
+            PERFORM pgqueue._insert_takes(ARRAY [id], q.id, me, token, moment);
         END IF;
         IF FOUND THEN
-            INSERT INTO pgqueue.delta (queue_id, taken, verb, calls) VALUES (q, 1, 'take', 1);
-            IF special THEN
-                PERFORM pgqueue._tell_change(q, 'take', ARRAY [c.id]);
+            INSERT INTO pgqueue.delta (queue_id, taken, verb, calls) VALUES (q.id, 1, 'take', 1);
+            IF q.special THEN
+                PERFORM pgqueue._tell_change(q.id, 'take', ARRAY [id]);
             END IF;
-            id := c.id;
-            priority := c.priority;
-            attempts := c.attempts;
-            deadline := c.deadline;
-            data := c.data;
             RETURN NEXT;
             EXIT;
         END IF;
+        deadline := NULL;                          -- another claim took it: the next task may have none
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.take IS
@@ -127,7 +157,9 @@ COMMENT ON FUNCTION pgqueue.take IS
 
 CREATE OR REPLACE FUNCTION pgqueue._claim(
     queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint, special boolean
-) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text)
+) RETURNS TABLE (
+    id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text, waited float8
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
@@ -157,14 +189,19 @@ BEGIN
             refused := pgqueue._refuse_suspects(session, suspects);
         END IF;
 
-        WITH taken AS (
-            INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
-            SELECT c.id, new_token, moment, c.deadline, _claim.queue_id, session
-              FROM unnest(ids, deadlines) c(id, deadline)
-             WHERE c.id <> ALL (refused) AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
-                ON CONFLICT DO NOTHING
-            RETURNING take.task_id)
-        SELECT array_agg(taken.task_id) INTO ids FROM taken;
+        IF current_setting('transaction_isolation') = 'read committed' THEN
+            WITH taken AS (
+                INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id)
+                SELECT c.id, new_token, moment, c.deadline, _claim.queue_id, session
+                  FROM unnest(ids, deadlines) c(id, deadline)
+                 WHERE c.id <> ALL (refused) AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = c.id) IS NULL
+                RETURNING take.task_id)
+            SELECT array_agg(taken.task_id) INTO ids FROM taken;
+        ELSE
+            SELECT array_agg(t.id) INTO ids
+              FROM pgqueue._insert_takes(ARRAY (SELECT c.id FROM unnest(ids) c(id) WHERE c.id <> ALL (refused)),
+                                         _claim.queue_id, session, new_token, moment) t(id);
+        END IF;
         EXIT WHEN ids IS NOT NULL;
     END LOOP;
     IF ids IS NOT NULL THEN
@@ -176,7 +213,7 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT t.id, new_token, t.priority, t.attempts, pgqueue._deadline(moment, t.ttr, t.expires_at), t.data,
-               _claim.queue
+               _claim.queue, pgqueue._waited(moment, t.ready_at, t.created_at)
           FROM pgqueue.task t
          WHERE t.id = ANY (ids)
          ORDER BY t.priority, t.id;
@@ -189,7 +226,9 @@ CREATE OR REPLACE FUNCTION pgqueue.take_many(
     new_token      bigint   DEFAULT NULL,
     after_priority int[]    DEFAULT NULL,   -- one position for each queue, NULL for the head
     after_id       bigint[] DEFAULT NULL
-) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, queue text)
+) RETURNS TABLE (
+    id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, queue text, waited float8
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     me      CONSTANT int    := pgqueue._enter_claim(session, new_token, checked => true);
@@ -208,7 +247,7 @@ BEGIN
       WHERE asked.after_id IS NULL AND (named.delay_over OR named.ttr_over);
     FOR q IN
         SELECT named.id, named.name, asked.after_priority, asked.after_id,
-               named.special, named.guarded, named.lanes,
+               named.special, named.guarded, named.lanes OR named.metered AS by_heads,
                (SELECT r.is_callers FROM pgqueue._session_right r WHERE r.id = me) AS is_mine
           FROM unnest(queues, take_many.after_priority, take_many.after_id) asked(name, after_priority, after_id)
           JOIN pgqueue.queue named ON named.name = asked.name
@@ -228,9 +267,9 @@ BEGIN
             PERFORM pgqueue._check_session(me);
         END IF;
         CONTINUE WHEN (q.special OR q.guarded) AND NOT pgqueue._enter_queue(q.id, me);
-        IF q.lanes THEN
+        IF q.by_heads THEN
             RETURN QUERY
-                SELECT * FROM pgqueue._claim_lanes(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
+                SELECT * FROM pgqueue._claim_heads(q.id, q.name, missing, me, chosen, q.after_priority, q.after_id);
         ELSE
             RETURN QUERY
                 SELECT * FROM pgqueue._claim(q.id, q.name, missing, me, chosen,
@@ -243,4 +282,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.take_many IS
     'Take up to n tasks under one token. Of several queues, the queue of the task with the lowest (priority, id) '
-    'serves first.';
+    'serves first. waited: for how many seconds a task was ready.';

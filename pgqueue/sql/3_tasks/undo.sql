@@ -22,6 +22,7 @@ CREATE OR REPLACE FUNCTION pgqueue.undo_take(token bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     queues   int[];
+    ids      bigint[];
 BEGIN
     IF NOT pgqueue._can_write('take', 'delta')
        OR NOT pg_try_advisory_xact_lock(pgqueue._token_lock(token)) THEN
@@ -32,10 +33,11 @@ BEGIN
         DELETE FROM pgqueue.take
          WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
                                    WHERE k.token = undo_take.token FOR UPDATE SKIP LOCKED))
-        RETURNING take.queue_id)
-    SELECT array_agg(queue_id) INTO queues FROM gone;
+        RETURNING take.queue_id, take.task_id)
+    SELECT array_agg(gone.queue_id), array_agg(gone.task_id) INTO queues, ids FROM gone;
     PERFORM pgqueue._count_takes(queues, -1);
-    PERFORM pgqueue._signal(q) FROM (SELECT DISTINCT unnest(queues)) u(q);
+    PERFORM pgqueue._given_back(u.queue_id, array_agg(u.id)), pgqueue._signal(u.queue_id, count(*)::int)
+       FROM unnest(queues, ids) u(queue_id, id) GROUP BY u.queue_id;
     IF EXISTS (SELECT FROM pgqueue.take k WHERE k.token = undo_take.token) THEN
         RETURN NULL;                               -- another transaction has locked it, perhaps to give it to an heir
     END IF;

@@ -25,7 +25,7 @@ BEGIN
         VALUES (pgqueue._caller(), octet_length(payload), post.payload) RETURNING id INTO new_id;
         -- Small ones are added up now and then: a sum for each would walk over all those of the last minute.
         IF octet_length(payload) > 1000000 OR new_id % 64 = 0 THEN
-            PERFORM pgqueue._check_limit('payloads');
+            PERFORM pgqueue._check_quota('payloads');
         END IF;
         payload := mark || new_id;
     END IF;

@@ -115,8 +115,8 @@ BEGIN
     IF q.id IS NULL OR (q.special OR q.guarded) AND NOT pgqueue._enter_queue(q.id, me) THEN
         RETURN;
     END IF;
-    IF q.lanes THEN
-        ids := ARRAY (SELECT c.id FROM pgqueue._claim_lanes(q.id, q.name, n, 0, new_id, NULL, NULL) c);
+    IF q.by_heads THEN
+        ids := ARRAY (SELECT c.id FROM pgqueue._claim_heads(q.id, q.name, n, 0, new_id, NULL, NULL) c);
     ELSE
         ids := ARRAY (SELECT c.id FROM pgqueue._claim(q.id, q.name, n, 0, new_id, NULL, NULL, q.special) c);
     END IF;
@@ -199,7 +199,7 @@ BEGIN
     IF ids <> '{}' THEN
         DELETE FROM pgqueue.take k WHERE k.task_id = ANY (ids);
         INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q, -cardinality(ids));
-        PERFORM pgqueue._note(q, 'release', ids), pgqueue._signal(q);
+        PERFORM pgqueue._note(q, 'release', ids), pgqueue._given_back(q, ids), pgqueue._signal(q, cardinality(ids));
     END IF;
     RETURN cardinality(ids);
 END $$;

@@ -53,7 +53,7 @@ BEGIN
         IF FOUND THEN
             PERFORM pgqueue._check_exchange(e);
         ELSE
-            PERFORM pgqueue._check_limit('exchanges');
+            PERFORM pgqueue._check_quota('exchanges');
             INSERT INTO pgqueue.exchange (name, role, type, session_id)
             VALUES (name, pgqueue._caller(), type, owner) ON CONFLICT DO NOTHING;
             EXIT WHEN FOUND;
@@ -165,7 +165,9 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN pattern IS NULL THEN key = mask
             ELSE pgqueue._subject(type, key) LIKE hint AND pgqueue._subject(type, key) ~ pattern END;
 
--- Put a task into each of these queues, with the defaults of the queue.
+-- Put a task into each of these queues, with the defaults of the queue. The statement that puts the tasks also writes
+-- the rows of the statistics, and says whether any queue has options. The simpler form, a call of _count_new and _note
+-- for each queue, costs three times as much as the INSERT of the task.
 CREATE OR REPLACE FUNCTION pgqueue._deliver(
     queue_ids int[],
     key       text,
@@ -179,24 +181,37 @@ CREATE OR REPLACE FUNCTION pgqueue._deliver(
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
-    made record;
+    ids     bigint[];
+    queues  int[];
+    ready   int[];                                 -- how many of each queue's can be taken now: 1; NULL: none yet
+    special boolean;
 BEGIN
     WITH new AS (
         INSERT INTO pgqueue.task
                (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, routing_key, xid)
-        SELECT q.id, w.state, w.run_at, moment, coalesce(w.run_at, moment) + coalesce(_deliver.ttl, q.ttl),
+        SELECT q.id, CASE WHEN q.later IS NULL THEN 'R' ELSE 'D' END, q.later, moment,
+               coalesce(q.later, moment) + coalesce(_deliver.ttl, q.ttl),
                coalesce(_deliver.priority, q.priority), coalesce(_deliver.ttr, q.ttr), _deliver.data, key,
                CASE WHEN q.listed THEN pg_current_xact_id() END
-          FROM pgqueue.queue q, pgqueue._arrival(coalesce(_deliver.delay, q.delay), moment, _deliver.run_at) w
-         WHERE q.id = ANY (queue_ids)
-        RETURNING task.id, task.queue_id, task.state, task.lane)
-    SELECT array_agg(new.id) AS ids, array_agg(new.queue_id) AS queues,
-           array_agg(new.state) AS states, array_agg(new.lane) AS lanes
-      INTO made FROM new;
-    PERFORM pgqueue._count_new(made.queues, made.states, made.lanes);
-    PERFORM pgqueue._note(n.queue_id, 'put', ARRAY [n.id]) FROM unnest(made.queues, made.ids) n(queue_id, id);
-    PERFORM pgqueue._arrived(made.queues);
-    RETURN coalesce(cardinality(made.queues), 0);
+          FROM (SELECT *, CASE WHEN coalesce(_deliver.delay, named.delay) > '0'
+                               THEN coalesce(_deliver.run_at, moment + coalesce(_deliver.delay, named.delay))
+                           END AS later
+                  FROM pgqueue.queue named
+                 WHERE named.id = ANY (queue_ids) OFFSET 0) q
+        RETURNING task.id, task.queue_id, task.state),
+    counted AS (                                   -- no task of these is in a lane: they are R or D
+        INSERT INTO pgqueue.delta (queue_id, standing, delayed, verb, calls)
+        SELECT n.queue_id, (n.state = 'R')::int, (n.state = 'D')::int, 'put', 1 FROM new n)
+    SELECT array_agg(new.id), array_agg(new.queue_id), array_agg(CASE new.state WHEN 'R' THEN 1 END),
+           (SELECT q.id FROM pgqueue.queue q WHERE q.id = ANY (queue_ids) AND q.special LIMIT 1) IS NOT NULL
+      INTO ids, queues, ready, special FROM new;
+    IF special THEN
+        PERFORM pgqueue._tell_change(n.queue_id, 'put', ARRAY [n.id]) FROM unnest(queues, ids) n(queue_id, id);
+        PERFORM pgqueue._arrived(queues);
+    ELSE
+        PERFORM pgqueue._signal(n.queue_id, n.ready) FROM unnest(queues, ready) n(queue_id, ready);
+    END IF;
+    RETURN coalesce(cardinality(queues), 0);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.bind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
@@ -217,7 +232,7 @@ BEGIN
     SELECT * INTO mask FROM pgqueue._compile_mask(kind, key);
     IF NOT EXISTS (SELECT FROM pgqueue.binding b
                     WHERE b.exchange = bind.exchange AND b.key = bind.key AND b.queue_id = q) THEN
-        PERFORM pgqueue._check_limit('bindings');
+        PERFORM pgqueue._check_quota('bindings');
     END IF;
     INSERT INTO pgqueue.binding (exchange, key, queue_id, role, hint, pattern)
     VALUES (exchange, key, q, pgqueue._caller(), mask.hint, mask.pattern)
@@ -255,80 +270,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.unbind IS 
     'Remove a binding; false if there was none. The caller needs the verb share besides manage.';
-
-CREATE OR REPLACE FUNCTION pgqueue._check_publishing(exchange text, key text, retain boolean) RETURNS void
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    IF exchange IS NULL OR key IS NULL OR octet_length(exchange) > 255 OR octet_length(key) > 255 THEN
-        RAISE EXCEPTION 'an exchange and a key of at most 255 bytes are needed: the exchange is "%", the key has %',
-            pgqueue._shown(exchange), octet_length(key) USING ERRCODE = 'PQ001';
-    ELSIF retain THEN
-        PERFORM pgqueue._check_not_default(exchange), pgqueue._check_sharing(), pgqueue._exchange_type(exchange);
-    END IF;
-    IF translate(key, '+#', '') <> key AND EXISTS (
-       SELECT FROM pgqueue.exchange e WHERE e.name = _check_publishing.exchange AND e.type = 'mqtt') THEN
-        RAISE EXCEPTION 'wildcards are for topic filters: nothing is published under "%"', key USING ERRCODE = 'PQ002';
-    END IF;
-END $$;
-
-CREATE OR REPLACE FUNCTION pgqueue._retain(exchange text, key text, data jsonb) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF data = 'null' THEN
-        DELETE FROM pgqueue.retained m WHERE m.exchange = _retain.exchange AND m.key = _retain.key;
-    ELSE
-        INSERT INTO pgqueue.retained AS m (exchange, key, updated_at, data)
-        VALUES (exchange, key, clock_timestamp(), data)
-            ON CONFLICT ON CONSTRAINT retained_pkey
-            DO UPDATE SET updated_at = excluded.updated_at, data = excluded.data;
-    END IF;
-END $$;
-
-CREATE OR REPLACE FUNCTION pgqueue.publish(
-    exchange text,
-    key      text,
-    data     jsonb,
-    priority int      DEFAULT NULL,
-    delay    interval DEFAULT NULL,
-    ttr      interval DEFAULT NULL,
-    ttl      interval DEFAULT NULL,
-    retain   boolean  DEFAULT false,
-    run_at   timestamptz DEFAULT NULL        -- as for put
-) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    ids int[];
-BEGIN
-    PERFORM pgqueue._check_publishing(exchange, key, retain);
-    IF (pg_column_size(data) > pgqueue._most_data()) IS NOT FALSE THEN
-        PERFORM pgqueue._check_data('data', data);
-    END IF;
-    IF run_at IS NOT NULL THEN
-        delay := pgqueue._delay_until(run_at, delay);
-    END IF;
-    IF delay IS NOT NULL OR ttr IS NOT NULL OR ttl IS NOT NULL THEN
-        PERFORM pgqueue._check_times(delay, ttr, ttl);
-    END IF;
-    IF retain THEN
-        PERFORM FROM pgqueue.exchange e WHERE e.name = publish.exchange FOR SHARE;
-        PERFORM pgqueue._retain(exchange, key, data);
-    END IF;
-    ids := ARRAY (SELECT pgqueue._routes(exchange, key));
-    IF ids = '{}' THEN
-        IF exchange <> '' THEN
-            PERFORM pgqueue._exchange_type(exchange);
-        END IF;
-        RETURN 0;
-    END IF;
-    IF EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = ANY (ids) AND (q.special OR q.guarded)) THEN
-        PERFORM pgqueue._check_publish(ids, data, priority, delay, ttr, ttl, is_named => exchange = '');
-    END IF;
-    RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl, run_at);
-END $$;
-COMMENT ON FUNCTION pgqueue.publish IS
-    'Put a task into every queue that is bound to the exchange with a matching key; returns how many queues. With '
-    'retain, queues that are bound later get the last message of each key; the data null ends that. The caller needs '
-    'the verb put for each of these queues, and with retain also share.';
 
 CREATE OR REPLACE VIEW pgqueue.exchanges WITH (security_barrier) AS
 SELECT e.name, e.type, e.session_id IS NULL AS durable, e.session_id AS session,

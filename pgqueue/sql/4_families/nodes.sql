@@ -149,7 +149,7 @@ BEGIN
         path := path || to_char(number, 'FM0000000000');
         PERFORM pgqueue._check_path(path);
     END IF;
-    PERFORM pgqueue._check_limit('nodes');
+    PERFORM pgqueue._check_quota('nodes');
     INSERT INTO pgqueue.node AS n (path, parent, data, role, session_id)
     VALUES (create_node.path, above, coalesce(create_node.data, 'null'), role, me)
     ON CONFLICT DO NOTHING

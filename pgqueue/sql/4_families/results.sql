@@ -6,8 +6,9 @@
 -- holder.
 --
 --   source                   state of the outcome
---   the row of `task`        ready, delayed, taken, buried, blocked; done, where the queue keeps done tasks
---   the row of `result`      done (it has a value), failed (it has an error), until it expires
+--   the row of `task`        ready, delayed, taken, buried, blocked, waiting, cancelling; done, where the queue keeps
+--                            done tasks
+--   the row of `result`      done (it has a value), failed (it has an error), cancelled (likewise), until it expires
 --   neither                  unknown: the task was done and its result not kept, or it never existed
 --
 -- `result` goes before `task` once the task was buried or has moved to another queue, as to one for dead letters. In
@@ -16,9 +17,8 @@
 -- Progress belongs to a take and not to a task: it carries the token, and shows only as long as that take counts. So it
 -- ends with the take, however that ends, and ack, release and sweep need not know of it.
 --
--- Announcing costs a lock over the whole server at each commit (wake.sql), and is done for every result and progress:
--- they are few beside puts and acks. A batch of results pays it once. Reading is one statement, hence one snapshot:
--- between two statements a task could end, and be neither in `task` nor in `result`.
+-- Results and progress are announced only if a client waits for the task: ends.sql. Reading is one statement, hence one
+-- snapshot: between two statements a task could end, and be neither in `task` nor in `result`.
 --
 -- What has expired counts as absent from that moment on. Cleanings remove it, no more than `portion` rows at a time;
 -- and finish_many removes twice as many results as it adds, so that a busy worker removes at the pace at which it
@@ -35,8 +35,10 @@ BEGIN
     VALUES (id, moment, moment + keep, queue_id, attempts, value, error)
         ON CONFLICT (task_id) DO UPDATE
        SET finished_at = excluded.finished_at, expires_at = excluded.expires_at, queue_id = excluded.queue_id,
-           attempts = excluded.attempts, value = excluded.value, error = excluded.error;
-    PERFORM pg_notify('pgqueue:task:' || id, '');
+           attempts = excluded.attempts, value = excluded.value, error = excluded.error, cancelled = NULL;
+    IF pgqueue._has_waiter(pgqueue._task_bucket(id)) THEN
+        PERFORM pg_notify('pgqueue:task:' || id, '');
+    END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.finish(
@@ -54,11 +56,14 @@ DECLARE
     task record;
 BEGIN
     PERFORM pgqueue._check_keep('keep', coalesce(keep, '0')), pgqueue._check_data('a result', result, nulls => true);
-    SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = finish.id;
+    SELECT t.queue_id, t.attempts, t.followed INTO task FROM pgqueue.task t WHERE t.id = finish.id;
     SELECT a.state, a.problem, a.holder INTO state, problem, holder
       FROM pgqueue.ack(id => finish.id, token => finish.token, session => finish.session) a;
     IF problem IS NULL THEN
         PERFORM pgqueue._keep_result(id, task.queue_id, task.attempts, keep, coalesce(result, 'null'), NULL);
+        IF task.followed THEN
+            PERFORM pgqueue._keep_for_dependants(ARRAY [id]);
+        END IF;
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.finish IS
@@ -89,6 +94,7 @@ DECLARE
     refused  bigint[] := '{}'::bigint[];
     queues   int[];
     counts   int[];
+    followed bigint[];
     moment   timestamptz;
 BEGIN
     PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
@@ -99,7 +105,8 @@ BEGIN
         PERFORM pgqueue._check_items('results', results);
     END IF;
     PERFORM pgqueue._check_takes(ids, tokens);
-    SELECT array_agg(t.queue_id ORDER BY f.n), array_agg(t.attempts ORDER BY f.n) INTO queues, counts
+    SELECT array_agg(t.queue_id ORDER BY f.n), array_agg(t.attempts ORDER BY f.n),
+           array_agg(t.id) FILTER (WHERE t.followed) INTO queues, counts, followed
       FROM unnest(ids) WITH ORDINALITY f(id, n) LEFT JOIN pgqueue.task t ON t.id = f.id;
     FOR id, state, problem, holder IN
         SELECT a.id, a.state, a.problem, a.holder
@@ -117,9 +124,12 @@ BEGIN
      ORDER BY f.id
         ON CONFLICT (task_id) DO UPDATE
        SET finished_at = excluded.finished_at, expires_at = excluded.expires_at, queue_id = excluded.queue_id,
-           attempts = excluded.attempts, value = excluded.value, error = NULL;
-    PERFORM pg_notify('pgqueue:task:' || f.id, '') FROM unnest(ids) f(id)
-      WHERE f.id NOT IN (SELECT unnest(refused));
+           attempts = excluded.attempts, value = excluded.value, error = NULL,
+           cancelled = NULL;
+    IF followed IS NOT NULL THEN
+        PERFORM pgqueue._keep_for_dependants(followed);
+    END IF;
+    PERFORM pgqueue._tell_ends(ARRAY (SELECT f.id FROM unnest(ids) f(id) WHERE f.id NOT IN (SELECT unnest(refused))));
     PERFORM pgqueue._drop_expired_results(2 * cardinality(ids), moment - interval '10 s');
 END $$;
 COMMENT ON FUNCTION pgqueue.finish_many IS
@@ -131,6 +141,11 @@ CREATE OR REPLACE FUNCTION pgqueue.fail(
     error       text     DEFAULT NULL,
     keep        interval DEFAULT '1 h',
     delay       interval DEFAULT NULL,      -- try again after this time, unless it was the last attempt
+    counts      boolean  DEFAULT true,      -- these as for release
+    traceback   text     DEFAULT NULL,
+    began       timestamptz DEFAULT NULL,
+    worker      text     DEFAULT NULL,
+    ended_as    text     DEFAULT 'failed',
     OUT state   text,
     OUT problem text,
     OUT holder  text
@@ -141,17 +156,23 @@ DECLARE
     task record;
 BEGIN
     PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
-    SELECT t.queue_id, t.attempts INTO task FROM pgqueue.task t WHERE t.id = fail.id;   -- burying it may move it
+    SELECT t.queue_id, t.attempts, t.followed INTO task     -- burying it may move it
+      FROM pgqueue.task t WHERE t.id = fail.id;
     IF delay IS NULL THEN
         SELECT b.state, b.problem, b.holder INTO state, problem, holder
-          FROM pgqueue.bury(id => fail.id, token => fail.token, error => why) b;
+          FROM pgqueue.bury(id => fail.id, token => fail.token, error => why, traceback => fail.traceback,
+                            began => fail.began, worker => fail.worker, ended_as => fail.ended_as) b;
     ELSE
         SELECT r.state, r.problem, r.holder INTO state, problem, holder
           FROM pgqueue.release(id => fail.id, token => fail.token, delay => fail.delay, error => why,
-                               hold_lane => true) r;
+                               hold_lane => true, counts => fail.counts, traceback => fail.traceback,
+                               began => fail.began, worker => fail.worker, ended_as => fail.ended_as) r;
     END IF;
-    IF problem IS NULL AND (delay IS NULL OR state NOT IN ('ready', 'delayed')) THEN
+    IF problem IS NULL AND state IN ('buried', 'dead') THEN
         PERFORM pgqueue._keep_result(id, task.queue_id, task.attempts + (token IS NOT NULL)::int, keep, NULL, why);
+        IF task.followed THEN
+            PERFORM pgqueue._keep_for_dependants(ARRAY [id]);
+        END IF;
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.fail IS
@@ -187,7 +208,9 @@ BEGIN
        SET token = excluded.token, updated_at = excluded.updated_at, value = excluded.value;
     IF FOUND THEN
         state := 'taken';
-        PERFORM pg_notify('pgqueue:task:' || id, '');
+        IF pgqueue._has_waiter(pgqueue._task_bucket(id)) THEN
+            PERFORM pg_notify('pgqueue:task:' || id, '');
+        END IF;
     ELSE
         SELECT e.state, e.problem, e.holder INTO state, problem, holder FROM pgqueue._explain_refusal(id) e;
     END IF;
@@ -211,7 +234,7 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT CASE WHEN NOT e.ended THEN coalesce(t.state, 'unknown')
-                    WHEN r.error IS NULL THEN 'done' ELSE 'failed' END,
+                    WHEN r.cancelled THEN 'cancelled' WHEN r.error IS NULL THEN 'done' ELSE 'failed' END,
                CASE WHEN e.ended THEN q.name ELSE t.queue END,
                CASE WHEN e.ended THEN r.attempts ELSE t.attempts END,
                CASE WHEN e.ended THEN r.error ELSE t.error END,
@@ -230,11 +253,28 @@ BEGIN
                                     OR t.queue IS DISTINCT FROM q.name)) e(ended);
 END $$;
 COMMENT ON FUNCTION pgqueue.outcome IS
-    'What became of a task, in one row: its state while it exists; then done or failed where its result is kept, else '
-    'unknown. A result whose queue was deleted shows to the owner of the schema only.';
+    'What became of a task, in one row: its state while it exists; then done, failed or cancelled where its result is '
+    'kept, else unknown. A result whose queue was deleted shows to the owner of the schema only.';
+
+CREATE OR REPLACE FUNCTION pgqueue.await_outcome(id bigint)
+RETURNS TABLE (
+    state text, queue text, attempts int, error text, holder text, progress jsonb, result jsonb, updated_at timestamptz,
+    drained boolean
+)
+LANGUAGE plpgsql AS $$
+BEGIN
+    drained := CASE WHEN pg_try_advisory_lock(pgqueue._untold_lock(), pgqueue._task_bucket(id))
+                    THEN pg_advisory_unlock(pgqueue._untold_lock(), pgqueue._task_bucket(id)) ELSE false END;
+    -- The next statement has a new snapshot, and so has the function that it calls: outcome is STABLE.
+    RETURN QUERY SELECT o.*, await_outcome.drained FROM pgqueue.outcome(await_outcome.id) o;
+END $$;
+COMMENT ON FUNCTION pgqueue.await_outcome IS
+    'For clients that listen for the task (await_ends): its outcome. drained: results and progress that it does not '
+    'show yet will be announced. Not drained: a call that announced nothing may be under way, so ask again soon.';
 
 CREATE OR REPLACE VIEW pgqueue.results WITH (security_barrier) AS
-SELECT r.task_id AS id, q.name AS queue, CASE WHEN r.error IS NULL THEN 'done' ELSE 'failed' END AS state,
+SELECT r.task_id AS id, q.name AS queue,
+       CASE WHEN r.cancelled THEN 'cancelled' WHEN r.error IS NULL THEN 'done' ELSE 'failed' END AS state,
        r.attempts, CASE WHEN q.looks THEN r.value END AS result, CASE WHEN q.looks THEN r.error END AS error,
        r.finished_at, r.expires_at
   FROM pgqueue.result r

@@ -116,6 +116,10 @@ BEGIN
                        WHERE t.state = 'L' AND t.lane IS NOT NULL AND t.queue_id > coalesce(next, 0)
                        ORDER BY t.queue_id LIMIT 1),
                      (SELECT t.queue_id FROM pgqueue.task t
+                       WHERE t.state = 'W' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
+                     (SELECT t.queue_id FROM pgqueue.task t
+                       WHERE t.state = 'C' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
+                     (SELECT t.queue_id FROM pgqueue.task t
                        WHERE t.state = 'F' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1)) INTO next;
         EXIT WHEN next IS NULL;
         IF NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = next) THEN

@@ -32,7 +32,7 @@ BEGIN
               FROM pg_catalog.pg_locks k
               JOIN pg_catalog.pg_database d ON d.oid = k.database AND d.datname = current_database()
              WHERE k.locktype = 'advisory' AND k.granted AND k.pid IS NOT NULL
-               AND (k.objsubid = 1 OR k.classid::bigint BETWEEN pgqueue._waiter_lock() AND pgqueue._folding_lock())),
+               AND (k.objsubid = 1 OR k.classid::bigint BETWEEN pgqueue._waiter_lock() AND pgqueue._calling_lock())),
         b AS MATERIALIZED (
             SELECT a.pid, a.usename::text AS role, NOT has_schema_privilege(a.usesysid, 'pgqueue', 'USAGE') AS outside
               FROM pg_catalog.pg_stat_activity a WHERE a.pid IN (SELECT l.pid FROM l)),
@@ -49,8 +49,14 @@ BEGIN
                                     'puts into queue ' || coalesce((SELECT quote_ident(q.name) FROM pgqueue.queue q
                                                                      WHERE q.id = l.number), l.number::text)
                                 WHEN pgqueue._entering_lock() THEN 'takes from lanes'
+                                WHEN pgqueue._awaiting_lock() THEN 'results, which notify needlessly'
+                                WHEN pgqueue._untold_lock() THEN 'clients that wait for results, which poll'
+                                WHEN pgqueue._hearing_lock() THEN 'puts, which wake every process'
+                                WHEN pgqueue._calling_lock() THEN 'puts, which wake every process'
                                 ELSE 'statistics' END AS purpose,
                    CASE l.class WHEN pgqueue._waiter_lock() THEN l.idle AND l.exclusive
+                                WHEN pgqueue._awaiting_lock() THEN l.idle AND l.exclusive
+                                WHEN pgqueue._hearing_lock() THEN l.idle AND l.exclusive
                                 WHEN pgqueue._session_lock() THEN
                                     l.idle AND EXISTS (SELECT FROM pgqueue.session s
                                                         WHERE s.id = l.number AND s.backend_pid <> l.pid)

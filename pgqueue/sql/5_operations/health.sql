@@ -14,41 +14,60 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-        WITH q AS MATERIALIZED (
-            SELECT s.*, o.capacity, o.draining, o.paused_until IS NOT NULL AS paused, o.created_at
-              FROM pgqueue.stats s JOIN pgqueue.queues o ON o.name = s.queue),
+        WITH n AS MATERIALIZED (SELECT * FROM pgqueue._health_stats()),
+        q AS MATERIALIZED (
+            SELECT extract(epoch FROM clock_timestamp() - pgqueue._readable(
+                       min(n.ready_since) FILTER (WHERE NOT n.paused))) AS oldest_age,
+                   (array_agg(n.queue ORDER BY n.ready_since)
+                    FILTER (WHERE NOT n.paused AND n.ready_since IS NOT NULL)) [1] AS oldest,
+                   sum(n.total) AS total, sum(n.ready) AS ready, min(n.created_at) AS created_at,
+                   sum(n.buried) AS buried, string_agg(n.queue, ', ') FILTER (WHERE n.buried > 0) AS with_buried,
+                   count(*) FILTER (WHERE n.paused AND n.ready > 0) AS paused,
+                   string_agg(n.queue, ', ') FILTER (WHERE n.paused AND n.ready > 0) AS with_paused,
+                   count(*) FILTER (WHERE n.draining AND n.total > 0) AS draining,
+                   string_agg(n.queue, ', ') FILTER (WHERE n.draining AND n.total > 0) AS with_draining,
+                   count(*) FILTER (WHERE n.total >= n.capacity) AS filled,
+                   string_agg(n.queue, ', ') FILTER (WHERE n.total >= n.capacity) AS with_filled
+              FROM n),
+        u AS MATERIALIZED (
+            SELECT pgqueue._unserved(array_agg(n.queue)) AS queues
+              FROM n WHERE n.ready > 0 AND NOT n.paused AND n.ready_since < clock_timestamp() - interval '1 min'),
         t AS MATERIALIZED (SELECT * FROM pgqueue.tables),
         s AS MATERIALIZED (SELECT * FROM pgqueue.sessions),
         x AS MATERIALIZED (SELECT * FROM pgqueue.snapshots k WHERE k.holds_back),
         checks (name, warn, bad, value, unit, detail) AS (
             SELECT 'standby', 1, 1, 0::double precision, 'servers', NULL::text
              UNION ALL
-            SELECT 'oldest_ready', 300, 3600, extract(epoch FROM max(q.oldest_ready_age)), 's',
-                   (array_agg(q.queue ORDER BY q.oldest_ready_age DESC)
-                    FILTER (WHERE q.oldest_ready_age IS NOT NULL)) [1]
-              FROM q WHERE NOT q.paused
+            SELECT 'oldest_ready', 300, 3600, q.oldest_age, 's', q.oldest FROM q
              UNION ALL
-            SELECT 'unattended', 1, NULL, sum(q.ready), 'tasks', 'no session is connected that could take them'
-              FROM q WHERE NOT pgqueue._is_attended()
+            SELECT 'unattended', 1, NULL, CASE WHEN NOT pgqueue._is_attended() THEN q.ready END, 'tasks',
+                   'no session is connected that could take them'
+              FROM q
+             UNION ALL
+            SELECT 'unserved', 1, NULL, cardinality(u.queues), 'queues',
+                   'no worker serves ' || array_to_string(u.queues, ', ')
+              FROM u
              UNION ALL
             SELECT 'tick', 60, 600,               -- without a tick so far, since the first queue was created
-                   CASE WHEN sum(q.total) > 0
+                   CASE WHEN q.total > 0
                         THEN extract(epoch FROM clock_timestamp() - coalesce(
-                                 pgqueue.last_tick(), greatest(pg_postmaster_start_time(), min(q.created_at)))) END,
+                                 pgqueue.last_tick(), greatest(pg_postmaster_start_time(), q.created_at))) END,
                    's', 'since a client last looked for what is due'
               FROM q
              UNION ALL
+            SELECT 'late_schedule', 60, 600, extract(epoch FROM max(l.late)), 's',
+                   (array_agg(l.name ORDER BY l.late DESC)) [1]
+              FROM pgqueue.schedules l WHERE l.late IS NOT NULL
+             UNION ALL
             SELECT 'missing', 1, NULL, count(*), 'sessions', string_agg(s.label, ', ') FROM s WHERE s.state = 'missing'
              UNION ALL
-            SELECT 'buried', 1, NULL, sum(q.buried), 'tasks', string_agg(q.queue, ', ') FROM q WHERE q.buried > 0
+            SELECT 'buried', 1, NULL, q.buried, 'tasks', q.with_buried FROM q
              UNION ALL
-            SELECT 'paused', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ')
-              FROM q WHERE q.paused AND q.ready > 0
+            SELECT 'paused', 1, NULL, q.paused, 'queues', q.with_paused FROM q
              UNION ALL
-            SELECT 'draining', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ')
-              FROM q WHERE q.draining AND q.total > 0
+            SELECT 'draining', 1, NULL, q.draining, 'queues', q.with_draining FROM q
              UNION ALL
-            SELECT 'full', 1, NULL, count(*), 'queues', string_agg(q.queue, ', ') FROM q WHERE q.total >= q.capacity
+            SELECT 'full', 1, NULL, q.filled, 'queues', q.with_filled FROM q
              UNION ALL
             SELECT 'oldest_snapshot', 300, 3600, extract(epoch FROM max(x.age)), 's',
                    (array_agg(concat_ws(' ', x.kind, x.name, 'pid', x.pid, x.state) ORDER BY x.age DESC)) [1]
@@ -165,6 +184,10 @@ BEGIN
     RETURN QUERY SELECT t.state, 1::bigint, CASE t.state
         WHEN 'taken' THEN format('%s has it since %s, %s', t.holder, t.taken_at,
                                  coalesce('until ' || t.deadline, 'without a limit of time'))
+        WHEN 'cancelling' THEN (SELECT format('%s cancelled it at %s, and its holder, %s, has not ended', c.role,
+                                              c.asked_at, coalesce(c.holder, 'which is gone'))
+                                  FROM pgqueue.cancellations c WHERE c.id = t.id)
+        WHEN 'waiting' THEN coalesce(pgqueue._awaited_limit(t.id), 'for other tasks')
         WHEN 'delayed' THEN format('until %s', t.run_at)
         WHEN 'buried' THEN CASE WHEN t.looks THEN coalesce(t.error, 'without an error') END
         WHEN 'done' THEN format('since %s', t.done_at)

@@ -1,5 +1,6 @@
 -- The sweep: finds dead sessions and gives back what they held; and the other periodic work: promote_all, next_due,
--- clean_up. Every listener calls the sweep at every tick; the first one wins.
+-- clean_up. A listener calls the sweep at each tick, unless another one has just done so (ticks.sql). Of several at
+-- once the first one wins.
 --
 -- If the sweep can share a session's lock, no process holds it. The process may be reconnecting, so the session gets
 -- its grace from the first time that it was found missing; after a restart of the server, which frees every lock at
@@ -25,6 +26,8 @@ BEGIN
     PERFORM pgqueue._free_nodes(session);
     PERFORM pgqueue._free_routes(session, died);
     PERFORM pgqueue._free_observers(session);
+    PERFORM pgqueue._leave_lines(session);
+    PERFORM pgqueue._free_workers(session);
 END $$;
 
 -- End the takes of a session: its heir gets them if there is one (identity.sql), else their tasks are ready. With a
@@ -37,6 +40,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     heir  CONSTANT int := pgqueue._heir(session);
     ids   bigint[] := '{}'::bigint[];
+    began timestamptz[] := '{}'::timestamptz[];
     q     record;
 BEGIN
     IF heir > 0 THEN
@@ -49,18 +53,21 @@ BEGIN
                 DELETE FROM pgqueue.take
                  WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
                                            WHERE k.session_id = _free_session.session FOR UPDATE SKIP LOCKED))
-                RETURNING take.task_id, take.queue_id)
-            SELECT gone.queue_id AS id, array_agg(gone.task_id) AS ids FROM gone GROUP BY gone.queue_id
+                RETURNING take.task_id, take.queue_id, take.taken_at)
+            SELECT gone.queue_id AS id, array_agg(gone.task_id) AS ids, array_agg(gone.taken_at) AS began
+              FROM gone GROUP BY gone.queue_id
         LOOP
             ids := ids || q.ids;
+            began := began || q.began;
             INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q.id, -cardinality(q.ids));
-            PERFORM pgqueue._note(q.id, 'release', q.ids), pgqueue._signal(q.id);
+            PERFORM pgqueue._note(q.id, 'release', q.ids), pgqueue._given_back(q.id, q.ids),
+                    pgqueue._signal(q.id, cardinality(q.ids));
         END LOOP;
     ELSE
         RETURN NULL;
     END IF;
     IF reason IS NOT NULL THEN
-        PERFORM pgqueue._count_death(ids, reason);
+        PERFORM pgqueue._count_death(ids, reason, began, pgqueue._label_of(session));
     END IF;
     PERFORM pgqueue._session_ended(session, reason IS NOT NULL);
     DELETE FROM pgqueue.session s
@@ -114,16 +121,20 @@ COMMENT ON FUNCTION pgqueue.close_session IS
 CREATE OR REPLACE FUNCTION pgqueue.promote_all() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
+    fresh CONSTANT boolean := pg_current_xact_id_if_assigned() IS NULL;
     n int;
 BEGIN
     IF pgqueue._can_move_tasks() AND pg_try_advisory_xact_lock(pgqueue._promoting_lock(), 0) THEN
-        PERFORM pgqueue._go_on_listing();             -- first: see listed.sql
+        PERFORM pgqueue._go_on_listing(), pgqueue._go_on_limits(fresh);        -- first: see listed.sql
         SELECT sum(pgqueue._promote(q.id)) INTO n
           FROM pgqueue._queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
+        PERFORM pgqueue._settle_flows(0), pgqueue._end_left();
         PERFORM pgqueue._check_all_lanes();
+        PERFORM pgqueue._call_again();
         IF pgqueue._can_write('oldest', 'sample') THEN
             PERFORM pgqueue._look_for_oldest(pgqueue._fold_deltas());
             PERFORM pgqueue._take_sample();
+            PERFORM pgqueue._stamp('pgqueue.last_promotion');
         END IF;
     END IF;
     RETURN coalesce(n, 0);
@@ -142,7 +153,7 @@ BEGIN
         SELECT q.name,
                CASE WHEN q.paused_until > clock_timestamp()
                     THEN extract(epoch FROM q.paused_until - clock_timestamp())::double precision
-                    WHEN q.lanes AND pgqueue._lanes_due(q.id)
+                    WHEN q.lanes AND pgqueue._lanes_due(q.id) OR q.metered AND pgqueue._limits_due(q.id)
                       OR (SELECT t.id FROM pgqueue.task t
                            WHERE t.queue_id = q.id AND t.state = 'R' AND t.lane IS NULL
                              AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
@@ -157,7 +168,10 @@ BEGIN
                                        WHERE t.queue_id = q.id AND t.state = 'D' ORDER BY t.run_at LIMIT 1),
                                      (SELECT k.deadline FROM pgqueue.take k
                                        WHERE k.queue_id = q.id AND k.deadline < 'infinity'
-                                       ORDER BY k.deadline LIMIT 1))) next(due)
+                                       ORDER BY k.deadline LIMIT 1),
+                                     (SELECT b.due_at FROM pgqueue.bucket b
+                                       WHERE b.queue_id = q.id AND b.due_at IS NOT NULL
+                                       ORDER BY b.due_at LIMIT 1))) next(due)
                            WHERE next.due IS NOT NULL)
                END
           FROM pgqueue.queue q
@@ -196,7 +210,9 @@ BEGIN
          + CASE WHEN s.epoch = started THEN s.grace ELSE greatest(s.grace, restart_grace) END;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.sweep(OUT freed int, OUT again double precision, OUT alive boolean)
+CREATE OR REPLACE FUNCTION pgqueue.sweep(
+    OUT freed int, OUT again double precision, OUT alive boolean, OUT clients bigint
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
@@ -217,8 +233,12 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(pgqueue._sweeping_lock(), 0) THEN
         RETURN;
     END IF;
+    clients := CASE WHEN me IS NULL THEN 0 ELSE 1 END;
     FOR s IN SELECT * FROM pgqueue.session WHERE id IS DISTINCT FROM me LOOP
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), s.id);      -- alive
+        IF NOT pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), s.id) THEN
+            clients := clients + 1;
+            CONTINUE;
+        END IF;
         IF s.missing_since IS NULL OR s.missing_since > moment THEN
             s.missing_since := moment;
             UPDATE pgqueue.session SET missing_since = moment
@@ -226,7 +246,10 @@ BEGIN
         END IF;
         grace_left := pgqueue._grace_left(s, moment);
         IF grace_left <= '0' THEN
-            CONTINUE WHEN NOT pgqueue._can_end_sessions();
+            IF NOT pgqueue._can_end_sessions() THEN
+                again := least(again, 0.2);        -- soon: what is left out leaves no stamp (ticks.sql)
+                CONTINUE;
+            END IF;
             given_back := pgqueue._end_session(s);
             freed := freed + coalesce(given_back, 0);
             CONTINUE WHEN given_back IS NOT NULL;
@@ -234,10 +257,12 @@ BEGIN
         END IF;
         again := least(again, extract(epoch FROM grace_left));
     END LOOP;
+    PERFORM pgqueue._stamp('pgqueue.last_sweep', again), setval('pgqueue.clients', greatest(clients, 1));
 END $$;
 COMMENT ON FUNCTION pgqueue.sweep IS
     'Give back the takes of dead sessions. freed: how many tasks; again: after how many seconds to call it again; '
-    'alive: false if the session that was opened on this connection is not registered any more.';
+    'alive: false if the session that was opened on this connection is not registered any more; clients: how many '
+    'sessions live, NULL if another transaction is sweeping.';
 
 -- Takes of sessions that have no row. No call leaves one behind, but a session's row can be deleted by hand, and a
 -- claim for the own session of a connection may have an old snapshot (session.sql). Takes are not indexed by their
@@ -276,17 +301,34 @@ BEGIN
     IF pgqueue._can_write('status') THEN
         PERFORM pgqueue._clean_statuses();
     END IF;
+    IF pgqueue._can_write('recent_key') THEN
+        PERFORM pgqueue._clean_recent_keys();
+    END IF;
     IF pgqueue._can_write('result', 'progress', 'take') THEN
         PERFORM pgqueue._clean_results();
+    END IF;
+    IF pgqueue._can_write('step', 'task') THEN
+        PERFORM pgqueue._clean_steps();
+    END IF;
+    IF pgqueue._can_write('batch', 'batch_part', 'member', 'dependency') THEN
+        PERFORM pgqueue._clean_batches();
+    END IF;
+    IF pgqueue._can_write('tally_part', 'tally', 'queue') THEN
+        PERFORM pgqueue._fold_tallies();
     END IF;
     IF pgqueue._can_end_sessions() THEN
         PERFORM pgqueue._clean_takes();
         PERFORM pgqueue._clean_nodes();
         PERFORM pgqueue._clean_routes();
         PERFORM pgqueue._clean_counts();
+        PERFORM pgqueue._clean_buckets();
         PERFORM pgqueue._clean_observers();
+        PERFORM pgqueue._clean_workers();
         PERFORM pgqueue._clean_done();
+        PERFORM pgqueue._clean_attempts();
+        PERFORM pgqueue._clean_cancellations();
         PERFORM pgqueue._set_guards();
+        PERFORM pgqueue._stamp('pgqueue.last_cleaning');
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.clean_up IS

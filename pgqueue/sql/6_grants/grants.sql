@@ -18,23 +18,33 @@ BEGIN
         SELECT 'FUNCTION', p.oid, p.oid::regprocedure::text, p.proacl IS NULL
           FROM (VALUES
                ('view',
-                'first_task last_tick own_session queue_stats why '
-                '_advisory_locks _bucket _caller _check_health _foreign_locks _is_attended _is_awaited _is_callers '
-                '_is_owner _label_host _label_pid _may_see _may_see_all _rate _session_alive _session_lock '
-                '_waiter_lock'),
+                'first_task job_runs last_tick own_session queue_stats run_bounds why '
+                '_advisory_locks _bucket _caller _check_health _foreign_locks _health_stats _is_attended _is_awaited '
+                '_is_callers _is_owner _jobs_taken _label_host _label_pid _may_see _may_see_all _percentile _rate '
+                '_readable _session_alive _session_lock _unserved _waiter_lock'),
                ('client',
-                'arm arm_again clean_up close_session disarm forget_undo identify next_due open_session promote_all '
-                'queue_id session_deadline sweep undo_take _silent_lock'),
-               ('put', 'allow_lanes publish put put_many urgent_priority'),
+                'arm arm_again await_ends clean_up close_session disarm due_schedules fire_schedule forget_undo '
+                'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id session_deadline '
+                'stop_hearing sweep tick_ages undo_take '
+                '_calling_lock _hear _hear_alone _hearing_lock _others_wait _silent_lock'),
+               ('put',
+                'allow_flows allow_lanes close_batch create_batch data_key declare_schedules delete_batch '
+                'delete_schedule pause_schedule publish put put_flow put_flow_many put_graph put_many resume_schedule '
+                'run_schedule set_schedule urgent_priority'),
                ('take',
-                'ack ack_many bury claim_messages delete_message delete_strict fail finish finish_many get_claim pop '
-                'progress release release_claim release_many renew_claim requeue take take_id take_many time_left '
-                'touch'),
-               ('look', 'find_key find_tasks list_messages message_stats newest_tasks observe outcome unobserve'),
+                'ack ack_many bury cancelled_takes claim_messages count_runs declare_limit delete_message '
+                'delete_strict '
+                'enter_line fail finish finish_many get_claim get_step pop predecessors progress record_step '
+                'register_worker release release_claim release_many renew_claim requeue take take_id take_many '
+                'time_left touch unregister_worker'),
+               ('look',
+                'await_outcome find_key find_tasks list_messages message_stats newest_tasks observe outcome '
+                'predecessors unobserve'),
                ('monitor', 'find_tasks message_stats newest_tasks'),                -- without data, if it may not look
                ('manage',
-                'alter_queue bind bury create_queue delete delete_messages delete_queue delete_strict drain_queue '
-                'drain_queues kick kick_task pause_queue release_all rename_queue truncate_queue unbind'),
+                'alter_queue bind bury cancel cancel_key cancel_many create_queue delete delete_messages delete_queue '
+                'delete_schedule delete_strict drain_queue drain_queues drop_limit kick kick_task pause_queue '
+                'pause_schedule release_all rename_queue resume_schedule run_schedule set_limit truncate_queue unbind'),
                ('share',
                 'ask_lock children clear_will create_node declare_exchange delete_exchange delete_node delete_status '
                 'drop_lock get_status join_group post set_node set_status set_will stored_payload try_lock unlock '

@@ -3,9 +3,10 @@
 --
 -- Rights. A public function runs as its owner (SECURITY DEFINER), since no other role has rights on the tables. A
 -- helper runs as its caller: as the owner inside a public function, and without rights on any table when a role calls
--- it directly. Public functions that run as their caller touch no table (arm, arm_again, disarm, own_session), or are
--- the owner's own (grants.sql, set_limit of limits.sql). Some helpers run as the owner because a view calls them, with
--- the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended.
+-- it directly. Public functions that run as their caller touch no table (arm, arm_again, data_key, disarm,
+-- own_session, stop_hearing), or are the owner's own (grants.sql, set_quota of quotas.sql). Some helpers run as the
+-- owner because a view calls them, with the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended,
+-- _health_stats.
 --
 -- search_path. With a caller's path, a function or an operator that a stranger planted in the schema `public` could fit
 -- a call of ours better than the server's own, and would run with the rights of our function's role. So nothing of ours
@@ -22,6 +23,8 @@
 -- Plans. take.sql argues why they are pinned. generic: one plan for all parameters, made once for each connection.
 -- by_key: no scan of a whole table, none by bitmap, and no compilation. in_order: rows come in the order of an index
 -- and are not sorted. loops: a join looks up row by row.
+--
+-- patient: a call that waits for a lock no longer than a second, and reports it (4_families/schedules.sql).
 --
 -- CREATE OR REPLACE resets all of these, so this file is run after the others, in the same transaction. A file that is
 -- run alone by hand leaves its public functions with the rights of their caller. That is safe: calls fail with
@@ -40,17 +43,23 @@ DECLARE
     no_bitmap   CONSTANT pg_catalog.text := ' SET enable_bitmapscan = off';
     by_key      CONSTANT pg_catalog.text := ' SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off';
     in_order    CONSTANT pg_catalog.text := ' SET enable_sort = off';
+    patient     CONSTANT pg_catalog.text := ' SET lock_timeout = ''1s''';
     loops       CONSTANT pg_catalog.text := ' SET enable_hashjoin = off SET enable_mergejoin = off';
     hot         CONSTANT pg_catalog.text :=
-        '_add_death _arrived _check_keep _check_lanes _check_name _check_not_default _check_publish
-         _check_guarded _check_publishing _check_put _check_right _check_size _check_time _check_times _check_type
-         _check_verb _claim _claim_lanes _count_attempt _count_new _count_places _count_takes _defaults
-         _delay_until _delete_tasks _deliver _die _die_one _drop_take _drop_takes _end_expired _end_tasks
-         _enter_claim _enter_lane _enter_own _enter_queue _exchange_type _explain_refusal
-         _explain_refusals _find_heads _find_oldest _is_circle _is_counted _is_held _is_ours _keep_result
-         _later _lock_heads _lock_room _lock_rooms _may _meet_key _move _note _notify _promote _put_all
-         _put_by_key _put_special _put_special_many _put_together _queue_length _refuse_suspects _retain
-         _routes _routes_for _signal _tell_change _tell_lanes _trim_queue _type_lacks _unblock _untaken';
+        '_add_death _add_members _admit _admit_task _arrived _ask_holders _bounded _call _can_call _check_admission
+         _check_attempt _check_batches _check_guarded _check_keep _check_lanes _check_name _check_not_default
+         _check_publish _check_publishing _check_put _check_right _check_size _check_time _check_times _check_type
+         _check_verb _claim _claim_heads _claim_key _close_meter _count_attempt _count_new _count_places _count_takes
+         _defaults _delay_until _delete_tasks _deliver _die _die_one _drop_take _drop_takes _end_cancelled _end_expired
+         _end_tasks _end_wait _enter_batch _enter_claim _enter_lane _enter_own _enter_queue _exchange_type
+         _explain_refusal _explain_refusals _find _find_heads _find_limited _find_oldest _follow _follow_each
+         _follow_tasks _given_back _has_waiter _hold_back _insert_takes _is_circle _is_counted _is_held _is_ours
+         _keep_result _keep_tasks _label_of _later _limits_due _line_start _lock_heads _lock_room _lock_rooms
+         _mark_members _may _meet_key _meter _meter_of_put _meter_value _move _note _notify _open_meter _promote
+         _put_alike _put_all _put_by_key _put_many_once _put_once _put_special _put_special_many _put_together
+         _queue_length _ready_state _record_attempts _refuse_suspects _release_dropped _release_waiting _retain _routes
+         _routes_for _signal _tell_change _tell_ends _tell_lanes _tell_meters _trim_queue _type_lacks _unblock _untaken
+         _wait_again _waits_for_tasks';
     f record;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -59,45 +68,60 @@ BEGIN
           FROM (VALUES
                -- public functions
                (definer,
-                'allow_lanes alter_queue ask_lock bind children clean_up clear_will close_session create_node '
-                'create_queue declare_exchange delete_exchange delete_node delete_queue drain_queue '
-                'drain_queues drop_lock identify join_group last_tick observe open_session pause_queue post '
-                'queue_id release_all rename_queue session_deadline set_node set_will stored_payload sweep '
-                'truncate_queue try_lock unbind undo_take forget_undo unlock unobserve watch_node '
+                'allow_flows allow_lanes alter_queue ask_lock await_ends bind children clean_up clear_will '
+                'close_session create_node create_queue declare_exchange declare_limit declare_schedules '
+                'delete_exchange delete_node delete_queue delete_schedule drain_queue drain_queues drop_limit '
+                'drop_lock forget_undo identify join_group last_tick leave_ends observe open_session pause_queue '
+                'pause_schedule post queue_id register_worker release_all rename_queue resume_schedule run_schedule '
+                'session_deadline set_limit set_node set_schedule set_will stored_payload sweep truncate_queue '
+                'try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
                 '_may_see _may_see_all'),
-               (definer || generic, 'delete_status get_status publish put put_many set_status'),
+               (definer || generic,
+                'count_runs delete_status due_schedules get_status publish put put_flow_many put_many set_status '
+                'tick_ages'),
+               (definer || generic || patient, 'fire_schedule'),
                (definer || generic || by_key,
-                'ack bury delete delete_message delete_messages delete_strict fail finish get_claim kick_task '
-                'progress promote_all queue_stats release release_claim renew_claim requeue take_id touch'),
+                'ack bury cancel cancel_key close_batch create_batch delete delete_batch delete_message '
+                'delete_messages delete_strict fail finish get_claim get_step kick_task predecessors progress '
+                'promote_all put_flow put_graph queue_stats record_step release release_claim renew_claim requeue '
+                'take_id touch'),
                (definer || by_key || in_order || loops, 'find_key find_tasks newest_tasks'),
                (definer || generic || by_key || in_order,
-                'claim_messages first_task kick message_stats next_due take take_many urgent_priority'),
-               (definer || generic || by_key || loops, 'ack_many finish_many outcome release_many time_left'),
+                'claim_messages enter_line first_task kick leave_line message_stats next_due pass_on take take_many '
+                'urgent_priority'),
+               (definer || generic || by_key || loops,
+                'ack_many await_outcome cancel_many cancelled_takes finish_many outcome release_many time_left'),
                (definer || generic || by_key || in_order || loops, 'list_messages pop'),
                -- triggers
                (definer, '_ask_recount _count_updates'),
                (definer || no_jit, 'why'),
                -- of a view, since a monitor cannot read the tables
                (definer || no_jit, '_foreign_locks'),
-               (definer, '_is_attended'),
+               (definer, '_is_attended _unserved'),
+               (definer || no_jit, 'job_runs _jobs_taken'),
+               (definer || generic || by_key, '_health_stats'),
                -- helpers
                (by_key, '_clean_routes'),
                (generic,
-                '_arrived _count_new _count_places _count_takes _defaults _deliver _enter_queue _free_session '
-                '_is_counted _note _routes _tell_change'),
+                '_arrived _count_new _count_places _count_takes _defaults _enter_queue _free_session _is_counted '
+                '_note _routes _tell_change'),
                (no_jit, '_check_health'),
                (generic || by_key,
-                '_queue_stats _count_anew _count_attempt _count_death _delete_tasks _die _drop_old_claims _fold_deltas '
-                '_known _lock_claimed _meet_key _move _put_special _refuse_suspects _remove_task _take_sample '
-                '_trim_queue _untaken'),
-               (generic || no_jit, '_correct_counts _put_together'),
-               (generic || by_key || in_order, '_drop_expired_results _find_oldest _promote'),
+                '_count_anew _count_attempt _count_death _delete_tasks _deliver _die _drop_old_claims _fold_deltas '
+                '_known _lock_claimed _meet_key _move _put_once _put_special _record_attempts _refuse_suspects '
+                '_remove_task _take_sample _trim_queue _untaken'),
+               (generic || no_jit, '_correct_counts _put_together _totals'),
+               (generic || by_key || in_order, '_call _call_again _drop_expired_results _find_oldest _promote _ready '
+                '_clean_checks _go_on_limits _recheck'),
                (generic || by_key || loops,
-                '_claimed_messages _clean_done _end_tasks _hold_messages _remove_batch _restamp_tasks _stamp_tasks '
-                '_tell_lanes'),
-               (generic || no_jit || no_bitmap, '_clean_results _clean_statuses'),
+                '_ask_holders _bury_dependants _check_batches _claimed_messages _clean_cancellations _clean_done '
+                '_decide _end_batches _end_cancelled _end_left _end_tasks _follow_tasks _forget_dependants '
+                '_given_back _hold_messages _keep_for_dependants _link _mark_members _open _remove_batch '
+                '_restamp_tasks _settle_flows _stamp_tasks _tell_lanes'),
+               (generic || no_jit || no_bitmap, '_clean_attempts _clean_recent_keys _clean_results _clean_statuses'),
                (generic || no_jit || no_seqscan, '_is_message _last_fold _live_claim'),
-               (generic || by_key || in_order || loops, '_check_all_lanes _claim _claim_lanes _remove_tasks')
+               (generic || by_key || in_order || loops,
+                '_check_all_lanes _claim _claim_heads _insert_takes _queue_stats _remove_tasks')
                ) l(settings, names),
                unnest(string_to_array(l.names, ' ')) n(name)
           LEFT JOIN pg_proc p ON p.pronamespace = 'pgqueue'::regnamespace AND p.proname = n.name

@@ -1,4 +1,4 @@
-"""The admin: queues, tasks, takes, sessions, results and health, and actions on them.
+"""The admin: queues, tasks, takes, schedules, sessions, results and health, and actions on them.
 
 The default site has these pages without a call. Another site, or another database, needs one call:
 
@@ -11,21 +11,23 @@ from __future__ import annotations
 from django.contrib import admin
 from django.contrib.admin import AdminSite
 
-from ..models import Health, Queue, Result, Session, Take, Task
+from ..models import Health, Queue, Result, Schedule, Session, Take, Task
 from .base import Page
 from .health import HealthPage
 from .holders import SessionPage, TakePage
 from .queues import QueuePage
 from .results import ResultPage
+from .schedules import SchedulePage
 from .tasks import TaskPage
 
-__all__ = ["HealthPage", "QueuePage", "ResultPage", "SessionPage", "TakePage", "TaskPage", "register"]
+__all__ = ["HealthPage", "QueuePage", "ResultPage", "SchedulePage", "SessionPage", "TakePage", "TaskPage", "register"]
 
 PAGES: dict[type, type[Page]] = {
     Queue: QueuePage,
     Task: TaskPage,
     Take: TakePage,
     Result: ResultPage,
+    Schedule: SchedulePage,
     Session: SessionPage,
     Health: HealthPage,
 }

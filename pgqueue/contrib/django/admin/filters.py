@@ -28,6 +28,8 @@ ORDER = {  # of each state, as in pgqueue.find_tasks
     "taken": ("taken_at", "id"),
     "buried": ("priority", "id"),
     "blocked": ("lane", "priority", "id"),
+    "waiting": ("priority", "id"),
+    "cancelling": ("priority", "id"),
     "done": ("-done_at", "-id"),
 }
 
@@ -80,7 +82,9 @@ class StateFilter(SimpleListFilter):
             raise IncorrectLookupParameters(f"no task is ever {state!r}")
         stats = self._run(counting.stats(queue))
         counts: dict[str, Any] = {**stats, "done": stats["kept"]}
-        return [(state, f"{'done, kept' if state == 'done' else state} ({counts[state]:,})") for state in ORDER]
+        names = {state: "done, kept" if state == "done" else state for state in ORDER}
+        # waiting counts as blocked, and cancelling as taken
+        return [(state, f"{name} ({counts[state]:,})" if state in counts else name) for state, name in names.items()]
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """The choices without "All", which no index serves."""

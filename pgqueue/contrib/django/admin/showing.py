@@ -16,6 +16,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
+from ...._calls.attempts import Attempt
 from ...._values import printable
 
 LONGEST = 50_000  # characters of a text that a page shows: the data of a task may be a megabyte
@@ -34,6 +35,13 @@ def block(text: str | None) -> SafeString | str:
         return "-"
     rest = f"\n… and {len(text) - LONGEST:,} characters more" if len(text) > LONGEST else ""
     return format_html("<pre>{}{}</pre>", printable.multiline(text[:LONGEST]), rest)
+
+
+def attempt(one: Attempt) -> str:
+    """A failed attempt of a task, as lines of text."""
+    ended = timezone.localtime(one.ended_at).isoformat(" ", "seconds")
+    said = f"{one.number}. {one.state} at {ended}, by {one.worker or 'an unknown worker'}: {one.error or '-'}"
+    return "\n".join(filter(None, (said, one.traceback)))
 
 
 def last_line(text: str | None, longest: int = 80) -> str:

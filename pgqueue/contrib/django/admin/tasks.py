@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from pgqueue._engine import borrowed
 from pgqueue.errors import TaskError, TaskNotTaken
 
+from ...._calls import attempts as attempt_calls
 from ...._calls import pick as picking
 from ...._calls import settle as calls
 from ...._calls.call import Fence
@@ -25,12 +26,12 @@ from .acting import ActingPage, Run
 from .filters import ORDER, QueueFilter, StateFilter, asked_for, with_key
 from .paging import MOST
 
-NOBODY = Fence(None, None)
+NO_TAKE = Fence(None, None)
 FITS = {  # the states in which each action is not sure to be refused
     "kick": ("buried", "delayed"),
     "release": ("taken",),
-    "bury": ("ready", "delayed", "taken", "blocked"),
-    "remove": ("ready", "delayed", "buried", "blocked", "done"),
+    "bury": ("ready", "delayed", "taken", "blocked", "waiting"),
+    "remove": ("ready", "delayed", "buried", "blocked", "waiting", "done"),
 }
 
 
@@ -46,7 +47,7 @@ class TaskPage(ActingPage):
     actions = ("kick", "release", "bury", "remove")
     fieldsets = (
         (None, {"fields": ("state_", "why", "queue_", "priority", "lane", "key", "routing_key")}),
-        ("Contents", {"fields": ("data_", "error_", "result")}),
+        ("Contents", {"fields": ("data_", "error_", "result", "attempts_")}),
         ("Holder", {"fields": ("holder", "taken_at", "deadline")}),
         ("Times", {"fields": ("created_at", "run_at", "ready_since", "expires_at", "buried_at", "done_at", "ttr")}),
         ("History", {"fields": (("attempts", "releases", "timeouts", "buries", "kicks"), "deaths_")}),
@@ -123,6 +124,12 @@ class TaskPage(ActingPage):
         kept = Result.objects.using(self.alias()).filter(pk=task.pk).first()
         return "-" if kept is None else showing.pretty(kept.result)
 
+    @admin.display(description="failed attempts")
+    def attempts_(self, task: Task) -> SafeString | str:
+        """The last ones, each with its traceback."""
+        found = borrowed.run(connections[self.alias()], attempt_calls.attempts(task.pk))
+        return showing.block("\n\n".join(map(showing.attempt, found))) if found else "-"
+
     # --- acting
 
     def fits(self, action: str, row: Task) -> bool:
@@ -153,14 +160,14 @@ class TaskPage(ActingPage):
             )
 
         def act(run: Run, task: Task) -> None:
-            run(picking.delete_strict(task.id, NOBODY))
+            run(picking.delete_strict(task.id, NO_TAKE))
 
         return self.carry_out(request, tasks, act, "Deleted", DELETION)
 
 
 def bury(run: Run, task: Any) -> None:
     """Bury a task, also one that is taken."""
-    run(calls.bury(task.id, NOBODY, None))
+    run(calls.bury(task.id, NO_TAKE, None))
 
 
 def release(run: Run, task: Any) -> None:

@@ -24,6 +24,7 @@ class Migration(migrations.Migration):
         view("Rates", "rates", "queue", TEXT, verbose_name_plural="rates"),
         view("Task", "tasks", "id", BIG, ("view", "change", "delete")),
         view("Result", "results", "id", BIG, ("view",)),
+        view("Schedule", "schedules", "name", TEXT, ("view", "change", "delete")),
         view("Take", "takes", "id", BIG, ("view", "change")),
         view("Session", "sessions", "id", BIG, ("view",)),
         view("Health", "health", "name", TEXT, ("view",), verbose_name="health check"),

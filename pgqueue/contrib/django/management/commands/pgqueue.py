@@ -20,10 +20,12 @@ from django.utils import autoreload
 from pgqueue import Error, migrate
 from pgqueue.contrib.django import clients, working
 from pgqueue.worker.leaving import leaving
+from pgqueue.worker.supervisor import follow, own_line, supervise
 
 CHUNK = 1000  # tasks a statement
 STATS = ("queue", "ready", "delayed", "taken", "buried", "blocked", "total", "done", "kept", "oldest_ready_age")
 AGE = "extract(epoch FROM oldest_ready_age)::float"
+OF_WORKER = ("queues", "exclude", "concurrency", "max_attempts", "retry_delay", "time_limit", "grace")
 EXPLAINED = (Error, ValueError, ImproperlyConfigured, DatabaseError, psycopg.Error)
 
 
@@ -32,7 +34,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         commands = parser.add_subparsers(dest="command", required=True, metavar="worker|migrate|stats|put")
-        _worker_arguments(commands.add_parser("worker", help="Run the handlers in the apps' tasks.py."))
+        _worker_arguments(commands.add_parser("worker", help="Run the jobs and handlers in the apps' tasks.py."))
         _migrate_arguments(commands.add_parser("migrate", help="Upgrade or remove the schema of the queues."))
         _stats_arguments(commands.add_parser("stats", help="Show the number of tasks of each queue."))
         _put_arguments(commands.add_parser("put", help="Put a task, or many."))
@@ -44,16 +46,27 @@ class Command(BaseCommand):
         except EXPLAINED as error:
             raise CommandError(_line(error)) from error
 
-    def _worker(self, database: list[str], reload: bool, verbosity: int, **options: Any) -> None:
+    def _worker(
+        self, database: list[str], reload: bool, processes: int | None, check: bool, verbosity: int, **options: Any
+    ) -> None:
         if verbosity > 1:
             logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
-        given = {name: options[name] for name in ("concurrency", "max_attempts", "retry_delay", "time_limit", "grace")}
+        line, given = own_line(), {name: options[name] for name in OF_WORKER}
+        if processes is not None and reload:
+            raise CommandError("--reload is for one process: leave out --processes")
+        if processes is not None and line is None and not check:
+            sys.exit(supervise(processes, given["grace"]).run())
 
         def work() -> None:
             workers = working.workers(database, **given)
-            self.stdout.write("working on " + ", ".join(queue for w in workers for queue in w.client.handlers))
-            with contextlib.nullcontext() if reload else leaving(workers):
-                working.run(workers)
+            if line is None:
+                for worker in workers:
+                    self.stdout.write(f"{'would work' if check else 'working'} on {worker.banner()}")
+            if not check:
+                with contextlib.nullcontext() if reload else leaving(workers):
+                    if line is not None:
+                        follow(line, lambda: working.report(workers), workers[0].stop)
+                    working.run(workers)
             clients.close()
 
         def work_until_the_code_changes() -> None:
@@ -111,6 +124,18 @@ def _worker_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--database", action="append", default=[], metavar="ALIAS", help="Default: all databases with handlers."
     )
+    parser.add_argument(
+        "-q",
+        "--queue",
+        action="append",
+        default=[],
+        dest="queues",
+        metavar="QUEUE",
+        help="Serve this queue; repeatable. Default: all of them.",
+    )
+    parser.add_argument(
+        "--exclude", action="append", default=[], metavar="QUEUE", help="Do not serve this queue; repeatable."
+    )
     parser.add_argument("-c", "--concurrency", type=int, default=8, help="Handlers that run at once; default 8.")
     parser.add_argument("--max-attempts", type=int, default=20, help="Failed attempts before a burial; default 20.")
     parser.add_argument("--retry-delay", type=float, default=1.0, help="Seconds, doubled at each attempt; default 1.")
@@ -118,7 +143,19 @@ def _worker_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", type=_grace, default=30, help="Seconds for handlers under way at a stop, or none; default 30."
     )
+    parser.add_argument(
+        "--processes", type=_count, metavar="N", help="Run so many worker processes, and start those again that die."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="Import, connect, print what would be served, and exit with 0 or 1."
+    )
     parser.add_argument("--reload", action="store_true", help="Restart when code changes; for development.")
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{count} is below 1")
+    return count
 
 
 def _grace(text: str) -> float | None:

@@ -1,8 +1,5 @@
 """The take that waits: the loop that needs both the database and the clock. Written once, for both shells.
 
-A flow is a generator. It yields its next step, a Run (a call on a claiming connection) or a Wait (for a signal, for
-some seconds), and is sent the answer. A shell drives it, blocking or awaiting, in ten lines.
-
 The take, step by step (T1 to T4 are the steps of sql/2_base/wake.sql):
 
     claim; if it returns no task, repeat until the timeout is over:
@@ -24,50 +21,23 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Sequence
 
 from .._calls import put as putting
 from .._calls import take as calls
 from .._calls.call import Call
-from .._calls.take import AnyTaken, Taken
+from .._calls.take import Taken
 from ..errors import CallTimeout, ConnectionLost, DeadlineSoon, LockBlocked, ServerError, SessionDead
 from .core import Core
 from .cursor import ClaimCursor, Position
 from .door import without_session
-from .hub import Signal, Waiter
 from .listener import Listener
+from .steps import Flow, Run, Signal, Wait
+from .waiters import Waiter
 
 log = logging.getLogger("pgqueue")
-T = TypeVar("T")
-Row = TypeVar("Row", bound=AnyTaken)
 SOON = 1.0  # seconds, as in beanstalkd
 LOCKED_PAUSE = (0.005, 0.25)  # before looking again at a task that an open transaction has locked, seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Run the call and send its result. `relaxed`: on a claiming connection, where commits do not wait for the disk.
-
-    `within`: seconds, if that is less than the client's call_timeout.
-    """
-
-    call: Call[Any]
-    relaxed: bool = True
-    within: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait for the signal, at most `seconds` seconds (None: without limit)."""
-
-    signal: Signal
-    seconds: float | None
-
-
-Step = Run | Wait
-Flow = Generator[Step, Any, T]
 
 
 def take(
@@ -80,36 +50,23 @@ def take(
     stopped: Callable[[], bool] = lambda: False,
     *,
     deadline_soon: bool = False,
+    timed: bool = False,
 ) -> Flow[list[Taken]]:
     """Take up to n tasks, as soon as one is ready.
 
     The list is empty after `timeout` seconds, when the client closes, or once `stopped()` is true and the signal of the
     current wait is set. With `deadline_soon` the wait raises DeadlineSoon when a take of this session is about to end.
+    With `timed` the rows tell for how long their tasks were ready, which costs a claim of one task a little more.
     """
-    kind = _TakeInTime if deadline_soon else Take
+    kind = _TakeInTime if deadline_soon else _TimedTake if timed else Take
     return kind(core, listener, make_signal, tuple(queues), n, timeout, stopped).run()
-
-
-def claim_messages(
-    core: Core,
-    listener: Listener,
-    make_signal: Callable[[], Signal],
-    queue: str,
-    call: Call[list[Row]],
-    n: int,
-    timeout: float | None,
-) -> Flow[list[Row]]:
-    """Claim up to n of the queue's messages with `call`, as soon as one is ready."""
-    return cast(
-        "Flow[list[Row]]",
-        _ClaimMessages(core, listener, make_signal, queue, cast("Call[list[Taken]]", call), n, timeout).run(),
-    )
 
 
 class Take:
     """One take, from its call to its return."""
 
     relaxed = True  # a claim that a crash of the server forgets is only made again
+    timed = False
 
     def __init__(
         self,
@@ -137,6 +94,8 @@ class Take:
         self._ids_known: dict[str, int] = {}
         self._said = False  # that a lock is in the way
         self._signalled = False  # at any time in this take: then this take signals the next waiter
+        self._called: set[int] = set()  # the queues that called this take, and for which it has not answered
+        self._served = False  # by a call, which stands for one task and no more
 
     def run(self) -> Flow[list[Taken]]:
         try:
@@ -150,7 +109,10 @@ class Take:
             self._undo()
             self._pass_on()  # this take may have used up a signal without looking
             raise
-        if len(tasks) == self._n or self._signalled:
+        finally:
+            if self._called and self._hub.pass_on(self._called):
+                self._listener.poke()
+        if self._signalled or (len(tasks) == self._n and not self._served) or self._have_deadlines(tasks):
             self._pass_on()  # one notification may stand for more tasks than this take got; others may have been locked
         return tasks
 
@@ -158,7 +120,7 @@ class Take:
 
     def _sleep(self) -> Flow[list[Taken]]:
         """Sleep until a task may be ready. Returns the tasks that arrived before the sleep began."""
-        waiter = Waiter((yield from self._ids()), self._make_signal)
+        waiter = Waiter((yield from self._ids()), self._make_signal, self._began)
         try:
             if self._hub.enter(waiter):
                 self._listener.poke()
@@ -170,7 +132,15 @@ class Take:
         finally:
             if self._hub.leave(waiter):
                 self._listener.poke()
-            self._signalled = self._signalled or waiter.woken.is_set()
+            self._was_woken(waiter)
+
+    def _was_woken(self, waiter: Waiter) -> None:
+        """Note what woke it, if anything did. The tasks of its last look may be older than the call."""
+        if waiter.called_for is not None:
+            self._called.add(waiter.called_for)
+            self._served = True
+        elif waiter.woken.is_set():
+            self._signalled = True
 
     def _last_look(self) -> Flow[tuple[list[Taken], float | None]]:
         """Look once the waiter is armed; a later put signals it. Returns tasks, and for how many seconds to sleep.
@@ -178,6 +148,7 @@ class Take:
         It is a look at the head, also while claims start at the cursor: the task that is ready may be in front of it.
         """
         due: dict[str, float | None] = yield Run(calls.next_due(self._queues, list(self._ids_known.values())))
+        self._called -= {self._ids_known[queue] for queue, seconds in due.items() if seconds != 0}  # nothing is left
         if len(due) < len(self._ids_known):
             self._forget({queue for queue in self._ids_known if queue not in due})
             return [], 0.0
@@ -244,6 +215,8 @@ class Take:
                 continue
             else:
                 self._learn(starts, time.monotonic() - began, tasks)
+                if self._called:
+                    self._called -= {self._ids_known.get(task.queue, 0) for task in tasks}
                 if not tasks:
                     self._used_session = None  # the server has answered: there is nothing to undo
                 return tasks
@@ -256,7 +229,7 @@ class Take:
 
     def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
         self._used_session = session
-        if self._n == 1 and len(self._queues) == 1:
+        if self._n == 1 and len(self._queues) == 1 and not self.timed:
             return calls.take(self._queues[0], session, self._token, starts[0])
         return calls.take_many(self._queues, self._n, session, self._token, starts)
 
@@ -264,6 +237,10 @@ class Take:
         for queue, cursor, start in zip(self._queues, self._cursors, starts, strict=True):
             last = next((task for task in reversed(tasks) if task.queue == queue), None)
             cursor.claimed(start, took, (last.priority, last.id) if last else None, len(tasks))
+
+    def _have_deadlines(self, tasks: list[Taken]) -> bool:
+        """Then the next waiter has to look, since it sleeps until the next deadline that it knows of."""
+        return any(task.deadline is not None for task in tasks)
 
     def _session(self) -> Flow[int | None]:
         """The session for the take; None when the client closes, or the take is stopped."""
@@ -319,6 +296,10 @@ class Take:
         return max(end - time.monotonic(), 0.05)
 
 
+class _TimedTake(Take):
+    timed = True
+
+
 class _TakeInTime(Take):
     """A take that raises DeadlineSoon once another take of this client's session has only a second left.
 
@@ -339,23 +320,3 @@ class _TakeInTime(Take):
     def _left(self, at_most: float | None = None) -> float | None:
         alarm = self._alarm - time.monotonic()
         return super()._left(alarm if at_most is None else min(at_most, alarm))
-
-
-class _ClaimMessages(Take):
-    """A take of messages. A claim of messages belongs to no session: if its answer is lost, it ends by its ttl."""
-
-    def __init__(
-        self,
-        core: Core,
-        listener: Listener,
-        make_signal: Callable[[], Signal],
-        queue: str,
-        call: Call[list[Taken]],
-        n: int,
-        timeout: float | None,
-    ) -> None:
-        super().__init__(core, listener, make_signal, (queue,), n, timeout, lambda: False)
-        self._claiming = call
-
-    def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
-        return self._claiming

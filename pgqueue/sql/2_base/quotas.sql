@@ -1,37 +1,37 @@
--- Limits of the number of things that one role may have made. They stop a program that runs wild, or a hostile one,
+-- Quotas: how many things one role may have made. They stop a program that runs wild, or a hostile one,
 -- before it slows down the others: each queue costs every idle client a little, and each node and binding costs memory
--- and disk. Tasks, statuses and results have no such limit: they are data, and a queue has capacity and maxlen.
+-- and disk. Tasks, statuses and results have no quota: they are data, and a queue has capacity and maxlen.
 --
--- The limits hold for every role, also for superusers and for the owner of the schema, whose programs can run wild too.
+-- The quotas hold for every role, also for superusers and for the owner of the schema, whose programs can run wild too.
 -- The owner sets them.
 --
--- The count walks over an index, up to the limit and no further. It is made when a thing is created, which is rare. A
+-- The count walks over an index, up to the quota and no further. It is made when a thing is created, which is rare. A
 -- row with the number of each role would be cheaper to ask and costs more: every creation and every end of a session
 -- would wait for it. Two transactions T1 and T2 that create at the same time do not see each other's things, and may
--- exceed the limit by what they create. That does no harm: the limit keeps a number from growing without end.
+-- exceed the quota by what they create. That does no harm: the quota keeps a number from growing without end.
 
-CREATE OR REPLACE VIEW pgqueue.limits AS
+CREATE OR REPLACE VIEW pgqueue.quotas AS
 SELECT q.what, q.number FROM pgqueue.quota q;
-COMMENT ON VIEW pgqueue.limits IS
+COMMENT ON VIEW pgqueue.quotas IS
     'How many of each thing one role may have made; NULL: any number. PQ006 refuses more. Payloads: the bytes of posts '
     'that are too large for NOTIFY and were made in the last minute or two.';
 
 -- For the owner of the schema: it runs with the caller's rights, and other roles have none on the tables.
-CREATE OR REPLACE FUNCTION pgqueue.set_limit(what text, number bigint) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue.set_quota(what text, number bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF number < 0 THEN
-        RAISE EXCEPTION 'a limit is 0 or more, or NULL for none, not %', number USING ERRCODE = 'PQ002';
+        RAISE EXCEPTION 'a quota is 0 or more, or NULL for none, not %', number USING ERRCODE = 'PQ002';
     END IF;
-    UPDATE pgqueue.quota q SET number = set_limit.number WHERE q.what = set_limit.what;
+    UPDATE pgqueue.quota q SET number = set_quota.number WHERE q.what = set_quota.what;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no limit of %: the view pgqueue.limits has all', pgqueue._shown(what)
+        RAISE EXCEPTION 'there is no quota of %: the view pgqueue.quotas has all', pgqueue._shown(what)
             USING ERRCODE = 'PQ002';
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.set_limit IS
-    'Set how many queues, exchanges, bindings or nodes, or how many bytes of stored payloads, each role may have made; '
-    'NULL: any number. What is there stays. Only the owner of the schema may call it.';
+COMMENT ON FUNCTION pgqueue.set_quota IS
+    'Set how many queues, exchanges, bindings, nodes or schedules, or how many bytes of stored payloads, each role may '
+    'have made; NULL: any number. What is there stays. Only the owner of the schema may call it.';
 
 -- The stored payloads of posts are counted in bytes, and the other things one by one.
 CREATE OR REPLACE FUNCTION pgqueue._made(what text, role name, most bigint) RETURNS bigint
@@ -46,21 +46,23 @@ BEGIN
             SELECT FROM pgqueue.binding b WHERE b.role = _made.role LIMIT most) t)
         WHEN 'nodes' THEN (SELECT count(*) FROM (
             SELECT FROM pgqueue.node n WHERE n.role = _made.role LIMIT most) t)
+        WHEN 'schedules' THEN (SELECT count(*) FROM (
+            SELECT FROM pgqueue.schedule s WHERE s.role = _made.role LIMIT most) t)
         WHEN 'payloads' THEN (SELECT coalesce(sum(p.size), 0) FROM pgqueue.payload p WHERE p.role = _made.role)
     END;
 END $$;
 
 -- Called before one more is made.
-CREATE OR REPLACE FUNCTION pgqueue._check_limit(what text) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_quota(what text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    most CONSTANT bigint := (SELECT q.number FROM pgqueue.quota q WHERE q.what = _check_limit.what);
+    most CONSTANT bigint := (SELECT q.number FROM pgqueue.quota q WHERE q.what = _check_quota.what);
 BEGIN
     IF most IS NOT NULL AND pgqueue._made(what, pgqueue._caller(), most) >= most THEN
         RAISE EXCEPTION 'role % has reached its limit of % %', pgqueue._caller(), most,
             CASE what WHEN 'payloads' THEN 'bytes of payloads' ELSE what END
             USING ERRCODE = 'PQ006',
-                  HINT = format('The owner of the schema can raise it: SELECT pgqueue.set_limit(%L, %s)', what,
+                  HINT = format('The owner of the schema can raise it: SELECT pgqueue.set_quota(%L, %s)', what,
                                 2 * most);
     END IF;
 END $$;

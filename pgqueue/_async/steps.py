@@ -1,0 +1,34 @@
+"""Steps of a task: named results that are recorded, so that no later take of the task does them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._calls import steps as calls
+from .._engine.awaiting import Conn, called
+from .._values import data
+from .shell import AsyncShell
+
+
+async def step(
+    shell: AsyncShell, id: int, token: int | None, name: str, function: Callable[[], Any], conn: Conn | None
+) -> Any:
+    """The value of a step: the recorded one, or else what the function returns, which is recorded."""
+    if (known := await recorded(shell, id, token, name, conn)) is not None:
+        return known[0]
+    return await record(shell, id, token, name, await called(function), conn)
+
+
+async def recorded(
+    shell: AsyncShell, id: int, token: int | None, name: str, conn: Conn | None = None
+) -> list[Any] | None:
+    """The recorded value of a step, as the only element of a list; None: there is none."""
+    found = await shell.run(calls.get_step(id, shell.fence(token), name), conn)
+    return None if found.value is None else [data.decode(found.value)]
+
+
+async def record(shell: AsyncShell, id: int, token: int | None, name: str, value: Any, conn: Conn | None = None) -> Any:
+    """Record a step. Returns the value that counts, as JSON gives it: that of the first record of the name."""
+    text = shell.encode(value)
+    return data.decode(await shell.run(calls.record_step(id, shell.fence(token), name, text), conn))

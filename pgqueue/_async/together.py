@@ -1,0 +1,111 @@
+"""Puts that are made at the same time share a commit. _engine/gathering.py says which of them, and how they wait."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TypeVar
+
+from .._calls import put as calls
+from .._calls.call import Call
+from .._calls.put import PLAIN, Placed, PutOptions
+from .._engine import forks
+from .._engine.awaiting import Connections, Turn, current_loop, current_thread, is_interruptible, uninterrupted
+from .._engine.core import Settings, lock_patience
+from .._engine.gathering import Batch, Gatherings, Member, is_everyones
+from .._engine.waits import TimeLeft
+from ..errors import CallTimeout, ClosedError, ConnectionLost, ServerError
+
+T = TypeVar("T")
+
+LONGEST = 1e6  # seconds to wait for a lock, for a client without a call_timeout
+NEARLY = 0.9  # of the time for a connection: a put that has waited for so long does not begin to wait anew
+
+
+class AsyncTogether:
+    """The puts of one shell that are without conn, lane, key, sender and run_at, and do not wait for room."""
+
+    def __init__(self, settings: Settings, connections: Connections) -> None:
+        self._settings = settings
+        self._connections = connections
+        self.after_fork()
+        forks.register(self)
+
+    async def put(self, queue: str, text: str, options: PutOptions) -> Placed:
+        """Put a task, at once or together with others. Returns and raises what a put by itself does."""
+        member, gatherings = Member(text), self._gatherings()
+        kind = queue if options is PLAIN else (queue, options)  # the hash of options costs a microsecond
+        try:
+            if gatherings.enter(kind, member):
+                return await self._connections.run(calls.put(queue, text, options))
+            return await self._in_turn(gatherings, member, queue, options)
+        except ServerError as error:
+            gatherings.scatter(member.gathering, error)
+            raise
+        finally:
+            try:
+                gatherings.leave(member)
+            except BaseException:  # Ctrl-C
+                gatherings.leave(member)
+                raise
+
+    def close(self) -> None:
+        """Fail the puts that were not sent yet."""
+        self._gatherings().close(ClosedError("the client is closed"))
+
+    def after_fork(self) -> None:
+        self._home: tuple[object, Gatherings] = (None, Gatherings(Turn, is_interruptible, current_thread))
+
+    def _gatherings(self) -> Gatherings:
+        """The puts of this loop: a coroutine cannot wait for one of another loop."""
+        loop, gatherings = self._home
+        if loop is not (here := current_loop()):
+            gatherings = Gatherings(Turn, is_interruptible, current_thread)
+            self._home = (here, gatherings)
+        return gatherings
+
+    async def _in_turn(self, gatherings: Gatherings, member: Member, queue: str, options: PutOptions) -> Placed:
+        left = TimeLeft(self._settings.call_timeout)
+        in_time = await member.turn.wait(left.seconds())
+        if in_time and (batch := gatherings.take_lead(member)) is not None:
+            await uninterrupted(self._send, gatherings, batch, queue, options, left)
+        if member.placed is not None:
+            return member.placed
+        if member.error is not None and self._is_final(member, member.error):
+            raise copy(member.error) from member.error  # not itself: other threads raise it as well
+        if not in_time or left.over():
+            raise self._late(unknown=not in_time and member.batch is not None and member.batch.sent)
+        return await self._run(calls.put(queue, member.text, options), left, left)
+
+    async def _send(
+        self, gatherings: Gatherings, batch: Batch, queue: str, options: PutOptions, left: TimeLeft
+    ) -> None:
+        """Put the tasks of a batch, and give each member its answer."""
+        try:
+            first = TimeLeft(self._settings.call_timeout - batch.members[0].waited())
+            call = calls.put_together(queue, [member.text for member in batch.members], options)
+            placed = await self._run(call, left, first)
+        except Exception as error:
+            gatherings.finish(batch, error=error)
+        except BaseException:
+            gatherings.finish(
+                batch, error=ConnectionLost("the call was interrupted: whether it took effect is unknown")
+            )
+            raise
+        else:
+            gatherings.finish(batch, placed)
+
+    async def _run(self, call: Call[T], left: TimeLeft, for_lock: TimeLeft) -> T:
+        """Run a put that has waited for its turn; it waits for a lock as long as its time allows."""
+        patience = lock_patience(for_lock.seconds() or LONGEST)
+        return await self._connections.run(calls.patient(call, min(patience, LONGEST)), within=left.seconds())
+
+    def _is_final(self, member: Member, error: Exception) -> bool:
+        if isinstance(error, ServerError):
+            return member.waited() >= NEARLY * self._settings.patience
+        return is_everyones(error)
+
+    def _late(self, *, unknown: bool) -> CallTimeout:
+        effect = "it may have taken effect" if unknown else "it was not sent, and nothing was changed"
+        return CallTimeout(
+            f"no answer for {self._settings.call_timeout:.3g} s, until the end of the call's call_timeout: {effect}"
+        )

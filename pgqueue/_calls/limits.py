@@ -1,0 +1,123 @@
+"""Calls of 3_tasks/limit_rules.sql: limits of how many tasks run at once, and of how many begin in a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, cast
+
+from .._values import arguments
+from .._values.arguments import Seconds
+from .._values.record import Record
+from .call import Call, nothing, scalar
+
+Declared = Literal["set", "dropped", "same", "kept"]
+MAX_CONCURRENCY = 100_000  # as in sql/3_tasks/limit_rules.sql, _check_terms
+MAX_RATE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limit(Record):
+    """A limit of tasks, and what it does now; see Limits.list().
+
+    Attributes:
+        queue: the name of the queue.
+        job: the job that it limits; None for all tasks of the queue whose job has no limit of its own.
+        concurrency: how many of its tasks are taken at once, at most; None for any number.
+        rate: how many of its tasks begin in each `per` seconds, at most; None for any number.
+        per: the period of the rate, in seconds; None without a rate.
+        burst: how many may begin at once after a pause; None without a rate.
+        argument: the limit counts for each value of this argument by itself; None: for all its tasks together.
+        declared: whether a program declared it at its start; otherwise it was set by hand.
+        running: how many of its tasks have a slot: they are taken, or were given back a moment ago.
+        waiting: how many of its tasks wait for a slot, or for a token of the rate.
+        next_at: when the next token comes, if a task waits for it; else None.
+    """
+
+    queue: str
+    job: str | None
+    concurrency: int | None
+    rate: int | None
+    per: float | None
+    burst: int | None
+    argument: str | None
+    declared: bool
+    running: int
+    waiting: int
+    next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a limit says. Checked when made; Limits.set() explains them."""
+
+    concurrency: int | None = None
+    rate: int | None = None
+    per: Seconds = 1
+    burst: int | None = None
+    argument: str | None = None
+
+    def __post_init__(self) -> None:
+        arguments.integer("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
+        arguments.integer("rate", self.rate, 1, MAX_RATE)
+        arguments.integer("burst", self.burst, 1, MAX_RATE)
+        arguments.required_seconds("per", self.per, positive=True)
+        arguments.label("argument", self.argument)
+        if self.burst is not None and self.rate is None:
+            raise ValueError(f"a burst goes with a rate: burst is {self.burst}")
+
+    @property
+    def empty(self) -> bool:
+        """Whether they limit nothing."""
+        return self.concurrency is None and self.rate is None
+
+    def values(self) -> tuple[int | None, int | None, float, int | None, str | None]:
+        per = arguments.required_seconds("per", self.per, positive=True)
+        return self.concurrency, self.rate, per, self.burst, self.argument
+
+
+def set_limit(queue: str, job: str | None, terms: Terms) -> Call[None]:
+    if terms.empty:
+        raise ValueError("a limit needs a concurrency, a rate, or both: drop() removes one")
+    return Call(
+        "SELECT pgqueue.set_limit(queue => %s::pg_catalog.text, job => %s::pg_catalog.text, concurrency => %s::int,"
+        " rate => %s::int, per => pg_catalog.make_interval(secs => %s::float), burst => %s::int,"
+        " argument => %s::pg_catalog.text)",
+        (arguments.queue_name(queue), arguments.label("job", job), *terms.values()),
+        nothing,
+        long=True,
+    )
+
+
+def drop_limit(queue: str, job: str | None) -> Call[bool]:
+    return Call(
+        "SELECT pgqueue.drop_limit(queue => %s::pg_catalog.text, job => %s::pg_catalog.text)",
+        (arguments.queue_name(queue), arguments.label("job", job)),
+        lambda rows: bool(scalar(rows)),
+        long=True,
+    )
+
+
+def declare_limit(queue: str, job: str, terms: Terms) -> Call[Declared]:
+    """The limit of a job as its code has it; with empty terms: none. A worker sends it before its first claim."""
+    return Call(
+        "SELECT pgqueue.declare_limit(queue => %s::pg_catalog.text, job => %s::pg_catalog.text,"
+        " concurrency => %s::int, rate => %s::int, per => pg_catalog.make_interval(secs => %s::float),"
+        " burst => %s::int, argument => %s::pg_catalog.text)",
+        (arguments.queue_name(queue), arguments.label("job", job), *terms.values()),
+        lambda rows: cast("Declared", scalar(rows)),
+        long=True,
+    )
+
+
+def list_limits(queue: str | None) -> Call[list[Limit]]:
+    """By queue and job."""
+    named = None if queue is None else arguments.queue_name(queue)
+    return Call(
+        "SELECT queue, job, concurrency, rate, EXTRACT(epoch FROM per)::float, burst, argument, declared, running,"
+        " waiting, next_at FROM pgqueue.limits"
+        " WHERE %s::pg_catalog.text IS NULL OR queue OPERATOR(pg_catalog.=) %s::pg_catalog.text"
+        " ORDER BY queue, job NULLS FIRST",
+        (named, named),
+        lambda rows: [Limit(*row) for row in rows],
+    )

@@ -1,0 +1,50 @@
+"""Calls of 5_operations/workers.sql: the registration of workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from .call import Call, nothing
+
+
+class WorkerInfo(NamedTuple):
+    """A row of the view pgqueue.workers."""
+
+    name: str
+    state: str
+    started_at: datetime
+    queues: list[str]
+    jobs: list[str]
+    concurrency: int
+    limits: dict[str, Any]
+    version: str
+    role: str
+
+
+def register_worker(
+    number: int, queues: Sequence[str], jobs: Sequence[str], concurrency: int, limits: Mapping[str, Any], version: str
+) -> Call[None]:
+    """On the connection of the worker's session."""
+    return Call(
+        "SELECT pgqueue.register_worker(number => %s::int, queues => %s::pg_catalog.text[],"
+        " jobs => %s::pg_catalog.text[], concurrency => %s::int, limits => %s::pg_catalog.jsonb,"
+        " version => %s::pg_catalog.text)",
+        (number, list(queues), list(jobs), concurrency, json.dumps(limits), version),
+        nothing,
+    )
+
+
+def unregister_worker(number: int) -> Call[None]:
+    return Call("SELECT pgqueue.unregister_worker(number => %s::int)", (number,), nothing)
+
+
+def workers() -> Call[list[WorkerInfo]]:
+    return Call(
+        "SELECT name, state, started_at, queues, jobs, concurrency, limits, version, role"
+        " FROM pgqueue.workers ORDER BY name, session, number",
+        (),
+        lambda rows: [WorkerInfo(*row) for row in rows],
+    )

@@ -1,0 +1,123 @@
+"""The clock of schedules: finds what is due, fires it, and sleeps until the next time. A flow, for both shells.
+
+sql/4_families/schedules.sql has the theory. Any number of clocks may run at once, and none of them has a part that it
+could fail to fill: each looks when the next schedule is due, and the first one fires. A clock keeps nothing between two
+looks but pauses of schedules that could not be fired.
+
+Time. The database says what is due, and in how many seconds the next schedule is. The clock sleeps for so long by its
+own monotonic time, but no longer than LOOK: when the time of the database steps forward, or the machine slept, a
+schedule is late by LOOK at most. It does not sleep through a change: set_schedule and resume_schedule announce it. A
+look comes after the LISTEN is committed, and one after each reconnect.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from .._calls.schedules import CHANNEL, Due, Fired, due_schedules, fire_schedule, refuse_schedule
+from .._values.timetable import between, timetable
+from ..errors import ClosedError, Error, NotAllowed
+from .listener import Listener
+from .steps import Flow, Run
+from .switchboard import Ear
+from .waits import MakeSignal, TimeLeft, enter, next_payload
+
+log = logging.getLogger("pgqueue")
+
+MOST = 100  # occurrences that are fired together, of a schedule that missed more
+LOOK = 10.0  # seconds between two looks while there are schedules
+#: Seconds until a schedule is tried again, by the outcome: at first, and doubled each time up to the second one. It is
+#: busy for a millisecond while another clock fires it, and longer while a transaction of the application changes it.
+AGAIN = {"busy": (0.05, 5.0), "early": (0.05, 5.0), "refused": (10.0, 10.0)}
+PAUSE = (1.0, 30.0)  # after a look that failed: first and longest, seconds
+MICROSECOND = timedelta(microseconds=1)
+
+
+class Clock:
+    """Fires schedules until stop(). `poll`: seconds between two looks while there is no schedule."""
+
+    def __init__(self, poll: float | None, now: Callable[[], float] = time.monotonic) -> None:
+        self.stopped = False
+        self._poll = float("inf") if poll is None else poll
+        self._now = now
+        self._put_off: dict[str, float] = {}  # schedules, each until a time of `now`
+        self._pauses: dict[str, float] = {}  # the last pause of each that was put off
+        self._told: dict[str, str] = {}  # the problem of each that was logged
+        self._pause = PAUSE[0]
+        self._hang_up: Callable[[], None] = lambda: None
+
+    def stop(self) -> None:
+        """Let run() return. May be called in any thread."""
+        self.stopped = True
+        self._hang_up()
+
+    def run(self, listener: Listener, make_signal: MakeSignal) -> Flow[None]:
+        """Look, fire, sleep. Returns after stop(), and when the client is closed or may not fire schedules."""
+        ear = Ear(CHANNEL, make_signal)
+        self._hang_up = lambda: listener.switchboard.hang_up(ear)
+        try:
+            yield from enter(listener, ear, TimeLeft(PAUSE[0]))  # without it, a reconnect is a reason to look
+            while not self.stopped:
+                listener.switchboard.forget(ear)  # before the look: what is announced after it counts
+                seconds = yield from self._look_safely()
+                yield from next_payload(listener, make_signal, ear, TimeLeft(seconds))
+        except ClosedError:
+            pass
+        except NotAllowed as error:
+            log.warning("this process fires no schedules: %s", error)
+        finally:
+            listener.switchboard.leave(ear)
+
+    def _look_safely(self) -> Flow[float]:
+        try:
+            seconds = yield from self.look()
+        except (ClosedError, NotAllowed):
+            raise
+        except (Error, psycopg.Error) as error:
+            log.warning("schedules wait for %g s: %s", self._pause, str(error).strip())
+            seconds, self._pause = self._pause, min(self._pause * 2, PAUSE[1])
+            return seconds
+        self._pause = PAUSE[0]
+        return seconds
+
+    def look(self) -> Flow[float]:
+        """Fire what is due. Returns in how many seconds to look again."""
+        while True:
+            now = self._now()
+            self._put_off = {name: until for name, until in self._put_off.items() if until > now}
+            rows: list[Due] = yield Run(due_schedules(list(self._put_off)), relaxed=False)
+            due = [row for row in rows if row.seconds <= 0]
+            if not due or self.stopped:
+                coming = [row.seconds for row in rows] + [until - now for until in self._put_off.values()]
+                return min(LOOK, *coming) if coming else self._poll
+            for row in due:
+                fired: Fired = yield Run(self._answer(row), relaxed=False)
+                self._note(row.name, fired)
+
+    def _answer(self, due: Due) -> Any:
+        """The call for a schedule that is due. Its occurrences are counted up to the server's present time."""
+        try:
+            times = timetable(due.cron, due.every, due.tz)
+        except (ValueError, ImportError) as error:
+            return refuse_schedule(due, str(error)[:1000])
+        start = due.counts_from if due.next_at is None else due.next_at - MICROSECOND
+        return fire_schedule(due, between(times, start, due.moment, MOST), times.after(due.moment))
+
+    def _note(self, name: str, fired: Fired) -> None:
+        if (pauses := AGAIN.get(fired.outcome)) is not None:
+            first, longest = pauses
+            self._pauses[name] = min(self._pauses.get(name, first / 2) * 2, longest)
+            self._put_off[name] = self._now() + self._pauses[name]
+        else:
+            self._pauses.pop(name, None)
+        if fired.problem is None:
+            self._told.pop(name, None)
+        elif self._told.get(name) != fired.problem:
+            log.error("schedule %r does not fire: %s", name, fired.problem)
+            self._told[name] = fired.problem

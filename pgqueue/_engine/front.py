@@ -1,0 +1,84 @@
+"""Connections in front of a pool: lent by the pool, free, and had without its lock, queue and bookkeeping.
+
+psycopg_pool takes 3 us to lend a connection and to take it back, and gives each call the one that has been idle for the
+longest. In front the latest is used first, and its statements are in the caches of the server.
+
+What the pool promises holds. It counts connections in front as lent, so there are no more than max_size. A connection
+goes back to the pool after TURN seconds of use in front, so the pool sees its age; after a drain; when the pool
+shrinks, which closes what idles; when it closes; and when another caller has to wait.
+
+The caller that has to wait announces it before it looks at the front once more, and then asks the pool. The caller that
+returns a connection puts it in front before it looks whether anyone waits. So one of them sees the other: a
+connection does not stay in front while a caller waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Generic
+
+from psycopg.pq import TransactionStatus
+
+from .own import C
+
+TURN = 1.0  # seconds
+IDLE = TransactionStatus.IDLE.value
+
+
+class Front(Generic[C]):
+    """Thread-safe: lists are, and the counter has a lock."""
+
+    def __init__(self) -> None:
+        self._free: list[C] = []
+        self._lock = threading.RLock()  # a handler of a signal may put while its thread is in here
+        self._waiting = 0
+        self._period = object()  # since the last drain
+        self._closed = False
+
+    def take(self) -> C | None:
+        """The connection that was used last, or None."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While a caller waits for a connection of the pool. It looks at the front first."""
+        with self._lock:
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def begin(self, conn: C) -> C:
+        """The connection, which the pool has lent now."""
+        conn.keeping, conn.kept_until = self._period, monotonic() + TURN
+        return conn
+
+    def keep(self, conn: C) -> C | None:
+        """Keep a connection after its use. Returns one to hand back to the pool: it, another, or none."""
+        if conn.keeping is not self._period or conn.pgconn.transaction_status != IDLE or conn.kept_until < monotonic():
+            return conn
+        self._free.append(conn)
+        return self.take() if self._waiting or self._closed else None
+
+    def drain(self) -> Iterator[C]:
+        """The free connections, to hand back; those in use come back to the pool after it."""
+        self._period = object()
+        return self.shrink()
+
+    def close(self) -> Iterator[C]:
+        """The free connections, to hand back. None is kept from now on."""
+        self._closed = True
+        return self.shrink()
+
+    def shrink(self) -> Iterator[C]:
+        """The free connections, to hand back."""
+        while (conn := self.take()) is not None:
+            yield conn

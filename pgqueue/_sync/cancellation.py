@@ -1,0 +1,51 @@
+# Generated from pgqueue/_async/cancellation.py by tools/blocking.py: edit that file, not this one.
+
+"""Whether a task that this client has taken was cancelled."""
+
+from __future__ import annotations
+
+from .._engine.blocking import Signal
+from .._engine.cancels import Watched
+from .._values import arguments
+from .._values.arguments import Seconds
+
+
+class Cancellation:
+    """True once the task was cancelled: `if task.cancelled: ...`. From Task.cancelled."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+
+    def __bool__(self) -> bool:
+        return self._watched.is_set
+
+    def is_set(self) -> bool:
+        """The same as its truth."""
+        return self._watched.is_set
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of task {self._watched.id}: {self._watched.is_set}>"
+
+    @property
+    def reason(self) -> str | None:
+        """Why, as the caller of cancel() said; None if the caller said nothing, or the task is not cancelled."""
+        return self._watched.reason
+
+    def wait(self, timeout: Seconds | None = None) -> bool:
+        """Wait until the task is cancelled.
+
+        Args:
+            timeout: seconds to wait, or a timedelta; None waits without limit, 0 does not wait.
+
+        Returns:
+            Whether it is cancelled; False after the timeout.
+
+        Raises:
+            ValueError: the timeout is not a duration.
+        """
+        seconds, signal = arguments.timeout(timeout), Signal()
+        self._watched.when(signal)
+        try:
+            return signal.wait(seconds)
+        finally:
+            self._watched.forget(signal)

@@ -1,0 +1,112 @@
+"""`pgqueue job`: the jobs of an application, and a task of one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import click
+
+from .. import AsyncClient, Client, Job
+from .applications import load
+from .plainly import WRONG, Fault, plainly
+from .printing import echo, echo_json, table
+from .values import (
+    COUNT,
+    KEY,
+    LANE,
+    MOMENT,
+    POSITIVE_SECONDS,
+    PRIORITY,
+    QUEUE,
+    SECONDS,
+    Checked,
+    json_lines,
+    read_json,
+)
+
+ARGUMENTS = Checked("json", read_json)
+
+
+@click.group()
+def job() -> None:
+    """The jobs of an application: list them, or put a task of one."""
+
+
+@job.command("list")
+@click.argument("app", metavar="MODULE:CLIENT")
+@json_lines
+@plainly
+def list_jobs(app: str, as_json: bool) -> None:
+    """List the jobs of MODULE:CLIENT with their queues and parameters. Connects to no server."""
+    jobs = sorted(load(app).jobs.values(), key=lambda one: one.name)
+    if as_json:
+        for one in jobs:
+            echo_json(_described(one))
+        return
+    rows = [(one.name, one.queue, "async" if one.is_async else "sync", _parameters(one) or None) for one in jobs]
+    for line in table(("JOB", "QUEUE", "KIND", "PARAMETERS"), rows):
+        click.echo(line)
+
+
+@job.command("put")
+@click.argument("app", metavar="MODULE:CLIENT")
+@click.argument("name", metavar="JOB")
+@click.argument("args", metavar="[ARGUMENTS]", type=ARGUMENTS, default="{}")
+@click.option("-q", "--queue", type=QUEUE, help="In place of the job's own.")
+@click.option("--priority", type=PRIORITY, help="The lowest is taken first.")
+@click.option("--delay", type=SECONDS, help="Seconds until the task is ready.")
+@click.option("--at", "run_at", type=MOMENT, help="When the task is ready, as 2030-01-31T08:00:00Z; not with --delay.")
+@click.option("--ttr", type=POSITIVE_SECONDS, help="Time to run, seconds.")
+@click.option("--ttl", type=POSITIVE_SECONDS, help="Time to live, seconds.")
+@click.option("--lane", type=LANE, help="The tasks of a lane are handled strictly one after another.")
+@click.option("--key", type=KEY, help="At most one task that is not done has this key.")
+@click.option("--attempts", type=COUNT, help="Failed attempts before a burial, in place of the job's.")
+@json_lines
+@click.pass_obj
+@plainly
+def put_job(dsn: str | None, app: str, name: str, args: Any, as_json: bool, **options: Any) -> None:
+    """Put a task of JOB, and print its id.
+
+    ARGUMENTS is a JSON object, for example '{"to": "ada@example.org"}'. It is checked as a worker checks it: nothing is
+    put if an argument is missing, unknown or of the wrong type.
+    """
+    if dsn:
+        os.environ["PGQUEUE_DSN"] = dsn  # for a client that is made without one
+    client = load(app)
+    if (found := client.jobs.find(name)) is None:
+        known = ", ".join(sorted(client.jobs)) or "none"
+        raise Fault(f"{app} has no job {name!r}; its jobs: {known}", WRONG)
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        task = found.options(**given).put_json(args)
+    finally:
+        _close(client)
+    echo({"id": task.id, "queue": task.queue, "state": task.state, "existed": task.existed}, str(task.id), as_json)
+
+
+def _close(client: Client | AsyncClient) -> None:
+    if isinstance(client, Client):
+        client.close()
+    else:
+        asyncio.run(client.close())
+
+
+def _described(one: Job[..., Any]) -> dict[str, Any]:
+    parameters = {
+        name: {"type": _spelled(parameter.annotation), "optional": parameter.optional}
+        for name, parameter in one.signature.parameters.items()
+    }
+    return {"job": one.name, "queue": one.queue, "async": one.is_async, "parameters": parameters}
+
+
+def _parameters(one: Job[..., Any]) -> str:
+    return ", ".join(
+        f"{name}: {_spelled(parameter.annotation)}" + (f" = {parameter.default!r}" if parameter.optional else "")
+        for name, parameter in one.signature.parameters.items()
+    )
+
+
+def _spelled(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation).removeprefix("typing.")

@@ -1,0 +1,45 @@
+"""The arguments of a job as JSON and back, by the annotations: `Codec` is the part that the rest of the layer uses.
+
+With pydantic (the extra `jobs`) the annotations may be pydantic models, dataclasses, enums, datetimes, UUIDs, Decimals,
+bytes and all else that pydantic knows (typed.py). Without it they are JSON's own types (plain.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .plain import Plain
+from .signature import Signature
+
+try:
+    from .typed import Typed
+except ImportError:  # pydantic is not installed
+    Typed = None  # type: ignore[assignment, misc]  # else a class
+
+
+class Codec(Protocol):
+    """Checks and converts the arguments and the result of one job."""
+
+    def dump(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Arguments as they were given to put, by name, as JSON values. Raises BadArguments."""
+
+    def load(self, text: str) -> dict[str, Any]:
+        """The arguments in the data of a task, which is JSON text, as the function gets them. Raises BadArguments."""
+
+    def load_args(self, args: object) -> dict[str, Any]:
+        """The same, of JSON values: what an upgrade returned. Raises BadArguments."""
+
+    def result(self, value: Any) -> Any:
+        """A result as JSON values. Raises ValueError."""
+
+
+def codec(signature: Signature, function: Callable[..., Any], *, keeps_result: bool, plain: bool = False) -> Codec:
+    """The codec for a signature. Raises ValueError for an annotation or a default that cannot be used. Names the place.
+
+    Args:
+        keeps_result: whether the annotation of the result has to be one that JSON can hold.
+        plain: whether the annotations are JSON's own types, so that there is nothing to convert.
+    """
+    kind = Plain if plain or Typed is None else Typed
+    return kind(signature, function, keeps_result)

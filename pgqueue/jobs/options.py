@@ -1,0 +1,143 @@
+"""What a job may say about its tasks, and the options of one put."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypedDict
+
+from .._calls.put import PutArguments, PutOptions
+from .._values import arguments
+from .._values.arguments import Seconds
+from .limits import Rate
+from .middleware import checked
+from .retry import Retry
+
+Isolation = Literal["thread", "process"]
+QUEUE = "default"  # of jobs that name none
+UNSET: Any = None
+
+
+class Policies(TypedDict, total=False):
+    """The options of Client.job and job_defaults that are policies; Client.job explains them."""
+
+    retry: Retry | None
+    keep_result: Seconds | None
+    timeout: Seconds | None
+    soft_timeout: Seconds | None
+    isolation: Isolation | None
+    priority: int | None
+    ttl: Seconds | None
+    ttr: Seconds | None
+    unique_data: bool | None
+    unique_for: Seconds | None
+    middleware: Sequence[Any]
+
+
+class JobPolicies(Policies, total=False):
+    """The options of Client.job that are no policies for all jobs."""
+
+    concurrency: int | None
+    rate: Rate | None
+    limit_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The policies of a job; None: the client's default, and if that has none either, the queue's or the worker's.
+
+    Times in seconds. Checked when made; raises ValueError.
+    """
+
+    queue: str | None = None
+    retry: Retry | None = None
+    keep_result: Seconds | None = None
+    timeout: Seconds | None = None
+    soft_timeout: Seconds | None = None
+    isolation: Isolation | None = None
+    priority: int | None = None
+    ttl: Seconds | None = None
+    ttr: Seconds | None = None
+    unique_data: bool | None = None
+    unique_for: Seconds | None = None
+    middleware: Sequence[Any] = ()
+
+    def __post_init__(self) -> None:
+        if self.queue is not None:
+            arguments.queue_name(self.queue)
+        if self.retry is not None and not isinstance(self.retry, Retry):
+            raise ValueError(f"retry must be a Retry, not {self.retry!r}")
+        for name in ("timeout", "soft_timeout", "ttl", "ttr", "unique_for"):
+            self._set(name, arguments.seconds(name, getattr(self, name), positive=True))
+        self._set("keep_result", arguments.seconds("keep_result", self.keep_result))
+        self._set("middleware", checked(self.middleware))
+        arguments.integer("priority", self.priority)
+        if self.unique_data is not None:
+            arguments.flag("unique_data", self.unique_data)
+        if self.isolation not in (None, "thread", "process"):
+            raise ValueError(f"isolation is 'thread' or 'process', not {self.isolation!r}")
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def over(self, defaults: Settings) -> Settings:
+        """These, and the defaults for what they leave open. Middleware of both: the defaults' is outside."""
+        given = {
+            one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None and value != ()
+        }
+        given["middleware"] = (*defaults.middleware, *self.middleware)
+        return replace(defaults, **given)
+
+
+class JobPutArguments(PutArguments, total=False):
+    """The keyword arguments of Job.options; it explains them."""
+
+    queue: str | None
+    conn: Any
+    headers: Mapping[str, str] | None
+    attempts: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one put of a job. Checked when made; raises ValueError.
+
+    Attributes:
+        put: those of Queue.put.
+        queue: in place of the job's own.
+        conn: the caller's connection.
+        headers: strings that go with the task, for middleware.
+        attempts: in place of the job's Retry.attempts.
+    """
+
+    put: PutArguments = field(default_factory=PutArguments)
+    queue: str | None = None
+    conn: Any = None
+    headers: Mapping[str, str] | None = None
+    attempts: int | None = None
+
+    @classmethod
+    def of(cls, given: JobPutArguments) -> Options:
+        rest: dict[str, Any] = dict(given)
+        own = {name: rest.pop(name) for name in ("queue", "conn", "headers", "attempts") if name in rest}
+        return cls(PutArguments(**rest), **own)  # type: ignore[typeddict-item]  # Queue.put refuses other names
+
+    def __post_init__(self) -> None:
+        PutOptions.of(self.put)
+        if self.queue is not None:
+            arguments.queue_name(self.queue)
+        arguments.integer("attempts", self.attempts, 1)
+        for name, value in (self.headers or {}).items():
+            if not (isinstance(name, str) and isinstance(value, str)):
+                raise ValueError(f"headers are strings, not {name!r}: {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHandler:
+    """A function of a list of tasks, and how many tasks it gets at most."""
+
+    function: Callable[..., Any]
+    n: int
+
+
+PLAIN = Options()

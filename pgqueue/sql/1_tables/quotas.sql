@@ -1,0 +1,12 @@
+-- How many things a role may make: quotas.sql of 2_base.
+
+CREATE TABLE pgqueue.quota (
+    what        text        PRIMARY KEY,
+    number      bigint      CHECK (number >= 0)
+);
+COMMENT ON TABLE  pgqueue.quota        IS 'How many of each kind of thing one role may have made: set_quota.';
+COMMENT ON COLUMN pgqueue.quota.number IS 'NULL: without limit.';
+
+INSERT INTO pgqueue.quota (what, number)
+VALUES ('queues', 10000), ('exchanges', 10000), ('bindings', 100000), ('nodes', 10000), ('schedules', 10000),
+       ('payloads', 1073741824);

@@ -1,0 +1,18 @@
+-- When the periodic work was last done: 5_operations/ticks.sql has the theory.
+
+-- Sequences can be UNLOGGED from PostgreSQL 15 on. Before it each setval writes a short record to the log.
+DO $$
+DECLARE
+    kind CONSTANT pg_catalog.text := CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 150000
+                                          THEN 'UNLOGGED' ELSE '' END;
+BEGIN
+    EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.last_sweep', kind);
+    EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.last_promotion', kind);
+    EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.last_cleaning', kind);
+    EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.clients', kind);
+END $$;
+COMMENT ON SEQUENCE pgqueue.last_sweep IS
+    'When a sweep last found nothing to write: microseconds since 1970, by the server''s clock.';
+COMMENT ON SEQUENCE pgqueue.last_promotion IS 'The same of promote_all.';
+COMMENT ON SEQUENCE pgqueue.last_cleaning IS 'The same of clean_up.';
+COMMENT ON SEQUENCE pgqueue.clients IS 'How many living sessions that sweep found, its own included.';

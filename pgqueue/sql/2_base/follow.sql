@@ -1,0 +1,76 @@
+-- Followed tasks: those whose end matters to other rows. Tasks that depend on this one go on, a
+-- cancellation is over.
+--
+-- Theory of operation
+-- -------------------
+-- Nearly no task is followed, and its ack must pay nothing for those that are. So the mark stands in the task's own row
+-- (task.followed), where the short way of an ack asks for it in the statement that deletes the row anyway: it deletes
+-- only what is not followed. A followed task goes the long way (_end_tasks, ack.sql), which tells `_follow`. To probe
+-- the tables of cancellations and dependencies at each ack is the simpler form, and costs each ack one index probe for
+-- each.
+--
+-- The mark may come at any time. Transaction T1 marks a task that T2 is acking:
+--
+--   T1 has the row, uncommitted   the DELETE of T2 waits for T1, and then reads the row anew (EvalPlanQual): it sees
+--                                 the mark, does not delete, and T2 goes the long way.
+--   T2 has deleted, uncommitted   the UPDATE of T1 waits for T2, and finds no row: the task is done. T1 sees that its
+--                                 UPDATE marked nothing.
+--
+-- A mark in a table of its own would need a lock for the same. Hence the rule: a transaction that adds a row about a
+-- task marks the task first (UPDATE ... SET followed = true), and takes the task as ended if no row was updated. A mark
+-- may outlive what it was for; then it costs the long way, and no more.
+--
+-- `_follow` is called in the transaction in which followed tasks of one queue end or give up their place:
+--
+--   done        acked, or popped; also if the queue keeps it
+--   deleted     by a delete, a truncated or removed queue, or maxlen
+--   cancelled   cancelled.sql
+--   expired     its ttl was over, and it is gone
+--   buried      it is in the state B now
+--   dead        it has left the queue as a dead letter: the row is in another queue, or gone
+--   released    it came back without an end: by a release, a deadline, the death of its session. Its state is in its
+--               row by now: R, D, or W
+--
+-- The hook for flows is further on (3_tasks), since it is built on what is here. Limits need none: limits.sql.
+
+CREATE OR REPLACE FUNCTION pgqueue._follow(queue_id int, ids bigint[], how text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(ids) > 0 THEN
+        PERFORM pgqueue._follow_tasks(queue_id, ids, how);
+    END IF;
+END $$;
+
+-- The same for tasks of several queues: queues [i] is the queue of ids [i].
+CREATE OR REPLACE FUNCTION pgqueue._follow_each(queues int[], ids bigint[], how text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._follow(f.queue_id, array_agg(f.id ORDER BY f.id), how)
+       FROM unnest(queues, ids) f(queue_id, id) GROUP BY f.queue_id;
+END $$;
+
+-- The state of a followed task that would be ready now: W if it has to wait for other tasks. Each
+-- statement that makes a task ready asks this, but only of followed ones.
+CREATE OR REPLACE FUNCTION pgqueue._ready_state(t pgqueue.task) RETURNS "char"
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE WHEN pgqueue._waits_for_tasks(t) THEN 'W'
+                WHEN t.lane IS NOT NULL THEN 'L' ELSE 'R' END;
+END $$;
+
+-- Make waiting tasks of a queue ready, but for those that have to wait for something else; returns how many. For the
+-- hooks, which know what is over. The caller has locked the tasks' rows, or may wait for them.
+CREATE OR REPLACE FUNCTION pgqueue._end_wait(queue_id int, ids bigint[]) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    waiting CONSTANT "char" := 'W';    -- a variable: by a literal the planner could walk the index of all that wait
+    n       int;
+BEGIN
+    UPDATE pgqueue.task t SET state = pgqueue._ready_state(t), ready_at = clock_timestamp()
+     WHERE t.id = ANY (ids) AND t.state = waiting AND pgqueue._ready_state(t) <> 'W';
+    GET DIAGNOSTICS n = ROW_COUNT;
+    IF n > 0 THEN
+        PERFORM pgqueue._signal(queue_id, n);
+    END IF;
+    RETURN n;
+END $$;

@@ -1,0 +1,103 @@
+-- Graphs, which are put in one call; and batches, sets of tasks for which other tasks wait as for one. The theory is in
+-- flows.sql.
+--
+-- A batch is open until close_batch, which puts the tasks that wait for it: so they exist if and only if the batch is
+-- complete. A process that dies before it closes its batch leaves it open; it never ends, and is forgotten after a day.
+-- Its tasks do not know of it: they are done as others.
+--
+-- Closing waits for the transactions that have put into the batch (_closing_lock): a task of an open transaction would
+-- come into a batch that has ended. The lock is shared by puts, so these do not wait for each other.
+
+CREATE OR REPLACE FUNCTION pgqueue.put_graph(puts jsonb, alone boolean DEFAULT false) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
+    RETURN pgqueue._put_all(puts, coalesce(alone, false));
+END $$;
+COMMENT ON FUNCTION pgqueue.put_graph IS
+    'Put tasks that wait for each other, all or none: an array, as for ack. In `after`, -1 is the first task of the '
+    'array, -2 the second, and so on; a task stands behind those that it waits for. Returns their ids, in that order. '
+    'alone: as for put_flow.';
+
+CREATE OR REPLACE FUNCTION pgqueue.create_batch(name text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    id bigint;
+BEGIN
+    IF octet_length(name) NOT BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION 'the name of a batch has 1 to 255 bytes, this one has %', octet_length(name)
+            USING ERRCODE = 'PQ001';
+    END IF;
+    INSERT INTO pgqueue.batch AS b (id, name, role)
+    VALUES (nextval('pgqueue.task_id_seq'), create_batch.name, pgqueue._caller())
+    RETURNING b.id INTO id;
+    RETURN id;
+END $$;
+COMMENT ON FUNCTION pgqueue.create_batch IS
+    'Make an open batch; returns its id, for the batch of put_flow. A batch that is not closed within a day is '
+    'forgotten.';
+
+-- The puts of a close, each of which waits for the batch as well.
+CREATE OR REPLACE FUNCTION pgqueue._after_batch(puts jsonb, batch bigint) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT jsonb_agg(jsonb_build_object('on_failure', 'run') || jsonb_strip_nulls(p.put)
+                             || jsonb_build_object('data', p.put -> 'data')
+                             || jsonb_build_object('after', CASE jsonb_typeof(p.put -> 'after')
+                                                            WHEN 'array' THEN p.put -> 'after' ELSE '[]' END
+                                                            || to_jsonb(batch)) ORDER BY p.n)
+              FROM jsonb_array_elements(puts) WITH ORDINALITY p(put, n));
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.close_batch(
+    id        bigint,
+    puts      jsonb   DEFAULT NULL,          -- the tasks that wait for it: an array, as for ack; on_failure: run
+    OUT total bigint,
+    OUT ids   bigint[]
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    b record;
+BEGIN
+    IF puts IS NOT NULL THEN
+        PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
+    END IF;
+    IF NOT pg_try_advisory_xact_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(id)) THEN
+        PERFORM pgqueue._await_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(id), false, false, NULL,
+                                    'closing batch ' || id);
+    END IF;
+    SELECT c.closed_at, pgqueue._is_callers(pgqueue._role_named(c.role)) AS is_callers INTO b
+      FROM pgqueue.batch c WHERE c.id = close_batch.id FOR UPDATE;
+    IF b.is_callers IS NOT TRUE THEN
+        RAISE EXCEPTION 'there is no batch %', id USING ERRCODE = 'PQ045';
+    ELSIF b.closed_at IS NOT NULL THEN
+        RAISE EXCEPTION 'batch % is closed already', id USING ERRCODE = 'PQ046';
+    END IF;
+    WITH parts AS (DELETE FROM pgqueue.batch_part p WHERE p.batch_id = close_batch.id RETURNING p.added)
+    SELECT coalesce(sum(parts.added), 0) INTO total FROM parts;
+    UPDATE pgqueue.batch c SET closed_at = clock_timestamp(), total = close_batch.total WHERE c.id = close_batch.id;
+    IF puts IS NOT NULL THEN
+        ids := pgqueue._put_all(pgqueue._after_batch(puts, id));
+    END IF;
+    PERFORM pgqueue._check_batches(ARRAY [id], 0);
+END $$;
+COMMENT ON FUNCTION pgqueue.close_batch IS
+    'Close a batch: no task is added to it any more, and it ends with the last of its tasks. The tasks in puts wait '
+    'for that; unless their on_failure says otherwise they run also if tasks of the batch failed. Returns how many '
+    'tasks the batch has, and the ids of those that were put. Waits for transactions that have put into the batch.';
+
+CREATE OR REPLACE FUNCTION pgqueue.delete_batch(id bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM pgqueue.batch b
+      WHERE b.id = delete_batch.id AND b.closed_at IS NULL AND pgqueue._is_callers(pgqueue._role_named(b.role))
+        FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM pgqueue.batch b WHERE b.id = delete_batch.id;
+    DELETE FROM pgqueue.batch_part p WHERE p.batch_id = delete_batch.id;
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION pgqueue.delete_batch IS
+    'Forget an open batch; its tasks stay. False if there is no such batch, or it is closed.';

@@ -1,0 +1,143 @@
+-- The verb: cancelling tasks, and telling their holders. cancelled.sql has the theory.
+
+-- The channel on which a session hears that tasks which it holds were cancelled. The payload has their ids, and is a
+-- hint, as every notification: the client asks cancelled_takes whether it is true.
+CREATE OR REPLACE FUNCTION pgqueue._session_channel(session int) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:session:' || session;
+
+-- Of these tasks, which are taken, make those that are not yet cancelled so, and tell their holders. A take that is not
+-- being settled stays locked until this transaction ends: a sweep or a deadline leaves it alone until then, and a touch
+-- does not wait.
+CREATE OR REPLACE FUNCTION pgqueue._ask_holders(ids bigint[], reason text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    portion CONSTANT int         := 350;           -- as in _tell_change
+    moment  CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    PERFORM FROM pgqueue.take k WHERE k.task_id = ANY (ids) ORDER BY k.task_id FOR KEY SHARE SKIP LOCKED;
+    INSERT INTO pgqueue.cancellation (task_id, asked_at, role, reason)
+    SELECT u.id, moment, pgqueue._caller(), _ask_holders.reason FROM unnest(ids) u(id) ON CONFLICT DO NOTHING;
+    UPDATE pgqueue.task t SET state = 'C', followed = true WHERE t.id = ANY (ids);
+    PERFORM pgqueue._notify(pgqueue._session_channel(h.session_id), array_to_string(h.ids [n : n + portion - 1], ','))
+       FROM (SELECT k.session_id, array_agg(k.task_id) AS ids FROM pgqueue.take k
+              WHERE k.task_id = ANY (_ask_holders.ids) AND k.session_id <> 0 GROUP BY k.session_id) h,
+            generate_series(1, cardinality(h.ids), portion) n;
+END $$;
+
+-- How a task that does not exist any more has ended: done, failed or cancelled, as far as its result tells the caller.
+CREATE OR REPLACE FUNCTION pgqueue._ended_as(id bigint) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT CASE WHEN r.cancelled THEN 'cancelled' WHEN r.error IS NULL THEN 'done' ELSE 'failed' END
+              FROM pgqueue.result r LEFT JOIN pgqueue.queue q ON q.id = r.queue_id
+             WHERE r.task_id = _ended_as.id AND r.expires_at > clock_timestamp()
+               AND (q.guarded IS FALSE OR pgqueue._may(r.queue_id, 'manage')));
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.cancel_many(ids bigint[], reason text DEFAULT NULL)
+RETURNS TABLE (id bigint, state text, problem text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    gone   bigint[] := '{}'::bigint[];
+    told   bigint[] := '{}'::bigint[];
+    q      record;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'a task is cancelled at READ COMMITTED, not at %: it has to be seen what was taken meanwhile',
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
+    END IF;
+    PERFORM pgqueue._check_array('ids', ids), pgqueue._check_text('a reason', reason);
+    PERFORM FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
+    PERFORM pgqueue._check_guarded(d.queue_id, 'manage', is_named => false)
+       FROM (SELECT DISTINCT t.queue_id FROM pgqueue.task t WHERE t.id = ANY (ids)) d;
+    -- A new statement, whose snapshot shows the takes of all claims that had these rows.
+    FOR q IN
+        WITH live AS MATERIALIZED (
+            SELECT t.id, t.queue_id, t.state, pgqueue._is_held(t.id) AS is_held
+              FROM pgqueue.task t WHERE t.id = ANY (ids) AND t.state <> 'F')
+        SELECT l.queue_id AS id, array_agg(l.id ORDER BY l.id) FILTER (WHERE NOT l.is_held) AS free,
+               array_agg(l.id ORDER BY l.id) FILTER (WHERE l.is_held) AS held,
+               array_agg(l.id ORDER BY l.id) FILTER (WHERE l.is_held AND l.state <> 'C') AS new
+          FROM live l GROUP BY l.queue_id
+    LOOP
+        PERFORM pgqueue._end_cancelled(q.id, q.free, cancel_many.reason),
+                pgqueue._ask_holders(q.new, cancel_many.reason);
+        gone := gone || q.free;
+        told := told || q.held;
+    END LOOP;
+    RETURN QUERY
+        SELECT a.id, e.state, CASE WHEN e.live THEN NULL WHEN e.state IS NULL THEN 'not found' ELSE 'ended' END
+          FROM unnest(ids) WITH ORDINALITY a(id, place),
+               LATERAL (SELECT CASE WHEN a.id = ANY (gone) THEN 'cancelled' WHEN a.id = ANY (told) THEN 'cancelling'
+                                    WHEN EXISTS (SELECT FROM pgqueue.task t WHERE t.id = a.id) THEN 'done'
+                                    ELSE pgqueue._ended_as(a.id) END,
+                               a.id = ANY (gone || told)) e(state, live)
+         ORDER BY a.place;
+END $$;
+COMMENT ON FUNCTION pgqueue.cancel_many IS
+    'Cancel tasks, in any state; a row for each id. state cancelled: it is gone, and its outcome is kept for an hour. '
+    'cancelling: it is taken, its holder was told, and it is never taken again. With the problem ended it had ended '
+    'before: done, failed or cancelled, where its result is kept. Else the problem is not found.';
+
+CREATE OR REPLACE FUNCTION pgqueue.cancel(id bigint, reason text DEFAULT NULL, OUT state text, OUT problem text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT c.state, c.problem INTO state, problem FROM pgqueue.cancel_many(ARRAY [cancel.id], reason) c;
+END $$;
+COMMENT ON FUNCTION pgqueue.cancel IS 'Cancel a task; see cancel_many.';
+
+CREATE OR REPLACE FUNCTION pgqueue.cancel_key(
+    queue text, key text, reason text DEFAULT NULL, OUT id bigint, OUT state text, OUT problem text
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    q CONSTANT int := (pgqueue._known_queue(queue, 'manage')).id;
+BEGIN
+    SELECT t.id INTO id FROM pgqueue.task t
+     WHERE t.queue_id = q AND t.key = cancel_key.key AND t.state <> 'F';
+    IF NOT FOUND THEN
+        problem := 'not found';
+        RETURN;
+    END IF;
+    SELECT c.state, c.problem INTO state, problem FROM pgqueue.cancel_many(ARRAY [id], reason) c;
+END $$;
+COMMENT ON FUNCTION pgqueue.cancel_key IS
+    'Cancel the task of a queue that has the key and is not done; see cancel_many. PQ032: there is no such queue.';
+
+CREATE OR REPLACE FUNCTION pgqueue.cancelled_takes(ids bigint[], tokens bigint[])
+RETURNS TABLE (id bigint, reason text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._check_takes(ids, tokens);
+    RETURN QUERY
+        SELECT k.task_id, c.reason
+          FROM unnest(cancelled_takes.ids, cancelled_takes.tokens) asked(id, token), pgqueue.take k,
+               pgqueue.cancellation c
+         WHERE k.task_id = asked.id AND k.token = asked.token AND c.task_id = k.task_id;
+END $$;
+COMMENT ON FUNCTION pgqueue.cancelled_takes IS
+    'Of these takes, those whose tasks were cancelled, and why. Their holders are to stop, and to release the tasks.';
+
+CREATE OR REPLACE VIEW pgqueue.cancellations WITH (security_barrier) AS
+SELECT c.task_id AS id, q.name AS queue, c.asked_at, c.role, CASE WHEN q.looks THEN c.reason END AS reason,
+       k.session_id AS session, coalesce(s.label, CASE k.session_id WHEN 0 THEN 'a claim' END) AS holder
+  FROM pgqueue.cancellation c
+  JOIN pgqueue.task t ON t.id = c.task_id
+  JOIN pgqueue._seen q ON q.id = t.queue_id
+  LEFT JOIN pgqueue.take k ON k.task_id = c.task_id
+  LEFT JOIN pgqueue.session s ON s.id = k.session_id
+ WHERE t.state = 'C';
+COMMENT ON VIEW pgqueue.cancellations IS
+    'Tasks that were cancelled while they were taken, until their takes end: since when, by which role, and their '
+    'holders. Monitors do not see the reason.';
+
+-- Part of clean_up: rows of tasks that raw SQL deleted.
+CREATE OR REPLACE FUNCTION pgqueue._clean_cancellations() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM pgqueue.cancellation
+     WHERE ctid = ANY (ARRAY (SELECT c.ctid FROM pgqueue.cancellation c
+                               WHERE c.asked_at < clock_timestamp() - interval '1 min'
+                                 AND (SELECT t.id FROM pgqueue.task t WHERE t.id = c.task_id AND t.state = 'C') IS NULL
+                               LIMIT 5000 FOR UPDATE SKIP LOCKED));
+END $$;

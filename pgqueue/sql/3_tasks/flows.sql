@@ -1,0 +1,265 @@
+-- Flows: putting tasks that wait for other tasks, and tasks of a batch.
+--
+-- Theory of operation
+-- -------------------
+-- A dependant is a task in the state W, which no claim looks at. It has a row in `dependant`, and one in `dependency`
+-- for each task or batch that it waits for. A batch is no task, but has an id of the same sequence: tasks wait for it
+-- in the same way, and its own tasks are the rows of `member`. A task that others wait for, and each task of a batch,
+-- is followed (follow.sql): the transaction that ends it marks the rows that name it (_follow_tasks,
+-- follow_tasks.sql).
+--
+-- Two ends at once. T1 ends the task A, and T2 the task B; D waits for both. In the snapshot of each the other task is
+-- open, so neither can make D ready. A counter in the row of D would tell them, and is the simpler form: T2 would then
+-- wait at that row for T1, which may be the long transaction of a user. With 100,000 tasks in a batch every worker
+-- would wait there. So no transaction that ends a task decides. It leaves a row in `flow_check`, which names D, and the
+-- next claim on the queue of D, or the next tick, looks (_settle_flows):
+--
+--   Invariant: whatever has ended, and was not yet looked at, has a check that its own transaction left.
+--
+-- Take the last of the transactions that end something for which D waits, in the order of commits. Its check is seen
+-- only in snapshots that are newer than all of these ends, so the look that deletes it sees that D waits for nothing.
+-- One rule remains, as for lanes (lane.sql): no transaction deletes its own check, since its look is older than its
+-- commit. A look waits for no lock. If the row of D or of a batch is locked, it leaves a check for the next tick.
+--
+-- A transaction that ends tasks of a batch leaves one check for all of them. A look at a batch is one probe of an index
+-- for an open member, from the highest id downwards: tasks are mostly done in the order of their ids, so at this end
+-- the index has few entries of members that are gone. While many members are open, their ends are left to the next
+-- tick. So a task of a batch costs its ack the deletion of one row, and no two acks write the same row.
+--
+-- Put after a task that lives. T1 puts D after A. If A ends before T1 commits, the ending transaction cannot see D; so
+-- A has to be marked, which locks its row, and an ack of A then waits for T1. That must not be if T1 is a transaction
+-- of a user, which may be long. So T1 marks A itself only if A was put by T1 too, or if T1 ends with this call (alone).
+-- Else the dependency is N, not followed, and the first tick after the commit of T1 marks A, or finds that A is gone.
+-- A task that is gone counts as done. So a task that was deleted, cancelled or expired counts as done, too, if it was
+-- gone before it was marked; and so does an id that another open transaction was given.
+--
+-- Circles. A task waits only for what was there before it: an id that no put has returned is refused, and a batch can
+-- be waited for once it is closed, that is, once it has all its members. So no circle can arise, and none is looked
+-- for.
+--
+-- What ends a wait. on_failure says what becomes of D if A fails, that is, if A is buried, or leaves its queue as a
+-- dead letter; or if A is gone (deleted, cancelled, expired):
+--
+--   wait   D waits on: A may be kicked, or handled from the queue of dead letters, and be done yet. If A is gone that
+--          cannot be, and D is buried.
+--   bury   D is buried at once. A kick makes D ready, whatever has become of A.
+--   run    A counts as ended.
+--
+-- To run D at once, bury it and kick it. The queue of A may be deleted: its tasks are gone then. Nothing but the tasks
+-- after D depends on the queue of D.
+
+-- A batch that is open and the caller's, so that no close can finish before this transaction has ended: the lock of
+-- close_batch. A lock of the batch's row would be written to that row by each put.
+CREATE OR REPLACE FUNCTION pgqueue._enter_batch(batch bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    b record;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(pgqueue._closing_lock(), pgqueue._batch_bucket(batch)) THEN
+        PERFORM pgqueue._await_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(batch), true, false, '10 s',
+                                    'adding to batch ' || batch);
+    END IF;
+    SELECT c.closed_at, pgqueue._is_callers(pgqueue._role_named(c.role)) AS is_callers INTO b
+      FROM pgqueue.batch c WHERE c.id = batch;
+    IF b.is_callers IS NOT TRUE THEN
+        RAISE EXCEPTION 'there is no batch %', batch USING ERRCODE = 'PQ045';
+    ELSIF b.closed_at IS NOT NULL THEN
+        RAISE EXCEPTION 'batch % is closed: no task can be added to it', batch USING ERRCODE = 'PQ046';
+    END IF;
+END $$;
+
+-- Tasks that were just put with the mark, or by this transaction, become members of a batch.
+CREATE OR REPLACE FUNCTION pgqueue._add_members(batch bigint, ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO pgqueue.member (task_id, batch_id) SELECT u.id, batch FROM unnest(ids) u(id);
+    INSERT INTO pgqueue.batch_part (batch_id, added) SELECT batch, cardinality(ids) WHERE ids <> '{}';
+END $$;
+
+-- Check for what a task is to wait: tasks and closed batches that exist, or existed, and that the caller may look at.
+CREATE OR REPLACE FUNCTION pgqueue._check_after(after bigint[], on_failure text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    newest CONSTANT bigint := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END FROM pgqueue.task_id_seq s);
+    wrong  record;
+BEGIN
+    PERFORM pgqueue._check_array('after', after);
+    IF on_failure IS NULL OR on_failure NOT IN ('wait', 'bury', 'run') THEN
+        RAISE EXCEPTION 'on_failure is wait, bury or run, not %', pgqueue._shown(on_failure) USING ERRCODE = 'PQ002';
+    ELSIF after = '{}' THEN
+        RETURN;
+    END IF;
+    SELECT a.id INTO wrong FROM unnest(after) a(id) WHERE a.id <= 0 OR a.id > newest LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'a task cannot wait for task %, which was never put', wrong.id USING ERRCODE = 'PQ044';
+    END IF;
+    SELECT b.id, b.closed_at, pgqueue._is_callers(pgqueue._role_named(b.role)) AS is_callers INTO wrong
+      FROM unnest(after) a(id) JOIN pgqueue.batch b ON b.id = a.id
+     WHERE b.closed_at IS NULL OR pgqueue._is_callers(pgqueue._role_named(b.role)) IS NOT TRUE LIMIT 1;
+    IF wrong.is_callers THEN
+        RAISE EXCEPTION 'batch % is open: a task can wait for it once it is closed', wrong.id USING ERRCODE = 'PQ046';
+    ELSIF FOUND THEN
+        RAISE EXCEPTION 'there is no batch %', wrong.id USING ERRCODE = 'PQ045';
+    END IF;
+    PERFORM pgqueue._check_guarded(q.queue_id, 'look', is_named => false)
+       FROM (SELECT DISTINCT t.queue_id FROM unnest(after) a(id) JOIN pgqueue.task t ON t.id = a.id) q;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.allow_flows(queue text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue.queue_id(queue), pgqueue._known_queue(queue, 'put');
+    UPDATE pgqueue.queue q SET flows = true WHERE q.name = allow_flows.queue AND NOT q.flows;
+END $$;
+COMMENT ON FUNCTION pgqueue.allow_flows IS
+    'Let a queue have tasks that wait for others. The first such put does so, and other such puts wait until its '
+    'transaction ends; so clients call this before, in a transaction of its own.';
+
+-- Make a task that was just put wait. It was put with a delay, so no other transaction has seen it ready.
+CREATE OR REPLACE FUNCTION pgqueue._make_wait(
+    id bigint, after bigint[], on_failure text, run_at timestamptz, delay interval, ttl interval, alone boolean
+) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    q record;
+BEGIN
+    UPDATE pgqueue.task t SET state = 'W', run_at = NULL, expires_at = NULL, followed = true, meter = NULL
+     WHERE t.id = _make_wait.id
+    RETURNING t.queue_id INTO q;
+    SELECT named.id, named.delay, named.ttl INTO q FROM pgqueue.queue named WHERE named.id = q.queue_id;
+    INSERT INTO pgqueue.dependant (task_id, run_at, delay, ttl, on_failure)
+    VALUES (id, _make_wait.run_at, CASE WHEN _make_wait.run_at IS NULL THEN coalesce(_make_wait.delay, q.delay) END,
+            coalesce(_make_wait.ttl, q.ttl), left(on_failure, 1)::"char");
+    INSERT INTO pgqueue.dependency (task_id, on_id, position, state)
+    SELECT _make_wait.id, a.id, min(a.n), 'N' FROM unnest(after) WITH ORDINALITY a(id, n) GROUP BY a.id;
+    PERFORM pgqueue._link(
+                ARRAY [id], mine => NOT alone OR current_setting('transaction_isolation') <> 'read committed');
+    IF EXISTS (SELECT FROM pgqueue.dependency d WHERE d.task_id = _make_wait.id AND d.state = 'N') THEN
+        INSERT INTO pgqueue.flow_check (id, queue_id) VALUES (_make_wait.id, 0);
+    ELSE
+        PERFORM pgqueue._decide(ARRAY [id]);
+    END IF;
+    RETURN (SELECT seen.state FROM pgqueue._tasks seen WHERE seen.id = _make_wait.id);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.put_flow(
+    queue       text,
+    data        jsonb,
+    after       bigint[] DEFAULT '{}',       -- the ids of tasks, and of closed batches, for which it waits
+    on_failure  text     DEFAULT 'wait',     -- if one of them fails: wait, bury or run
+    batch       bigint   DEFAULT NULL,       -- the open batch that it belongs to
+    priority    int      DEFAULT NULL,
+    delay       interval DEFAULT NULL,       -- from when the others have ended; likewise ttl
+    ttr         interval DEFAULT NULL,
+    ttl         interval DEFAULT NULL,
+    lane        text     DEFAULT NULL,
+    key         text     DEFAULT NULL,
+    if_exists   text     DEFAULT 'ignore',
+    sender      uuid     DEFAULT NULL,
+    run_at      timestamptz DEFAULT NULL,
+    alone       boolean  DEFAULT false,      -- the caller's transaction ends with this call
+    OUT id      bigint,
+    OUT state   text,
+    OUT existed boolean,
+    OUT kept    jsonb
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    waits CONSTANT boolean := coalesce(cardinality(after), 0) > 0;
+BEGIN
+    PERFORM pgqueue._check_after(after, on_failure);
+    IF if_exists = 'replace' THEN
+        RAISE EXCEPTION 'a task that waits for others, or belongs to a batch, replaces no other task'
+            USING ERRCODE = 'PQ002';
+    ELSIF batch IS NOT NULL THEN
+        PERFORM pgqueue._enter_batch(batch);
+    END IF;
+    IF waits THEN
+        PERFORM pgqueue.allow_flows(queue);
+        IF run_at IS NOT NULL THEN                 -- for its errors; its answer is of no use here
+            PERFORM pgqueue._delay_until(run_at, delay);
+        ELSE
+            PERFORM pgqueue._check_time('delay', delay, zero => true);
+        END IF;
+    END IF;
+    SELECT p.id, p.state, p.existed, p.kept INTO id, state, existed, kept
+      FROM pgqueue.put(queue => queue, data => data, priority => priority,
+                       delay => CASE WHEN waits THEN pgqueue._longest() ELSE delay END, ttr => ttr, ttl => ttl,
+                       lane => lane, key => key, if_exists => if_exists, sender => sender,
+                       run_at => CASE WHEN NOT waits THEN run_at END) p;
+    IF id IS NULL OR existed THEN
+        RETURN;
+    ELSIF batch IS NOT NULL THEN
+        UPDATE pgqueue.task t SET followed = true WHERE t.id = put_flow.id;
+        PERFORM pgqueue._add_members(batch, ARRAY [id]);
+    END IF;
+    IF waits THEN
+        state := pgqueue._make_wait(id, after, on_failure, run_at, delay, ttl, alone);
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.put_flow IS
+    'Add a task that waits for others, or belongs to a batch. It becomes ready, or is delayed, once all tasks and '
+    'batches of `after` have ended; those that are gone by now count as done. If one of them fails, or is gone '
+    'without having been done, on_failure says what becomes of it. As put otherwise.';
+
+CREATE OR REPLACE FUNCTION pgqueue.put_flow_many(
+    queue      text,
+    data       jsonb,
+    after      bigint[] DEFAULT '{}',
+    on_failure text     DEFAULT 'wait',
+    batch      bigint   DEFAULT NULL,
+    priority   int      DEFAULT NULL,
+    delay      interval DEFAULT NULL,
+    ttr        interval DEFAULT NULL,
+    ttl        interval DEFAULT NULL,
+    lanes      text[]   DEFAULT NULL,
+    keys       text[]   DEFAULT NULL,
+    if_exists  text     DEFAULT 'ignore',
+    sender     uuid     DEFAULT NULL,
+    run_at     timestamptz DEFAULT NULL,
+    alone      boolean  DEFAULT false
+) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    q   pgqueue.queue;
+    ids bigint[];
+BEGIN
+    PERFORM pgqueue._check_items('data', data), pgqueue._check_after(after, on_failure);
+    PERFORM pgqueue._check_array('lanes', lanes, nulls => true), pgqueue._check_array('keys', keys, nulls => true);
+    IF cardinality(lanes) NOT IN (1, jsonb_array_length(data)) OR cardinality(keys) <> jsonb_array_length(data) THEN
+        RAISE EXCEPTION 'lanes and keys go with the tasks: % tasks, % lanes, % keys',
+            jsonb_array_length(data), cardinality(lanes), cardinality(keys) USING ERRCODE = 'PQ002';
+    ELSIF cardinality(after) > 0 OR keys IS NOT NULL THEN      -- each by itself
+        ids := ARRAY (
+            SELECT p.id
+              FROM jsonb_array_elements(put_flow_many.data) WITH ORDINALITY e(item, n),
+                   pgqueue.put_flow(queue => queue, data => e.item, after => after, on_failure => on_failure,
+                                    batch => batch, priority => priority, delay => delay, ttr => ttr, ttl => ttl,
+                                    lane => CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END,
+                                    key => keys [e.n], if_exists => if_exists, sender => sender, run_at => run_at,
+                                    alone => alone) p
+             ORDER BY e.n);
+        IF array_position(ids, NULL) IS NOT NULL THEN
+            RAISE EXCEPTION 'queue "%" has no room for % tasks', queue, jsonb_array_length(data)
+                USING ERRCODE = 'PQ037';
+        END IF;
+        RETURN ids;
+    ELSIF batch IS NULL THEN
+        RETURN pgqueue.put_many(queue => queue, data => data, priority => priority, delay => delay, ttr => ttr,
+                                ttl => ttl, lanes => lanes, if_exists => if_exists, sender => sender, run_at => run_at);
+    END IF;
+    PERFORM pgqueue._enter_batch(batch);
+    IF run_at IS NOT NULL THEN
+        delay := pgqueue._delay_until(run_at, delay);
+    END IF;
+    q := pgqueue._defaults(queue, priority, delay, ttr, ttl);
+    PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, name.lane, NULL, if_exists)
+       FROM (SELECT DISTINCT unnest(lanes) UNION SELECT NULL) name(lane);
+    ids := pgqueue._put_special_many(q, data, pgqueue._later(q.delay, run_at), lanes, NULL, if_exists, sender,
+                                     followed => true);
+    PERFORM pgqueue._add_members(batch, ids);
+    RETURN ids;
+END $$;
+COMMENT ON FUNCTION pgqueue.put_flow_many IS
+    'Add one task for each element of a JSON array, each as put_flow does: all after the same others, or in the same '
+    'batch. Returns their ids, in that order. All or none.';

@@ -1,0 +1,286 @@
+-- What flows do when a followed task ends: the hooks that follow.sql (2_base) calls, and the looks that decide which
+-- tasks wait no more. The theory is in flows.sql.
+
+-- Tasks of batches have ended; returns the batches.
+CREATE OR REPLACE FUNCTION pgqueue._mark_members(ids bigint[], ended "char") RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    touched bigint[];
+BEGIN
+    IF ended = 'D' THEN
+        WITH done AS (DELETE FROM pgqueue.member m WHERE m.task_id = ANY (ids) RETURNING m.batch_id)
+        SELECT array_agg(DISTINCT d.batch_id) INTO touched FROM done d;
+    ELSE
+        WITH failed AS (
+            UPDATE pgqueue.member m SET state = ended WHERE m.task_id = ANY (ids) AND m.state <> ended
+            RETURNING m.batch_id)
+        SELECT array_agg(DISTINCT f.batch_id) INTO touched FROM failed f;
+    END IF;
+    RETURN touched;
+END $$;
+
+-- Leave a check for each batch of which n tasks have ended: for the next claim on the queue of a task that waits for
+-- the batch, if it may be about to end; else for the next tick, which looks once for all ends of a quarter of a second.
+-- The last ends may be those of several workers, each of which sees the tasks of the others as open.
+CREATE OR REPLACE FUNCTION pgqueue._check_batches(ids bigint[], n int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    near CONSTANT int := 50 + 2 * n;
+    b    record;
+BEGIN
+    FOR b IN
+        SELECT u.id,
+               CASE WHEN (SELECT count(*) FROM (SELECT FROM pgqueue.member m
+                                                 WHERE m.batch_id = u.id AND m.state = 'O'
+                                                 ORDER BY m.task_id DESC LIMIT near) o) < near
+                    THEN (SELECT t.queue_id FROM pgqueue.dependency d JOIN pgqueue.task t ON t.id = d.task_id
+                           WHERE d.on_id = u.id LIMIT 1) END AS queue_id
+          FROM unnest(ids) u(id) ORDER BY u.id
+    LOOP
+        INSERT INTO pgqueue.flow_check (id, queue_id) VALUES (b.id, coalesce(b.queue_id, 0));
+        IF b.queue_id IS NOT NULL THEN
+            PERFORM pgqueue._signal(b.queue_id);
+        END IF;
+    END LOOP;
+END $$;
+
+-- These tasks of a queue have ended or given up their places, as `how` says: mark the rows that name them, and leave a
+-- check for each task and batch that waits for them. No row is marked that another transaction may have locked for
+-- long: those of a task are marked by transactions that have the task's row.
+CREATE OR REPLACE FUNCTION pgqueue._follow_tasks(queue_id int, ids bigint[], how text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    ended   CONSTANT "char" := CASE WHEN how = 'done' THEN 'D' WHEN how IN ('buried', 'dead') THEN 'F' ELSE 'G' END;
+    waiting CONSTANT "char" := 'W';                -- a variable: see _open_meter
+    touched bigint[];
+    queues  int[];
+BEGIN
+    IF how = 'released' THEN
+        RETURN;
+    END IF;
+    WITH marked AS (
+        UPDATE pgqueue.dependency d SET state = ended
+         WHERE d.on_id = ANY (ids) AND d.state <> 'D' AND d.state <> ended
+        RETURNING d.task_id),
+    left_behind AS (
+        INSERT INTO pgqueue.flow_check (id, queue_id)
+        SELECT t.id, t.queue_id FROM pgqueue.task t
+         WHERE t.id = ANY (ARRAY (SELECT m.task_id FROM marked m)) AND t.state = waiting
+        RETURNING flow_check.queue_id)
+    SELECT array_agg(DISTINCT l.queue_id) INTO queues FROM left_behind l;
+    PERFORM pgqueue._signal(q) FROM unnest(queues) q;
+    touched := pgqueue._mark_members(ids, ended);
+    IF touched IS NOT NULL THEN
+        PERFORM pgqueue._check_batches(touched, cardinality(ids));
+    END IF;
+    IF how NOT IN ('buried', 'dead') THEN          -- what they waited for is forgotten by the next tick
+        INSERT INTO pgqueue.flow_check (id, queue_id)
+        SELECT d.task_id, 0 FROM pgqueue.dependant d WHERE d.task_id = ANY (ids);
+    END IF;
+END $$;
+
+-- Whether a followed task that would be ready has to wait for other tasks. A task that was buried and is kicked does
+-- not, nor one that came back from a take.
+CREATE OR REPLACE FUNCTION pgqueue._waits_for_tasks(t pgqueue.task) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN t.state IN ('W', 'D')
+       AND EXISTS (SELECT FROM pgqueue.dependant d WHERE d.task_id = t.id AND NOT d.opened);
+END $$;
+
+-- Follow what these dependants wait for and do not follow yet. mine: only what this transaction has put.
+CREATE OR REPLACE FUNCTION pgqueue._link(ids bigint[], mine boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    me     CONSTANT xid      := pg_current_xact_id()::xid;
+    fresh  CONSTANT boolean  := current_setting('transaction_isolation') = 'read committed';
+    others CONSTANT bigint[] := ARRAY (SELECT DISTINCT d.on_id FROM pgqueue.dependency d
+                                        WHERE d.task_id = ANY (ids) AND d.state = 'N');
+    held   bigint[];
+BEGIN
+    held := ARRAY (SELECT t.id FROM pgqueue.task t
+                    WHERE t.id = ANY (others) AND (t.xmin = me OR NOT mine) ORDER BY t.id FOR UPDATE SKIP LOCKED)
+         || ARRAY (SELECT b.id FROM pgqueue.batch b
+                    WHERE b.id = ANY (others) AND (b.xmin = me OR NOT mine) ORDER BY b.id FOR UPDATE SKIP LOCKED);
+    UPDATE pgqueue.task t SET followed = true WHERE t.id = ANY (held) AND t.followed IS NULL AND t.state <> 'F';
+    -- In a new snapshot: what has no row now, and was not locked, is gone.
+    UPDATE pgqueue.dependency d SET state = s.state
+      FROM (SELECT o.id,
+                   CASE WHEN t.id IS NULL AND b.id IS NULL
+                        THEN CASE WHEN NOT fresh THEN 'N' WHEN r.error IS NOT NULL THEN 'G' ELSE 'D' END
+                        WHEN o.id <> ALL (held) THEN 'N'
+                        WHEN t.state = 'F' OR NOT b.failed THEN 'D'
+                        WHEN t.state = 'B' OR b.failed THEN 'F'
+                        ELSE 'O' END::"char" AS state
+              FROM unnest(others) o(id)
+              LEFT JOIN pgqueue.task t ON t.id = o.id
+              LEFT JOIN pgqueue.batch b ON b.id = o.id
+              LEFT JOIN pgqueue.result r ON r.task_id = o.id) s
+     WHERE d.task_id = ANY (ids) AND d.on_id = s.id AND d.state = 'N' AND s.state <> 'N';
+END $$;
+
+-- Make dependants ready, or delayed, that wait for nothing any more. A tick looks again at those whose rows are locked.
+CREATE OR REPLACE FUNCTION pgqueue._open(ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    waiting CONSTANT "char" := 'W';                -- a variable: see _open_meter
+    moment  CONSTANT timestamptz := clock_timestamp();
+    held    CONSTANT bigint[] := ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) AND t.state = waiting
+                                         ORDER BY t.id FOR UPDATE SKIP LOCKED);
+BEGIN
+    INSERT INTO pgqueue.flow_check (id, queue_id) SELECT u.id, 0 FROM unnest(ids) u(id) WHERE u.id <> ALL (held);
+    UPDATE pgqueue.dependant d SET opened = true WHERE d.task_id = ANY (held);
+    UPDATE pgqueue.task t
+       SET state = CASE WHEN later.at > moment THEN 'D' ELSE t.state END,
+           run_at = CASE WHEN later.at > moment THEN later.at END,
+           expires_at = greatest(later.at, moment) + d.ttl
+      FROM pgqueue.dependant d, LATERAL (SELECT coalesce(d.run_at, moment + d.delay) AS at) later
+     WHERE t.id = ANY (held) AND d.task_id = t.id AND (later.at > moment OR d.ttl IS NOT NULL);
+    PERFORM pgqueue._end_wait(q.queue_id, q.ids), pgqueue._signal(q.queue_id)      -- also for one that is delayed
+       FROM (SELECT t.queue_id, array_agg(t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (held)
+              GROUP BY t.queue_id) q;
+END $$;
+
+-- Bury dependants of which something failed; returns those that were buried.
+CREATE OR REPLACE FUNCTION pgqueue._bury_dependants(ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    waiting CONSTANT "char" := 'W';                -- a variable: see _open_meter
+    held    CONSTANT bigint[] := ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) AND t.state = waiting
+                                         ORDER BY t.id FOR UPDATE SKIP LOCKED);
+    q       record;
+BEGIN
+    INSERT INTO pgqueue.flow_check (id, queue_id) SELECT u.id, 0 FROM unnest(ids) u(id) WHERE u.id <> ALL (held);
+    UPDATE pgqueue.task t
+       SET state = 'B', buried_at = clock_timestamp(), buries = coalesce(t.buries, 0) + 1,
+           error = (SELECT format('%s %s, for which this task waited, %s',
+                                  CASE WHEN b.id IS NULL THEN 'task' ELSE 'batch' END, d.on_id,
+                                  CASE d.state WHEN 'F' THEN 'failed' ELSE 'is gone and was not done' END)
+                      FROM pgqueue.dependency d LEFT JOIN pgqueue.batch b ON b.id = d.on_id
+                     WHERE d.task_id = t.id AND d.state IN ('F', 'G') ORDER BY d.state DESC, d.position LIMIT 1)
+     WHERE t.id = ANY (held);
+    FOR q IN
+        SELECT t.queue_id AS id, array_agg(t.id ORDER BY t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (held)
+         GROUP BY t.queue_id
+    LOOP
+        PERFORM pgqueue._note(q.id, 'bury', q.ids), pgqueue._follow(q.id, q.ids, 'buried');
+    END LOOP;
+    RETURN held;
+END $$;
+
+-- Of these batches those that end now, or whose end changed: a task that had failed is done after all.
+CREATE OR REPLACE FUNCTION pgqueue._end_batches(ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    b     record;
+    ended bigint[] := '{}'::bigint[];
+BEGIN
+    FOR b IN
+        SELECT c.id, (SELECT m.task_id FROM pgqueue.member m WHERE m.batch_id = c.id AND m.state <> 'O'
+                       ORDER BY m.task_id LIMIT 1) IS NOT NULL AS failed, c.failed AS known
+          FROM pgqueue.batch c
+         WHERE c.id = ANY (ids) AND c.closed_at IS NOT NULL
+           AND (SELECT m.task_id FROM pgqueue.member m WHERE m.batch_id = c.id AND m.state = 'O'
+                 ORDER BY m.task_id DESC LIMIT 1) IS NULL
+         ORDER BY c.id
+    LOOP
+        CONTINUE WHEN b.failed = b.known;
+        PERFORM FROM pgqueue.batch c WHERE c.id = b.id FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            INSERT INTO pgqueue.flow_check (id, queue_id) VALUES (b.id, 0);
+            CONTINUE;
+        END IF;
+        UPDATE pgqueue.batch c SET ended_at = coalesce(c.ended_at, clock_timestamp()), failed = b.failed
+         WHERE c.id = b.id;
+        UPDATE pgqueue.dependency d SET state = CASE WHEN b.failed THEN 'F' ELSE 'D' END
+         WHERE d.on_id = b.id AND d.state <> 'D';
+        ended := ended || b.id;
+    END LOOP;
+    RETURN ended;
+END $$;
+
+-- Forget for what those of these tasks waited that are gone, and do not keep results for them any longer.
+CREATE OR REPLACE FUNCTION pgqueue._forget_dependants(ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    ids := ARRAY (SELECT d.task_id FROM pgqueue.dependant d
+                   WHERE d.task_id = ANY (ids)
+                     AND (SELECT t.id FROM pgqueue.task t WHERE t.id = d.task_id AND t.state <> 'F') IS NULL);
+    WITH gone AS (
+        DELETE FROM pgqueue.dependency d WHERE d.task_id = ANY (ids) RETURNING d.task_id, d.on_id, d.expires_at)
+    UPDATE pgqueue.result r SET expires_at = g.expires_at
+      FROM (SELECT k.on_id, max(k.expires_at) AS expires_at FROM gone k WHERE k.expires_at IS NOT NULL
+             GROUP BY k.on_id) g
+     WHERE r.task_id = g.on_id
+       AND NOT EXISTS (SELECT FROM pgqueue.dependency o WHERE o.on_id = g.on_id AND o.task_id <> ALL (ids));
+    DELETE FROM pgqueue.dependant d WHERE d.task_id = ANY (ids);
+END $$;
+
+-- Look at dependants and batches: at each in a snapshot that is newer than the ends that the caller has heard of.
+CREATE OR REPLACE FUNCTION pgqueue._decide(ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    failed  bigint[];
+    free    bigint[];
+    ended   bigint[];
+BEGIN
+    LOOP
+        ended := pgqueue._end_batches(ids);
+        SELECT array_agg(v.id) FILTER (WHERE v.verdict = 'bury'), array_agg(v.id) FILTER (WHERE v.verdict = 'open')
+          INTO failed, free
+          FROM (SELECT d.task_id AS id,
+                       CASE WHEN d.on_failure <> 'r' AND EXISTS (
+                                 SELECT FROM pgqueue.dependency e
+                                  WHERE e.task_id = d.task_id AND e.state IN ('F', 'G')
+                                    AND (d.on_failure = 'b' OR e.state = 'G')) THEN 'bury'
+                            WHEN NOT EXISTS (
+                                 SELECT FROM pgqueue.dependency e
+                                  WHERE e.task_id = d.task_id AND e.state IN ('N', 'O'))
+                             AND (d.on_failure = 'r' OR NOT EXISTS (
+                                  SELECT FROM pgqueue.dependency e
+                                   WHERE e.task_id = d.task_id AND e.state IN ('F', 'G'))) THEN 'open'
+                            END AS verdict
+                  FROM pgqueue.dependant d
+                  JOIN pgqueue.task t ON t.id = d.task_id AND t.state = 'W'
+                 WHERE d.task_id = ANY (ids) AND NOT d.opened) v;
+        IF free IS NOT NULL THEN
+            PERFORM pgqueue._open(free);
+        END IF;
+        IF failed IS NOT NULL THEN
+            ended := ended || pgqueue._bury_dependants(failed);
+        END IF;
+        EXIT WHEN ended = '{}';
+        ids := ARRAY (SELECT d.task_id FROM pgqueue.dependency d WHERE d.on_id = ANY (ended)
+                       UNION SELECT m.batch_id FROM pgqueue.member m WHERE m.task_id = ANY (ended));
+        EXIT WHEN ids = '{}';
+    END LOOP;
+END $$;
+
+-- Look at what has a check for a queue's next claim, or, for queue 0, for the next tick; up to 1000. A claim may be in
+-- a user's long transaction, so it locks no row for which an ack could wait: only ticks follow tasks, and forget.
+-- Above READ COMMITTED an old snapshot decides nothing.
+CREATE OR REPLACE FUNCTION pgqueue._settle_flows(queue_id int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    me  CONSTANT xid8 := pg_current_xact_id_if_assigned();
+    ids bigint[];
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RETURN;
+    END IF;
+    WITH seen AS (
+        DELETE FROM pgqueue.flow_check
+         WHERE ctid = ANY (ARRAY (SELECT c.ctid FROM pgqueue.flow_check c
+                                   WHERE c.queue_id = _settle_flows.queue_id AND c.xid IS DISTINCT FROM me
+                                   LIMIT 1000 FOR UPDATE SKIP LOCKED))
+        RETURNING flow_check.id)
+    SELECT array_agg(DISTINCT s.id) INTO ids FROM seen s;
+    IF ids IS NULL THEN
+        RETURN;
+    ELSIF queue_id = 0 THEN
+        PERFORM pgqueue._forget_dependants(ids), pgqueue._link(ids, mine => false);
+        INSERT INTO pgqueue.flow_check (id, queue_id)          -- what they wait for is locked: a tick looks again
+        SELECT DISTINCT d.task_id, 0 FROM pgqueue.dependency d WHERE d.task_id = ANY (ids) AND d.state = 'N';
+    END IF;
+    PERFORM pgqueue._decide(ids);
+END $$;

@@ -1,0 +1,323 @@
+-- The rules of limits: setting, declaring and dropping them, and what ticks do while tasks still follow an earlier
+-- form.
+--
+-- Theory of operation
+-- -------------------
+-- A transaction T1 alters a limit, or makes or drops one. From its commit on, each claim that begins follows the new
+-- form. Three kinds of transactions may still follow the old one:
+--
+--   a put T2         made a task R or W as the old form says, and may commit at any time. A task that should wait is
+--                    made W by the claim that meets it. One that waits for a dropped limit has left a check.
+--   a claim T3       took a task without admission, since the queue had no limit for it: it has no meter, and is not
+--                    counted. Or T3 saw a full meter and deleted a check, and by the new form there is room.
+--   an ack T4        saw a queue without limits, and leaves no check for the slot of its task.
+--
+-- So until no such transaction is left, each tick gives a meter to tasks of the limit that are taken without one, and
+-- leaves a check for each meter with a task that waits. A check costs a claim a look, and never admits too many. How a
+-- tick knows that none is left is listed.sql's argument: `altered` is the transaction T1, until no snapshot in the
+-- database is older; then `ended` is a tick's own transaction, and below it all of T2, T3 and T4 have their ids.
+--
+-- Tasks that run when a limit is made are counted from the first tick on, at most a second later. To give them a meter
+-- in T1 is the simpler form: T1 would lock their rows until it ends, and an ack would wait for a user's long
+-- transaction.
+--
+-- A limit that is dropped stays as a row until no task waits for it. Claims make such tasks ready, 1000 at a time, and
+-- so do ticks where no taker is. The row of a limit whose argument changes is dropped, and another one made: the values
+-- of the two cannot be compared.
+
+-- Leave a check in each meter of a limit in which a task waits. From one meter to the next by the index.
+CREATE OR REPLACE FUNCTION pgqueue._recheck(queue_id int, limit_id int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    low  CONSTANT text := limit_id || ':';
+    high CONSTANT text := limit_id || ';';
+    next text;
+BEGIN
+    next := (SELECT t.meter FROM pgqueue.task t
+              WHERE t.queue_id = _recheck.queue_id AND t.meter >= low AND t.meter < high AND t.state = 'W'
+              ORDER BY t.meter, t.state, t.priority, t.id LIMIT 1);
+    WHILE next IS NOT NULL LOOP
+        INSERT INTO pgqueue.meter_check (queue_id, meter) VALUES (_recheck.queue_id, next);
+        next := (SELECT t.meter FROM pgqueue.task t
+                  WHERE t.queue_id = _recheck.queue_id AND t.meter > next AND t.meter < high AND t.state = 'W'
+                  ORDER BY t.meter, t.state, t.priority, t.id LIMIT 1);
+    END LOOP;
+    PERFORM pgqueue._signal(queue_id);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._check_terms(
+    job text, concurrency int, rate int, per interval, burst int, argument text
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF octet_length(job) NOT BETWEEN 1 AND 255 OR octet_length(argument) NOT BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION 'the names of a job and of an argument have 1 to 255 bytes: the job''s has %, the argument''s '
+            'has %', octet_length(job), octet_length(argument) USING ERRCODE = 'PQ001';
+    ELSIF concurrency IS NULL AND rate IS NULL THEN
+        RAISE EXCEPTION 'a limit needs a concurrency, a rate, or both' USING ERRCODE = 'PQ002',
+            HINT = 'drop_limit removes a limit.';
+    ELSIF concurrency < 1 OR concurrency > 100000 OR rate < 1 OR rate > 1000000 OR burst < 1 OR burst > 1000000 THEN
+        RAISE EXCEPTION 'a limit is at least 1, a concurrency at most 100000, a rate and a burst at most 1000000: '
+            'concurrency is %, rate is %, burst is %', concurrency, rate, burst USING ERRCODE = 'PQ002',
+            HINT = 'pause_queue stops all tasks of a queue.';
+    ELSIF rate IS NULL AND burst IS NOT NULL THEN
+        RAISE EXCEPTION 'a burst goes with a rate: burst is %', burst USING ERRCODE = 'PQ002';
+    ELSIF rate IS NOT NULL AND per IS NULL THEN
+        RAISE EXCEPTION 'a rate needs a period: rate is %, per is NULL', rate USING ERRCODE = 'PQ002';
+    END IF;
+    PERFORM pgqueue._check_time('per', per);
+END $$;
+
+-- Make or alter a limit of a queue whose row the caller has locked.
+CREATE OR REPLACE FUNCTION pgqueue._put_limit(
+    queue_id int, job text, concurrency int, rate int, per interval, burst int, argument text, declared boolean
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    bucket  CONSTANT int      := CASE WHEN rate IS NOT NULL THEN coalesce(burst, greatest(1, rate / 10)) END;
+    span    CONSTANT interval := CASE WHEN rate IS NOT NULL THEN per END;
+    changed int;
+BEGIN
+    UPDATE pgqueue.task_limit l SET dropped = true, changing = true, altered = pg_current_xact_id(), ended = NULL
+     WHERE l.queue_id = _put_limit.queue_id AND l.job IS NOT DISTINCT FROM _put_limit.job AND NOT l.dropped
+       AND l.argument IS DISTINCT FROM _put_limit.argument;
+    UPDATE pgqueue.task_limit l
+       SET concurrency = _put_limit.concurrency, rate = _put_limit.rate, burst = bucket, period = span,
+           declared = _put_limit.declared, changing = true, altered = pg_current_xact_id(), ended = NULL
+     WHERE l.queue_id = _put_limit.queue_id AND l.job IS NOT DISTINCT FROM _put_limit.job AND NOT l.dropped
+    RETURNING l.id INTO changed;
+    IF FOUND THEN
+        PERFORM pgqueue._recheck(queue_id, changed);
+    ELSE
+        INSERT INTO pgqueue.task_limit (queue_id, job, argument, concurrency, rate, burst, period, declared)
+        VALUES (_put_limit.queue_id, _put_limit.job, _put_limit.argument, _put_limit.concurrency, _put_limit.rate,
+                bucket, span, _put_limit.declared);
+    END IF;
+    UPDATE pgqueue.queue q SET metered = true WHERE q.id = _put_limit.queue_id AND NOT q.metered;
+    PERFORM pgqueue._signal(queue_id);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.set_limit(
+    queue       text,
+    job         text     DEFAULT NULL,       -- NULL: all tasks of the queue whose job has no limit of its own
+    concurrency int      DEFAULT NULL,       -- at most so many are taken at once
+    rate        int      DEFAULT NULL,       -- at most so many begin in each `per`
+    per         interval DEFAULT '1 s',
+    burst       int      DEFAULT NULL,       -- so many may begin at once after a pause; NULL: a tenth of rate, or 1
+    argument    text     DEFAULT NULL        -- for each value of this argument by itself
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._check_terms(job, concurrency, rate, per, burst, argument);
+    PERFORM pgqueue._put_limit((pgqueue._known_queue(queue, 'manage', lock => true)).id,
+                               job, concurrency, rate, per, burst, argument, declared => false);
+END $$;
+COMMENT ON FUNCTION pgqueue.set_limit IS
+    'Limit the tasks of a job, or of a queue, over all takers: how many are taken at once, and how many begin in a '
+    'period. An earlier limit of the same job is replaced; tasks that run go on. PQ032: there is no such queue.';
+
+CREATE OR REPLACE FUNCTION pgqueue._end_limit(queue_id int, job text, only_declared boolean) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    ended int;
+BEGIN
+    UPDATE pgqueue.task_limit l SET dropped = true, changing = true, altered = pg_current_xact_id(), ended = NULL
+     WHERE l.queue_id = _end_limit.queue_id AND l.job IS NOT DISTINCT FROM _end_limit.job AND NOT l.dropped
+       AND (l.declared OR NOT only_declared)
+    RETURNING l.id INTO ended;
+    IF FOUND THEN
+        PERFORM pgqueue._recheck(queue_id, ended);
+    END IF;
+    RETURN ended IS NOT NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.drop_limit(queue text, job text DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN pgqueue._end_limit((pgqueue._known_queue(queue, 'manage', lock => true)).id, job, only_declared => false);
+END $$;
+COMMENT ON FUNCTION pgqueue.drop_limit IS
+    'Remove the limit of a job, or that of the queue; the tasks that wait for it become ready. False: there is none. '
+    'PQ032: there is no such queue.';
+
+CREATE OR REPLACE FUNCTION pgqueue.declare_limit(
+    queue       text,
+    job         text,
+    concurrency int      DEFAULT NULL,       -- with rate NULL too: the job has no limit
+    rate        int      DEFAULT NULL,
+    per         interval DEFAULT '1 s',
+    burst       int      DEFAULT NULL,
+    argument    text     DEFAULT NULL
+) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    none  CONSTANT boolean := concurrency IS NULL AND rate IS NULL;
+    q     int;
+    known record;
+    same  boolean;
+BEGIN
+    PERFORM pgqueue._check_given('job', job);
+    IF NOT none THEN
+        PERFORM pgqueue._check_terms(job, concurrency, rate, per, burst, argument);
+        q := pgqueue.queue_id(queue);
+    END IF;
+    SELECT l.*, n.id AS of_queue, n.guarded INTO known
+      FROM pgqueue.queue n
+      LEFT JOIN pgqueue.task_limit l ON l.queue_id = n.id AND l.job = declare_limit.job AND NOT l.dropped
+     WHERE n.name = declare_limit.queue;
+    IF known.guarded AND NOT pgqueue._may(known.of_queue, 'take') THEN
+        PERFORM pgqueue._refuse('take', queue);
+    END IF;
+    same := CASE WHEN none THEN known.id IS NULL
+                 ELSE (known.concurrency, known.rate, known.burst, known.period, known.argument) IS NOT DISTINCT FROM
+                      (declare_limit.concurrency, declare_limit.rate,
+                       CASE WHEN declare_limit.rate IS NOT NULL
+                            THEN coalesce(declare_limit.burst, greatest(1, declare_limit.rate / 10)) END,
+                       CASE WHEN declare_limit.rate IS NOT NULL THEN per END, declare_limit.argument) END;
+    IF same THEN
+        RETURN 'same';
+    ELSIF NOT known.declared THEN                    -- by hand; NULL: there is none
+        RETURN 'kept';
+    END IF;
+    q := (pgqueue._known_queue(queue, 'manage', lock => true)).id;
+    IF none THEN
+        RETURN CASE WHEN pgqueue._end_limit(q, job, only_declared => true) THEN 'dropped' ELSE 'same' END;
+    END IF;
+    PERFORM pgqueue._put_limit(q, job, concurrency, rate, per, burst, argument, declared => true);
+    RETURN 'set';
+END $$;
+COMMENT ON FUNCTION pgqueue.declare_limit IS
+    'For programs, at their start: the limit of a job as their code has it, or none. set, dropped, or same: it was so '
+    'already, which needs no right to manage the queue. kept: another limit was set by set_limit, and stays.';
+
+-- Give tasks of a limit a meter that were taken without it, so that they are counted. A task that is locked is left to
+-- the next tick.
+CREATE OR REPLACE FUNCTION pgqueue._count_running(l pgqueue.task_limit) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    ids := ARRAY (SELECT t.id FROM pgqueue.task t
+                   WHERE t.id IN (SELECT k.task_id FROM pgqueue.take k
+                                   WHERE k.queue_id = l.queue_id AND k.lane IS NULL)
+                     AND starts_with(pgqueue._meter(t.queue_id, t.data), l.id || ':')
+                     AND t.meter IS DISTINCT FROM pgqueue._meter(t.queue_id, t.data)
+                     FOR UPDATE SKIP LOCKED);
+    UPDATE pgqueue.task t SET meter = pgqueue._meter(t.queue_id, t.data) WHERE t.id = ANY (ids);
+END $$;
+
+-- Remove a limit that no transaction follows, and that no task waits for.
+CREATE OR REPLACE FUNCTION pgqueue._remove_limit(l pgqueue.task_limit) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT t.id FROM pgqueue.task t
+         WHERE t.queue_id = l.queue_id AND t.meter >= l.id || ':' AND t.meter < l.id || ';' AND t.state = 'W'
+         LIMIT 1) IS NOT NULL THEN
+        RETURN;
+    END IF;
+    PERFORM FROM pgqueue.queue q WHERE q.id = l.queue_id FOR UPDATE SKIP LOCKED;      -- set_limit waits for it
+    IF FOUND THEN
+        DELETE FROM pgqueue.task_limit t WHERE t.id = l.id;
+        UPDATE pgqueue.queue q SET metered = false
+         WHERE q.id = l.queue_id AND NOT EXISTS (SELECT FROM pgqueue.task_limit t WHERE t.queue_id = q.id);
+    END IF;
+END $$;
+
+-- Drop the checks of queues that have no limits (any more), and make their tasks ready.
+CREATE OR REPLACE FUNCTION pgqueue._clean_checks() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    next int := 0;
+    lost text[];
+BEGIN
+    LOOP
+        next := (SELECT c.queue_id FROM pgqueue.meter_check c WHERE c.queue_id > next ORDER BY c.queue_id LIMIT 1);
+        EXIT WHEN next IS NULL;
+        CONTINUE WHEN (SELECT q.metered FROM pgqueue.queue q WHERE q.id = next);
+        WITH gone AS (
+            DELETE FROM pgqueue.meter_check
+             WHERE ctid = ANY (ARRAY (SELECT c.ctid FROM pgqueue.meter_check c
+                                       WHERE c.queue_id = next ORDER BY c.id LIMIT 10000 FOR UPDATE SKIP LOCKED))
+            RETURNING meter)
+        SELECT array_agg(DISTINCT gone.meter) INTO lost FROM gone;
+        PERFORM pgqueue._release_waiting(ARRAY (
+                    SELECT t.id FROM pgqueue.task t
+                     WHERE t.queue_id = next AND t.meter = ANY (lost) AND t.state = 'W' FOR UPDATE SKIP LOCKED));
+    END LOOP;
+END $$;
+
+-- Part of promote_all: see the head of this file. `fresh`: the transaction had no id when it began.
+CREATE OR REPLACE FUNCTION pgqueue._go_on_limits(fresh boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    l    pgqueue.task_limit;
+    over boolean;
+BEGIN
+    PERFORM pgqueue._clean_checks();
+    -- A taker that slept before the token was missing does not know when it comes.
+    PERFORM pgqueue._signal(q.id) FROM pgqueue.queue q WHERE q.metered AND pgqueue._limits_due(q.id);
+    IF NOT fresh OR current_setting('transaction_isolation') <> 'read committed' THEN
+        RETURN;
+    END IF;
+    FOR l IN SELECT * FROM pgqueue.task_limit t WHERE t.changing FOR UPDATE SKIP LOCKED LOOP
+        over := l.ended < pg_snapshot_xmin(pg_current_snapshot());
+        IF l.dropped THEN
+            CONTINUE WHEN pgqueue._release_dropped(l.queue_id, 10000) > 0;
+        ELSE
+            PERFORM pgqueue._count_running(l), pgqueue._recheck(l.queue_id, l.id);
+        END IF;
+        IF over AND l.dropped THEN
+            PERFORM pgqueue._remove_limit(l);
+        ELSIF over THEN
+            UPDATE pgqueue.task_limit t SET changing = false WHERE t.id = l.id;
+        ELSIF l.altered IS NOT NULL AND NOT pgqueue._is_unseen(l.altered) THEN
+            UPDATE pgqueue.task_limit t SET altered = NULL WHERE t.id = l.id;
+        ELSIF l.altered IS NULL AND l.ended IS NULL THEN
+            UPDATE pgqueue.task_limit t SET ended = pg_current_xact_id() WHERE t.id = l.id;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Part of clean_up: buckets that are full again, or whose limit is gone.
+CREATE OR REPLACE FUNCTION pgqueue._clean_buckets() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM pgqueue.bucket
+     WHERE ctid = ANY (ARRAY (
+           SELECT b.ctid FROM pgqueue.bucket b
+            WHERE NOT EXISTS (SELECT FROM pgqueue.task_limit l
+                               WHERE l.id = split_part(b.meter, ':', 1)::int AND l.queue_id = b.queue_id
+                                 AND (b.due_at IS NOT NULL
+                                      OR b.filled_at > clock_timestamp() - l.burst * l.period / l.rate))
+            LIMIT 10000 FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- The limit that a task waits for, for people; NULL: it waits for none.
+CREATE OR REPLACE FUNCTION pgqueue._awaited_limit(id bigint) RETURNS text
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT format('for the limit of %s: %s%s%s', coalesce('job "' || l.job || '"', 'its queue'),
+                          concat_ws(' and ', l.concurrency || ' at once', l.rate || ' in each ' || l.period),
+                          ', for each ' || l.argument, ', the next at ' || b.due_at)
+              FROM pgqueue.task t
+              JOIN pgqueue.task_limit l ON l.id = split_part(t.meter, ':', 1)::int AND l.queue_id = t.queue_id
+              LEFT JOIN pgqueue.bucket b ON b.queue_id = t.queue_id AND b.meter = t.meter
+             WHERE t.id = _awaited_limit.id AND t.state = 'W');
+END $$;
+
+CREATE OR REPLACE VIEW pgqueue.limits WITH (security_barrier) AS
+SELECT q.name AS queue, l.job, l.concurrency, l.rate, l.period AS per, l.burst, l.argument, l.declared,
+       n.running, n.waiting,
+       (SELECT min(b.due_at) FROM pgqueue.bucket b
+         WHERE b.queue_id = l.queue_id AND b.meter >= l.id || ':' AND b.meter < l.id || ';') AS next_at
+  FROM pgqueue.task_limit l
+  JOIN pgqueue._seen q ON q.id = l.queue_id
+ CROSS JOIN LATERAL (
+       SELECT count(*) FILTER (WHERE t.state IN ('R', 'C')) AS running, count(*) FILTER (WHERE t.state = 'W') AS waiting
+         FROM pgqueue.task t
+        WHERE t.queue_id = l.queue_id AND t.meter >= l.id || ':' AND t.meter < l.id || ';' AND t.state <> 'F') n
+ WHERE NOT l.dropped;
+COMMENT ON VIEW pgqueue.limits IS
+    'The limits of tasks. running: tasks that have a slot; waiting: tasks that wait for one, or for a token; next_at: '
+    'when the next token comes, if a task waits for it. It counts the tasks of each limit, one by one.';
+COMMENT ON COLUMN pgqueue.limits.declared IS 'A program declared it (declare_limit). Otherwise set_limit did.';

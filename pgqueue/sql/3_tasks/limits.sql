@@ -1,0 +1,218 @@
+-- Limits: at most so many tasks of a job, or of each value of an argument, run at once, or begin in a time. Here are
+-- the meters. admission.sql has what a claim does, and limit_rules.sql sets limits and follows their changes.
+--
+-- Theory of operation
+-- -------------------
+-- A task that a limit holds for has a *meter* (task.meter): the limit's id and, if the limit has an argument, its
+-- value. Tasks of one meter are counted together. Among them the state says all:
+--
+--   W       the task waits: no claim may take it
+--   R, C    the task has a slot: it was admitted, and is taken, or was given back a moment ago
+--   others  delayed, buried, done: neither
+--
+-- So the slot is the state of the task itself. It lasts as long as the row is R, however often its holder is killed or
+-- the server crashes, and it ends in the very transaction in which the task ends, is buried, moved, or delayed, by
+-- whatever statement. A table of slots is the simpler form, and has to be told of each of these ends. To count takes is
+-- another one, and forgets the tasks that a crashed server has untaken.
+--
+-- Only a claim makes a W an R, at once before it takes the task. Two claims C1 and C2 would both count four tasks and
+-- admit a fifth. So a claim admits in a meter only under an advisory lock (_admitting_lock) that it tries, and keeps
+-- until its transaction ends: then the next one sees what it admitted. A statement that counts is newer than the lock.
+-- This needs READ COMMITTED, and a claim at another level is refused. No call that settles takes the lock, or locks the
+-- row of a limit: so a long transaction with a claim (or a pop) in it keeps other claims out of its meters, and holds
+-- up nothing else.
+--
+-- Checks. A claim must not walk over the meters, of which there are as many as an argument has values. A meter in which
+-- a task may begin has a row in meter_check, or a bucket that is due:
+--
+--   Invariant: if a meter has a W and a free slot, there is a row of it in meter_check, or a bucket with a due_at.
+--
+-- Two events can break it: a task of the meter becomes W, and one with a slot leaves it. The transaction of each leaves
+-- a check, for the functions that count tasks see every event (count.sql, _tell_meters). A claim looks at the oldest
+-- checks and deletes a check if, in a snapshot that sees it, all slots are taken or no W is left; of a limit by rate it
+-- notes in the bucket when the next token comes. The argument is that of lane.sql. Take the last event of a meter, and
+-- the claim C2 that deletes its check: since the event, no W has come and no slot has become free. An ack T3 under way,
+-- whose R still counts for C2, is a later event, and leaves a later check. And no transaction T1 deletes its own check:
+-- T1 has seen its own changes, but T2 that commits in between has not, and T2's check was deleted for what T2 could
+-- not know.
+--
+-- That is what makes full meters cheap: 50,000 keys that are full have no check and no due bucket, and their tasks are
+-- not R. No claim meets any of them. Checks are served in the order in which they were left, and those that a claim had
+-- to leave open go to the end, so that a busy key cannot keep others waiting for ever. Among the tasks that a claim
+-- finds, (priority, id) decides, and tasks without a limit stand in the same line.
+--
+-- What is R and was not admitted. Not all paths that make a task R know of limits: a kick, a publish, a put that read
+-- the queue's row before it had a limit. A task that was given back has a slot, but its second beginning needs a token
+-- too, and its limit may have been lowered. So a claim in a queue with limits takes no R of a limited job: it makes
+-- each one that it meets W, and then admits. At most 1000 in a claim: so a first limit on a queue with 100,000 ready
+-- tasks stops no claim for seconds, and next_due says 0 as long as such tasks are left.
+--
+-- Tokens. A bucket holds at most `burst` tokens, and gets `rate` in each period, by the database's clock; a claim
+-- spends one for each task that it admits. So in any period at most rate + burst tasks begin. A clock that steps back
+-- fills nothing until the next look, which takes the new time for the beginning; one that steps forward fills one
+-- bucket.
+--
+-- A claim that starts behind a position (take.sql) looks only there for tasks that are R, and so does not walk over the
+-- tasks in flight. Tasks that wait may begin wherever they stand.
+--
+-- Lanes and limits exclude each other in one task: a put of both is refused. A queue may have tasks of both kinds.
+
+-- A meter's lock is shared by bucket, as lanes' are: 1024 of them cannot fill the lock table.
+CREATE OR REPLACE FUNCTION pgqueue._meter_bucket(queue_id int, meter text) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (hashtextextended(meter, queue_id) & 1023)::int;
+
+-- The value of an argument as it stands in a meter: JSON text, numbers without trailing zeros, long ones by their hash.
+-- Empty without the argument, or with null: all such tasks have one meter. Arguments of a job are in `args`; a task
+-- without it is looked at itself.
+CREATE OR REPLACE FUNCTION pgqueue._meter_value(data jsonb, argument text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    value CONSTANT jsonb := coalesce(data -> 'args', data) -> argument;
+    shown text;
+BEGIN
+    shown := CASE jsonb_typeof(value) WHEN 'null' THEN '' WHEN 'number' THEN trim_scale(value::numeric)::text
+                                      ELSE value::text END;
+    RETURN CASE WHEN octet_length(shown) > 200 THEN md5(shown) ELSE coalesce(shown, '') END;
+END $$;
+
+-- The meter of a task with this data, NULL if no limit holds for it. The limit of its job goes before the queue's.
+CREATE OR REPLACE FUNCTION pgqueue._meter(queue_id int, data jsonb) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT l.id || ':' || CASE WHEN l.argument IS NULL THEN '' ELSE pgqueue._meter_value(data, l.argument) END
+              FROM pgqueue.task_limit l
+             WHERE l.queue_id = _meter.queue_id AND NOT l.dropped AND (l.job IS NULL OR l.job = data ->> 'job')
+             ORDER BY l.job LIMIT 1);              -- NULLs last
+END $$;
+
+-- As _meter, for a put: a task in a lane cannot have a limit.
+CREATE OR REPLACE FUNCTION pgqueue._meter_of_put(q pgqueue.queue, data jsonb, lane text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    meter CONSTANT text := pgqueue._meter(q.id, data);
+BEGIN
+    IF meter IS NOT NULL AND lane IS NOT NULL THEN
+        RAISE EXCEPTION 'a task in a lane cannot have a limit: the task is for lane "%", and %', lane,
+            (SELECT CASE WHEN l.job IS NULL THEN format('queue "%s" has a limit', q.name)
+                         ELSE format('its job "%s" has a limit in queue "%s"', l.job, q.name) END
+               FROM pgqueue.task_limit l WHERE l.id = split_part(meter, ':', 1)::int)
+            USING ERRCODE = 'PQ002', HINT = 'Put it without a lane, or drop the limit: pgqueue.drop_limit.';
+    END IF;
+    RETURN meter;
+END $$;
+
+-- Tasks that wait for a limit that was dropped become ready, up to n of them; returns how many.
+CREATE OR REPLACE FUNCTION pgqueue._release_waiting(ids bigint[]) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    waiting CONSTANT "char" := 'W';                -- a variable: see _open_meter
+BEGIN
+    UPDATE pgqueue.task t SET state = 'R', meter = NULL WHERE t.id = ANY (ids) AND t.state = waiting;
+    RETURN cardinality(ids);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._release_dropped(queue_id int, n int DEFAULT 1000) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    l     record;
+    total int := 0;
+BEGIN
+    FOR l IN SELECT d.id FROM pgqueue.task_limit d WHERE d.queue_id = _release_dropped.queue_id AND d.dropped LOOP
+        total := total + pgqueue._release_waiting(ARRAY (
+            SELECT t.id FROM pgqueue.task t
+             WHERE t.queue_id = _release_dropped.queue_id AND t.meter >= l.id || ':' AND t.meter < l.id || ';'
+               AND t.state = 'W'
+             ORDER BY t.meter, t.state, t.priority, t.id LIMIT n - total FOR UPDATE SKIP LOCKED));
+    END LOOP;
+    RETURN total;
+END $$;
+
+-- Open a meter for admission: its lock is taken, and its slots and tokens are counted, by statements that are newer.
+-- ids: up to n tasks that may begin, with their rows locked. room and tokens NULL: no limit. is_open false: another
+-- claim has the lock.
+--
+-- Here and in _close_meter the states are variables. By literals the planner could prove that the indexes of ready and
+-- of waiting tasks serve as well, and without statistics it takes them: then a claim reads the tasks of all meters.
+CREATE OR REPLACE FUNCTION pgqueue._open_meter(
+    queue_id int, meter text, n int, suspects boolean,
+    OUT is_open boolean, OUT ids bigint[], OUT room int, OUT tokens float8, OUT pace float8, OUT moment timestamptz
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    ready      CONSTANT "char" := 'R';
+    cancelling CONSTANT "char" := 'C';
+    waiting    CONSTANT "char" := 'W';
+    l record;
+BEGIN
+    ids := '{}';
+    is_open := pg_try_advisory_xact_lock(pgqueue._admitting_lock(), pgqueue._meter_bucket(queue_id, meter));
+    IF NOT is_open THEN
+        RETURN;
+    END IF;
+    moment := clock_timestamp();
+    SELECT r.concurrency, r.rate, r.burst, extract(epoch FROM r.period)::float8 AS period, b.tokens, b.filled_at INTO l
+      FROM pgqueue.task_limit r
+      LEFT JOIN pgqueue.bucket b ON b.queue_id = _open_meter.queue_id AND b.meter = _open_meter.meter
+     WHERE r.id = split_part(_open_meter.meter, ':', 1)::int AND r.queue_id = _open_meter.queue_id AND NOT r.dropped;
+    IF NOT FOUND THEN                              -- dropped: they wait for nothing
+        PERFORM pgqueue._release_waiting(ARRAY (
+            SELECT t.id FROM pgqueue.task t
+             WHERE t.queue_id = _open_meter.queue_id AND t.meter = _open_meter.meter AND t.state = 'W'
+             LIMIT 1000 FOR UPDATE SKIP LOCKED));
+        RETURN;
+    END IF;
+    IF l.concurrency IS NOT NULL THEN
+        room := l.concurrency - (
+            SELECT count(*)
+              FROM (SELECT FROM pgqueue.task t
+                     WHERE t.queue_id = _open_meter.queue_id AND t.meter = _open_meter.meter
+                       AND t.state = ready AND t.state <> 'F'
+                     LIMIT l.concurrency) slots)
+          - (SELECT count(*)
+               FROM (SELECT FROM pgqueue.task t
+                      WHERE t.queue_id = _open_meter.queue_id AND t.meter = _open_meter.meter
+                        AND t.state = cancelling AND t.state <> 'F'
+                      LIMIT l.concurrency) slots);
+    END IF;
+    IF l.rate IS NOT NULL THEN
+        pace := l.rate / l.period;
+        tokens := least(l.burst, coalesce(
+                      l.tokens + greatest(0, extract(epoch FROM moment - l.filled_at)::float8 * pace), l.burst));
+    END IF;
+    n := least(n, room, floor(tokens));
+    IF n > 0 THEN
+        ids := ARRAY (SELECT t.id FROM pgqueue.task t
+                       WHERE t.queue_id = _open_meter.queue_id AND t.meter = _open_meter.meter
+                         AND t.state = waiting AND t.state <> 'F'
+                         AND (t.expires_at IS NULL OR t.expires_at > moment)
+                         AND (t.suspect IS NULL OR suspects)
+                       ORDER BY t.priority, t.id LIMIT n FOR UPDATE SKIP LOCKED);
+    END IF;
+END $$;
+
+-- Close a meter that this transaction opened, of which so many tasks were admitted. Returns whether no check of it is
+-- needed: then nothing waits, or no slot is free, or its bucket says when to look again.
+CREATE OR REPLACE FUNCTION pgqueue._close_meter(
+    queue_id int, meter text, admitted int, room int, tokens float8, pace float8, moment timestamptz
+) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    waiting   CONSTANT "char"  := 'W';
+    rest      CONSTANT boolean := coalesce(room - admitted, 1) > 0 AND (
+        SELECT t.id FROM pgqueue.task t
+         WHERE t.queue_id = _close_meter.queue_id AND t.meter = _close_meter.meter
+           AND t.state = waiting AND t.state <> 'F'
+           AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
+         ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL;
+    left_over CONSTANT float8 := tokens - admitted;
+BEGIN
+    IF tokens IS NULL THEN
+        RETURN NOT rest;
+    END IF;
+    INSERT INTO pgqueue.bucket AS b (queue_id, meter, tokens, filled_at, due_at)
+    VALUES (_close_meter.queue_id, _close_meter.meter, left_over, moment,
+            CASE WHEN rest THEN moment + greatest(0, (1 - left_over) / pace) * interval '1 s' END)
+        ON CONFLICT ON CONSTRAINT bucket_pkey DO UPDATE
+           SET tokens = excluded.tokens, filled_at = excluded.filled_at, due_at = excluded.due_at;
+    RETURN true;
+END $$;

@@ -1,0 +1,87 @@
+-- Puts that are unique for a time: of all puts with one key, within that time only the first one puts a task.
+--
+-- A key alone (special.sql) belongs to a task that is not done. With unique_for the key itself has a row, which
+-- outlives the task: it counts until its time is over, also when the task was done or deleted meanwhile.
+--
+-- Two puts T1 and T2 with one key: T1 inserts the row. The INSERT of T2 waits for the end of T1. If T1 commits, T2
+-- finds a row that is not over, and puts nothing; if T1 rolls back, T2 inserts its own. To look for the row first, and
+-- insert it then, lets both put. The row comes before the task: in the other order, T2 would have put its task when it
+-- meets the row, since the task of T1 may be done by then. Above READ COMMITTED, T2 fails as a serialization failure if
+-- it meets a row that its snapshot does not show.
+--
+-- A put without unique_for pays the test of a NULL, in a place where it tests others.
+
+CREATE OR REPLACE FUNCTION pgqueue.data_key(data jsonb) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN encode(sha256(convert_to(
+           CASE WHEN jsonb_typeof(data) = 'object' AND data ? 'job'
+                THEN jsonb_build_object('job', data -> 'job', 'args', data -> 'args')
+                ELSE data END::text, 'UTF8')), 'hex');
+COMMENT ON FUNCTION pgqueue.data_key IS
+    'A key that tasks with equal data have in common: a digest. Of a job''s task, of its name and arguments alone.';
+
+-- The row of a key, from now on the caller's; known: the row is another put's, and not over.
+CREATE OR REPLACE FUNCTION pgqueue._claim_key(
+    queue_id int, key text, unique_for interval, OUT known boolean, OUT task_id bigint
+)
+LANGUAGE plpgsql AS $$
+BEGIN
+    LOOP
+        INSERT INTO pgqueue.recent_key AS r (queue_id, key, expires_at)
+        VALUES (_claim_key.queue_id, _claim_key.key, clock_timestamp() + unique_for)
+            ON CONFLICT ON CONSTRAINT recent_key_pkey DO UPDATE
+           SET expires_at = excluded.expires_at, task_id = NULL WHERE r.expires_at <= clock_timestamp();
+        known := NOT FOUND;
+        EXIT WHEN NOT known;
+        SELECT r.task_id INTO task_id FROM pgqueue.recent_key r
+         WHERE r.queue_id = _claim_key.queue_id AND r.key = _claim_key.key;
+        EXIT WHEN FOUND;                           -- else a cleaning has removed it since
+    END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._put_once(
+    q pgqueue.queue, data jsonb, later timestamptz, lane text, key text, if_exists text, sender uuid,
+    unique_for interval, OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    own boolean;
+BEGIN
+    PERFORM pgqueue._check_time('unique_for', unique_for);
+    IF if_exists = 'replace' THEN
+        RAISE EXCEPTION 'a put that replaces a task cannot be unique for a time' USING ERRCODE = 'PQ002';
+    END IF;
+    PERFORM pgqueue._check_size(q, data), pgqueue._lock_room(q);      -- the lock of the room comes before all others
+    SELECT NOT c.known, c.task_id INTO own, id FROM pgqueue._claim_key(q.id, key, unique_for) c;
+    IF NOT own THEN
+        IF if_exists = 'error' THEN
+            RAISE EXCEPTION 'queue "%" had a task with the key "%" within the time of unique_for: task %',
+                q.name, key, id
+                USING ERRCODE = 'PQ038';
+        END IF;
+        existed := true;
+        SELECT t.state, CASE WHEN NOT q.guarded OR pgqueue._may(q.id, 'look') THEN t.data END INTO state, kept
+          FROM pgqueue._tasks t WHERE t.id = _put_once.id;
+        state := coalesce(state, 'unknown');
+        RETURN;
+    END IF;
+    SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(q, data, later, lane, key, if_exists, sender);
+    IF existed OR id IS NULL THEN                  -- an older task has the key, or there is no room: nothing was put
+        DELETE FROM pgqueue.recent_key r WHERE r.queue_id = q.id AND r.key = _put_once.key;
+    ELSE
+        UPDATE pgqueue.recent_key r SET task_id = _put_once.id WHERE r.queue_id = q.id AND r.key = _put_once.key;
+    END IF;
+END $$;
+
+-- Part of clean_up.
+CREATE OR REPLACE FUNCTION pgqueue._clean_recent_keys() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    portion CONSTANT int         := 5000;
+    moment  CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    DELETE FROM pgqueue.recent_key
+     WHERE ctid = ANY (ARRAY (SELECT r.ctid FROM pgqueue.recent_key r
+                               WHERE r.expires_at <= moment
+                               ORDER BY r.expires_at LIMIT portion FOR UPDATE SKIP LOCKED));
+END $$;

@@ -1,0 +1,140 @@
+-- Reading flows: what a task waited for, with the results; batches and how far they are. And what is cleaned up.
+--
+-- The result of a task for which another one waits is kept until that one is gone, whatever its time was to be. It is
+-- kept by its expires_at: a cleaning that asked for dependencies would walk over all results that are kept so, each
+-- time. _forget_dependants (follow_tasks.sql) gives it back its time.
+
+CREATE OR REPLACE FUNCTION pgqueue.predecessors(
+    id      bigint,
+    token   bigint DEFAULT NULL,
+    session int    DEFAULT NULL
+) RETURNS TABLE (on_id bigint, state text, queue text, result jsonb, error text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    session := CASE WHEN token IS NULL THEN pgqueue._named_session(session) END;
+    PERFORM FROM pgqueue.take k
+      WHERE k.task_id = predecessors.id AND k.deadline > clock_timestamp()
+        AND (k.token = predecessors.token
+             OR predecessors.token IS NULL AND pgqueue._is_ours(k.session_id, predecessors.session));
+    IF NOT FOUND THEN                              -- not the holder, to which they are as good as the task's data
+        PERFORM pgqueue._check_guarded(t.queue_id, 'look', is_named => false)
+           FROM pgqueue.task t WHERE t.id = predecessors.id;
+    END IF;
+    RETURN QUERY
+        SELECT d.on_id,
+               CASE d.state WHEN 'D' THEN 'done' WHEN 'F' THEN 'failed' WHEN 'G' THEN coalesce(
+                    CASE WHEN r.cancelled THEN 'cancelled' WHEN r.error IS NOT NULL THEN 'failed' END, 'gone')
+                    ELSE 'open' END,
+               q.name,
+               CASE WHEN b.id IS NOT NULL
+                    THEN jsonb_build_object(
+                             'total', b.total,
+                             'failed', (SELECT count(*) FROM pgqueue.member m
+                                         WHERE m.batch_id = b.id AND m.state <> 'O'))
+                    ELSE r.value END,
+               coalesce(r.error, CASE WHEN d.state = 'F' THEN t.error END)
+          FROM pgqueue.dependency d
+          LEFT JOIN pgqueue.task t ON t.id = d.on_id
+          LEFT JOIN pgqueue.batch b ON b.id = d.on_id
+          LEFT JOIN pgqueue.result r ON r.task_id = d.on_id
+          LEFT JOIN pgqueue.queue q ON q.id = coalesce(t.queue_id, r.queue_id)
+         WHERE d.task_id = predecessors.id
+         ORDER BY d.position;
+END $$;
+COMMENT ON FUNCTION pgqueue.predecessors IS
+    'The tasks and batches that a task was put after, in their order, with their results, where their holders kept '
+    'any. For its holder, and for roles that may look into its queue.';
+
+CREATE OR REPLACE VIEW pgqueue.dependencies WITH (security_barrier) AS
+SELECT d.task_id AS id, q.name AS queue, d.on_id,
+       CASE d.state WHEN 'D' THEN 'done' WHEN 'F' THEN 'failed' WHEN 'G' THEN 'gone' ELSE 'open' END AS state,
+       CASE w.on_failure WHEN 'w' THEN 'wait' WHEN 'b' THEN 'bury' ELSE 'run' END AS on_failure
+  FROM pgqueue.dependency d
+  JOIN pgqueue.dependant w ON w.task_id = d.task_id
+  JOIN pgqueue.task t ON t.id = d.task_id
+  JOIN pgqueue._seen q ON q.id = t.queue_id;
+COMMENT ON VIEW pgqueue.dependencies IS
+    'For what tasks wait, or waited: the task id waits for the task or batch on_id. Of tasks that are not gone.';
+
+CREATE OR REPLACE VIEW pgqueue.batches WITH (security_barrier) AS
+SELECT b.id, b.name,
+       CASE WHEN b.closed_at IS NULL THEN 'open' WHEN b.ended_at IS NULL THEN 'running' WHEN b.failed THEN 'failed'
+            ELSE 'done' END AS state,
+       n.total, n.total - n.open - n.failed AS done, n.failed, n.open, b.created_at, b.closed_at, b.ended_at,
+       b.role::text AS role
+  FROM pgqueue.batch b
+ CROSS JOIN LATERAL (
+       SELECT coalesce(b.total, (SELECT coalesce(sum(p.added), 0)::bigint FROM pgqueue.batch_part p
+                                  WHERE p.batch_id = b.id)) AS total,
+              (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state = 'O') AS open,
+              (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state <> 'O') AS failed OFFSET 0) n
+ WHERE pgqueue._is_callers((SELECT r.oid FROM pg_roles r WHERE r.rolname = b.role))
+    OR (SELECT pgqueue._may_see_all('monitor'));
+COMMENT ON VIEW pgqueue.batches IS
+    'Every batch, until a day after its end: how many tasks it has, and how many of them are done, have failed and are '
+    'open. A role sees its own; monitors see all.';
+
+-- For monitors: without the batches that are done, of which there may be a day's.
+CREATE OR REPLACE VIEW pgqueue.batch_stats WITH (security_barrier) AS
+SELECT s.state, count(n.state) AS batches, coalesce(sum(n.open), 0)::bigint AS open,
+       coalesce(sum(n.failed), 0)::bigint AS failed
+  FROM (VALUES ('open'), ('running'), ('failed')) s(state)
+  LEFT JOIN (
+       SELECT CASE WHEN b.closed_at IS NULL THEN 'open' WHEN b.ended_at IS NULL THEN 'running'
+                   ELSE 'failed' END AS state,
+              (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state = 'O') AS open,
+              (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state <> 'O') AS failed
+         FROM pgqueue.batch b
+        WHERE (b.ended_at IS NULL OR b.failed)
+          AND (pgqueue._is_callers((SELECT r.oid FROM pg_roles r WHERE r.rolname = b.role))
+               OR (SELECT pgqueue._may_see_all('monitor')))) n ON n.state = s.state
+ GROUP BY s.state;
+COMMENT ON VIEW pgqueue.batch_stats IS
+    'How many batches are open, running or, since less than a day, failed, and how many of their tasks are open or '
+    'have failed. A role counts its own; monitors count all.';
+
+CREATE OR REPLACE VIEW pgqueue.batch_failures WITH (security_barrier) AS
+SELECT m.batch_id AS batch, m.task_id AS id, q.name AS queue,
+       CASE WHEN t.id IS NULL THEN 'gone' ELSE 'failed' END AS state,
+       CASE WHEN q.looks THEN coalesce(t.error, r.error) END AS error
+  FROM pgqueue.member m
+  LEFT JOIN pgqueue.task t ON t.id = m.task_id
+  LEFT JOIN pgqueue.result r ON r.task_id = m.task_id
+  JOIN pgqueue._seen q ON q.id = coalesce(t.queue_id, r.queue_id)
+ WHERE m.state <> 'O';
+COMMENT ON VIEW pgqueue.batch_failures IS
+    'The tasks of batches that failed, and those that are gone without having been done and left an outcome.';
+
+-- Keep the results of tasks for which others wait until these are gone. Part of what keeps results.
+CREATE OR REPLACE FUNCTION pgqueue._keep_for_dependants(ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE pgqueue.dependency d SET expires_at = r.expires_at
+      FROM pgqueue.result r
+     WHERE d.on_id = ANY (ids) AND r.task_id = d.on_id AND r.expires_at < timestamptz '9999-12-30 00:00+00';
+    UPDATE pgqueue.result r SET expires_at = timestamptz '9999-12-30 00:00+00'
+     WHERE r.task_id = ANY (ids) AND EXISTS (SELECT FROM pgqueue.dependency d WHERE d.on_id = r.task_id);
+END $$;
+
+-- Part of clean_up: forget batches that ended, or were left open, a day ago, and for which no task waits.
+CREATE OR REPLACE FUNCTION pgqueue._clean_batches() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    since   CONSTANT timestamptz := clock_timestamp() - interval '1 day';
+    portion CONSTANT int         := 1000;
+    old     CONSTANT bigint[]    := ARRAY (
+        SELECT b.id FROM pgqueue.batch b
+         WHERE b.created_at < since
+           AND CASE WHEN b.closed_at IS NULL THEN true ELSE b.ended_at < since END
+           AND NOT EXISTS (SELECT FROM pgqueue.dependency d WHERE d.on_id = b.id)
+         ORDER BY b.created_at LIMIT portion FOR UPDATE SKIP LOCKED);
+BEGIN
+    IF old <> '{}' THEN
+        DELETE FROM pgqueue.batch_part p WHERE p.batch_id = ANY (old);
+        DELETE FROM pgqueue.batch b WHERE b.id = ANY (old);
+    END IF;
+    DELETE FROM pgqueue.member
+     WHERE ctid = ANY (ARRAY (SELECT m.ctid FROM pgqueue.member m
+                               WHERE m.state <> 'O' AND NOT EXISTS (SELECT FROM pgqueue.batch b WHERE b.id = m.batch_id)
+                               LIMIT 10000 FOR UPDATE SKIP LOCKED));
+END $$;

@@ -1,0 +1,70 @@
+"""What a test sees of a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+State = Literal["ready", "delayed", "taken", "done", "buried"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """One run of a task.
+
+    Attributes:
+        id: the task's id.
+        queue: the queue's name.
+        job: the name of the job; None for a plain handler.
+        state: the task's state after it: done, buried, delayed or ready.
+        error: why it failed.
+        exception: what the handler raised.
+        delay: seconds until the next attempt, if there is one.
+    """
+
+    id: int
+    queue: str
+    job: str | None
+    state: State
+    error: str | None = None
+    exception: BaseException | None = None
+    delay: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Kept:
+    """A task in memory.
+
+    Attributes:
+        id: in the order of the puts, from 1.
+        data: as it would be in the database: `{"job": ..., "args": {...}}`.
+        state: ready, delayed, taken, done or buried.
+        run_at: when it is or was due.
+        attempts: how often it has failed.
+        error: of the last failed attempt.
+        result: as JSON values, of a job with keep_result.
+        history: its attempts.
+    """
+
+    id: int
+    queue: str
+    data: Any
+    state: State
+    run_at: datetime
+    priority: int = 0
+    key: str | None = None
+    attempts: int = 0
+    error: str | None = None
+    result: Any = None
+    history: list[Ran] = field(default_factory=list)
+
+    @property
+    def job(self) -> str:
+        return str(self.data["job"])
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """As JSON values."""
+        found: dict[str, Any] = self.data.get("args", {})
+        return found

@@ -1,0 +1,47 @@
+"""An exception as text, for the database and for logs. Nothing here raises: the exception's class is the user's."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
+_HERE = os.path.dirname(__file__) + os.sep
+
+TOLD = "_pgqueue_told"  # an attribute of an error from a child process: its description there
+
+
+def describe(error: BaseException) -> str:
+    """The error as text: its type, its message, and its place in the code. Never raises; any log can hold the text."""
+    where = ""
+    try:
+        if isinstance(told := getattr(error, TOLD, None), str):
+            return told
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            where = f" ({os.path.basename(frame.f_code.co_filename)}:{line}, in {frame.f_code.co_name})"
+        what = "".join(traceback.format_exception_only(error)).strip()  # str(error) may itself raise
+    except BaseException:  # whatever the error's class does
+        what = type(error).__name__
+    return (what + where).encode(errors="backslashreplace").decode()
+
+
+def formatted(error: BaseException) -> str | None:
+    """The exception with its traceback as text, as Python prints it; None if its class prevents that."""
+    try:
+        return "".join(traceback.format_exception(error)).encode(errors="backslashreplace").decode()
+    except BaseException:
+        return None
+
+
+def unwrapped(error: E) -> E:
+    """The exception with a traceback that begins in the handler, not in the worker that called it."""
+    begin, frame = error.__traceback__, error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename.startswith(_HERE):
+            begin = frame.tb_next
+        frame = frame.tb_next
+    if begin is not None:
+        error.__traceback__ = begin
+    return error

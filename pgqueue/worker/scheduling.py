@@ -1,0 +1,40 @@
+"""The schedules of a worker: it sets what its code declares, and a thread fires what is due (_engine/clock.py)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+
+from .._calls.schedules import Plan
+from .._sync.client import Client
+
+log = logging.getLogger("pgqueue")
+
+PATIENCE = 5.0  # seconds for a call under way at a stop
+
+
+class Scheduling:
+    """Fires schedules until stop(). Raises as client.schedules.sync() if the declared ones cannot be set."""
+
+    def __init__(self, client: Client, declared: Mapping[str, dict[str, Plan]]) -> None:
+        client.schedules.declared = dict(declared)
+        client.schedules.sync()
+        self._clock = client.schedules.clock()
+        self._thread = threading.Thread(target=self._run, name="pgqueue-clock", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Fire no more. Does not wait."""
+        self._clock.stop()
+
+    def join(self, until: float) -> None:
+        """Wait for the thread until a monotonic time, and for a few seconds at most; after stop()."""
+        self._thread.join(max(0.0, min(PATIENCE, until - time.monotonic())))
+
+    def _run(self) -> None:
+        try:
+            self._clock.run()
+        except Exception:
+            log.exception("this process fires no schedules any more")

@@ -1,0 +1,48 @@
+"""What a worker does with the tasks of one queue: how one is run, and what a failed attempt means for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from .._calls.take import Taken
+from ..jobs.retry import Retry
+from .failures import Failure, State, failure
+
+T = TypeVar("T")
+Finish = Callable[[Taken, str, float], None]  # with the result, as JSON, and the seconds for which to keep it
+
+POISON = "not tried again: it came back too often (its takers died, or it was failed elsewhere)"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What applies to the failed attempts of a task. `keep`: seconds for the outcome; None: it is not kept."""
+
+    retry: Retry
+    keep: float | None = None
+    job: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Serving(Generic[T]):
+    """A queue that is served: by a plain handler (handlers.py) or by jobs (dispatch.py).
+
+    Attributes:
+        run: calls the handler on a row. Returns (or its awaitable does) whether the task is settled, or will be:
+            else the worker acks it. Of a batch handler: see BoundBatch.
+        policy: of a row; only asked about tasks that have failed. Does not raise.
+    """
+
+    run: Callable[..., T]
+    policy: Callable[[Taken], Policy]
+
+    def poisoned(self, task: Taken) -> bool:
+        """Whether the task came back too often to be run once more."""
+        return self.policy(task).retry.poisoned(task.attempts)
+
+    def failure(self, task: Taken, error: BaseException | str, began: float, *, state: State = "failed") -> Failure:
+        """The failed attempt; `began` is the monotonic time at which the handler was called. Never raises."""
+        policy = self.policy(task)
+        return failure(task, error, policy.retry, began, state=state, keep=policy.keep, job=policy.job)

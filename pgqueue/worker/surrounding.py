@@ -1,0 +1,58 @@
+"""The middleware around a job's function: what it needs to know of the run, from the runner's own record of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._calls.take import Taken
+from .._values import data
+from ..jobs.job import Job
+from ..jobs.middleware import Running, around_arun, around_run
+from .failures import failure
+from .runs import STOPPED, Run, current
+from .serving import Policy
+
+Policies = Callable[[Taken], Policy]
+
+
+def surrounded(job: Job[..., Any], policy: Policies, instead: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """The job's function, within its middleware as it is now. Without middleware: the function itself.
+
+    Args:
+        instead: a blocking function that is called in place of the job's.
+    """
+    function, middleware = instead or job.function, job.middleware
+    if not middleware:
+        return function
+
+    def call(**values: Any) -> Any:
+        return around_run(middleware, _running(job, policy), lambda: function(**values))
+
+    async def call_async(**values: Any) -> Any:
+        return await around_arun(middleware, _running(job, policy), lambda: function(**values))
+
+    return call_async if job.is_async and instead is None else call
+
+
+def _running(job: Job[..., Any], policy: Policies) -> Running:
+    run = current.get()
+    assert run is not None  # set by the runner or the dispatcher; other threads and loops of the worker inherit it
+    row, whole = run.task, data.decode(run.task.data)
+    return Running(
+        job=job.name,
+        queue=row.queue,
+        id=row.id,
+        attempt=row.attempts + 1,
+        waited=max(0.0, row.waited + (run.began - row.arrived if row.arrived else 0.0)),
+        args=whole.get("args") or {},
+        headers=whole.get("headers") or {},
+        buries=lambda error: _buries(run, policy, error),
+    )
+
+
+def _buries(run: Run, policy: Policies, error: BaseException) -> bool:
+    """Whether an exception of a handler buries its task. What a cancellation or the end of a grace causes does not."""
+    if run.cancelled or run.cut is STOPPED:
+        return False
+    return failure(run.task, run.cut or error, policy(run.task).retry, run.began).delay is None

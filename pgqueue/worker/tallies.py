@@ -1,0 +1,119 @@
+"""What a worker counts of its runs: how they ended, how long tasks waited and how long runs took, by queue and job.
+
+Runners append each success to `ran`, which needs no lock. All else happens in the settler's thread: once a second it
+adds up what was appended, and sends it (sql/4_families/tallies.sql has the other half).
+
+A call whose answer was lost is sent again with the same number, and the server drops it if it was done. What was
+counted meanwhile waits for the next call. A call that is refused is given up: statistics are not worth an error a
+second.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
+
+import psycopg
+
+from .._calls.call import Call
+from .._calls.tallies import BOUNDS, MOST, Runs, count_runs
+from ..errors import ClosedError, ConnectionLost, Error
+from .failures import Failure
+
+log = logging.getLogger("pgqueue")
+
+EVERY = 1.0  # seconds between two calls
+LONGEST = 1e9  # seconds: of a task whose time only raw SQL could have written
+OTHERS = "(others)"  # the job of all runs of more than MOST jobs
+
+
+class Tallies:
+    """The counts of one settler. Its thread calls everything but `ran.append`.
+
+    Attributes:
+        ran: of each run that succeeded the queue, the job ("" for a plain handler), and for how many seconds the task
+            waited and the run took.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.ran: deque[tuple[str, str, float, float]] = deque()
+        self._clock = clock
+        self._writer = random.getrandbits(63)
+        self._numbers = itertools.count(1)
+        self._counts: dict[tuple[str, str], Runs] = {}
+        self._unsent: Call[int] | None = None
+        self._at = clock()  # the time of the next call
+        self._failing = False
+
+    def failed(self, failure: Failure) -> None:
+        """A run did not succeed."""
+        task = failure.task
+        runs = self._add(task.queue, failure.job or "", task.waited + failure.begun - task.arrived, failure.ran)
+        if failure.state == "cancelled":
+            runs["cancelled"] += 1
+        else:
+            runs["failed" if failure.delay is None else "retried"] += 1
+        runs["timeouts"] += failure.state == "timeout"
+
+    def due_in(self) -> float | None:
+        """In how many seconds send() has something to do; None: not before the next run."""
+        if self._unsent or self._counts or self.ran:
+            return max(0.0, self._at - self._clock())
+        return None
+
+    def send(self, run: Callable[[Call[int]], int | None], *, now: bool = False) -> None:
+        """Send what was counted, if a second has passed since the last time; `now`: in any case. Does not raise."""
+        if not now and self._clock() < self._at:
+            return
+        self._at = self._clock() + EVERY
+        self._add_up()
+        if self._unsent is None and self._counts:
+            self._unsent = count_runs(self._writer, next(self._numbers), list(self._counts.values())[:MOST])
+            self._counts.clear()
+        if self._unsent is not None:
+            self._try(self._unsent, run)
+
+    def _try(self, call: Call[int], run: Callable[[Call[int]], int | None]) -> None:
+        try:
+            if run(call) is None:
+                return  # the table is locked
+        except (ConnectionLost, ClosedError, psycopg.OperationalError) as error:
+            self._tell(error)
+            return
+        except (Error, psycopg.Error) as error:
+            self._tell(error)
+        else:
+            self._failing = False
+        self._unsent = None
+
+    def _tell(self, error: Exception) -> None:
+        if not self._failing:
+            log.warning("statistics of jobs could not be written: %s", error)
+        self._failing = True
+
+    def _add_up(self) -> None:
+        for _ in range(len(self.ran)):
+            self._add(*self.ran.popleft())["done"] += 1
+
+    def _add(self, queue: str, job: str, waited: float, ran: float) -> Runs:
+        runs = self._counts.get((queue, job)) or self._begun(queue, job)
+        waited, ran = min(max(waited, 0.0), LONGEST), min(max(ran, 0.0), LONGEST)
+        runs["waited"] += waited
+        runs["ran"] += ran
+        runs["waits"][bisect_left(BOUNDS, waited)] += 1
+        runs["runs"][bisect_left(BOUNDS, ran)] += 1
+        return runs
+
+    def _begun(self, queue: str, job: str) -> Runs:
+        if len(self._counts) >= MOST - 1:
+            job = OTHERS
+        made = Runs(
+            queue=queue, job=job, done=0, failed=0, retried=0, timeouts=0, cancelled=0, waited=0.0, ran=0.0,
+            waits=[0] * (len(BOUNDS) + 1), runs=[0] * (len(BOUNDS) + 1),
+        )  # fmt: skip
+        return self._counts.setdefault((queue, job), made)

@@ -1,0 +1,40 @@
+"""A Redis of a test's own, for the guides that lead away from queues which need one."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from eventually import eventually
+
+LOCAL = "127.0.0.1"
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[str]:
+    """Its URL. It keeps nothing on disk."""
+    if (program := shutil.which("redis-server")) is None:
+        pytest.skip("redis-server is not installed")
+    with socket.create_server((LOCAL, 0)) as free:
+        port = free.getsockname()[1]
+    command = [program, "--port", str(port), "--bind", LOCAL, "--save", "", "--dir", str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        eventually(lambda: _answers(port), within=30)
+        yield f"redis://{LOCAL}:{port}/0"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection((LOCAL, port), 1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,173 @@
+"""Jobs of the tests of isolation="process", in a module that a child process imports."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pgqueue
+from pgqueue import AsyncTask, Bury, Retry, SoftTimeLimit, Task
+
+client = pgqueue.Client()
+log = logging.getLogger("crunch")
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60, retry=Retry(attempts=1))
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+def pid() -> int:
+    return os.getpid()
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+async def later(what: str) -> str:
+    await asyncio.sleep(0.01)
+    return what
+
+
+@client.job(queue="crunch", isolation="process", retry=Retry(attempts=1))
+def die(how: str) -> None:
+    if how == "segfault":
+        ctypes.string_at(0)
+    if how == "exit":
+        os._exit(3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@client.job(queue="crunch", isolation="process", retry=Retry(attempts=3, delay=0, on=(OSError,)))
+def fail(how: str) -> None:
+    log.warning("failing")
+    if how == "bury":
+        raise Bury("never again")
+    raise {"os": OSError(5, "broken"), "value": ValueError("wrong")}[how]
+
+
+@client.job(queue="crunch", isolation="process", timeout=0.5, retry=Retry(attempts=1))
+def hang(path: str, in_c: bool = False) -> None:
+    with Path(path).open("a") as file:
+        file.write(f"{time.time()} {os.getpid()}\n")
+    if in_c:
+        ctypes.PyDLL(None).sleep(60)
+    time.sleep(60)
+
+
+@client.job(queue="crunch", isolation="process", retry=Retry(attempts=1))
+def stay(path: str) -> None:
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+@client.job(queue="crunch", isolation="process", soft_timeout=0.5, timeout=30, keep_result=60)
+def soft() -> str:
+    try:
+        time.sleep(60)
+    except SoftTimeLimit:
+        return "in time"
+    return "never"
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+def with_task(task: Any) -> list[Any]:
+    task.progress(0.5)
+    return [task.id, task.queue, task.attempts]
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+def with_database(day: str) -> int:
+    date.fromisoformat(day)
+    return client.queue("from the child").put({"day": day}).id
+
+
+@client.job(queue="crunch")
+def plain() -> None:
+    """A neighbour of the same queue, in a thread."""
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60, retry=Retry(attempts=3, delay=0))
+def charge(task: Task, path: str) -> list[Any]:
+    def done() -> tuple[int, str]:
+        with Path(path).open("a") as file:
+            file.write("charged\n")
+        return 7, "é"
+
+    receipt = task.step("charge", done)
+    if task.attempts == 0:
+        os._exit(3)
+    return [receipt, task.step("ship", lambda: None)]
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60, retry=Retry(attempts=3, delay=0))
+async def charge_async(task: AsyncTask, path: str) -> list[Any]:
+    async def done() -> tuple[int, str]:
+        await asyncio.sleep(0.01)
+        with Path(path).open("a") as file:
+            file.write("charged\n")
+        return 7, "é"
+
+    await task.progress("charging")
+    receipt = await task.step("charge", done)
+    if task.attempts == 0:
+        os._exit(3)
+    return [receipt, await task.step("ship", lambda: None)]
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+def bad_steps(task: Task) -> list[str]:
+    async def later() -> None: ...
+
+    said = []
+    for name, function, conn in (
+        ("", int, None),
+        ("x", object, None),
+        ("x", lambda: {1: 2}, None),
+        ("x", later, None),
+        ("x", lambda: 1 // 0, None),
+        ("x", int, client),
+    ):
+        try:
+            task.step(name, function, conn=conn)  # type: ignore[arg-type]
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    assert task.step("x", int) == 0
+    return said
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+def watch(task: Task, path: str) -> list[Any]:
+    before = bool(task.cancelled)
+    Path(path).write_text(str(os.getpid()))
+    found = task.cancelled.wait(30)
+    return [before, found, bool(task.cancelled), task.cancelled.reason]
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+async def watch_async(task: AsyncTask, path: str) -> list[Any]:
+    before = bool(task.cancelled)
+    Path(path).write_text(str(os.getpid()))
+    found = await task.cancelled.wait(30)
+    return [before, found, bool(task.cancelled), task.cancelled.reason]
+
+
+@client.job(queue="crunch", isolation="process", timeout=0.5, retry=Retry(attempts=1))
+def watch_and_hang(task: Task, path: str) -> None:
+    task.cancelled.wait(0)
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+def look_once(task: Task) -> bool:
+    return bool(task.cancelled)
+
+
+def _hidden() -> None: ...

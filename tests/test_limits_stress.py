@@ -1,0 +1,129 @@
+"""Limits over several worker processes, which are killed: never too many at once, and never too few for long.
+
+Small by default; as in the statement that the limits have to prove: `--limited-tasks=20000 --limited-kills=20` and
+`--rate-seconds=30`.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from eventually import eventually
+from processes import Program
+from statements import rows, value
+
+import pgqueue
+
+WORKERS = 4
+LIMIT = 5
+RUNS = "SELECT extract(epoch FROM began)::float8, extract(epoch FROM ended)::float8 FROM run"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_workers_never_run_six_and_soon_run_five(
+    dsn: str,
+    db: psycopg.Connection,
+    size: dict[str, int],
+    start: Callable[..., Program],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """By the database's clock. A killed run lasts until the process is known to be dead."""
+    db.execute("CREATE TABLE run (pid int, task_id bigint, began timestamptz, ended timestamptz)")
+    ready = threading.Semaphore(0)
+
+    def worker() -> Program:
+        program = start("limited_worker", dsn, "q", 4, 0.02, heard=lambda line: ready.release())
+        assert ready.acquire(timeout=30)
+        return program
+
+    with pgqueue.Client(dsn) as client:
+        queue = client.queue("q")
+        queue.put_many([None] * size["limited_tasks"])
+        client.limits.set("q", concurrency=LIMIT)
+        chance = random.Random(size["limited_kills"])
+        workers = [worker() for _ in range(WORKERS)]
+        for kill in range(1, size["limited_kills"] + 1):
+            left = size["limited_tasks"] * (1 - kill / (size["limited_kills"] + 1))
+            eventually(lambda left=left: queue.stats()["total"] <= left, within=300)
+            victim = workers.pop(chance.randrange(WORKERS))
+            victim.kill()
+            db.execute("UPDATE run SET ended = clock_timestamp() WHERE ended IS NULL AND pid = %s", [victim.pid])
+            workers.append(worker())
+        eventually(lambda: queue.stats()["total"] == 0, within=300)
+    most, longest = _at_once(rows(db, RUNS))
+    record_property("most at once", most)
+    record_property("longest time with fewer", longest)
+    print(f"at most {most} at once; fewer than {LIMIT} for at most {longest:.3f} s")
+    assert most == LIMIT
+    assert longest < 1
+    assert value(db, "SELECT count(DISTINCT task_id) FROM run") == size["limited_tasks"]
+
+
+def _at_once(runs: list[tuple[float, float]]) -> tuple[int, float]:
+    """How many ran at once, at most; and the longest time with fewer, from the first full moment to the last."""
+    events = sorted([(began, 1) for began, _ in runs] + [(ended, -1) for _, ended in runs])
+    now = most = 0
+    below: float | None = None
+    longest = 0.0
+    for moment, change in events:
+        now += change
+        most = max(most, now)
+        if now >= LIMIT and below is not None:
+            longest, below = max(longest, moment - below), None
+        elif now == LIMIT - 1 and change < 0:
+            below = moment
+    return most, longest
+
+
+ADMITTED = """
+    CREATE TABLE admitted (task_id bigint, moment timestamptz);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO public.admitted VALUES (NEW.id, clock_timestamp());
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER note AFTER UPDATE ON pgqueue.task FOR EACH ROW WHEN (OLD.state = 'W' AND NEW.state = 'R')
+        EXECUTE FUNCTION note();
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_rate_is_kept_over_several_workers(
+    dsn: str,
+    db: psycopg.Connection,
+    size: dict[str, int],
+    start: Callable[..., Program],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """100 in a second: within one percent over the whole time, and in no second more than 110.
+
+    What counts is the moment at which the database lets a task begin; the handler begins some milliseconds later. A
+    bucket is full at the beginning, so the first second, of which only a part may be left, is not among the others.
+    """
+    db.execute(ADMITTED)
+    db.execute("CREATE TABLE run (pid int, task_id bigint, began timestamptz, ended timestamptz)")
+    seconds = size["rate_seconds"]
+    with pgqueue.Client(dsn) as client:
+        queue = client.queue("q")
+        queue.put_many([None] * 100 * (seconds + 10))
+        client.limits.set("q", rate=100)
+        heard: list[Any] = []
+        for _ in range(WORKERS):
+            start("limited_worker", dsn, "q", 4, 0, heard=heard.append)
+        eventually(lambda: len(heard) == WORKERS, within=30)
+        query = "SELECT floor(extract(epoch FROM moment))::int8, count(*) FROM admitted GROUP BY 1 ORDER BY 1"
+        eventually(lambda: len(rows(db, query)) > seconds + 1, within=seconds + 60)
+        in_second = [n for _, n in rows(db, query)][: seconds + 1]
+    in_time, fullest = sum(in_second[1:]), max(in_second)
+    record_property("begun", in_time)
+    record_property("fullest second", fullest)
+    print(f"{in_time} begun in {seconds} s, {fullest} in the fullest second")
+    assert abs(in_time - 100 * seconds) <= max(seconds, 10)
+    assert fullest <= 110
