@@ -8,6 +8,10 @@ The pace is a moving average of the time per task, not of tasks per second, so a
 task is not enough for a large buffer: the buffer never holds more tasks than were finished before. When the handlers
 become slower than their pace, the tasks that they will not start within STALE seconds are released.
 
+A take brings MOST tasks ahead, and the next one begins when there is room for as many. A take of all that a large
+buffer lacks is slower: handlers that do next to nothing empty the buffer while it goes on, and so takes and handlers
+wait for each other in turn.
+
 Runners pop `tasks` without a lock, since deque.popleft is atomic. A runner takes the lock only when it finds no task.
 Under the lock it goes idle only while there is really none: fill() appends and wakes under the same lock.
 """
@@ -22,7 +26,8 @@ from collections.abc import Callable
 from .._calls.take import Taken
 
 AHEAD = 0.1  # seconds of work to hold
-LARGEST = 2000  # tasks to hold at most
+LARGEST = 4000  # tasks to hold at most
+MOST = 1000  # tasks to take ahead at once
 STALE = 1.0  # seconds
 WEIGHT = 1 / 16  # of the latest task in the pace
 
@@ -92,12 +97,12 @@ class Buffer:
         """The number of tasks to take now: one for each idle runner, and those to hold ahead."""
         self.hungry.clear()  # before the look: a runner that goes idle later sets it again
         ahead = self._ahead()
-        self._low = ahead // 2
+        self._low = max(ahead // 2, ahead - MOST)
         if self._closed:
             self.hungry.set()
             return 0
         idle, held = self._idle, len(self.tasks)
-        return idle * self._each + max(0, ahead - held) if idle or held <= self._low else 0
+        return idle * self._each + min(MOST, max(0, ahead - held)) if idle or held <= self._low else 0
 
     def fill(self, tasks: list[Taken]) -> list[Taken]:
         """Hand tasks to the runners. Returns those that came too late, after close()."""

@@ -35,9 +35,6 @@ log = logging.getLogger("pgqueue")
 #: and asyncio.to_thread inherit it, other threads that a handler starts do not.
 current: ContextVar[Run | None] = ContextVar("pgqueue_run", default=None)
 
-OVER = "its take is over"
-STOPPED = "the worker stops"
-
 SHORTEST, LONGEST = 1.0, 60.0  # seconds: the delays of a task that is put off
 
 # Why a run is cut, beside its limits. They are compared by identity.

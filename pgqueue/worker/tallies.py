@@ -1,7 +1,9 @@
 """What a worker counts of its runs: how they ended, how long tasks waited and how long runs took, by queue and job.
 
-Runners append each success to `ran`, which needs no lock. All else happens in the settler's thread: once a second it
-adds up what was appended, and sends it (sql/4_families/tallies.sql has the other half).
+Runners append each success to `ran`, which needs no lock. All else happens in the settler's thread: it adds up what was
+appended, and once a second it sends the sums (sql/4_families/tallies.sql has the other half). It adds up as soon as
+CHUNK runs are there: a second's runs at once, 100,000, would keep it from the acks for 80 ms. And it sorts the times of
+a chunk, since to look for the bucket of each time in Python takes three times as long.
 
 A call whose answer was lost is sent again with the same number, and the server drops it if it was done. What was
 counted meanwhile waits for the next call. A call that is refused is given up: statistics are not worth an error a
@@ -14,9 +16,10 @@ import itertools
 import logging
 import random
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import itemgetter
 
 import psycopg
 
@@ -28,8 +31,10 @@ from .failures import Failure
 log = logging.getLogger("pgqueue")
 
 EVERY = 1.0  # seconds between two calls
+CHUNK = 1000  # runs to add up at once, at least
 LONGEST = 1e9  # seconds: of a task whose time only raw SQL could have written
 OTHERS = "(others)"  # the job of all runs of more than MOST jobs
+JOB = itemgetter(0, 1)  # of what `ran` holds: the queue and the job
 
 
 class Tallies:
@@ -53,7 +58,7 @@ class Tallies:
     def failed(self, failure: Failure) -> None:
         """A run did not succeed."""
         task = failure.task
-        runs = self._add(task.queue, failure.job or "", task.waited + failure.begun - task.arrived, failure.ran)
+        runs = self._add(task.queue, failure.job or "", [task.waited + failure.begun - task.arrived], [failure.ran])
         if failure.state == "cancelled":
             runs["cancelled"] += 1
         else:
@@ -69,6 +74,8 @@ class Tallies:
     def send(self, run: Callable[[Call[int]], int | None], *, now: bool = False) -> None:
         """Send what was counted, if a second has passed since the last time; `now`: in any case. Does not raise."""
         if not now and self._clock() < self._at:
+            if len(self.ran) >= CHUNK:
+                self._add_up()
             return
         self._at = self._clock() + EVERY
         self._add_up()
@@ -97,16 +104,16 @@ class Tallies:
         self._failing = True
 
     def _add_up(self) -> None:
-        for _ in range(len(self.ran)):
-            self._add(*self.ran.popleft())["done"] += 1
+        ran = [self.ran.popleft() for _ in range(len(self.ran))]
+        ran.sort(key=JOB)
+        for (queue, job), group in itertools.groupby(ran, JOB):
+            _, _, waited, took = zip(*group, strict=True)
+            self._add(queue, job, waited, took)["done"] += len(waited)
 
-    def _add(self, queue: str, job: str, waited: float, ran: float) -> Runs:
+    def _add(self, queue: str, job: str, waited: Iterable[float], took: Iterable[float]) -> Runs:
         runs = self._counts.get((queue, job)) or self._begun(queue, job)
-        waited, ran = min(max(waited, 0.0), LONGEST), min(max(ran, 0.0), LONGEST)
-        runs["waited"] += waited
-        runs["ran"] += ran
-        runs["waits"][bisect_left(BOUNDS, waited)] += 1
-        runs["runs"][bisect_left(BOUNDS, ran)] += 1
+        runs["waited"] += _fill(runs["waits"], waited)
+        runs["ran"] += _fill(runs["runs"], took)
         return runs
 
     def _begun(self, queue: str, job: str) -> Runs:
@@ -117,3 +124,20 @@ class Tallies:
             waits=[0] * (len(BOUNDS) + 1), runs=[0] * (len(BOUNDS) + 1),
         )  # fmt: skip
         return self._counts.setdefault((queue, job), made)
+
+
+def _fill(buckets: list[int], times: Iterable[float]) -> float:
+    """Count these times, in seconds, in their buckets. Returns their sum. What is out of range counts as its end."""
+    ordered = sorted(times)
+    negative, longer = bisect_left(ordered, 0.0), bisect_right(ordered, LONGEST)
+    ordered[:negative] = [0.0] * negative
+    ordered[longer:] = [LONGEST] * (len(ordered) - longer)
+    below = 0
+    for bucket, bound in enumerate(BOUNDS):
+        if below == len(ordered):
+            break
+        up_to = bisect_right(ordered, bound, below)
+        buckets[bucket] += up_to - below
+        below = up_to
+    buckets[-1] += len(ordered) - below
+    return sum(ordered)
