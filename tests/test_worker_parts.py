@@ -25,7 +25,7 @@ from pgqueue.errors import ClosedError, ConnectionLost, ServerError
 from pgqueue.jobs.job import is_async
 from pgqueue.worker import crew as crew_module
 from pgqueue.worker import settler as settler_module
-from pgqueue.worker.buffer import AHEAD, LARGEST, STALE, Buffer
+from pgqueue.worker.buffer import AHEAD, LARGEST, MOST, STALE, Buffer
 from pgqueue.worker.crew import Crew
 from pgqueue.worker.describing import describe
 from pgqueue.worker.failures import Failure, failure
@@ -127,7 +127,22 @@ def test_no_more_is_held_than_was_finished_before(bench):
 
 def test_no_more_is_held_than_the_largest(bench):
     bench.handle(8000, seconds=0.0)
-    assert bench.buffer.wanted() == LARGEST
+    while wanted := bench.buffer.wanted():
+        assert wanted <= MOST
+        bench.buffer.fill(tasks(wanted))
+    assert len(bench.buffer.tasks) > LARGEST - MOST
+
+
+def test_the_next_take_begins_when_there_is_room_for_as_many_as_one_brings(bench):
+    bench.handle(8000, seconds=0.0)
+    while wanted := bench.buffer.wanted():
+        bench.buffer.fill(tasks(wanted))
+    for _ in range(len(bench.buffer.tasks) - (LARGEST - MOST) - 1):
+        bench.start()
+    assert not bench.buffer.hungry.is_set()
+    bench.start()
+    assert bench.buffer.hungry.is_set()
+    assert bench.buffer.wanted() == MOST
 
 
 def test_an_idle_hour_is_no_slowness_and_no_promise(bench):

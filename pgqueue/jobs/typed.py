@@ -3,9 +3,9 @@
 Strict: a string is no int and True is no int, in the program that puts as in the database. JSON has no dates, UUIDs,
 Decimals, bytes, tuples or sets; strings and arrays stand for these, and bytes are base64.
 
-Why pydantic and not msgspec: it was chosen for the types that its users have already, models above all. Reading costs
-nothing extra, since the validator parses the JSON text itself: one call gives checked arguments, where another library
-would first decode.
+Why pydantic and not msgspec: it was chosen for the types that its users have already, models above all. The validator
+parses the JSON text itself: one call gives checked arguments, where another library would first decode. Arguments of
+JSON's own types are read by msgspec where it is installed (quick.py).
 
 The arguments are one TypedDict: its validator reports all faults of a call at once, and returns a dict, which is what
 a call needs. The serializer is made anew from the validator's schema, since that of a TypedDict ignores its settings:
@@ -25,6 +25,7 @@ from typing_extensions import TypedDict  # Python 3.11 has one that pydantic can
 
 from .._values import data
 from ..errors import BadArguments, BadData
+from . import quick
 from .signature import Parameter, Signature, place
 
 CONFIG = ConfigDict(strict=True, extra="forbid", val_json_bytes="base64", ser_json_bytes="base64", allow_inf_nan=False)
@@ -60,6 +61,7 @@ class Typed:
         self._read = TypeAdapter(envelope).validator.validate_json
         self._write = SchemaSerializer(adapter.core_schema, SERIALIZER).to_python
         self._write_result = _result_writer(signature, where, keeps_result)
+        self.load = quick.reader(signature, self._load) or self._load
 
     def dump(self, values: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -70,7 +72,7 @@ class Typed:
             raise self._unserialisable(values) or BadArguments(self._signature.job, "$.args", str(error)) from None
         return written
 
-    def load(self, text: str) -> dict[str, Any]:
+    def _load(self, text: str) -> dict[str, Any]:
         try:
             found: dict[str, Any] = self._read(text)
         except ValidationError as error:

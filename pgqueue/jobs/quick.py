@@ -1,0 +1,61 @@
+"""Arguments of JSON's own types, read by msgspec if it is installed (the extra `fast`), in half of pydantic's time.
+
+Pydantic stays the judge: what msgspec refuses, pydantic reads again, and either takes it or tells what is wrong. So the
+one thing to hold is that msgspec takes nothing that pydantic refuses, and reads it as the same value. That is so for
+the types here, both being strict: neither takes 1.0, "1" or true for an int, both take 1 for a float, and msgspec
+refuses every number that pydantic makes an infinity. Annotations of other types leave a job to pydantic.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from .signature import Signature
+
+Load = Callable[[str], dict[str, Any]]
+
+SIMPLE = (str, int, float, bool)
+CONSTANT = (*SIMPLE, type(None))  # a default of these types is the same object at each call
+
+
+def reader(signature: Signature, otherwise: Load) -> Load | None:
+    """A function that reads the arguments in the data of a task, and leaves to `otherwise` what it does not read.
+    Arguments that the data leaves out have their defaults. None: msgspec or the annotations do not allow it."""
+    try:
+        import msgspec
+    except ImportError:
+        return None
+    fields = []
+    for one in signature.parameters.values():
+        if not _simple(one.annotation) or (one.optional and type(one.default) not in CONSTANT):
+            return None
+        fields.append((one.name, one.annotation, one.default) if one.optional else (one.name, one.annotation))
+    arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    envelope = msgspec.defstruct("Envelope", [("args", arguments)])  # what else is there is not looked at
+    decode: Callable[[str], Any] = msgspec.json.Decoder(envelope).decode
+    as_dict, refused = msgspec.structs.asdict, msgspec.MsgspecError
+
+    def load(text: str) -> dict[str, Any]:
+        try:
+            return as_dict(decode(text).args)
+        except (refused, UnicodeError, RecursionError):
+            pass  # not otherwise() in here: its error would have msgspec's as its context
+        return otherwise(text)
+
+    return load
+
+
+def _simple(annotation: Any) -> bool:
+    """Whether both libraries take the same for it."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):  # of one type and None: two types could both fit
+        rest = [one for one in inner if one is not type(None)]
+        return len(rest) == 1 and len(inner) == 2 and _simple(rest[0])
+    if origin is list:
+        return _simple(inner[0])
+    if origin is dict:
+        return inner[0] is str and _simple(inner[1])
+    return annotation in SIMPLE
