@@ -192,3 +192,13 @@ def test_nothing_is_compiled(db: psycopg.Connection) -> None:
     steered = "SELECT proname FROM pg_proc WHERE pronamespace = 'pgqueue'::regnamespace AND proconfig::text ~ 'enable_'"
     assert value(db, f"SELECT count(*) FROM ({steered}) steered") > 10
     assert db.execute(f"{steered} AND NOT proconfig::text ~ 'jit=off'").fetchall() == []
+
+
+def test_what_is_counted_anew_is_joined_once(db: psycopg.Connection, dsn: str) -> None:
+    """Row by row, the stats of 10,000 queues took 6 seconds before the first fold, and after a crash."""
+    db.execute("SELECT pgqueue.create_queue('q' || i) FROM generate_series(1, 200) i")
+    db.execute("TRUNCATE pgqueue.fold")
+    for query in ("SELECT * FROM pgqueue._queue_stats(NULL)", "SELECT * FROM pgqueue._health_stats()"):
+        (joined,) = (plan for plan in plans(dsn, query) if "FROM pgqueue._count_anew(queues) a JOIN" in plan)
+        assert "Hash Join" in joined
+        assert "Nested Loop" not in joined

@@ -785,6 +785,16 @@ def fold_until(connect: Connect) -> Iterator[Callable[[], None]]:
     end()
 
 
+@pytest.mark.parametrize("n", [99, 101])
+def test_the_counts_of_many_queues_are_those_of_each(folded: psycopg.Connection, n: int) -> None:
+    """Few queues are looked up, of many all is added up."""
+    names = [f"q{i}" for i in range(n)]
+    folded.execute("SELECT count(pgqueue.put(q, '1')) FROM unnest(%s::text[] || 'another'::text) q", [names])
+    ids = column(folded, "SELECT id FROM pgqueue.queue WHERE name = ANY (%s)", [names])
+    found = rows(folded, "SELECT queue_id, standing, calls FROM pgqueue._known(%s)", [ids])
+    assert sorted(found) == sorted((id, 1, {"put": 1}) for id in ids)
+
+
 # --- what it costs
 
 

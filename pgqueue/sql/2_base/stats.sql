@@ -48,10 +48,13 @@ BEGIN
                      GROUP BY e.key) v);
 END $$;
 
--- Counters and deltas of these queues; NULL: of all queues. The version is the counter's.
+-- Counters and deltas of these queues; NULL: of all queues. The version is the counter's. For few queues it adds up
+-- their deltas only. For many it adds up all: comparing each delta with each queue made the first fold of 10,000 queues
+-- last 6 seconds in place of 0.4.
 CREATE OR REPLACE FUNCTION pgqueue._known(queues int[]) RETURNS SETOF pgqueue.counter
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
+    few  CONSTANT int[] := CASE WHEN cardinality(queues) < 100 THEN queues END;
     last pgqueue.fold := pgqueue._last_fold();
     late xid8[];
 BEGIN
@@ -59,9 +62,9 @@ BEGIN
                     WHERE x < last.since AND pg_visible_in_snapshot(x, pg_current_snapshot()));
     RETURN QUERY
         WITH d AS MATERIALIZED (
-            SELECT * FROM pgqueue.delta n WHERE n.xid >= last.since AND (queues IS NULL OR n.queue_id = ANY (queues))
+            SELECT * FROM pgqueue.delta n WHERE n.xid >= last.since AND (few IS NULL OR n.queue_id = ANY (few))
              UNION ALL
-            SELECT * FROM pgqueue.delta n WHERE n.xid = ANY (late) AND (queues IS NULL OR n.queue_id = ANY (queues))),
+            SELECT * FROM pgqueue.delta n WHERE n.xid = ANY (late) AND (few IS NULL OR n.queue_id = ANY (few))),
         more AS (
             SELECT d.queue_id, sum(d.standing) AS standing, sum(d.taken) AS taken, sum(d.delayed) AS delayed,
                    sum(d.buried) AS buried, sum(d.blocked) AS blocked, sum(d.kept) AS kept

@@ -22,7 +22,7 @@
 --
 -- Plans. take.sql argues why they are pinned. generic: one plan for all parameters, made once for each connection.
 -- by_key: no scan of a whole table, none by bitmap, and no compilation. in_order: rows come in the order of an index
--- and are not sorted. loops: a join looks up row by row.
+-- and are not sorted. loops: a join looks up row by row. hashed: a join of all queues does not, whoever calls.
 --
 -- patient: a call that waits for a lock no longer than a second, and reports it (4_families/schedules.sql).
 --
@@ -45,6 +45,7 @@ DECLARE
     in_order    CONSTANT pg_catalog.text := ' SET enable_sort = off';
     patient     CONSTANT pg_catalog.text := ' SET lock_timeout = ''1s''';
     loops       CONSTANT pg_catalog.text := ' SET enable_hashjoin = off SET enable_mergejoin = off';
+    hashed      CONSTANT pg_catalog.text := ' SET enable_hashjoin = on';
     hot         CONSTANT pg_catalog.text :=
         '_add_death _add_members _admit _admit_task _arrived _ask_holders _bounded _call _can_call _check_admission
          _check_attempt _check_batches _check_guarded _check_keep _check_lanes _check_name _check_not_default
@@ -107,9 +108,10 @@ BEGIN
                 '_note _routes _tell_change'),
                (no_jit, '_check_health'),
                (generic || by_key,
-                '_count_anew _count_attempt _count_death _delete_tasks _deliver _die _drop_old_claims _fold_deltas '
-                '_known _lock_claimed _meet_key _move _put_once _put_special _record_attempts _refuse_suspects '
+                '_count_attempt _count_death _delete_tasks _deliver _die _drop_old_claims _fold_deltas '
+                '_lock_claimed _meet_key _move _put_once _put_special _record_attempts _refuse_suspects '
                 '_remove_task _take_sample _trim_queue _untaken'),
+               (generic || by_key || hashed, '_count_anew _counts _known'),
                (generic || no_jit, '_correct_counts _put_together _totals'),
                (generic || by_key || in_order, '_call _call_again _drop_expired_results _find_oldest _promote _ready '
                 '_clean_checks _go_on_limits _recheck'),
