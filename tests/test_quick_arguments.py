@@ -31,7 +31,9 @@ def nothing() -> None: ...
 JOBS = (whole, number, text, flag, maybe, several, mapped, nothing)
 NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 STRINGS = st.text().map(json.dumps) | st.text().map(lambda one: json.dumps(one, ensure_ascii=False))
-CONSTANTS = st.sampled_from(["true", "false", "null", "[]", "{}", '"1"', "1.0", "NaN", "Infinity", '"\\ud800"', "1e400"])
+CONSTANTS = st.sampled_from(
+    ["true", "false", "null", "[]", "{}", '"1"', "1.0", "NaN", "Infinity", '"\\ud800"', "1e400"]
+)
 VALUES = st.recursive(
     NUMBERS | STRINGS | CONSTANTS,
     lambda inner: (
@@ -40,7 +42,9 @@ VALUES = st.recursive(
     ),
     max_leaves=5,
 )
-ARGS = st.lists(st.tuples(st.sampled_from(["a", "a", "a", "b", "c", "d"]), VALUES), max_size=4, unique_by=lambda o: o[0])
+ARGS = st.lists(
+    st.tuples(st.sampled_from(["a", "a", "a", "b", "c", "d"]), VALUES), max_size=4, unique_by=lambda o: o[0]
+)
 
 
 def codec(function: Job) -> Typed:
@@ -50,20 +54,9 @@ def codec(function: Job) -> Typed:
 def outcome(load: Callable[[str], dict[str, Any]], data: str) -> object:
     """The values and their types, or the error."""
     try:
-        return repr(load(data))
+        return repr(sorted(load(data).items()))
     except (ValueError, pgqueue.BadArguments) as error:
         return type(error), str(error)
-
-
-def filled(function: Job, load: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
-    """With the defaults of what the data leaves out, in the order of the parameters."""
-    parameters = Signature(function, "j").parameters.values()
-
-    def reading(data: str) -> dict[str, Any]:
-        found = load(data)
-        return {one.name: found.get(one.name, one.default) for one in parameters}
-
-    return reading
 
 
 @pytest.mark.parametrize("function", JOBS)
@@ -73,38 +66,42 @@ def filled(function: Job, load: Callable[[str], dict[str, Any]]) -> Callable[[st
 @example([("a", "-0")])
 @example([("a", "1.7976931348623159e308")])
 def test_both_read_the_same(function: Job, args: list[tuple[str, str]]) -> None:
-    data = '{"job": "j", "args": {%s}, "headers": {"x": "1"}}' % ", ".join(f'"{name}": {value}' for name, value in args)
+    given = ", ".join(f'"{name}": {value}' for name, value in args)
+    data = f'{{"job": "j", "args": {{{given}}}, "headers": {{"x": "1"}}}}'
     both = codec(function)
-    assert outcome(filled(function, both.load), data) == outcome(filled(function, both._load), data)
+    assert outcome(both.load, data) == outcome(both._load, data)
 
 
 @pytest.mark.parametrize("function", JOBS)
 def test_msgspec_reads_what_fits(function: Job) -> None:
     """Without a look at what pydantic would say."""
-    fits = {whole: [1], number: [1.5], text: ["é"], flag: [True], maybe: [None], several: [[1]], mapped: [{"x": [None]}]}
+    fits: dict[Job, Any] = {
+        whole: 1,
+        number: 1.5,
+        text: "é",
+        flag: True,
+        maybe: None,
+        several: [1],
+        mapped: {"x": [None]},
+    }
 
     def otherwise(data: str) -> dict[str, Any]:
         raise AssertionError("pydantic was asked")
 
     load = quick.reader(Signature(function, "j"), otherwise)
     assert load is not None
-    given = dict(zip("a", fits.get(function, []), strict=False))
+    given = {"a": fits[function]} if function in fits else {}
     found = load(json.dumps({"job": "j", "args": given}))
-    assert {name: found[name] for name in given} == given
+    assert found == given
     function(**found)
 
 
 @pytest.mark.parametrize(
-    "annotation", [Any, bytes, object, int | str, dict[int, str], list, set[int], tuple[int, ...], list[Any], pgqueue.Task]
+    "annotation",
+    [Any, bytes, object, int | str, dict[int, str], list, set[int], tuple[int, ...], list[Any], pgqueue.Task],
 )
 def test_other_types_are_left_to_pydantic(annotation: Any) -> None:
     def job(a: int, b: Any) -> None: ...
 
     job.__annotations__["b"] = annotation
-    assert quick.reader(Signature(job, "j"), lambda text: {}) is None
-
-
-def test_a_default_that_each_call_would_share_is_left_to_the_function() -> None:
-    def job(a: list[int] = []) -> None: ...  # noqa: B006
-
     assert quick.reader(Signature(job, "j"), lambda text: {}) is None

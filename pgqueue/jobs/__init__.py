@@ -2,7 +2,8 @@
 
     job.py        Job: a function, its puts, and BoundJob: its puts with options
     signature.py  its parameters; the arguments of a call by name
-    codec.py      the arguments as JSON and back: typed.py with pydantic, plain.py without; quick.py where msgspec can read them
+    codec.py      the arguments as JSON and back: typed.py with pydantic, plain.py without it; quick.py is how msgspec
+                  reads simple ones
     retry.py      Retry, RetryLater, Bury: what becomes of a task that failed
     limits.py     Rate, and the limit that a job declares
     options.py    the policies of a job, and the options of a put

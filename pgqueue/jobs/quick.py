@@ -18,34 +18,38 @@ from .signature import Signature
 Load = Callable[[str], dict[str, Any]]
 
 SIMPLE = (str, int, float, bool)
-CONSTANT = (*SIMPLE, type(None))  # a default of these types is the same object at each call
 
 
 def reader(signature: Signature, otherwise: Load) -> Load | None:
-    """A function that reads the arguments in the data of a task, and leaves to `otherwise` what it does not read.
-    Arguments that the data leaves out have their defaults. None: msgspec or the annotations do not allow it."""
+    """A function that reads the arguments in the data of a task, and leaves to `otherwise` what it does not read. None:
+    msgspec or the annotations do not allow it."""
     try:
         import msgspec
     except ImportError:
         return None
-    fields = []
-    for one in signature.parameters.values():
-        if not _simple(one.annotation) or (one.optional and type(one.default) not in CONSTANT):
-            return None
-        fields.append((one.name, one.annotation, one.default) if one.optional else (one.name, one.annotation))
+    parameters = signature.parameters.values()
+    if not all(_simple(one.annotation) for one in parameters):
+        return None
+    unset, none = msgspec.UNSET, msgspec.UnsetType
+    fields = [
+        (one.name, one.annotation | none, unset) if one.optional else (one.name, one.annotation) for one in parameters
+    ]
     arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
     envelope = msgspec.defstruct("Envelope", [("args", arguments)])  # what else is there is not looked at
     decode: Callable[[str], Any] = msgspec.json.Decoder(envelope).decode
-    as_dict, refused = msgspec.structs.asdict, msgspec.MsgspecError
+    as_dict, refused = msgspec.structs.asdict, (msgspec.MsgspecError, UnicodeError, RecursionError)
 
     def load(text: str) -> dict[str, Any]:
         try:
             return as_dict(decode(text).args)
-        except (refused, UnicodeError, RecursionError):
+        except refused:
             pass  # not otherwise() in here: its error would have msgspec's as its context
         return otherwise(text)
 
-    return load
+    def load_given(text: str) -> dict[str, Any]:
+        return {name: value for name, value in load(text).items() if value is not unset}
+
+    return load_given if any(one.optional for one in parameters) else load
 
 
 def _simple(annotation: Any) -> bool:

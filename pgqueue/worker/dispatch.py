@@ -1,8 +1,9 @@
 """Jobs in a worker: from the data of a task to a call of the job's function.
 
 A queue of jobs has one dispatching handler. It finds the job by its name, which is at a known place in jsonb's text, so
-the text is not decoded for it; the job's codec then reads the arguments from that text in one pass. With pydantic and
-three arguments the call takes 1.3 us; that of a plain handler, for which msgspec decodes the text, takes 0.4.
+the text is not decoded for it; the job's codec then reads the arguments from that text in one pass. With three
+arguments the call takes 1.0 us if pydantic reads them and 0.7 us if msgspec does; that of a plain handler, for which
+msgspec decodes the text, takes 0.3.
 
 What can never run is buried at once, whatever the policy: a task of an unknown job, or with other arguments than the
 job's. Its error names the difference.
