@@ -10,9 +10,10 @@ from typing import Any
 
 PAUSE = 0.005
 ATTEMPTS = 3
+PATIENCE = 30.0  # seconds: disks and machines stall for ten, and a deadline that is met costs nothing
 
 
-def eventually(condition: Callable[..., Any], within: float = 2.0) -> Any:
+def eventually(condition: Callable[..., Any], within: float = PATIENCE) -> Any:
     """The first true value of `condition()`. Fails after `within` seconds."""
     deadline = time.monotonic() + within
     while not (value := condition()):
@@ -21,7 +22,7 @@ def eventually(condition: Callable[..., Any], within: float = 2.0) -> Any:
     return value
 
 
-async def soon(condition: Callable[..., Any], within: float = 2.0) -> Any:
+async def soon(condition: Callable[..., Any], within: float = PATIENCE) -> Any:
     """The same in a coroutine; `condition()` may be awaitable."""
     deadline = time.monotonic() + within
     while not (value := await _value(condition)):
