@@ -15,8 +15,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from eventually import Stopwatch, eventually, soon
+from eventually import Stopwatch, eventually, in_time, soon
 from statements import put, rows, state, value
+from steady import steady
 
 import pgqueue
 from pgqueue._calls.call import Call
@@ -63,7 +64,7 @@ def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def two_waiting(client: pgqueue.Client, threads: ThreadPoolExecutor, n: int, timeout: float) -> list[Future[list]]:
     futures = [threads.submit(client.queue("q").take_many, n, timeout) for _ in range(2)]
-    eventually(lambda: waiters(client, "q") == 2)
+    eventually(lambda: waiters(client, "q") == 2 or any(future.done() for future in futures))
     return futures
 
 
@@ -73,25 +74,36 @@ def test_who_is_served_when_a_delay_ends_tells_the_next_of_the_next(
 ) -> None:
     """Takes for ten are satisfied with one task, and still pass on that another is due."""
     client = blocking()
-    client.queue("q").put("first", delay=0.5)
-    client.queue("q").put("second", delay=1.0)
-    watch = Stopwatch()
-    futures = two_waiting(client, threads, 10, timeout=5)
-    assert sorted(len(future.result()) for future in futures) == [1, 1]
-    assert 0.9 < watch() < 2
+
+    def attempt() -> float:
+        watch = Stopwatch()
+        client.queue("q").put("first", delay=0.5)
+        client.queue("q").put("second", delay=1.0)
+        futures = two_waiting(client, threads, 10, timeout=5)
+        got = sorted(len(future.result()) for future in futures)
+        if got == [0, 2]:  # both were due when the first one looked
+            return float("inf")
+        assert got == [1, 1]
+        seconds = watch()
+        assert seconds > 0.9
+        return seconds
+
+    in_time(attempt, within=2)
 
 
 @pytest.mark.usefixtures("no_ticks")
 def test_a_time_to_run_that_ends_wakes_a_taker_of_the_same_process(
-    blocking: Blocking, threads: ThreadPoolExecutor
+    dsn: str, blocking: Blocking, threads: ThreadPoolExecutor
 ) -> None:
     """The second taker lay down before the first one's take began, and so before it had a deadline."""
     client = blocking()
-    two = two_waiting(client, threads, 10, timeout=5)
-    client.queue("q").put("x", ttr=0.5)
-    watch = Stopwatch()
-    assert [len(future.result()) for future in two] == [1, 1]
-    assert 0.4 < watch() < 1.5
+    two = two_waiting(client, threads, 10, timeout=60)
+    with steady(dsn) as steadily:
+        watch = Stopwatch()
+        client.queue("q").put("x", ttr=0.5)
+        assert [len(future.result()) for future in two] == [1, 1]
+        assert watch() >= 0.5
+        assert steadily() < 1.5
 
 
 @pytest.mark.usefixtures("no_ticks")
@@ -106,9 +118,9 @@ def test_a_taker_that_gives_up_at_a_locked_task_leaves_it_to_the_next(
     client = blocking()
     queue = client.queue("q")
     looked = threads_that_looked(client, monkeypatch)
-    impatient = threads.submit(queue.take_many, 1, 1.0)
+    impatient = threads.submit(queue.take_many, 1, 4.0)
     eventually(lambda: waiters(client, "q") == 1)
-    patient = threads.submit(queue.take_many, 1, 10)
+    patient = threads.submit(queue.take_many, 1, 60)
     eventually(lambda: waiters(client, "q") == 2 and len(looked) == 2)
     id = value(db, "SELECT pgqueue.queue_id('q')")
     with psycopg.connect(dsn) as popper:
@@ -116,10 +128,10 @@ def test_a_taker_that_gives_up_at_a_locked_task_leaves_it_to_the_next(
         assert len(rows(popper, "SELECT * FROM pgqueue.pop('q')")) == 1
         db.execute("SELECT pgqueue._signal(%s)", [id])
         assert impatient.result() == []
-        popper.rollback()
-    watch = Stopwatch()
-    assert len(patient.result()) == 1
-    assert watch() < 1
+        with steady(dsn) as watch:
+            popper.rollback()
+            assert len(patient.result()) == 1
+            assert watch() < 1
 
 
 def test_a_process_alone_is_woken_by_what_its_own_sweep_frees(
@@ -130,12 +142,12 @@ def test_a_process_alone_is_woken_by_what_its_own_sweep_frees(
     put(victim, "q")
     rows(victim, "SELECT pgqueue.open_session(grace => '0', label => 'victim')")
     assert len(rows(victim, "SELECT * FROM pgqueue.take('q')")) == 1
-    taken = threads.submit(client.queue("q").take, 5)
+    taken = threads.submit(client.queue("q").take, 60)
     eventually(lambda: waiters(client, "q") == 1)
-    victim.close()
-    watch = Stopwatch()
-    assert taken.result() is not None
-    assert watch() < 1
+    with steady(dsn) as watch:
+        victim.close()
+        assert taken.result() is not None
+        assert watch() < 1
 
 
 async def test_a_take_that_is_undone_wakes_another_of_its_process(
@@ -145,7 +157,7 @@ async def test_a_take_that_is_undone_wakes_another_of_its_process(
     client = awaiting()
     queue = client.queue("q")
     assert await queue.take(0) is None
-    patient = asyncio.create_task(queue.take(10))
+    patient = asyncio.create_task(queue.take(60))
     await soon(lambda: waiters(client, "q") == 1)
     core = client.shell.core
     session, heard = core.listener().session, []
@@ -155,7 +167,7 @@ async def test_a_take_that_is_undone_wakes_another_of_its_process(
     await soon(lambda: heard)
     monkeypatch.undo()
     core.listener().undo(7)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         task = await patient
     assert task is not None
     assert task.id == id
@@ -169,10 +181,10 @@ def test_a_waiting_taker_asks_nothing(db: psycopg.Connection, blocking: Blocking
     client = blocking()
     put(db, "q")
     assert client.queue("q").take(0) is not None
-    taken = threads.submit(client.queue("q").take, 10)
+    taken = threads.submit(client.queue("q").take, 60)
     silent = """SELECT clock_timestamp() - max(query_start) > interval '0.7 s'
                   FROM pg_stat_activity WHERE application_name = 'pgqueue'"""
-    eventually(lambda: value(db, silent), within=5)  # three ticks, and three of the pauses at a locked task
+    eventually(lambda: value(db, silent))  # three ticks, and three of the pauses at a locked task
     put(db, "q")
     assert taken.result() is not None
 
@@ -198,8 +210,8 @@ def test_a_taker_does_not_sleep_in_front_of_a_task_that_is_ready(blocking: Block
     cursor._last, cursor._head_at = (0, 1_000_000), time.monotonic() + 60
     assert cursor.start() is not None
     watch = Stopwatch()
-    assert client.queue("q").take(30) is not None
-    assert watch() < 5
+    assert client.queue("q").take(60) is not None
+    assert watch() < 30
 
 
 # --- what a cancelled take leaves behind
