@@ -21,6 +21,14 @@ def row(conn: psycopg.Connection, query: str, *args: Any) -> tuple[Any, ...] | N
     return found
 
 
+def pass_time(conn: psycopg.Connection, interval: str) -> None:
+    """As if so much time had passed for each task: its time to run, its delay and its time to live."""
+    conn.execute("UPDATE pgqueue.take SET deadline = deadline - %s::interval", [interval])
+    conn.execute(
+        "UPDATE pgqueue.task SET run_at = run_at - %s::interval, expires_at = expires_at - %s::interval", [interval] * 2
+    )
+
+
 def column(conn: psycopg.Connection, query: str, *args: Any) -> list[Any]:
     return [found[0] for found in rows(conn, query, *args)]
 

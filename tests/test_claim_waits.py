@@ -24,7 +24,7 @@ async def test_it_does_not_wait_unless_told(queue):
 
 async def test_what_is_there_is_claimed_at_once_and_what_becomes_due_in_time(queue):
     await queue.put("now")
-    later = await queue.put("soon", delay=0.2)
+    later = await queue.put("soon", delay=2)
     first = await queue.messages.claim(timeout=None)
     assert [message.data for message in first.messages] == ["now"]
     second = await queue.messages.claim(timeout=30)

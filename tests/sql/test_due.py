@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from eventually import eventually
-from statements import column, put, row, rows, state, take, value
+from statements import column, pass_time, put, row, rows, state, take, value
 
 Connect = Any
 DUE = "SELECT queue, seconds FROM pgqueue.next_due(%s)"
@@ -15,28 +15,29 @@ DUE = "SELECT queue, seconds FROM pgqueue.next_due(%s)"
 
 def test_a_take_past_its_ttr_is_ready_again_with_no_maintenance(db: psycopg.Connection, connect: Connect) -> None:
     other = connect()
-    id = put(db, "q", ttr="0.5 s")
+    id = put(db, "q", ttr="1 h")
     _, late = take(db, "q")
     assert rows(other, "SELECT * FROM pgqueue.take('q')") == []
+    pass_time(db, "59 min 59.8 s")
     assert eventually(lambda: column(other, "SELECT id FROM pgqueue.take('q')")) == [id]
     assert row(db, "SELECT attempts, error FROM pgqueue.tasks") == (1, "the time to run was over")
     assert row(db, "SELECT problem FROM pgqueue.ack(%s, %s)", id, late) == ("taken by another",)
 
 
 def test_a_touch_keeps_a_take_past_its_first_ttr(db: psycopg.Connection) -> None:
-    put(db, "q", ttr="0.5 s")
+    put(db, "q", ttr="2 s")
     id, token = take(db, "q")
     db.execute("SELECT pgqueue.touch(%s, %s, more => '10 s')", [id, token])
-    db.execute("SELECT pg_sleep(0.6)")
+    db.execute("SELECT pg_sleep(2.1)")
     assert rows(db, "SELECT * FROM pgqueue.take('q')") == []
     assert row(db, "SELECT state FROM pgqueue.ack(%s, %s)", id, token) == ("done",)
 
 
 def test_bury_survives_the_deadline(db: psycopg.Connection) -> None:
-    put(db, "q", ttr="0.5 s")
+    put(db, "q", ttr="2 s")
     id, token = take(db, "q")
     assert row(db, "SELECT state FROM pgqueue.bury(%s, %s)", id, token) == ("buried",)
-    db.execute("SELECT pg_sleep(0.6)")
+    db.execute("SELECT pg_sleep(2.1)")
     assert rows(db, "SELECT * FROM pgqueue.take('q')") == []
     assert state(db, id) == "buried"
 

@@ -186,7 +186,7 @@ def test_delete_strict_sees_a_claim_that_it_waited_for(db: psycopg.Connection, c
         answer = threads.submit(row, deleter, DELETE, id, None)
         eventually(lambda: is_blocked(db, deleter))
         claimer.commit()
-        assert answer.result(10) == ("taken by another",)
+        assert answer.result(30) == ("taken by another",)
     assert state(db, id) == "taken"
 
 
@@ -255,7 +255,7 @@ def test_a_kicked_task_waits_for_its_lane(db: psycopg.Connection, kick: str) -> 
 
 
 def test_a_burial_outlives_the_time_to_run_and_ends_with_the_time_to_live(db: psycopg.Connection) -> None:
-    put(db, "q", ttr="0.5 s", ttl="1 h")
+    put(db, "q", ttr="2 s", ttl="1 h")
     id, token = take(db, "q")
     deadline = value(db, "SELECT deadline FROM pgqueue.tasks")
     db.execute("SELECT pgqueue.bury(%s, %s)", [id, token])
