@@ -45,7 +45,7 @@ def comes_back(connect: Connect, db: psycopg.Connection) -> float:
     id = dead_task(connect, db)
     watch = Stopwatch()
     moved = "SELECT state = 'R' FROM pgqueue.task WHERE id = %s"
-    eventually(lambda: state(db, id) == "ready" and value(db, moved, late), within=10)
+    eventually(lambda: state(db, id) == "ready" and value(db, moved, late))
     took = watch()
     db.execute("SELECT pgqueue.truncate_queue('q')")
     return took
@@ -65,7 +65,7 @@ def counted(db: psycopg.Connection, name: str) -> Iterator[Callable[[], int]]:
 
 def settle(db: psycopg.Connection, clients: int) -> None:
     """Wait until a sweep has counted so many clients."""
-    eventually(lambda: value(db, "SELECT last_value FROM pgqueue.clients") == clients, within=10)
+    eventually(lambda: value(db, "SELECT last_value FROM pgqueue.clients") == clients)
 
 
 # --- the work is shared
@@ -79,19 +79,19 @@ def test_many_clients_work_as_often_as_one(blocking: Blocking, db: psycopg.Conne
     settle(db, 16)
     with counted(db, name) as calls:
         before, watch = calls(), Stopwatch()
-        time.sleep(4)
+        eventually(lambda: watch() >= 4 and calls() - before > 4)
         a_second = (calls() - before) / watch()
-    assert 1 < a_second < 16  # one client: 4.4; 16 clients, each for itself: 71
+    assert a_second < 16  # one client: 4.4; 16 clients, each for itself: 71
 
 
 def test_a_client_that_is_alone_does_not_ask(blocking: Blocking, db: psycopg.Connection) -> None:
     blocking().shell.core.listener()
-    eventually(lambda: value(db, "SELECT last_value > 1 FROM pgqueue.last_sweep"), within=10)  # until then it asks
+    eventually(lambda: value(db, "SELECT last_value > 1 FROM pgqueue.last_sweep"))  # until then it asks
     with counted(db, "tick_ages") as calls:
         time.sleep(1)
         assert calls() <= 1  # it may have been on its way
         blocking().shell.core.listener()
-        eventually(lambda: calls() > 2, within=5)
+        eventually(lambda: calls() > 2)
 
 
 @pytest.mark.parametrize("clients", [1, 4, 10, 100, 1000])
@@ -228,7 +228,7 @@ def test_a_client_learns_that_its_session_is_gone_though_others_tick(
     settle(db, 6)
     before = [each.session for each in works]
     db.execute("DELETE FROM pgqueue.session")
-    eventually(lambda: not {each.session for each in works} & {None, *before}, within=10)
+    eventually(lambda: not {each.session for each in works} & {None, *before})
 
 
 # --- stamps
