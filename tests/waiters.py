@@ -14,4 +14,4 @@ async def waiting(client, *queues):
         channels = listener and [listener.hub._channels.get(core.queue_ids.get(queue)) for queue in queues]
         return channels and all(channel and channel.drained and channel.waiters for channel in channels)
 
-    await soon(asleep, within=5)
+    await soon(asleep)
