@@ -108,7 +108,7 @@ async def test_a_taker_sees_that_its_task_was_cancelled(shell, client, queue):
     assert cancelled.reason is None
     assert await cancelled.wait(0) is False
     assert await shell.client().cancel(task, "stop") == "cancelling"
-    assert await cancelled.wait(5) is True
+    assert await cancelled.wait(30) is True
     assert (cancelled.is_set(), task.cancelled.is_set(), cancelled.reason) == (True, True, "stop")
     assert not await other.cancelled.wait(0)
     with pytest.raises(ValueError, match="timeout"):
@@ -119,7 +119,7 @@ async def test_one_that_was_cancelled_before_it_is_watched(shell, queue):
     await queue.put("x")
     task = await queue.take(0)
     await shell.client().cancel(task)
-    assert await task.cancelled.wait(5)
+    assert await task.cancelled.wait(30)
 
 
 async def test_only_a_taken_task_is_watched(queue):
@@ -148,7 +148,7 @@ def test_a_cancellation_while_the_listener_is_away_is_seen(db, blocking):
         db.execute("SELECT pg_terminate_backend(%s)", [pid])
         assert other.cancel(task) == "cancelling"
         assert not cancelled
-    assert cancelled.wait(10)
+    assert cancelled.wait(30)
 
 
 def test_forged_notifications_tell_nothing(db, blocking):
@@ -163,7 +163,7 @@ def test_forged_notifications_tell_nothing(db, blocking):
     assert not cancelled.wait(0.3)
     assert len(client.shell.core.listener().cancels.unknown) <= cancels.MOST
     assert client.cancel(task) == "cancelling"
-    assert cancelled.wait(5)
+    assert cancelled.wait(30)
 
 
 def test_a_question_that_fails_is_asked_again(db, blocking):
@@ -177,7 +177,7 @@ def test_a_question_that_fails_is_asked_again(db, blocking):
     client.cancel(task)
     assert not cancelled.wait(0.5)
     db.execute("ALTER FUNCTION pgqueue.elsewhere RENAME TO cancelled_takes")
-    assert cancelled.wait(5)
+    assert cancelled.wait(30)
 
 
 # --- workers
@@ -195,10 +195,10 @@ def test_an_async_handler_is_cancelled(db, blocking):
 
     task = client.queue("q").put("x")
     with working(client, handle):
-        assert begun.wait(10)
+        assert begun.wait(30)
         assert client.cancel(task, "enough") == "cancelling"
-        assert ended.wait(5)
-        eventually(lambda: row(db, OUTCOME, task.id) == ("cancelled", "enough"), within=10)
+        assert ended.wait(30)
+        eventually(lambda: row(db, OUTCOME, task.id) == ("cancelled", "enough"))
     (attempt,) = client.results.attempts(task)
     assert (attempt.state, attempt.error) == ("cancelled", "it was cancelled: enough")
     assert attempt.began_at < attempt.ended_at
@@ -225,11 +225,11 @@ def test_a_handler_that_finishes_anyway_is_done(db, blocking, kind):
     worker = Worker(client, grace=0)
     thread = threading.Thread(target=worker.run)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(30)
     client.cancel(task)
-    assert client.results.get(task, 10) == "done all the same"
+    assert client.results.get(task, 30) == "done all the same"
     worker.stop()
-    thread.join(10)
+    thread.join(30)
 
 
 def test_the_runner_of_a_cancelled_handler_goes_on(blocking):
@@ -239,18 +239,18 @@ def test_the_runner_of_a_cancelled_handler_goes_on(blocking):
         if data == "hang":
             seen.append(data)
             await asyncio.sleep(60)
-        async with asyncio.timeout(5):  # fails in a task that still counts a cancellation
+        async with asyncio.timeout(30):  # fails in a task that still counts a cancellation
             await asyncio.sleep(0.01)
         seen.append(data)
 
     queue = client.queue("q")
     task = queue.put("hang")
     with working(client, handle, concurrency=1):
-        eventually(lambda: seen == ["hang"], within=10)
+        eventually(lambda: seen == ["hang"])
         queue.put("next")
         client.cancel(task)
-        eventually(lambda: seen == ["hang", "next"], within=10)
-        eventually(lambda: queue.stats()["total"] == 0, within=10)
+        eventually(lambda: seen == ["hang", "next"])
+        eventually(lambda: queue.stats()["total"] == 0)
 
 
 def test_a_task_that_waits_in_the_buffer_is_not_begun(db, blocking):
@@ -264,13 +264,13 @@ def test_a_task_that_waits_in_the_buffer_is_not_begun(db, blocking):
     queue = client.queue("q")
     queue.put_many(range(200))  # quick ones: the worker takes ahead
     with working(client, handle, concurrency=1):
-        eventually(lambda: len(seen) == 200, within=10)
+        eventually(lambda: len(seen) == 200)
         queue.put_many(["hang", *range(200, 210)])
-        eventually(lambda: row(db, "SELECT count(*) FROM pgqueue.takes")[0] > 1 and "hang" in seen, within=10)
+        eventually(lambda: row(db, "SELECT count(*) FROM pgqueue.takes")[0] > 1 and "hang" in seen)
         ids = [id for (id,) in rows(db, "SELECT id FROM pgqueue.tasks WHERE data <> '\"hang\"'")]
         states = client.cancel_many(ids)
         assert set(states.values()) <= {"cancelling", "cancelled"}
-        eventually(lambda: row(db, "SELECT count(*) FROM pgqueue.tasks") == (1,), within=5)
+        eventually(lambda: row(db, "SELECT count(*) FROM pgqueue.tasks") == (1,))
         gate.set()
     assert seen == [*range(200), "hang"]
 
@@ -301,7 +301,7 @@ def test_a_cancel_that_comes_before_the_claims_answer_is_seen(blocking):
     assert not told.is_set()
     source.known = True
     heard.seen([(task.id, task.token)])
-    assert told.wait(5)
+    assert told.wait(30)
     heard.remove(source)
 
 
@@ -314,9 +314,7 @@ def test_a_cancelled_task_of_a_killed_worker_never_runs_again(db, dsn, blocking,
     worker.stop()  # it cannot hear that
     assert client.cancel(task) == "cancelling"
     worker.kill()
-    eventually(
-        lambda: db.execute("SELECT FROM pgqueue.sweep()") and row(db, OUTCOME, task.id)[0] == "cancelled", within=10
-    )
+    eventually(lambda: db.execute("SELECT FROM pgqueue.sweep()") and row(db, OUTCOME, task.id)[0] == "cancelled")
     assert client.queue("q").take(0) is None
 
 
@@ -328,7 +326,7 @@ def test_a_cancelled_task_of_a_worker_that_stops_ends_as_cancelled(db, dsn, bloc
     assert client.cancel(task) == "cancelling"
     assert row(db, OUTCOME, task.id)[0] == "cancelling"
     worker.end()
-    eventually(lambda: row(db, OUTCOME, task.id)[0] == "cancelled", within=10)
+    eventually(lambda: row(db, OUTCOME, task.id)[0] == "cancelled")
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
@@ -366,7 +364,7 @@ def test_everything_at_once(db, dsn, blocking, start):
     with working(client, handle, concurrency=4):
         ids = queue.put_many(range(200))
         states = [client.cancel(id) for id in ids[::2]]
-        eventually(lambda: queue.stats()["total"] == 0, within=30)
+        eventually(lambda: queue.stats()["total"] == 0)
     assert rows(db, "SELECT FROM pgqueue.cancellation") == []
     for id, state in zip(ids[::2], states, strict=True):
         ended = row(db, OUTCOME, id)[0]
