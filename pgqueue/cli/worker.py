@@ -11,11 +11,11 @@ import click
 
 from .. import Client, Worker
 from .._values import printable
-from ..worker.health import Report, Server, address
+from ..worker.health import address, answering
 from ..worker.leaving import leaving
 from ..worker.supervisor import follow, own_line, supervise
 from .applications import load, load_anew
-from .plainly import Fault, plainly
+from .plainly import plainly
 from .values import QUEUE
 
 COUNT = click.IntRange(min=1)
@@ -85,7 +85,7 @@ def work(
     options["queues"] = options["queues"] or None
     if processes is not None and line is None and not check:
         supervisor = supervise(processes, options["grace"])
-        with _answering(place, supervisor.report):
+        with answering(place, supervisor.report):
             code = supervisor.run()
         context.exit(code)
     working = make(**options)
@@ -96,7 +96,7 @@ def work(
         verbose = context.find_root().params.get("verbose")
         if not (verbose or quiet or line is not None):
             click.echo(f"working on {printable.line(working.banner())}", err=True)
-        with _answering(place if line is None else None, working.report), leaving([working]):
+        with answering(place if line is None else None, working.report), leaving([working]):
             if line is not None:
                 follow(line, working.report, working.stop)
             working.run()
@@ -107,22 +107,6 @@ def _place(health: str | None) -> tuple[str, int] | None:
         return None if health is None else address(health)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--health") from None
-
-
-@contextlib.contextmanager
-def _answering(place: tuple[str, int] | None, report: Callable[[], Report]) -> Iterator[None]:
-    """Answer probes within this block."""
-    if place is None:
-        yield
-        return
-    try:
-        server = Server(*place, report)
-    except OSError as error:
-        raise Fault(f"--health {place[0]}:{place[1]}: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        server.close()
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ nothing.
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 LOOPBACK = "127.0.0.1"
@@ -30,6 +31,22 @@ def address(text: str) -> tuple[str, int]:
     if not port.isascii() or not port.isdigit() or int(port) > 65535 or (colon and not host):
         raise ValueError(f"{text!r} is not HOST:PORT, such as 0.0.0.0:8080, nor a port on {LOOPBACK}")
     return host.strip("[]") or LOOPBACK, int(port)
+
+
+@contextlib.contextmanager
+def answering(place: tuple[str, int] | None, report: Callable[[], Report]) -> Iterator[None]:
+    """Answer probes within this block; None: none. Raises ValueError: it cannot listen on that address."""
+    if place is None:
+        yield
+        return
+    try:
+        server = Server(*place, report)
+    except OSError as error:
+        raise ValueError(f"--health {place[0]}:{place[1]}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        server.close()
 
 
 class Server:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import django
 import pytest
+from projects import Project
 from servers import Server
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "django_settings"
@@ -114,3 +116,11 @@ def tasks_configured(dsn: str, point: Callable[..., None]) -> Iterator[None]:
     with configured():
         yield
     errands.clear()
+
+
+@pytest.fixture
+def project(tmp_path: Path, dsn: str) -> Iterator[Project]:
+    """A project whose worker is a process of its own."""
+    made = Project(tmp_path, dsn)
+    yield made
+    made.client.close()

@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -19,13 +20,25 @@ from django.utils import autoreload
 
 from pgqueue import Error, migrate
 from pgqueue.contrib.django import clients, working
+from pgqueue.worker.health import address, answering
 from pgqueue.worker.leaving import leaving
 from pgqueue.worker.supervisor import follow, own_line, supervise
 
 CHUNK = 1000  # tasks a statement
 STATS = ("queue", "ready", "delayed", "taken", "buried", "blocked", "total", "done", "kept", "oldest_ready_age")
 AGE = "extract(epoch FROM oldest_ready_age)::float"
-OF_WORKER = ("queues", "exclude", "concurrency", "max_attempts", "retry_delay", "time_limit", "grace")
+OF_WORKER = (
+    "queues",
+    "exclude",
+    "concurrency",
+    "max_attempts",
+    "retry_delay",
+    "time_limit",
+    "soft_time_limit",
+    "max_child_tasks",
+    "max_child_memory",
+    "grace",
+)
 EXPLAINED = (Error, ValueError, ImproperlyConfigured, DatabaseError, psycopg.Error)
 
 
@@ -47,15 +60,26 @@ class Command(BaseCommand):
             raise CommandError(_line(error)) from error
 
     def _worker(
-        self, database: list[str], reload: bool, processes: int | None, check: bool, verbosity: int, **options: Any
+        self,
+        database: list[str],
+        reload: bool,
+        processes: int | None,
+        health: str | None,
+        check: bool,
+        verbosity: int,
+        **options: Any,
     ) -> None:
         if verbosity > 1:
             logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
+        place = _place(health)
         line, given = own_line(), {name: options[name] for name in OF_WORKER}
         if processes is not None and reload:
             raise CommandError("--reload is for one process: leave out --processes")
         if processes is not None and line is None and not check:
-            sys.exit(supervise(processes, given["grace"]).run())
+            supervisor = supervise(processes, given["grace"])
+            with answering(place, supervisor.report):
+                code = supervisor.run()
+            sys.exit(code)
 
         def work() -> None:
             workers = working.workers(database, **given)
@@ -63,9 +87,13 @@ class Command(BaseCommand):
                 for worker in workers:
                     self.stdout.write(f"{'would work' if check else 'working'} on {worker.banner()}")
             if not check:
-                with contextlib.nullcontext() if reload else leaving(workers):
+                report = partial(working.report, workers)
+                with (
+                    answering(place if line is None else None, report),
+                    contextlib.nullcontext() if reload else leaving(workers),
+                ):
                     if line is not None:
-                        follow(line, lambda: working.report(workers), workers[0].stop)
+                        follow(line, report, workers[0].stop)
                     working.run(workers)
             clients.close()
 
@@ -116,6 +144,13 @@ class Command(BaseCommand):
         self.stdout.write(f"{count} tasks")
 
 
+def _place(health: str | None) -> tuple[str, int] | None:
+    try:
+        return None if health is None else address(health)
+    except ValueError as error:
+        raise CommandError(f"argument --health: {error}") from None
+
+
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
@@ -140,11 +175,19 @@ def _worker_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-attempts", type=int, default=20, help="Failed attempts before a burial; default 20.")
     parser.add_argument("--retry-delay", type=float, default=1.0, help="Seconds, doubled at each attempt; default 1.")
     parser.add_argument("--time-limit", type=float, help="Seconds for a handler; default: no limit.")
+    parser.add_argument("--soft-time-limit", type=float, help="Seconds until SoftTimeLimit is raised in a handler.")
+    parser.add_argument(
+        "--max-child-tasks", type=_count, help="Tasks after which a process of isolated jobs is replaced."
+    )
+    parser.add_argument("--max-child-memory", type=_count, help="Bytes of memory after which it is replaced.")
     parser.add_argument(
         "--grace", type=_grace, default=30, help="Seconds for handlers under way at a stop, or none; default 30."
     )
     parser.add_argument(
         "--processes", type=_count, metavar="N", help="Run so many worker processes, and start those again that die."
+    )
+    parser.add_argument(
+        "--health", metavar="[HOST:]PORT", help="Answer GET /live and /ready there. Default host: 127.0.0.1."
     )
     parser.add_argument(
         "--check", action="store_true", help="Import, connect, print what would be served, and exit with 0 or 1."

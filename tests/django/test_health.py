@@ -1,0 +1,54 @@
+"""`manage.py pgqueue worker --health`."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from django.core.management import CommandError, call_command
+from eventually import eventually
+from sites import free_port
+
+from pgqueue.contrib.django import handlers
+
+pytestmark = pytest.mark.once
+
+
+def test_health_answers_probes(project):
+    port = free_port()
+
+    def status(path):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except OSError:
+            return None
+
+    for more in ([], ["--processes", "2"]):
+        with project.working("--health", str(port), *more) as worker:
+            eventually(lambda: status("/ready") == 200, within=60)
+            assert (status("/live"), status("/else")) == (200, 404)
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(30) == 0
+        assert status("/live") is None
+
+
+@pytest.mark.parametrize("health", ["nowhere", ":80", "127.0.0.1:65536"])
+def test_a_place_that_cannot_be_is_one_line(django_db, health):
+    with pytest.raises(CommandError, match=r"^argument --health: .* is not HOST:PORT"):
+        call_command("pgqueue", "worker", "--health", health)
+
+
+def test_a_place_that_is_taken_is_one_line(django_db, no_handlers):
+    handlers.handler("mail")(print)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        for more in ([], ["--processes", "1"]):
+            with pytest.raises(CommandError, match=rf"^--health 127.0.0.1:{port}: Address already in use"):
+                call_command("pgqueue", "worker", "--health", str(port), *more)
