@@ -369,11 +369,11 @@ def test_a_job_stays_a_function_and_a_bad_one_is_refused(shop):
     assert send(7) == 7
     assert list(shop.queues.jobs.values()) == [send]
     assert shop.queues.job("mail", name="limited", concurrency=2)(lambda: None).limit.concurrency == 2
-    for policies in ({"queue": ""}, {"keep_result": -1}, {"isolation": "process"}):
+    for policies in ({"queue": ""}, {"keep_result": -1}, {"isolation": "fork"}):
         with pytest.raises(ValueError, match=r"queue|keep_result|isolation"):
             shop.queues.job(**policies)
     with pytest.raises(ValueError, match="isolation"):
-        shop.queues.job_defaults(isolation="process")
+        shop.queues.job_defaults(isolation="fork")
 
 
 # --- commands

@@ -40,6 +40,7 @@ PAGES = [
         "tutorial.md",
         "guides/jobs.md",
         "guides/worker.md",
+        "guides/isolation.md",
         "guides/from-*.md",
         "deployment/*.md",
     )

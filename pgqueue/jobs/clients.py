@@ -21,6 +21,7 @@ from .job import Job
 from .options import BatchHandler, JobPolicies, Policies, Settings
 from .registering import Register, registering
 from .registry import Registry
+from .setups import ChildSetup, no_setup
 from .starts import AnyStart, LoopStart, Start, made
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,6 +37,7 @@ class WithJobs:
         starts: the hooks of on_start(), in their order.
         registries: of queues whose jobs another framework knows: by queue, its jobs by name. A worker asks for a name
             when a task has it, and looks into `jobs` first.
+        child_setup: a worker calls it for what its child processes do first; for integrations. It may raise ValueError.
     """
 
     jobs: Registry
@@ -43,6 +45,7 @@ class WithJobs:
     batch_handlers: dict[str, BatchHandler]
     starts: list[AnyStart]
     registries: dict[str, Mapping[str, Job[..., Any]]]
+    child_setup: Callable[[], ChildSetup | None]
 
     def _begin_jobs(self) -> None:
         self.jobs = Registry()
@@ -50,13 +53,14 @@ class WithJobs:
         self.batch_handlers = {}
         self.starts = []
         self.registries = {}
+        self.child_setup = no_setup
         self._queues: dict[str, Queue] = {}
         self._awaiting_queues: dict[str, AsyncQueue] = {}
 
     def share_jobs(self, other: WithJobs) -> None:
         """Have the jobs, the middleware and the hooks of another client, from now on. For integrations."""
         self.jobs, self.middleware, self.batch_handlers = other.jobs, other.middleware, other.batch_handlers
-        self.starts, self.registries = other.starts, other.registries
+        self.starts, self.registries, self.child_setup = other.starts, other.registries, other.child_setup
 
     def job(
         self,

@@ -17,6 +17,7 @@ from .codec import codec
 from .limits import LIMIT, limit_of
 from .middleware import Order, around_aput, around_put, checked, headed
 from .options import PLAIN, QUEUE, JobPutArguments, Options, Settings
+from .setups import Finder
 from .signature import Signature, is_async
 
 P = ParamSpec("P")
@@ -56,6 +57,7 @@ class Job(Generic[P, R]):
         limit: how many of its tasks run at once, or begin in a time; empty: any number.
         codec: checks and converts its arguments.
         is_async: whether it is a coroutine function.
+        finder: how a child process finds it, if not by the name of its function; for integrations.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Job(Generic[P, R]):
         self.limit = limit_of(self.signature, function, **(limit or dict.fromkeys(LIMIT)))
         self.codec = codec(self.signature, function, keeps_result=bool(self.settings.keep_result), plain=plain)
         self.upgrades: Upgrade | None = None
+        self.finder: Finder | None = None
 
     def __repr__(self) -> str:
         return f"<Job {self.name} of {self.queue}>"

@@ -123,6 +123,7 @@ class Worker:
         self._given = handlers
         self._queues = queues
         self._exclude = exclude
+        client.child_setup()
         self._served(client).modules()
         self._load = load
         self._grace = arguments.seconds("grace", grace)

@@ -1,7 +1,7 @@
 """A child process of a worker, in which handlers with isolation="process" run: `python -m pgqueue.worker.child`.
 
-It imports the modules of its handlers, and then does one order after another in its main thread, until its worker asks
-it to end, kills it, or is gone. children.py is the worker's side.
+It does the setup of a framework, if there is one, and imports the modules of its handlers. Then it does one order after
+another in its main thread, until its worker asks it to end, kills it, or is gone. children.py is the worker's side.
 
 A handler here has no connection of its worker. Its module makes a client at import, as in the worker, and that client
 connects at its first call, in this process. The verbs of its `task` are done by the worker, which holds the take
@@ -27,18 +27,19 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from types import FrameType
 from typing import Any
 
 from .._records.task import bind
 from ..errors import SoftTimeLimit
+from ..jobs.middleware import Running, around_arun, around_run
 from ..jobs.signature import is_async
 from ..jobs.starts import AnyStart, Begun, BegunInLoop
 from .asking import AsyncChildTask, ChildTask, Link, WholeFrames
 from .frames import Frames
-from .remote import SOFT, resolved, tell_error, tell_log
+from .remote import SOFT, hear_levels, resolved, tell_error, tell_log
 from .soft import MESSAGE, steered
 
 log = logging.getLogger("pgqueue")
@@ -57,10 +58,8 @@ def main(fd: int, parent: int) -> None:
     signal.signal(SOFT, work.soften)
     start = link.orders.get()
     sys.path[:] = start["path"]
-    _log_to(frames, start["level"])
-    for module in start["modules"]:
-        with contextlib.suppress(BaseException):  # the order that needs it says why it cannot be imported
-            importlib.import_module(module)
+    _log_to(frames, start["levels"])
+    work.set_up(start["setup"], start["modules"])
     frames.send({"ready": True})
     while "order" in (message := link.orders.get()):
         answer = work.done(message["order"], message["number"])
@@ -81,7 +80,21 @@ class _Work:
         self._soft = False
         self._coroutine: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._runner = asyncio.Runner()
+        self._middleware: Sequence[Any] = ()  # of the framework
+        self._spoiled: BaseException | None = None  # what its setup has raised
         self._begun: dict[int, tuple[Begun, BegunInLoop]] = {}  # the start hooks, by the client that has them
+
+    def set_up(self, setup: dict[str, Any] | None, modules: Sequence[str]) -> None:
+        """Set the framework up, and import modules. Does not raise: an order that needs a part of this fails."""
+        if setup is not None:
+            try:
+                self._middleware = _resolved(setup["path"])(**setup["given"])
+            except BaseException as error:
+                self._spoiled = error
+                return
+        for module in modules:
+            with contextlib.suppress(BaseException):
+                importlib.import_module(module)
 
     def soften(self, number: int, frame: FrameType | None) -> None:
         if self._coroutine is not None:
@@ -103,12 +116,16 @@ class _Work:
                 self._handling = False
             json.dumps(result)
         except BaseException as error:
-            return {"done": None, "failed": tell_error(error), "memory": _memory()}
+            answer = {"done": None, "failed": tell_error(error), "memory": _memory()}
+            return answer if self._spoiled is None else answer | {"spoiled": True}
         return {"done": result, "memory": _memory()}
 
     def _called(self, order: dict[str, Any], number: int) -> Any:
-        module, _, name = order["path"].partition(":")
-        found = resolved(module, name)
+        if self._spoiled is not None:
+            raise self._spoiled
+        found = _resolved(order["path"])
+        if "given" in order:
+            found = found(**order["given"])
         kind = AsyncChildTask if is_async(getattr(found, "function", found)) else ChildTask
         task = bind(kind(**_read(order["task"]), data=order.get("data")), self._link.begin(number, order["task"]["id"]))
         if "args" in order:
@@ -116,9 +133,19 @@ class _Work:
             values = found.codec.load_args(order["args"])
             if found.signature.wants_task:
                 values["task"] = task
-            return found.codec.result(self._finished(found.function(**values)))
+            return found.codec.result(self._surrounded(found, order, values))
         wants = "task" in inspect.signature(found).parameters
         return self._finished(found(order["data"], task=task) if wants else found(order["data"]))
+
+    def _surrounded(self, job: Any, order: dict[str, Any], values: dict[str, Any]) -> Any:
+        """Call a job within the framework's middleware."""
+        middleware, told = self._middleware, order["task"]
+        if not middleware:
+            return self._finished(job.function(**values))
+        run = Running(job.name, told["queue"], told["id"], told["attempts"] + 1, args=order["args"])
+        if job.is_async:
+            return self._finished(around_arun(middleware, run, lambda: job.function(**values)))
+        return around_run(middleware, run, lambda: job.function(**values))
 
     def _finished(self, result: Any) -> Any:
         return self._runner.run(self._awaited(result)) if inspect.iscoroutine(result) else result
@@ -170,11 +197,16 @@ class _ToWorker(logging.Handler):
             self._frames.send({"log": tell_log(record)})
 
 
-def _log_to(frames: Frames, level: int) -> None:
+def _log_to(frames: Frames, levels: dict[str, int]) -> None:
     """Log records go to the worker, and to its handlers. A basicConfig() of the handler's module does nothing then."""
-    root = logging.getLogger()
-    root.addHandler(_ToWorker(frames))
-    root.setLevel(level)
+    logging.getLogger().addHandler(_ToWorker(frames))
+    hear_levels(levels)
+
+
+def _resolved(path: str) -> Any:
+    """The object at `module:name`. Raises ImportError, AttributeError."""
+    module, _, name = path.partition(":")
+    return resolved(module, name)
 
 
 def _read(told: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ How a child ends:
         started. The task's attempt has failed with ProcessDied, no other task is charged, and a new child begins.
   the watch T2 ends its run
         SIGKILL for its process group, so what the handler started ends as well.
-  it has served enough tasks, or holds too much memory, or the shift ends
+  it has served enough tasks, holds too much memory, or could not be set up, or the shift ends
         It is asked to end, and killed after LEAVE seconds.
   the worker dies, by SIGKILL too
         Linux kills the child (PR_SET_PDEATHSIG), also in the midst of a C call. That signal comes when the *thread*
@@ -42,6 +42,7 @@ from typing import Any
 
 from .._values import arguments
 from ..errors import ProcessDied
+from ..jobs.setups import ChildSetup
 from .process import START, Answers, Child
 from .runs import Run
 
@@ -75,10 +76,16 @@ class Recycling:
 
 
 class Children:
-    """The child processes of a shift. `modules` are imported by each child at its start."""
+    """The child processes of a shift. Each does the `setup` at its start, and then imports the `modules`."""
 
-    def __init__(self, modules: Sequence[str], recycling: Recycling = Recycling()) -> None:  # frozen
+    def __init__(
+        self,
+        modules: Sequence[str],
+        recycling: Recycling = Recycling(),  # frozen
+        setup: ChildSetup | None = None,
+    ) -> None:
         self._modules = list(modules)
+        self._setup = setup
         self._recycling = recycling
         self._lock = threading.Lock()
         self._idle: list[Child] = []
@@ -152,7 +159,7 @@ class Children:
             child.kill()
             self._retire(child, time.monotonic())
             self._jobs.put(self._replace)
-        elif self._recycling.is_due(child.served, child.memory):
+        elif child.spoiled or self._recycling.is_due(child.served, child.memory):
             child.ask_to_leave()
             self._retire(child, time.monotonic() + LEAVE)
             self._jobs.put(self._replace)
@@ -188,7 +195,7 @@ class Children:
 
     def _begun(self) -> Child | BaseException:
         try:
-            child = Child(self._modules)
+            child = Child(self._modules, self._setup)
         except Exception as error:
             return error
         self._all.add(child)

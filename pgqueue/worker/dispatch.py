@@ -124,7 +124,8 @@ def _isolated(client: Client, job: AnyJob, finish: Finish, means: Means, policy:
     """In a child process, with the middleware around it in this one."""
     load, keep = _loader(job), job.settings.keep_result
     in_child = surrounded(job, policy, partial(means.in_child, job))
-    path(job)
+    if job.finder is None:
+        path(job)  # now, and not at the first task
 
     def run(row: Taken) -> bool:
         args, home = job.codec.dump(load(row)), Noting(client.shell)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from .._calls.results import Outcome
 from .._calls.take import Taken
 from .._records.task import TaskRecord
 from .._sync import steps
@@ -13,7 +14,7 @@ from ..jobs.signature import place
 from .bridge import Bridge
 from .children import Children
 from .overdue import Limits
-from .remote import VERBS, Failed, resolved, tell_error
+from .remote import VERBS, Failed, resolved, tell_error, tell_outcome
 from .runs import Run, Runs
 from .soft import softened, steered
 
@@ -85,7 +86,7 @@ class Means:
             except Exception as error:
                 return [tell_error(error), None]
 
-        order = {"path": path(job), "args": args, "task": _told(task)}
+        order = {**_place(job), "args": args, "task": _told(task)}
         assert self.children is not None  # see isolates()
         try:
             return self.children.run(self.runs.of(row), order, answer)
@@ -94,11 +95,14 @@ class Means:
 
 
 def _done(task: TaskRecord, verb: str, given: list[Any], named: dict[str, Any]) -> Any:
-    """What a handler in a child process asks for (asking.py): a verb of its task, or one half of a step."""
+    """What a handler in a child process asks for (asking.py): a verb of its task, results(), or one half of a step."""
     if verb == "recorded":
         return steps.recorded(task._home, task.id, task.token, *given, **named)
     if verb == "record":
         return steps.record(task._home, task.id, task.token, *given, **named)
+    if verb == "results":
+        found: list[Outcome] = task.results(*given, **named)  # type: ignore[attr-defined]  # a Task
+        return [tell_outcome(one) for one in found]
     if verb not in VERBS:
         raise ValueError(f"a task in a process has no {verb!r}")
     after = getattr(task, verb)(*given, **named)
@@ -109,8 +113,16 @@ def is_isolated(job: AnyJob) -> bool:
     return job.settings.isolation == "process"
 
 
+def _place(job: AnyJob) -> dict[str, Any]:
+    """Where a child process finds a job, as parts of an order."""
+    if job.finder is None:
+        return {"path": path(job)}
+    function, given = job.finder()
+    return {"path": function, "given": given}
+
+
 def path(job: AnyJob) -> str:
-    """Where a child process finds a job, as `module:name`. Raises ValueError: it cannot."""
+    """The function of a job without a finder, as `module:name`. Raises ValueError: a child process cannot import it."""
     module, name = job.function.__module__, job.function.__qualname__
     if module == "__main__" or "<locals>" in name:
         where = "the program that is run" if module == "__main__" else "a function"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-import logging
 import os
 import select
 import signal
@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import ProcessDied
+from ..jobs.setups import ChildSetup
 from .frames import Frames
-from .remote import SOFT, Failed, hear_log, tell_error
+from .remote import SOFT, Failed, hear_log, tell_error, tell_levels
 from .runs import Run
 
 START = 60.0  # seconds for a child to start and to import its modules
@@ -30,7 +31,7 @@ Answers = Callable[[Any], Any]  # of the worker, to what a child asks
 class Child:
     """One process. It can end the run that it is lent for."""
 
-    def __init__(self, modules: Sequence[str]) -> None:
+    def __init__(self, modules: Sequence[str], setup: ChildSetup | None = None) -> None:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "pgqueue.worker.child", str(theirs.fileno()), str(os.getpid())]
         with theirs:
@@ -42,7 +43,7 @@ class Child:
                 ours.close()
                 raise
         self.served = self.memory = 0
-        self.killed = False
+        self.killed = self.spoiled = False
         self._frames = Frames(ours)
         self._lock = threading.Lock()
         self._run: Run | None = None
@@ -53,7 +54,14 @@ class Child:
         if self._pidfd is not None:
             self._poll.register(self._pidfd, select.POLLIN)
         with contextlib.suppress(OSError):  # it died at once: serve() says so
-            self._frames.send({"path": sys.path, "modules": list(modules), "level": logging.getLogger().level})
+            self._frames.send(
+                {
+                    "path": sys.path,
+                    "modules": list(modules),
+                    "levels": tell_levels(),
+                    "setup": setup and dataclasses.asdict(setup),
+                }
+            )
 
     # --- the ender of its run
 
@@ -106,7 +114,7 @@ class Child:
         with contextlib.suppress(OSError):  # it has ended, as the next line finds
             self._frames.send({"order": order, "number": self.served})
         answer = self._wait_for("done", lambda asked: self._answer(run, answers, *asked))
-        self.memory = answer["memory"]
+        self.memory, self.spoiled = answer["memory"], "spoiled" in answer
         if failure := answer.get("failed"):
             raise Failed(failure)
         return answer["done"]

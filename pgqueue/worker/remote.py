@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from .._calls.results import Outcome
 from .describing import TOLD, describe
 
 SOFT = signal.SIGXCPU  # raises SoftTimeLimit in a child; the system's own soft limit, which handlers hardly use
@@ -62,6 +63,11 @@ def tell_error(error: BaseException) -> dict[str, Any]:
     }
 
 
+def tell_outcome(outcome: Outcome) -> dict[str, Any]:
+    """An outcome of Task.results() as JSON, for the child."""
+    return {name: getattr(outcome, name) for name in ("id", "state", "queue", "result", "error")}
+
+
 def tell_log(record: logging.LogRecord) -> dict[str, Any]:
     """A log record as JSON; in the child."""
     try:
@@ -80,6 +86,19 @@ def tell_log(record: logging.LogRecord) -> dict[str, Any]:
         name: value for name, value in vars(record).items() if name not in known and _if_json(value, None) is not None
     }
     return told
+
+
+def tell_levels() -> dict[str, int]:
+    """The levels of this process's loggers that have one, by name; that of the root logger by an empty name."""
+    loggers = dict(logging.Logger.manager.loggerDict)
+    levels = {name: logger.level for name, logger in loggers.items() if isinstance(logger, logging.Logger)}
+    return {"": logging.getLogger().level} | {name: level for name, level in levels.items() if level != logging.NOTSET}
+
+
+def hear_levels(levels: dict[str, int]) -> None:
+    """Set them in the child, which has no other configuration: all that the worker would log is sent to it."""
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def hear_log(told: dict[str, Any]) -> None:

@@ -84,7 +84,7 @@ class Shift:
         self._runs = Runs(terms.known, self._settler.put_off)
         self._runs.label = client.shell.core.label
         self._cancelling = Cancelling(client.shell.core.listener().cancels, self._runs, self._settler.give_back)
-        self._children = Children(served.modules(), terms.recycling)
+        self._children = Children(served.modules(), terms.recycling, client.child_setup())
         self._bridge = Bridge(self._new_aio, client.shell.core.handle_here, self._hooks)
         self._means = Means(self._runs, terms.limits, self._bridge, self._children)
         self._serving: dict[str, Serving[Any]] = {}

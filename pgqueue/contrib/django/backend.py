@@ -15,7 +15,7 @@ worker of `manage.py pgqueue worker` runs the tasks; register() gives it their j
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ParamSpec, TypeVar
 
 from django.apps import apps
@@ -38,6 +38,7 @@ from .framework import (
     task_backends,
     task_enqueued,
 )
+from .isolated import child_setup
 from .options import Options
 from .running import Tasks
 from .tidy import tidy_jobs
@@ -175,6 +176,7 @@ def register(client: Client, using: str = "default", queues: Sequence[str] = ())
                 both = f"TASKS[{other.alias!r}] and TASKS[{backend.alias!r}]"
                 raise ImproperlyConfigured(f"the queue {queue!r} is one of {both}: give it to one of them")
     tidy_jobs(client)
+    client.child_setup = partial(child_setup, client)
     client.registries.clear()
     client.registries.update({queue: backend.tasks for queue, backend in served.items()})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -15,6 +16,7 @@ from ... import Client
 from ..._values import arguments
 from ..._values.arguments import Seconds
 from . import clients
+from .isolated import child_setup
 from .tidy import tidied, tidy_jobs
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,6 +87,7 @@ def equip(client: Client, using: str, queues: Sequence[str] = ()) -> Client:
         from . import backend
 
         backend.register(client, using, queues)
+    client.child_setup = partial(child_setup, client)
     return client
 
 

@@ -13,6 +13,7 @@ from ... import AsyncQueue, Queue
 from ...jobs.options import JobPolicies
 from ...jobs.registering import Register, registering
 from ...jobs.registry import Registry
+from ...jobs.starts import AnyStart
 from . import clients
 
 
@@ -29,6 +30,10 @@ class Home:
     @property
     def middleware(self) -> list[Any]:
         return clients.client(self._using).middleware
+
+    @property
+    def starts(self) -> list[AnyStart]:
+        return clients.client(self._using).starts
 
     def blocking_queue(self, name: str) -> Queue:
         return clients.queue(name, self._using)
@@ -51,14 +56,12 @@ def job(
     `aput` has a connection of its own, since Django's connections block.
 
     Args:
-        queue, name, aliases, policies: as for Client.job. A job runs in the worker's process: isolation="process" is
-            refused, since a child process has no Django.
+        queue, name, aliases, policies: as for Client.job. With isolation="process" a child process sets Django up with
+            the worker's settings module.
         using: the alias of the database in DATABASES.
 
     Raises:
         ValueError: as Client.job.
         ImproperlyConfigured: as client().
     """
-    if policies.get("isolation") == "process":
-        raise ValueError("isolation='process' is not for jobs of Django: a child process has not set Django up")
     return registering(Home(using), queue, name, aliases, policies)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..._values import arguments
+from ...jobs.options import Isolation
 from ...jobs.retry import Retry
 from ...worker.policy import policy
 
@@ -24,6 +25,7 @@ class Options:
         max_retry_delay: the longest such delay.
         timeout: the time limit of an attempt. None: the worker's.
         soft_timeout: the time after which SoftTimeLimit is raised in a task. None: the worker's.
+        isolation: "process" runs each task in a child process of the worker, "thread" in the worker.
         retry: the attempts and their delays as a Retry.
     """
 
@@ -34,6 +36,7 @@ class Options:
     max_retry_delay: float = 3600.0
     timeout: float | None = None
     soft_timeout: float | None = None
+    isolation: Isolation = "thread"
     retry: Retry = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,6 +44,8 @@ class Options:
         object.__setattr__(self, "keep_results", keep)
         for name in ("timeout", "soft_timeout"):
             object.__setattr__(self, name, arguments.seconds(name, getattr(self, name), positive=True))
+        if self.isolation not in ("thread", "process"):
+            raise ValueError(f"isolation is 'thread' or 'process', not {self.isolation!r}")
         retry = policy(self.max_attempts, self.retry_delay, self.max_retry_delay)
         object.__setattr__(self, "retry", replace(retry, takes=max(TAKES, self.max_attempts)))
 

@@ -74,6 +74,30 @@ def outcome(result: TaskResult[..., Any], asked: Json, value: Any) -> dict[str, 
     }
 
 
+# --- told to a child process
+
+
+def tell(result: TaskResult[..., Any], asked: Json) -> dict[str, Any]:
+    """The TaskResult of a run as JSON. `asked`: the arguments of the job."""
+    return {
+        "id": int(result.id),
+        "queue": result.task.queue_name,
+        "asked": {"job": result.task.module_path, "args": dict(asked)},
+        "started_at": _text(result.started_at),
+        "last_attempted_at": _text(result.last_attempted_at),
+        "worker_ids": result.worker_ids,
+        "errors": [[error.exception_class_path, error.traceback] for error in result.errors],
+    }
+
+
+def hear(backend: BaseTaskBackend, told: Json) -> TaskResult[..., Any]:
+    """The same TaskResult in the child."""
+    result = rebuilt(backend, told["id"], told["queue"], told["asked"], [], RUNNING)
+    times = {name: _time(told[name]) for name in ("started_at", "last_attempted_at")}
+    change(result, errors=[_task_error(*error) for error in told["errors"]], worker_ids=told["worker_ids"], **times)
+    return result
+
+
 # --- errors
 
 

@@ -23,7 +23,16 @@ from ...jobs.job import Job
 from ...jobs.middleware import Running
 from ...jobs.options import Settings
 from . import clients, results
-from .framework import BaseTaskBackend, Task, TaskContext, TaskResult, normalize_json, task_finished, task_started
+from .framework import (
+    BaseTaskBackend,
+    Task,
+    TaskContext,
+    TaskResult,
+    normalize_json,
+    task_backends,
+    task_finished,
+    task_started,
+)
 from .jobs import Home
 from .options import Options
 
@@ -44,16 +53,21 @@ class Tasks(Mapping[str, Job[..., Any]]):
 
     Attributes:
         backend: the backend.
+        database: the alias of its database.
+        isolated: whether they run in child processes.
     """
 
     def __init__(self, backend: BaseTaskBackend, options: Options) -> None:
         self.backend = backend
+        self.isolated = options.isolation == "process"
+        self.database = options.database
         self._home = Home(options.database)
         self._settings = Settings(
             retry=options.retry,
             keep_result=options.keep_results,
             timeout=options.timeout,
             soft_timeout=options.soft_timeout,
+            isolation=options.isolation,
             middleware=[_Telling(backend, options.database)],
         )
         self._known: dict[str, Job[..., Any]] = {}
@@ -80,7 +94,42 @@ class Tasks(Mapping[str, Job[..., Any]]):
         return known
 
     def _job(self, path: str, function: Any) -> Job[..., Any]:
-        return Job(self._home, function, path, self._settings, plain=True)
+        job: Job[..., Any] = Job(self._home, function, path, self._settings, plain=True)
+        job.finder = self._find
+        return job
+
+    def _find(self) -> tuple[str, dict[str, Any]]:
+        """How a child finds the job of the present run: by in_child()."""
+        present = _present.get()
+        given = {"backend": self.backend.alias, "told": results.tell(present.result, present.order)}
+        return f"{__name__}:in_child", given
+
+
+def in_child(backend: str, told: dict[str, Any]) -> Job[..., Any]:
+    """The job of a run in a child process.
+
+    Args:
+        backend: its alias.
+        told: the TaskResult of the run; see results.tell().
+    """
+    found_backend: Any = task_backends[backend]
+    tasks: Tasks = found_backend.tasks
+    result = results.hear(tasks.backend, told)
+    present = _Present(result, told["asked"]["args"], clients.client(tasks.database).shell.encode)
+    known = tasks[result.task.module_path]
+    found = known.at(known._home)
+
+    def run(**order: Any) -> Any:
+        """In the context of the call, which for a coroutine is that of its loop's task."""
+        _present.set(present)
+        return known.function(**order)
+
+    async def arun(**order: Any) -> Any:
+        _present.set(present)
+        return await known.function(**order)
+
+    found.function = arun if known.is_async else run
+    return found
 
 
 def _run(

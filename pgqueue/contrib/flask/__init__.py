@@ -7,6 +7,7 @@ and is found through current_app.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, Unpack
 
 from flask import Flask, current_app
@@ -19,6 +20,7 @@ from ...jobs.registering import Register, registering
 from ...jobs.registry import Registry
 from .commands import commands
 from .contexts import in_context
+from .isolated import child_setup
 from .jobs import Home, registered
 from .json import serialize_records
 from .queues import FlaskQueue
@@ -124,34 +126,38 @@ class PgQueue:
         `aput` never is. Each run has an app context of its own, as a handler has.
 
         Args:
-            queue, name, aliases, policies: as for Client.job. A job runs in the worker's process: isolation="process"
-                is refused, since a child process has no application.
+            queue, name, aliases, policies: as for Client.job. With isolation="process" a child process makes the
+                application again, by its import path; see worker().
 
         Raises:
             ValueError: as Client.job.
         """
-        _refuse_processes(policies)
         return registering(Home(self), queue, name, aliases, policies)
 
     def job_defaults(self, *, queue: str | None = None, **policies: Unpack[Policies]) -> None:
         """Set policies for the jobs that leave them open; as Client.job_defaults."""
-        _refuse_processes(policies)
         self.jobs.defaults = Settings(queue=queue, **policies)
 
-    def worker(self, **options: Any) -> Worker:
-        """A worker for the jobs and handlers, in the current application; takes the options of pgqueue.Worker."""
+    def worker(self, *, app: str | None = None, **options: Any) -> Worker:
+        """A worker for the jobs and handlers, in the current application.
+
+        Args:
+            app: where a child process finds the application, as for `flask --app`: a module, `shop:app`, or a factory,
+                `shop:create_app` or `shop:create_app('test')`. Only jobs with isolation="process" need it. The command
+                `flask pgqueue worker` gives its own. Default: None.
+            options: those of pgqueue.Worker.
+
+        Raises:
+            ValueError: as Worker; or a job needs `app`.
+        """
         # The application itself and not the proxy: the worker's threads have no current one. Flask's types hide this.
-        app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
+        present: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
         for queue, (function, keep) in self._handlers.items():
-            self.client.handler(queue, keep_result=keep)(in_context(app, function))
-        self.client.jobs = registered(self, app)
+            self.client.handler(queue, keep_result=keep)(in_context(present, function))
+        self.client.jobs = registered(self, present)
+        self.client.child_setup = partial(child_setup, self.client.jobs, app)
         return Worker(self.client, **options)
 
     def session(self) -> Any:
         """The session of the puts: db.session, or None."""
         return None if self._db is None else self._db.session
-
-
-def _refuse_processes(policies: Policies) -> None:
-    if policies.get("isolation") == "process":
-        raise ValueError("isolation='process' is not for jobs of Flask: a child process has no application")

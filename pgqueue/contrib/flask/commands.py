@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from ...cli import COMMANDS, main
 from ...cli.plainly import plainly
 from ...cli.worker import work
 from ...cli.worker import worker as plain_worker
+from .isolated import import_path
 
 WITHOUT = {"completion", "demo", "server"}  # they do not use an application's database
 
@@ -41,7 +43,8 @@ def commands(context: click.Context) -> None:
 @plainly
 def serve(context: click.Context, **options: Any) -> None:
     """Run the application's jobs and handlers until SIGTERM or SIGINT."""
-    work(context, current_app.extensions["pgqueue"].extension.worker, **options)
+    make = current_app.extensions["pgqueue"].extension.worker
+    work(context, partial(make, app=import_path(context)), **options)
 
 
 worker = click.Command(

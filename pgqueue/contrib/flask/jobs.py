@@ -8,6 +8,7 @@ from flask import Flask
 
 from ... import AsyncQueue, Client
 from ...jobs.registry import Registry
+from ...jobs.starts import AnyStart
 from .contexts import InContext
 from .queues import FlaskQueue
 
@@ -36,6 +37,10 @@ class Home:
     @property
     def middleware(self) -> list[Any]:
         return self._extension.middleware
+
+    @property
+    def starts(self) -> list[AnyStart]:
+        return self._extension.client.starts
 
     def blocking_queue(self, name: str) -> FlaskQueue:
         return self._extension.queue(name)
