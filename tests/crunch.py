@@ -122,6 +122,16 @@ async def charge_async(task: AsyncTask, path: str) -> list[Any]:
 
 
 @client.job(queue="crunch", isolation="process", keep_result=60)
+def gather(task: Task) -> list[Any]:
+    return [[one.id, one.state, one.queue, one.result, one.error] for one in task.results()]
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+async def gather_async(task: AsyncTask) -> list[Any]:
+    return [[one.id, one.state, one.queue, one.result, one.error] for one in await task.results()]
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
 def bad_steps(task: Task) -> list[str]:
     async def later() -> None: ...
 

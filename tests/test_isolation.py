@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import random
 import sys
@@ -93,6 +94,16 @@ def test_middleware_surrounds_the_run_in_the_worker(crunch):
         crunch.fail.put("value")
         eventually(lambda: crunch.client.queue("crunch").stats()["buried"] == 1)
     assert seen == [(crunch.add.name, os.getpid()), (crunch.fail.name, os.getpid()), ValueError]
+
+
+def test_the_levels_of_the_workers_loggers_hold_in_a_process(crunch, caplog):
+    with caplog.at_level(logging.ERROR, logger="crunch"), working(crunch.client):
+        crunch.fail.put("value")
+        eventually(lambda: crunch.client.queue("crunch").stats()["buried"] == 1, within=30)
+        crunch.log.setLevel(logging.DEBUG)  # of the worker, which would handle the record
+        crunch.fail.put("value")
+        eventually(lambda: crunch.client.queue("crunch").stats()["buried"] == 2, within=30)
+    assert not [record for record in caplog.records if record.name == "crunch"]
 
 
 def test_errors_keep_their_class_for_the_policy_and_their_traceback(db, worked, caplog):
@@ -193,6 +204,15 @@ def test_a_step_in_a_process_is_not_run_again_after_a_crash(worked, tmp_path, na
     assert put.result(30) == [[7, "é"], None]
     assert path.read_text() == "charged\n"
     assert put.outcome().state == "done"
+
+
+@pytest.mark.parametrize("name", ["gather", "gather_async"])
+def test_a_task_in_a_process_gets_the_results_of_those_before_it(worked, name):
+    added, failed = worked.add.put(1), worked.fail.put("value")
+    found = getattr(worked, name).options(after=[added, failed], on_failure="run").put().result(30)
+    assert found[0] == [added.id, "done", "crunch", 2, None]
+    assert found[1][:4] == [failed.id, "failed", "crunch", None]
+    assert found[1][4].startswith("ValueError: wrong (crunch.py:")
 
 
 def test_bad_steps_in_a_process_are_the_errors_of_a_thread(worked, db):

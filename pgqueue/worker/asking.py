@@ -21,6 +21,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from .._async.cancellation import AsyncCancellation
+from .._calls.results import Outcome
 from .._engine import awaiting, blocking
 from .._engine.cancels import Watched
 from .._records.task import TaskRecord
@@ -179,6 +180,10 @@ class ChildTask(TaskRecord):
             return recorded[0]
         return asking.ask("record", name, _checked(blocking.called(function)))
 
+    def results(self) -> list[Outcome]:
+        """As Task.results."""
+        return [Outcome(**told) for told in self._home.ask("results")]
+
     @property
     def cancelled(self) -> Cancellation:
         """As Task.cancelled. A handler that has used it is told of the cancellation, and not killed for it."""
@@ -210,6 +215,9 @@ class AsyncChildTask(ChildTask):
         if recorded is not None:
             return recorded[0]
         return await asking.aask("record", name, _checked(await awaiting.called(function)))
+
+    async def results(self) -> list[Outcome]:  # type: ignore[override]
+        return [Outcome(**told) for told in await self._home.aask("results")]
 
     @property
     def cancelled(self) -> AsyncCancellation:  # type: ignore[override]
