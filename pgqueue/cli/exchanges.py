@@ -8,7 +8,7 @@ import click
 
 from .. import Client
 from .plainly import plainly
-from .printing import echo_json, table
+from .printing import echo_all
 from .values import QUEUE, json_lines
 
 
@@ -20,13 +20,10 @@ def exchanges(dsn: str | None, as_json: bool) -> None:
     """List the exchanges, with how many bindings and retained messages each has."""
     with Client(dsn) as client:
         found = client.exchanges.list()
-    if as_json:
-        for exchange in found:
-            echo_json(asdict(exchange))
-        return
-    rows = [(e.name, e.type, e.durable, e.bindings, e.retained, e.created_at) for e in found]
-    for line in table(("EXCHANGE", "TYPE", "DURABLE", "BINDINGS", "RETAINED", "CREATED"), rows):
-        click.echo(line)
+    headings = ("EXCHANGE", "TYPE", "DURABLE", "BINDINGS", "RETAINED", "CREATED")
+    echo_all(
+        found, as_json, asdict, headings, lambda e: (e.name, e.type, e.durable, e.bindings, e.retained, e.created_at)
+    )
 
 
 @click.command()
@@ -39,10 +36,4 @@ def bindings(dsn: str | None, exchange: str | None, queue: str | None, as_json: 
     """List the bindings: which queue gets what is published to which exchange under which key."""
     with Client(dsn) as client:
         found = client.exchanges.bindings(exchange, queue)
-    if as_json:
-        for binding in found:
-            echo_json(asdict(binding))
-        return
-    rows = [(b.exchange, b.key, b.queue) for b in found]
-    for line in table(("EXCHANGE", "KEY", "QUEUE"), rows):
-        click.echo(line)
+    echo_all(found, as_json, asdict, ("EXCHANGE", "KEY", "QUEUE"), lambda b: (b.exchange, b.key, b.queue))

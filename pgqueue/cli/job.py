@@ -11,7 +11,7 @@ import click
 from .. import AsyncClient, Client, Job
 from .applications import load
 from .plainly import WRONG, Fault, plainly
-from .printing import echo, echo_json, table
+from .printing import echo, echo_all
 from .values import (
     COUNT,
     KEY,
@@ -41,13 +41,13 @@ def job() -> None:
 def list_jobs(app: str, as_json: bool) -> None:
     """List the jobs of MODULE:CLIENT with their queues and parameters. Connects to no server."""
     jobs = sorted(load(app).jobs.values(), key=lambda one: one.name)
-    if as_json:
-        for one in jobs:
-            echo_json(_described(one))
-        return
-    rows = [(one.name, one.queue, "async" if one.is_async else "sync", _parameters(one) or None) for one in jobs]
-    for line in table(("JOB", "QUEUE", "KIND", "PARAMETERS"), rows):
-        click.echo(line)
+    echo_all(
+        jobs,
+        as_json,
+        _described,
+        ("JOB", "QUEUE", "KIND", "PARAMETERS"),
+        lambda one: (one.name, one.queue, "async" if one.is_async else "sync", _parameters(one) or None),
+    )
 
 
 @job.command("put")

@@ -8,7 +8,7 @@ from .. import Client
 from .._calls.limits import Limit
 from .._values import arguments
 from .plainly import plainly
-from .printing import echo_json, table
+from .printing import echo_all
 from .values import POSITIVE_SECONDS, QUEUE, Checked, json_lines
 
 JOB = Checked("job", lambda text: arguments.label("job", text))
@@ -29,13 +29,8 @@ def list_limits(dsn: str | None, queue: str | None, as_json: bool) -> None:
     """List the limits, with the number of tasks that run and that wait."""
     with Client(dsn) as client:
         found = client.limits.list(queue)
-    if as_json:
-        for one in found:
-            echo_json(one.as_dict())
-        return
-    heads = ("QUEUE", "JOB", "CONCURRENCY", "RATE", "BY", "RUNNING", "WAITING", "SET BY")
-    for line in table(heads, [_row(one) for one in found]):
-        click.echo(line)
+    headings = ("QUEUE", "JOB", "CONCURRENCY", "RATE", "BY", "RUNNING", "WAITING", "SET BY")
+    echo_all(found, as_json, Limit.as_dict, headings, _row)
 
 
 def _row(one: Limit) -> tuple[str | int | None, ...]:

@@ -16,7 +16,7 @@ from .._calls.pick import tasks as listed
 from .._calls.queue import QueueInfo
 from .._records.task import TaskRecord, from_found
 from .plainly import FAILED, nothing, plainly
-from .printing import as_dict, cell, compact, cut, echo_json, echo_task, table
+from .printing import as_dict, cell, compact, cut, echo_all, echo_task
 from .values import QUEUE, json_lines
 
 LIMIT = click.IntRange(1, 1_000_000)
@@ -41,13 +41,13 @@ def list_tasks(dsn: str | None, queue: str, state: State | None, limit: int, ski
     with Client(dsn) as client:
         client.queue(queue).info()  # fails if there is no such queue
         tasks = [from_found(TaskRecord, row) for row in client.shell.run(listed(queue, state, limit, skip))]
-    if as_json:
-        for task in tasks:
-            echo_json(as_dict(task))
-        return
-    rows = [(t.id, t.state, t.priority, t.attempts, cut(_remark(t)), cut(compact(t.data))) for t in tasks]
-    for line in table(("ID", "STATE", "PRIORITY", "ATTEMPTS", "REMARK", "DATA"), rows):
-        click.echo(line)
+    echo_all(
+        tasks,
+        as_json,
+        as_dict,
+        ("ID", "STATE", "PRIORITY", "ATTEMPTS", "REMARK", "DATA"),
+        lambda t: (t.id, t.state, t.priority, t.attempts, cut(_remark(t)), cut(compact(t.data))),
+    )
 
 
 @click.command("peek-next")
@@ -77,12 +77,8 @@ def queues(dsn: str | None, prefix: str, as_json: bool) -> None:
     """List the queues with their options."""
     with Client(dsn) as client:
         found = client.queues(prefix=prefix)
-    if as_json:
-        for info in found:
-            echo_json(info.as_dict())
-        return
-    for line in table(("QUEUE", "CREATED", "OPTIONS"), [(q.name, q.created_at, _options(q)) for q in found]):
-        click.echo(line)
+    headings = ("QUEUE", "CREATED", "OPTIONS")
+    echo_all(found, as_json, QueueInfo.as_dict, headings, lambda q: (q.name, q.created_at, _options(q)))
 
 
 @click.command()
@@ -93,13 +89,13 @@ def health(dsn: str | None, as_json: bool) -> None:
     """Show the health checks of the database; exit code 1 if one is bad."""
     with Client(dsn) as client:
         found = client.shell.run(checks())
-    if as_json:
-        for check in found:
-            echo_json(check._asdict() | {"value": check.value if isfinite(check.value) else None})
-    else:
-        rows = [(c.name, c.status, f"{c.value:.10g} {c.unit}", c.detail) for c in found]
-        for line in table(("CHECK", "STATUS", "VALUE", "DETAIL"), rows):
-            click.echo(line)
+    echo_all(
+        found,
+        as_json,
+        lambda c: c._asdict() | {"value": c.value if isfinite(c.value) else None},
+        ("CHECK", "STATUS", "VALUE", "DETAIL"),
+        lambda c: (c.name, c.status, f"{c.value:.10g} {c.unit}", c.detail),
+    )
     if any(check.status == "bad" for check in found):
         sys.exit(FAILED)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from .._calls.attempts import Attempt
 from .._records.task import TaskRecord
 from .._values import printable
+
+T = TypeVar("T")
 
 CELL = 60  # characters of data or of an error in a table: `peek` and --json show all of it
 
@@ -50,6 +52,22 @@ def as_dict(task: TaskRecord) -> dict[str, Any]:
         "key": task.key,
         "data": task.data,
     }
+
+
+def echo_all(
+    found: Iterable[T],
+    as_json: bool,
+    values: Callable[[T], Mapping[str, Any]],
+    headings: Sequence[str],
+    row: Callable[[T], Sequence[Any]],
+) -> None:
+    """Print a list: each as a line of JSON with its values, or all as a table with a row for each."""
+    if as_json:
+        for one in found:
+            echo_json(values(one))
+    else:
+        for line in table(headings, map(row, found)):
+            click.echo(line)
 
 
 def echo_task(task: TaskRecord, as_json: bool) -> None:

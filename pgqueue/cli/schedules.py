@@ -13,7 +13,7 @@ from .._values.arguments import IfExists
 from ..worker.scheduling import Scheduling
 from .asking import confirm
 from .plainly import plainly
-from .printing import echo, echo_json, table
+from .printing import echo, echo_all
 from .stopping import until_signal
 from .values import COUNT, KEY, LANE, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, Checked, json_lines, read_json, yes
 
@@ -37,12 +37,7 @@ def list_(dsn: str | None, as_json: bool) -> None:
     """
     with Client(dsn) as client:
         found = client.schedules.list()
-    if as_json:
-        for one in found:
-            echo_json(one.as_dict())
-        return
-    for line in table(HEADINGS, map(_row, found)):
-        click.echo(line)
+    echo_all(found, as_json, ScheduleInfo.as_dict, HEADINGS, _row)
 
 
 @schedule.command("set")

@@ -9,7 +9,7 @@ import click
 from .. import Client
 from .._calls.tallies import JobStats
 from .plainly import plainly
-from .printing import echo_json, table
+from .printing import echo_all
 from .values import json_lines
 
 NUMBERS = ("done", "failed", "retried", "timeouts", "cancelled", "taken")
@@ -24,16 +24,13 @@ def workers(dsn: str | None, as_json: bool) -> None:
     """List the workers that run, with the queues and jobs that each serves."""
     with Client(dsn) as client:
         found = client.workers()
-    if as_json:
-        for one in found:
-            echo_json(one._asdict() | {"started_at": one.started_at.isoformat()})
-        return
-    rows = [
-        (one.name, one.state, one.started_at, one.concurrency, ", ".join(one.queues), ", ".join(one.jobs))
-        for one in found
-    ]
-    for line in table(("WORKER", "STATE", "SINCE", "CONCURRENCY", "QUEUES", "JOBS"), rows):
-        click.echo(line)
+    echo_all(
+        found,
+        as_json,
+        lambda one: one._asdict() | {"started_at": one.started_at.isoformat()},
+        ("WORKER", "STATE", "SINCE", "CONCURRENCY", "QUEUES", "JOBS"),
+        lambda one: (one.name, one.state, one.started_at, one.concurrency, ", ".join(one.queues), ", ".join(one.jobs)),
+    )
 
 
 @click.command()
@@ -44,13 +41,8 @@ def jobs(dsn: str | None, as_json: bool) -> None:
     """Show the runs of each job in the last hour: how they ended, and how long tasks waited and runs took."""
     with Client(dsn) as client:
         found = client.job_stats()
-    if as_json:
-        for one in found:
-            echo_json(one._asdict())
-        return
     headings = ["QUEUE", "JOB", *map(str.upper, NUMBERS), *map(str.upper, TIMES)]
-    for line in table(headings, [_row(one) for one in found]):
-        click.echo(line)
+    echo_all(found, as_json, JobStats._asdict, headings, _row)
 
 
 def _row(one: JobStats) -> list[Any]:
