@@ -12,9 +12,8 @@ from typing import Literal, NamedTuple, get_args
 
 from prometheus_client.utils import floatToGoString
 
-from .._calls.health import BatchStats, Check, LimitUse, ScheduleState
-from .._calls.stats import Stats
-from .._calls.tallies import BOUNDS, JobRuns
+from .._calls.health import Everything
+from .._calls.tallies import BOUNDS
 from .._values import printable
 
 OUTCOMES = ("done", "failed", "retried", "cancelled")
@@ -24,19 +23,6 @@ STATUSES = ("ok", "warn", "bad")
 
 Samples = Iterable[tuple[tuple[str, ...], float]]  # the values of the labels, and the sample's own
 Histograms = Iterable[tuple[tuple[str, ...], list[tuple[str, float]], float]]  # likewise the buckets, and the sum
-
-
-class Found(NamedTuple):
-    """What a scrape reads."""
-
-    stats: dict[str, Stats]
-    sessions: int
-    workers: int
-    jobs: list[JobRuns]
-    limits: list[LimitUse]
-    batches: list[BatchStats]
-    schedules: list[ScheduleState]
-    health: list[Check]
 
 
 class Metric(NamedTuple):
@@ -112,7 +98,9 @@ METRICS = (
 HISTOGRAMS = (WAIT, RUN)
 
 
-def samples(found: Found | None, label: Callable[[str], str] = printable.label) -> Iterator[tuple[Metric, Samples]]:
+def samples(
+    found: Everything | None, label: Callable[[str], str] = printable.label
+) -> Iterator[tuple[Metric, Samples]]:
     """Each metric with its samples; if nothing was found, because the database is away, only `pgqueue_up`.
 
     `label` makes the value of a label of a text.
@@ -143,7 +131,7 @@ def samples(found: Found | None, label: Callable[[str], str] = printable.label) 
     yield VALUE, (((name, unit), check.value) for name, unit, check in checks)
 
 
-def _samples_of_limits(found: Found, label: Callable[[str], str]) -> Iterator[tuple[Metric, Samples]]:
+def _samples_of_limits(found: Everything, label: Callable[[str], str]) -> Iterator[tuple[Metric, Samples]]:
     limits = [((label(one.argument), label(one.job), label(one.queue)), one) for one in found.limits]
     yield RUNNING, ((labels, one.running) for labels, one in limits)
     yield WAITING, ((labels, one.waiting) for labels, one in limits)
@@ -152,7 +140,7 @@ def _samples_of_limits(found: Found, label: Callable[[str], str]) -> Iterator[tu
 
 
 def histograms(
-    found: Found | None, label: Callable[[str], str] = printable.label
+    found: Everything | None, label: Callable[[str], str] = printable.label
 ) -> Iterator[tuple[Metric, Histograms]]:
     """Each histogram with its buckets, which have the numbers of all below as well."""
     if found is None:
@@ -162,7 +150,7 @@ def histograms(
     yield RUN, ((labels, _buckets(one.runs), one.ran) for labels, one in jobs)
 
 
-def text(found: Found | None, *, openmetrics: bool = False) -> bytes:
+def text(found: Everything | None, *, openmetrics: bool = False) -> bytes:
     """What prometheus_client.generate_latest() writes for these metrics; or the function of its openmetrics."""
     parts: list[str] = []
     for metric, rows in samples(found, _quotable):

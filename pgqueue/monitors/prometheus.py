@@ -10,7 +10,7 @@ import gzip
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._calls.health import everything
+from .._calls.health import Everything, everything
 from .._sync.client import Client
 from .._values import arguments
 from .._values.arguments import Seconds
@@ -23,7 +23,7 @@ try:
     from prometheus_client.exposition import choose_encoder, gzip_accepted
     from prometheus_client.registry import Collector
 
-    from .exposition import HISTOGRAMS, METRICS, Found, histograms, samples, text
+    from .exposition import HISTOGRAMS, METRICS, histograms, samples, text
 except ImportError as error:
     raise ImportError(
         "metrics need prometheus-client: run `pip install '.[metrics]'` in a checkout of pgqueue", name=error.name
@@ -52,11 +52,13 @@ class PgqueueCollector(Collector):
         names = chosen(queues)
         checked(client)
 
-        def read() -> Found:
+        def read() -> Everything:
             all = client.shell.run(everything())
-            return Found(
-                *(of_queues(all.stats, names), all.sessions, all.workers, _of(all.jobs, names), _of(all.limits, names)),
-                *(all.batches, _of(all.schedules, names), all.health),
+            return all._replace(
+                stats=of_queues(all.stats, names),
+                jobs=_of(all.jobs, names),
+                limits=_of(all.limits, names),
+                schedules=_of(all.schedules, names),
             )
 
         self._reader = Reader(read, arguments.seconds("timeout", timeout, positive=True))
@@ -94,7 +96,7 @@ class PgqueueCollector(Collector):
         """
         return text(self._read(), openmetrics=openmetrics)
 
-    def _read(self) -> Found | None:
+    def _read(self) -> Everything | None:
         try:
             return self._reader.read()
         except ClosedError:
