@@ -15,6 +15,8 @@ from eventually import soon
 import pgqueue
 from pgqueue.types import Change
 
+pytestmark = pytest.mark.once
+
 DATA = {"token": "of a user", "to": ["ada", {"n": 1.5}], "none": None}
 
 

@@ -21,6 +21,8 @@ import pgqueue
 from pgqueue import migrate
 from pgqueue.contrib.sqlalchemy import url
 
+pytestmark = pytest.mark.once  # what SQLAlchemy and its drivers do; the statements are those of other connections
+
 PLAIN = sqlalchemy.text("SELECT 1")
 TASKS = "SELECT data FROM pgqueue.tasks ORDER BY id"
 OPEN = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"

@@ -16,6 +16,8 @@ from statements import column
 import pgqueue
 from pgqueue.contrib.django import client, queue
 
+pytestmark = pytest.mark.once  # what Django does; the statements are those of other connections
+
 DATA = "SELECT data FROM pgqueue.tasks ORDER BY id"
 
 
