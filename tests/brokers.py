@@ -25,7 +25,7 @@ def redis(folder: Path) -> Iterator[str]:
     command = [program, "--port", str(port), "--bind", LOCAL, "--save", "", "--dir", str(folder)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        eventually(lambda: _answers(port), within=30)
+        eventually(lambda: _answers(port))
         yield f"redis://{LOCAL}:{port}/0"
     finally:
         process.terminate()

@@ -31,12 +31,12 @@ def left(db: psycopg.Connection) -> tuple[Any, ...]:
 
 async def in_line(db: psycopg.Connection, n: int) -> None:
     """Until so many wait."""
-    await soon(lambda: value(db, TICKETS) == n, within=10)
+    await soon(lambda: value(db, TICKETS) == n)
 
 
 async def nothing_left(db: psycopg.Connection) -> None:
     """Until there are neither holders nor tickets."""
-    await soon(lambda: left(db)[:2] == (0, 0), within=10)
+    await soon(lambda: left(db)[:2] == (0, 0))
 
 
 def terminate_listeners(db: psycopg.Connection) -> None:
@@ -60,4 +60,4 @@ def end(conn: psycopg.Connection, db: psycopg.Connection) -> None:
     """The connection's end, and the server has noticed."""
     pid = conn.info.backend_pid
     conn.close()
-    eventually(lambda: value(db, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid) == 0, within=10)
+    eventually(lambda: value(db, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid) == 0)

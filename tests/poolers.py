@@ -47,11 +47,11 @@ def pgbouncer(dsn: str, mode: str, users: tuple[str, ...] = (), **settings: obje
         return False
 
     try:
-        eventually(accepts, within=10)
+        eventually(accepts)
         yield through
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(30)
         shutil.rmtree(folder)
 
 

@@ -50,7 +50,7 @@ class Proxy:
         """Returns when the proxy moves nothing any more."""
         self._paused.clear()
         self._moving.clear()
-        assert self._paused.wait(5)
+        assert self._paused.wait(30)
 
     def go_on(self) -> None:
         self._moving.set()
@@ -78,7 +78,7 @@ class Proxy:
     def close(self) -> None:
         self._over = True
         self.go_on()
-        self._thread.join(5)
+        self._thread.join(30)
 
     def _run(self) -> None:
         while not self._over:

@@ -168,7 +168,7 @@ def victim(dsn: str) -> Iterator[Victim]:
                 for grant in grants:
                     owner.execute(grant.format(role=f"'{roles[kind]}'"))
             owner.execute("SELECT pgqueue.clean_up()")
-            eventually(lambda: _is_settled(owner), within=20)
+            eventually(lambda: _is_settled(owner))
             names = {name: _value(owner, query) for name, query in NAMES.items()}
             owner.execute(
                 "INSERT INTO pgqueue.tally SELECT at, at, queue_id, done, failed, retried, timeouts, cancelled, waited,"

@@ -96,5 +96,5 @@ def serving(module: Sequence[str], port: int, **options: Any) -> Iterator[Site]:
     """A site that is up."""
     with started(*module, **options) as process:
         site = Site(port, process)
-        eventually(site.answers, within=30)
+        eventually(site.answers)
         yield site

@@ -51,14 +51,14 @@ def working(using: str = "default", **options: Any) -> Iterator[Worker]:
         thread.join()
 
 
-def reaches(result: Any, status: Any, within: float = 10.0) -> Any:
+def reaches(result: Any, status: Any) -> Any:
     """The result, once it has the status."""
 
     def there() -> bool:
         result.refresh()
         return bool(result.status == status)
 
-    eventually(there, within)
+    eventually(there)
     return result
 
 

@@ -151,5 +151,5 @@ def test_the_example(site, dsn, db):
             site.get("/sums/4711")
         for process in (worker, site.process):
             process.send_signal(signal.SIGTERM)
-            process.wait(10)
+            process.wait(30)
     assert value(db, SESSIONS) == 0

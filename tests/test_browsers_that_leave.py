@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 import uvicorn
-from eventually import eventually
+from eventually import Stopwatch, eventually, in_time
 from sites import CHECKOUT, Site, free_port, serving, started
 
 pytestmark = pytest.mark.once
@@ -70,9 +70,15 @@ def frees_its_thread(site: Site, path: str, reads: bytes, other: str, status: in
         pass
     settled(site)
     before = threads(site.process.pid)
-    with browser(site.port, path, reads=reads):
-        eventually(lambda: threads(site.process.pid) == before + 1, within=10)
-    eventually(lambda: threads(site.process.pid) == before, within=WITHIN)
+
+    def attempt() -> float:
+        with browser(site.port, path, reads=reads):
+            eventually(lambda: threads(site.process.pid) == before + 1)
+        watch = Stopwatch()
+        eventually(lambda: threads(site.process.pid) == before)
+        return watch()
+
+    in_time(attempt, WITHIN)
 
 
 def settled(site: Site) -> None:
@@ -114,10 +120,16 @@ def test_a_coroutine_of_starlette_is_free(application: Any, db: psycopg.Connecti
             active.remove(scope["path"])
 
     with running(counting) as port:
-        for _ in range(2):
+
+        def attempt() -> float:
             with browser(port, path.format(id=id), reads=reads):
-                eventually(lambda: active, within=10)
-            eventually(lambda: not active, within=WITHIN)
+                eventually(lambda: active)
+            watch = Stopwatch()
+            eventually(lambda: not active)
+            return watch()
+
+        for _ in range(2):
+            in_time(attempt, WITHIN)
 
 
 @contextmanager
@@ -128,7 +140,7 @@ def running(app: Callable[..., Any]) -> Iterator[int]:
     thread = threading.Thread(target=asyncio.run, args=(server.serve(),))
     thread.start()
     try:
-        eventually(lambda: server.started, within=30)
+        eventually(lambda: server.started)
         yield port
     finally:
         server.should_exit = True

@@ -124,9 +124,9 @@ def test_a_worker_serves_the_queues_that_it_is_told(app: Path, dsn: str, db: psy
 
     with started("worker", "shop_of_jobs", "-q", "mail", "-q", "reports", "--exclude", "reports", cwd=app,
                  settings={"PGQUEUE_DSN": dsn}):  # fmt: skip
-        eventually(lambda: left() == ["reports"], within=20)
+        eventually(lambda: left() == ["reports"])
     with started("worker", "shop_of_jobs", "--exclude", "mail", cwd=app, settings={"PGQUEUE_DSN": dsn}):
-        eventually(lambda: left() == [], within=20)
+        eventually(lambda: left() == [])
 
 
 @pytest.mark.parametrize(

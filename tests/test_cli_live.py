@@ -137,9 +137,9 @@ def test_watch_redraws_in_place_and_ends_with_the_last_look(terminal, blocking):
     queue = blocking().queue("mail")
     queue.put(1)
     watch = terminal("stats", "--watch", "--interval", "0.05", TERM="xterm")
-    eventually(lambda: watch.shows(r"QUEUE +READY.*PUT/s.*mail +1 "), within=30)
+    eventually(lambda: watch.shows(r"QUEUE +READY.*PUT/s.*mail +1 "))
     queue.put_many([2, 3])
-    eventually(lambda: watch.shows(r"mail +3 "), within=30)
+    eventually(lambda: watch.shows(r"mail +3 "))
     watch.interrupt()
     assert watch.end() == 130
     eventually(lambda: watch.shows(re.escape(live.FIRST_SCREEN) + r"QUEUE.*mail +3 [^\x1b]*$"))
@@ -151,7 +151,7 @@ def test_watch_redraws_in_place_and_ends_with_the_last_look(terminal, blocking):
 def test_a_dumb_terminal_gets_one_table_below_the_other(terminal, blocking):
     blocking().queue("mail").put(1)
     watch = terminal("stats", "--watch", "--interval", "0.05", TERM="dumb")
-    eventually(lambda: watch.shows("mail.*mail.*mail"), within=30)
+    eventually(lambda: watch.shows("mail.*mail.*mail"))
     watch.interrupt()
     assert watch.end() == 130
     assert "\x1b" not in watch.seen
@@ -161,7 +161,7 @@ def test_a_question_at_a_terminal(terminal, blocking):
     queue = blocking().queue("mail")
     queue.put_many([1, 2])
     asked = terminal("truncate", "mail", TERM="dumb")
-    eventually(lambda: asked.shows(r"Remove the 2 tasks of mail\? \[y/N\]"), within=30)
+    eventually(lambda: asked.shows(r"Remove the 2 tasks of mail\? \[y/N\]"))
     asked.type("y\n")
     assert asked.end() == 0
     assert queue.stats()["total"] == 0
@@ -218,7 +218,7 @@ def test_ctrl_c_in_the_middle_of_lines(dsn, blocking):
     with process:
         process.stdin.write(b"1\n" * 20_000)  # so that some of them are sent
         process.stdin.flush()
-        eventually(lambda: queue._shell.run(WRITING), within=30)
+        eventually(lambda: queue._shell.run(WRITING))
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=30)
     assert (process.returncode, out, said) == (130, b"", b"")

@@ -71,7 +71,7 @@ def test_a_clock_fires_until_a_signal(dsn: str, command: Commands, db: psycopg.C
     command.lines("schedule", "set", "s", "q", "1", "--every", "1")
     process: Any
     with started("schedule", "clock", settings={"PGQUEUE_DSN": dsn}) as process:
-        eventually(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") > 0, 30)
+        eventually(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") > 0)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     assert rows(db, "SELECT FROM pgqueue.schedules WHERE last_at IS NOT NULL") == [()]

@@ -70,7 +70,7 @@ def waiting_takers_put(client, data):
             self._thread.start()
 
         def _put(self):
-            eventually(lambda: client.shell.run(WAITERS), within=20)
+            eventually(lambda: client.shell.run(WAITERS))
             client.queue("q").put(data)
 
         def __exit__(self, *exception):
@@ -220,7 +220,7 @@ def test_a_signal_ends_the_command_and_gives_the_task_back(dsn, queue, program, 
     ready = tmp_path / "ready"
     sleep = program(f"open({str(ready)!r}, 'w').close()", "time.sleep(60)")
     with started("--dsn", dsn, "take", "q", "--", *sleep, stderr=subprocess.PIPE, text=True) as process:
-        eventually(ready.exists, within=30)
+        eventually(ready.exists)
         process.send_signal(sent)
         _, said = process.communicate(timeout=30)
     assert (process.returncode, said) == (code, "")
@@ -235,7 +235,7 @@ def test_a_command_that_finishes_when_told_to_stop_has_done_its_task(dsn, queue,
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))", f"open({str(ready)!r}, 'w').close()", "time.sleep(60)"
     )
     with started("--dsn", dsn, "take", "q", "--", *finish) as process:
-        eventually(ready.exists, within=30)
+        eventually(ready.exists)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 143
     assert queue.stats()["done"] == 1
@@ -246,7 +246,7 @@ def test_a_taker_that_is_killed_loses_the_task(dsn, queue, program, tmp_path):
     ready = tmp_path / "ready"
     wait = program(f"open({str(ready)!r}, 'w').write(str(os.getpid()))", "sys.stdin.read()", "time.sleep(60)")
     with started("--dsn", dsn, "take", "q", "--", *wait) as process:
-        pid = int(eventually(lambda: ready.exists() and ready.read_text(), within=30))
+        pid = int(eventually(lambda: ready.exists() and ready.read_text()))
         process.kill()
         try:
             assert queue.take(30).attempts == 1

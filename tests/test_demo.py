@@ -163,7 +163,7 @@ def test_its_output_may_end_early(dsn, folder):
 
 def test_ctrl_c_ends_it_and_its_workers(dsn, large):
     with started("--dsn", dsn, "demo", "--folder", large, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        children = eventually(lambda: len(found := workers(process.pid)) == 2 and found, within=10)
+        children = eventually(lambda: len(found := workers(process.pid)) == 2 and found)
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE) == 130
         assert process.stderr.read() == b""

@@ -143,7 +143,7 @@ def test_databases_of_other_encodings_work(pg_server: Server, encoding: str):
             task.ack()
             hearing = client.subscribe(text)
             client.post(text, text)
-            assert hearing.get(5) == text
+            assert hearing.get(30) == text
             if encoding != "SQL_ASCII":
                 with pytest.raises(ValueError, match="encoding of this database lacks"):
                     queue.put("\N{SNOWMAN} \N{GREEK SMALL LETTER FINAL SIGMA} \N{THAI CHARACTER KO KAI}")

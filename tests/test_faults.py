@@ -104,7 +104,7 @@ def test_an_interrupted_rig_leaves_nothing_behind(temporary: Path) -> None:
     rig.stderr.close()
     assert rig.wait(60) != 0
     assert os.listdir(temporary) == []
-    eventually(lambda: ended(rig.pid), within=10)
+    eventually(lambda: ended(rig.pid))
 
 
 def ended(group: int) -> bool:

@@ -250,7 +250,7 @@ def test_a_handler_runs_in_a_context_of_its_own(shop, app, db):
         shop.queues.client.queue("async").put("awaited")
     ended.clear()
     with shop.working(app):
-        eventually(lambda: len({data for _, data, _ in seen}) == 3 and len(ended) >= 3, within=10)
+        eventually(lambda: len({data for _, data, _ in seen}) == 3 and len(ended) >= 3)
     assert not has_app_context()
     assert {(name, data) for name, data, _ in seen} == {("shop", "good"), ("shop", "bad"), ("shop", "awaited")}
     assert len({session for *_, session in seen}) == len(seen)
@@ -275,7 +275,7 @@ def test_a_handler_acks_in_its_transaction_and_keeps_results(shop, app, db):
         task = client.queue("sum").put([1, 2])
         with shop.working(app):
             assert client.results.get(task, timeout=10) == 3
-            eventually(lambda: column(db, "SELECT queue FROM pgqueue.tasks") == ["next"], within=10)
+            eventually(lambda: column(db, "SELECT queue FROM pgqueue.tasks") == ["next"])
 
 
 def test_a_handler_stays_a_function_and_a_bad_one_is_refused(shop):
@@ -353,7 +353,7 @@ def test_a_job_runs_in_a_context_of_its_own(shop, app, db):
             assert client.results.get(good, timeout=10) == "good"
             with pytest.raises(TaskFailed, match="LookupError"):
                 client.results.get(bad, timeout=10)
-            eventually(lambda: "after good" in {data for _, data, _ in seen}, within=10)
+            eventually(lambda: "after good" in {data for _, data, _ in seen})
     assert not has_app_context()
     assert {data for name, data, _ in seen if name == "shop"} == {"good", "bad", "after good"}
     assert len({session for *_, session in seen}) == len(seen)

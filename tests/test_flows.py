@@ -245,7 +245,7 @@ def test_closing_waits_for_transactions_that_have_put_into_the_batch(dsn: str, d
         closing.start()
         eventually(lambda: value(db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'") == 1)
         conn.commit()
-        closing.join(10)
+        closing.join(30)
         assert batch.progress().total == 1
         assert client.queue("end").take(timeout=0.5) is None
         client.queue("q").take().ack()  # type: ignore[union-attr]

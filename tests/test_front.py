@@ -33,7 +33,7 @@ def test_two_threads_share_one_connection_fairly(blocking):
     for thread in threads:
         thread.start()
     try:
-        eventually(lambda: min(done) >= 50, within=30)
+        eventually(lambda: min(done) >= 50)
     finally:
         over.set()
         for thread in threads:

@@ -141,7 +141,7 @@ async def test_a_session_that_was_given_up_comes_back_as_who_it_was(client, db):
     (session,) = column(db, SESSIONS)
     db.execute("TRUNCATE pgqueue.session")
     db.execute(f"SELECT pg_terminate_backend(pid) {OURS}")
-    await soon(lambda: column(db, SESSIONS) not in ([], [session]), within=10)
+    await soon(lambda: column(db, SESSIONS) not in ([], [session]))
     assert await client.identify() == identity
 
 
@@ -172,7 +172,7 @@ def test_the_living_inherit_from_the_killed(
     second.ask(f"identify {identity}")
     assert first.ask("take 2") == {"taken": ids}
     first.kill()
-    eventually(lambda: row(db, MEMBERS, identity) == (1, 2), within=10)
+    eventually(lambda: row(db, MEMBERS, identity) == (1, 2))
     assert second.ask(f"ack {ids[0]}") == {"acked": True}
     second.kill()
     taken = queue.take(timeout=10)
@@ -202,7 +202,7 @@ def test_whoever_joins_around_the_death_of_the_last_has_its_tasks_or_an_error(
         answer = second.ask(f"identify {identity}")
         outcomes.append(joined := answer == {"identity": identity})
         if joined:
-            eventually(lambda identity=identity: row(db, MEMBERS, identity) == (1, 5), within=10)  # type: ignore[misc]
+            eventually(lambda identity=identity: row(db, MEMBERS, identity) == (1, 5))  # type: ignore[misc]
             assert [second.ask(f"ack {id}") for id in ids] == [{"acked": True}] * 5
         else:
             assert answer == {"error": "NoIdentity"}

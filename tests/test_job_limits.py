@@ -39,7 +39,7 @@ def work(client: pgqueue.Client) -> Iterator[Callable[..., Worker]]:
     yield start
     for worker, thread in running:
         worker.stop()
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive()
 
 
@@ -67,7 +67,7 @@ def test_a_worker_declares_the_limits_of_its_jobs_before_its_first_claim(client,
     client.job("mail", name="free")(lambda: None)
     send.put_many([(n,) for n in range(20)])
     work(), work()
-    eventually(lambda: rows(db, "SELECT count(*) FROM pgqueue.tasks") == [(0,)], within=20)
+    eventually(lambda: rows(db, "SELECT count(*) FROM pgqueue.tasks") == [(0,)])
     assert most == 2
     assert limits(db) == [("mail", "send", 2, 1000, 60, 50, None)]
 
@@ -77,7 +77,7 @@ def test_it_declares_each_name_of_a_job_in_its_queue_and_in_queues_that_are_no_j
     client.job("other", name="free")(lambda: None)
     work(queues=["mail", "other", "urgent"])
     named = [("mail", "post"), ("mail", "send"), ("urgent", "post"), ("urgent", "send")]
-    eventually(lambda: [one[:2] for one in limits(db)] == named, within=10)
+    eventually(lambda: [one[:2] for one in limits(db)] == named)
 
 
 def test_a_limit_that_is_gone_from_the_code_is_dropped_and_one_set_by_hand_stays(client, work, db, caplog):
@@ -87,7 +87,7 @@ def test_a_limit_that_is_gone_from_the_code_is_dropped_and_one_set_by_hand_stays
     client.job("mail", name="slow", concurrency=5)(lambda: None)
     done = client.job("mail", name="done", keep_result=60)(lambda: 1).put()
     work()
-    assert done.result(10) == 1
+    assert done.result(30) == 1
     assert limits(db) == [("mail", "slow", 1, None, None, None, None)]
     assert "the limit of job slow in queue mail was set by hand, and stays" in caplog.text
 
@@ -97,10 +97,10 @@ def test_a_reload_declares_the_new_limits(client, work, db):
     def send() -> None: ...
 
     worker = work()
-    eventually(lambda: limits(db) and limits(db)[0][2] == 1, within=10)
+    eventually(lambda: limits(db) and limits(db)[0][2] == 1)
     client.job("mail", name="send", concurrency=3)(send.function)
     worker.reload()
-    eventually(lambda: limits(db)[0][2] == 3, within=10)
+    eventually(lambda: limits(db)[0][2] == 3)
     assert "send, 3 at once" in worker.banner()
 
 
@@ -111,7 +111,7 @@ def test_a_limit_counts_for_each_value_of_an_argument(client, work, db):
     @client.job("mail", name="send", concurrency=1, limit_by="customer")
     def send(text: str, customer: str = "ada") -> None:
         running.append(customer)
-        go.wait(10)
+        go.wait(30)
 
     for _ in range(2):
         send.put("x")
@@ -123,11 +123,11 @@ def test_a_limit_counts_for_each_value_of_an_argument(client, work, db):
         ("bob", 2),
     ]
     work()
-    eventually(lambda: len(running) == 2, within=10)
+    eventually(lambda: len(running) == 2)
     assert rows(db, "SELECT running, waiting FROM pgqueue.limits") == [(2, 6)]
     assert sorted(running) == ["ada", "bob"]
     go.set()
-    eventually(lambda: len(running) == 8, within=10)
+    eventually(lambda: len(running) == 8)
 
 
 WRONG = [

@@ -139,10 +139,10 @@ def finish(client: pgqueue.Client, done: Callable[[], bool]) -> None:
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
-        eventually(done, within=20)
+        eventually(done)
     finally:
         worker.stop()
-        thread.join(10)
+        thread.join(30)
 
 
 def test_a_job_waits_for_others_and_reads_their_results(client):

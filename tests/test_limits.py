@@ -56,7 +56,7 @@ async def test_a_waiting_take_gets_a_freed_slot_at_once(client, queue):
     async def attempt():
         nonlocal first
         await queue.put(0)
-        waits = asyncio.ensure_future(queue.take(timeout=10))
+        waits = asyncio.ensure_future(queue.take(timeout=60))
         await asyncio.sleep(0.3)  # it sleeps by now; if not, the test is only easier
         watch = Stopwatch()
         await first.ack()
@@ -73,7 +73,7 @@ async def test_a_waiting_take_wakes_when_the_next_token_comes(client, queue):
 
     async def attempt():
         watch = Stopwatch()
-        assert await queue.take(timeout=10) is not None
+        assert await queue.take(timeout=60) is not None
         return watch()
 
     await soon_enough(attempt, 0.9)  # half a second, and no tick is needed

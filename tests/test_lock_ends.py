@@ -30,7 +30,7 @@ async def test_a_lock_is_lost_with_its_connection(shell: Any, db: psycopg.Connec
     lock = client.lock("a", on_lost=heard.append)
     await lock.__aenter__()
     terminate_listeners(db)
-    await soon(lambda: heard, within=10)
+    await soon(lambda: heard)
     assert not lock.held
     with pytest.raises(pgqueue.LockLost):
         await lock.check()
@@ -50,7 +50,7 @@ async def test_on_lost_runs_in_the_listeners_thread_or_in_the_loop(shell: Any, d
     threads: list[str] = []
     await shell.client().try_lock("a", on_lost=lambda lock: threads.append(threading.current_thread().name))
     terminate_listeners(db)
-    await soon(lambda: threads, within=10)
+    await soon(lambda: threads)
     assert threads == ["MainThread" if shell.name == "async" else "pgqueue-listener"]
 
 
@@ -93,7 +93,7 @@ async def test_the_connection_breaks_before_the_answer_is_read(
     def late(request: holding.Request, answer: Answer) -> bool:
         if not answers:
             terminate_listeners(db)
-            eventually(lambda: request._broke, within=10)
+            eventually(lambda: request._broke)
         answers.append(granted(request, answer))
         return answers[-1]
 
@@ -117,7 +117,7 @@ async def test_a_server_that_is_away(shell: Any, db: psycopg.Connection, pg_serv
     lock = await client.try_lock("a")
     let_in(False)
     terminate_listeners(db)
-    await soon(lambda: not lock.held, within=10)
+    await soon(lambda: not lock.held)
     with pytest.raises(pgqueue.ServerError, match="cannot be requested without a session"):
         await client.lock("a", 0.1).__aenter__()
     waiting = asyncio.ensure_future(client.lock("a").__aenter__())
@@ -143,7 +143,7 @@ async def test_check_asks_the_server(shell: Any, db: psycopg.Connection) -> None
 async def test_an_exception_of_the_block_goes_before_the_loss(client: Any, db: psycopg.Connection) -> None:
     lock = await client.lock("a").__aenter__()
     terminate_listeners(db)
-    await soon(lambda: not lock.held, within=10)
+    await soon(lambda: not lock.held)
     assert not await lock.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
 
 
@@ -153,8 +153,8 @@ async def test_an_on_lost_that_fails_does_no_harm(shell: Any, db: psycopg.Connec
     await client.try_lock("a", on_lost=lambda lock: 1 / 0)
     await client.try_lock("b", on_lost=heard.append)
     terminate_listeners(db)
-    await soon(lambda: heard, within=10)
-    await soon(lambda: "on_lost of the lock 'a' failed" in caplog.text, within=10)
+    await soon(lambda: heard)
+    await soon(lambda: "on_lost of the lock 'a' failed" in caplog.text)
     async with client.lock("a", 10):
         pass
 
@@ -170,7 +170,7 @@ async def test_waiters_go_on_after_their_connection_broke(shell: Any, db: psycop
         terminate_listeners(db)
         if grace == 0:
             db.execute("SELECT pgqueue.sweep()")
-    await soon(lambda: column(db, LISTENERS) not in ([], [old]), within=10)
+    await soon(lambda: column(db, LISTENERS) not in ([], [old]))
     await in_line(db, 3)
     db.execute("SELECT pg_advisory_unlock(hashtextextended('a', 0))")
     done, rest = await asyncio.wait(waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED)
@@ -239,7 +239,7 @@ def test_a_forked_child_has_none_of_it(blocking: Callable[..., pgqueue.Client], 
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
         lock.check()
         assert value(db, "SELECT holder FROM pgqueue.locks WHERE name = 'a'") == client.shell.core.label
-    eventually(lambda: left(db)[:2] == (0, 0), within=10)
+    eventually(lambda: left(db)[:2] == (0, 0))
 
 
 @pytest.mark.parametrize("name", [None, 1, b"a", "", "x" * 201, "a\0b", "\ud800"])

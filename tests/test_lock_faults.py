@@ -78,7 +78,7 @@ def test_never_two_holders_at_once_under_kill_9(
     contenders = [contender() for _ in range(CONTENDERS)]
     for _ in range(size["kills"]):
         before = entries()
-        eventually(lambda before=before: entries() >= before + 2, within=30)  # nobody is stuck behind the dead
+        eventually(lambda before=before: entries() >= before + 2)  # nobody is stuck behind the dead
         threading.Event().wait(chance.uniform(0, 0.1))  # a random moment is the point
         inside = row(db, "SELECT pid FROM entry WHERE left_at IS NULL ORDER BY fence DESC LIMIT 1")
         victim = next((each for each in contenders if inside == (each.pid,)), chance.choice(contenders))
@@ -86,7 +86,7 @@ def test_never_two_holders_at_once_under_kill_9(
         victim.kill()
         contenders[contenders.index(victim)] = contender()
     before = entries()
-    eventually(lambda: entries() >= before + 10, within=30)
+    eventually(lambda: entries() >= before + 10)
     assert [process.end() for process in contenders] == [0] * CONTENDERS
     for pid, moment in killed.items():  # only now: what it had sent may have been committed after its death
         left = "UPDATE entry SET left_at = greatest(%s, entered_at) WHERE pid = %s AND left_at IS NULL"
@@ -123,7 +123,7 @@ def test_how_soon_the_next_one_has_it(
 
         thread = threading.Thread(target=enter)
         thread.start()
-        eventually(lambda: value(db, TICKETS) == 1, within=10)
+        eventually(lambda: value(db, TICKETS) == 1)
         threading.Event().wait(random.uniform(0, 0.05))  # anywhere between two looks
         began = time.monotonic()
         end()
@@ -151,7 +151,7 @@ def test_waiters_that_die_hold_nobody_up(
         waiters = [start("lock_holder", dsn) for _ in range(3)]
         for n, waiter in enumerate(waiters, 1):
             waiter.tell("lock a")
-            eventually(lambda n=n: value(db, TICKETS) == n, within=20)
+            eventually(lambda n=n: value(db, TICKETS) == n)
         for waiter in waiters[:2]:
             waiter.kill()
     assert waiters[2].hear()["fence"] > 0
@@ -165,10 +165,10 @@ def test_ctrl_c_leaves_the_line(
     with blocking().lock("a"):
         for _ in range(5):
             waiter.tell("lock a")
-            eventually(lambda: value(db, TICKETS) == 1, within=20)
+            eventually(lambda: value(db, TICKETS) == 1)
             os.kill(waiter.pid, signal.SIGINT)
             assert waiter.hear() == {"interrupted": True}
-            eventually(lambda: value(db, TICKETS) == 0, within=10)
+            eventually(lambda: value(db, TICKETS) == 0)
     assert waiter.ask("lock a")["fence"]
 
 
@@ -205,10 +205,10 @@ def test_a_stopped_leader_hears_that_it_lost(
     first = next(line["gained"] for line in iter(leader.hear, None) if "gained" in line)
     backend = value(db, "SELECT backend_pid FROM pgqueue.locks")
     with blocking().elect("boss") as heir:
-        eventually(lambda: value(db, TICKETS) == 1, within=10)
+        eventually(lambda: value(db, TICKETS) == 1)
         leader.stop()
         terminate(db, backend)
-        heir.wait(10)
+        heir.wait(30)
         assert heir.fence > first
         leader.resume()
         assert next(line for line in iter(leader.hear, None) if "lost" in line) == {"lost": "leadership"}
@@ -221,15 +221,15 @@ def test_the_leader_is_killed(
     dsn: str, db: psycopg.Connection, blocking: Callable[..., pgqueue.Client], start: Callable[..., Program]
 ) -> None:
     with blocking().elect("boss") as heir:
-        heir.wait(10)
+        heir.wait(30)
         leader = start("lock_holder", dsn)
         leader.ask("elect boss")
-        eventually(lambda: value(db, TICKETS) == 1, within=20)
+        eventually(lambda: value(db, TICKETS) == 1)
         fence = heir.fence
         heir.resign()
         assert leader.hear()["gained"] > fence
         leader.kill()
-        heir.wait(10)
+        heir.wait(30)
 
 
 # --- the server crashes
@@ -250,7 +250,7 @@ def crashing(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[],
             postmaster = reaper.find(root)
             assert postmaster is not None
             os.kill(postmaster.pid, signal.SIGQUIT)
-            eventually(lambda: not reaper.is_postgres(postmaster.pid), within=20)
+            eventually(lambda: not reaper.is_postgres(postmaster.pid))
             server.start()
 
         try:
@@ -278,7 +278,7 @@ def test_fences_rise_over_crashes_of_the_server(crashing: tuple[str, Callable[[]
                     assert other.fence > last
                     last = other.fence
             crash()
-            eventually(lambda lock=lock: not lock.held, within=20)
+            eventually(lambda lock=lock: not lock.held)
             waiter.join(60)
             assert waited[0].held
             waited[0].release()

@@ -44,7 +44,7 @@ def working(client: Any, **options: Any) -> Iterator[None]:
     thread.start()
     yield
     worker.stop()
-    thread.join(20)
+    thread.join(30)
     assert not thread.is_alive()
 
 
@@ -59,7 +59,7 @@ def run(client: pgqueue.Client, handler: Any, **options: Any) -> int:
     client.handler("q")(handler)
     id = client.queue("q").put("ada").id
     with working(client, **options):
-        eventually(lambda: client.queue("q").stats()["total"] == 0, 10)
+        eventually(lambda: client.queue("q").stats()["total"] == 0)
     return id
 
 
@@ -110,7 +110,7 @@ def test_coroutines_do_not_mix_their_tasks(blocking: Callable[..., pgqueue.Clien
     client.handler("q")(handle)
     ids = client.queue("q").put_many(range(8))
     with working(client):
-        eventually(lambda: client.queue("q").stats()["total"] == 0, 10)
+        eventually(lambda: client.queue("q").stats()["total"] == 0)
     found = lines(stream)
     assert len(found) == 8 * 7
     assert {message.split()[0] for message in found} == set(map(str, ids))

@@ -69,13 +69,13 @@ def working(client: Any, **options: Any) -> Iterator[Worker]:
     thread.start()
     yield worker
     worker.stop()
-    thread.join(20)
+    thread.join(30)
     assert not thread.is_alive()
 
 
 def drain(client: pgqueue.Client, queue: str = "q", **options: Any) -> None:
     with working(client, **options):
-        eventually(lambda: (s := client.queue(queue).stats())["total"] == s["buried"], 10)
+        eventually(lambda: (s := client.queue(queue).stats())["total"] == s["buried"])
 
 
 def test_what_a_put_sets_a_run_sees(blocking: Blocking) -> None:
@@ -101,7 +101,7 @@ def test_what_a_put_sets_a_run_sees(blocking: Blocking) -> None:
         job.put()
     tenant.reset(token)
     with working(client):
-        eventually(lambda: len(seen) == 3, 10)
+        eventually(lambda: len(seen) == 3)
     assert seen == dict.fromkeys(("sync", "mixed", "pure"), "ada")
 
 

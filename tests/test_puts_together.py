@@ -14,10 +14,11 @@ import threading
 
 import psycopg
 import pytest
-from eventually import Stopwatch, eventually, soon
+from eventually import eventually, soon
 from outages import away
 from psycopg.conninfo import make_conninfo
 from statements import column, rows, value
+from steady import steady
 
 import pgqueue
 from pgqueue.errors import CallTimeout, ClosedError, ConnectionLost, DataTooBig, NotAllowed, QueueFull, ServerError
@@ -62,11 +63,11 @@ async def gathered(client, db, queue, items, **options):
     """Puts that were called while UNDER_WAY others are under way, as futures; the first two are those others."""
     begun = waiting(client)
     first = [asyncio.ensure_future(queue.put("first", **options)) for _ in range(UNDER_WAY)]
-    await soon(lambda: value(db, HELD) == UNDER_WAY, within=10)
+    await soon(lambda: value(db, HELD) == UNDER_WAY)
     others = []
     for number, item in enumerate(items, begun + 1):
         others.append(asyncio.ensure_future(queue.put(item, **options)))
-        await soon(lambda number=number: waiting(client) == number, within=10)
+        await soon(lambda number=number: waiting(client) == number)
     return first + others
 
 
@@ -129,7 +130,7 @@ async def test_options_go_with_their_tasks(client, queue, db, connect, options):
     with held(connect):
         puts = await gathered(client, db, queue, range(3), **options)
         later = [asyncio.ensure_future(queue.put("other")) for _ in range(UNDER_WAY)]  # none of its kind is there
-        await soon(lambda: value(db, HELD) == 2 * UNDER_WAY, within=10)
+        await soon(lambda: value(db, HELD) == 2 * UNDER_WAY)
     tasks = await asyncio.gather(*puts, *later)
     shown = (
         "SELECT DISTINCT state, priority, ttr, run_at IS NULL, expires_at IS NULL FROM pgqueue.task WHERE id = ANY(%s)"
@@ -154,7 +155,7 @@ async def test_what_needs_a_statement_of_its_own_waits_for_nobody(client, queue,
         puts = await gathered(client, db, queue, [1])
         calls = [queue.put(2, lane="l"), queue.put(3, key="b"), queue.put_unique(4)]
         alone = [asyncio.ensure_future(call) for call in calls]
-        await soon(lambda: value(db, HELD) == 5, within=10)
+        await soon(lambda: value(db, HELD) == 5)
         assert waiting(client) == 1
     await asyncio.gather(*puts, *alone)
     assert (await queue.put(6, conn=transaction)).state == "ready"
@@ -165,7 +166,7 @@ async def test_without_sharing_each_put_has_a_statement_of_its_own(shell, db, co
     await queue.put("before")
     with held(connect):
         puts = [asyncio.ensure_future(queue.put(number)) for number in range(5)]
-        await soon(lambda: value(db, HELD) == 5, within=10)
+        await soon(lambda: value(db, HELD) == 5)
     await asyncio.gather(*puts)
     assert value(db, COMMITS) == 6
 
@@ -254,12 +255,12 @@ async def test_a_lost_connection_leaves_each_in_doubt_and_the_rest_go_on(client,
         puts = await gathered(client, db, queue, range(4))
         db.execute(f"SELECT pg_terminate_backend(pid) FROM ({HELD.replace('count(*)', 'pid')} LIMIT 1) one")
         # one of the first has failed, and those that waited are under way
-        await soon(lambda: waiting(client) == 0 and value(db, HELD) == 2, within=10)
+        await soon(lambda: waiting(client) == 0 and value(db, HELD) == 2)
         again = [asyncio.ensure_future(queue.put("again")) for _ in range(3)]
-        await soon(lambda: waiting(client) == 3, within=10)
+        await soon(lambda: waiting(client) == 3)
         batch = BATCHES.replace("count(*)", "pid")
         assert value(db, f"SELECT count(pg_terminate_backend(pid)) FROM ({batch}) one") == 1
-        await soon(lambda: waiting(client) == 0, within=10)
+        await soon(lambda: waiting(client) == 0)
     results = await asyncio.gather(*puts, *again, return_exceptions=True)
     assert [type(result) for result in results[2:6]] == [ConnectionLost] * 4
     assert len({id(result) for result in results[2:6]}) == 4
@@ -273,15 +274,15 @@ async def test_a_lost_connection_leaves_each_in_doubt_and_the_rest_go_on(client,
 # --- time
 
 
-async def test_the_time_of_a_put_includes_the_wait_for_its_turn(shell, db, connect):
+async def test_the_time_of_a_put_includes_the_wait_for_its_turn(shell, dsn, db, connect):
     client = shell.client(call_timeout=5)
     queue = client.queue("q")
     await queue.put("before")
     with held(connect):
         puts = await gathered(client, db, queue, range(3))
-        took = Stopwatch()  # the time of each has begun
-        results = await asyncio.gather(*puts, return_exceptions=True)
-        assert took() < 5 + 1
+        with steady(dsn) as took:  # the time of each has begun
+            results = await asyncio.gather(*puts, return_exceptions=True)
+            assert took() < 5 + 1
     assert {type(result) for result in results} == {CallTimeout}
     assert value(db, "SELECT count(*) FROM pgqueue.task") == 1
     await queue.put("after")
@@ -319,8 +320,7 @@ async def test_the_server_is_absent_for_all_as_long_as_for_one(shell, pg_server,
     client = shell.client(connect_timeout=1)
     queue = client.queue("q")
     await queue.put("before")
-    with away(pg_server, dsn):
-        took = Stopwatch()
+    with away(pg_server, dsn), steady(pg_server.dsn("postgres")) as took:
         results = await asyncio.gather(*(queue.put(number) for number in range(8)), return_exceptions=True)
         assert took() < 5
     assert {type(result) for result in results} <= {ServerError, ConnectionLost}
@@ -358,7 +358,7 @@ async def test_a_cancelled_coroutine_does_not_concern_the_others_of_its_batch(aw
         puts = await gathered(client, db, queue, range(4))
         one = value(db, HELD.replace("count(*)", "min(pid)"))
         assert value(db, f"SELECT pg_cancel_backend({one})")
-        await soon(lambda: value(db, BATCHES) == 1, within=10)  # the batch is under way
+        await soon(lambda: value(db, BATCHES) == 1)  # the batch is under way
         assert waiting(client) == 0
         puts[which].cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -383,7 +383,7 @@ async def test_a_leader_that_is_cancelled_before_it_sends_hands_over(awaiting, d
         puts[4].cancel()
         with pytest.raises(asyncio.CancelledError):
             await puts[4]
-        await soon(lambda: value(db, HELD) == 3, within=10)
+        await soon(lambda: value(db, HELD) == 3)
     assert [task.data for task in await asyncio.gather(*puts[:4])] == ["first", "first", 0, 1]
     assert under_way(client) == 0
 
@@ -410,10 +410,10 @@ def test_ctrl_c_of_the_main_thread_does_not_concern_the_others(dsn, db, connect,
     with held(connect) as lock:
         program = start("putting_together", dsn, "interrupt")
         assert program.hear() == "gathered"
-        eventually(lambda: value(db, HELD) == UNDER_WAY, within=10)
+        eventually(lambda: value(db, HELD) == UNDER_WAY)
         one = value(db, HELD.replace("count(*)", "min(pid)"))
         db.execute("SELECT pg_cancel_backend(%s)", [one])
-        eventually(lambda: value(db, BATCHES) == 1, within=10)
+        eventually(lambda: value(db, BATCHES) == 1)
         os.kill(program.pid, signal.SIGINT)
         assert program.hear() == "interrupted"
         assert value(db, BATCHES) == 1

@@ -54,7 +54,7 @@ async def test_every_way_to_get_a_task_gives_one_that_serialises(client: Any, qu
     async def committed() -> Any:  # a page waits for older transactions of the whole server
         return (await listed.messages.list()).messages
 
-    (message,) = await soon(committed, within=10)
+    (message,) = await soon(committed)
     for task in (put, peeked, taken, released, popped, message):
         assert through_json(task) == task.as_dict()
         assert "token" not in task.as_dict()

@@ -42,9 +42,9 @@ def test_flasks_reloader(dsn, db, tmp_path):
                 return None  # between two processes
             return answer[1] == version and int(answer[3])
 
-        first = eventually(lambda: served("1"), within=20)
+        first = eventually(lambda: served("1"))
         assert column(db, PIDS) == [first]
         file.write_text(APP.replace("version 1", "version 2"))
-        second = eventually(lambda: served("2"), within=20)
+        second = eventually(lambda: served("2"))
         assert second != first
         assert column(db, PIDS) == [second]

@@ -50,7 +50,7 @@ class Restartable:
         postmaster = reaper.find(self._root)
         assert postmaster is not None
         os.kill(postmaster.pid, MODES[mode])
-        eventually(lambda: not reaper.is_postgres(postmaster.pid), within=20)
+        eventually(lambda: not reaper.is_postgres(postmaster.pid))
         self._server.start()
 
     def stop(self) -> None:
@@ -90,12 +90,12 @@ class Producer:
 def test_everybody_goes_on_and_nothing_is_lost(server: Restartable, start: Callable[..., Program], mode: str) -> None:
     told: list[dict[str, object]] = []
     takers = [start("taker", server.dsn, "q", 5, heard=told.append) for _ in range(TAKERS)]
-    eventually(lambda: len(told) == TAKERS, within=30)  # they are at work
+    eventually(lambda: len(told) == TAKERS)  # they are at work
     with pgqueue.Client(server.dsn, connect_timeout=60) as client, ThreadPoolExecutor(PRODUCERS) as threads:
         producers = [Producer(client) for _ in range(PRODUCERS)]
         try:
             running = [threads.submit(producer.run) for producer in producers]
-            eventually(lambda: acked(server) > 100, within=20)
+            eventually(lambda: acked(server) > 100)
             for _ in range(ROUNDS):
                 server.restart(mode)
                 handled, put = acked(server), [len(producer.ids) for producer in producers]
@@ -132,7 +132,7 @@ def test_what_becomes_of_takes(server: Restartable, mode: str) -> None:
             eventually(
                 lambda: value(conn, "SELECT count(*) FROM pgqueue.sessions WHERE missing_since IS NULL") == 1, 10
             )
-            eventually(lambda: value(conn, "SELECT epoch = pg_postmaster_start_time() FROM pgqueue.session"), 10)
+            eventually(lambda: value(conn, "SELECT epoch = pg_postmaster_start_time() FROM pgqueue.session"))
         if mode == "fast":
             assert queue.stats()["taken"] == 3
             queue.ack_many(tasks)
@@ -172,5 +172,5 @@ def test_statistics_are_exact_after_it(server: Restartable, mode: str) -> None:
         assert conn.execute(stats).fetchall() == [(5, 4, 1, calls)]
         with pgqueue.Client(server.dsn, poll=None) as client:
             assert client.queue("q").take(0) is not None
-            eventually(lambda: value(conn, "SELECT pgqueue._is_counted()"), within=10)
+            eventually(lambda: value(conn, "SELECT pgqueue._is_counted()"))
         assert conn.execute(stats).fetchall() == [(5, 4, 1, calls)]

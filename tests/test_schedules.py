@@ -94,25 +94,28 @@ async def test_what_is_not_valid_is_refused(client: Any, given: Any, options: An
 # --- the clock
 
 
-async def test_a_clock_fires_what_is_set_later_and_what_is_resumed(client: Any, db: psycopg.Connection) -> None:
+async def test_a_clock_fires_what_is_set_later_and_what_is_resumed(
+    client: Any, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgqueue._engine.clock.LOOK", 600.0)  # only a notification tells it
     clock = client.schedules.clock()
     running = asyncio.ensure_future(clock.run())
-    await soon(lambda: value(db, "SELECT count(*) FROM pg_stat_activity WHERE query ~ 'pgqueue:schedules'") > 0, 10)
+    await soon(lambda: value(db, "SELECT count(*) FROM pg_stat_activity WHERE query ~ 'pgqueue:schedules'") > 0)
     await client.schedules.set("s", None, "q", "tick", every=1)
-    await soon(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") >= 2, 10)
+    await soon(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") >= 2)
     await client.schedules.pause("s")
     await client.schedules.resume("s")
     before = value(db, "SELECT count(*) FROM pgqueue.tasks")
-    await soon(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") > before, 10)
+    await soon(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") > before)
     assert set(column(db, "SELECT data FROM pgqueue.tasks")) == {"tick"}
     clock.stop()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 30)
 
 
 async def test_a_clock_that_was_stopped_before_it_runs_ends_at_once(client: Any) -> None:
     clock = client.schedules.clock()
     clock.stop()
-    await asyncio.wait_for(clock.run(), 10)
+    await asyncio.wait_for(clock.run(), 30)
 
 
 def test_a_schedule_that_cannot_be_read_says_so_and_holds_up_no_other(
@@ -122,8 +125,8 @@ def test_a_schedule_that_cannot_be_read_says_so_and_holds_up_no_other(
     db.execute("SELECT pgqueue.set_schedule('bad', 'q', cron => '99 * * * *')")
     db.execute("SELECT pgqueue.set_schedule('good', 'q', cron => '* * * * * *')")
     with blocking() as client, running(client):
-        eventually(lambda: rows(db, "SELECT FROM pgqueue.tasks"), 10)
-        error = eventually(lambda: client.schedules.get("bad").error, 10)
+        eventually(lambda: rows(db, "SELECT FROM pgqueue.tasks"))
+        error = eventually(lambda: client.schedules.get("bad").error)
     assert error == "the minute '99' of the cron expression '99 * * * *' is not valid"
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
         f"schedule 'bad' does not fire: {error}"
@@ -135,13 +138,13 @@ def test_a_clock_goes_on_when_its_connections_are_lost(
 ) -> None:
     with blocking() as client, running(client):
         client.schedules.set("s", None, "q", every=1)
-        eventually(lambda: rows(db, "SELECT FROM pgqueue.tasks"), 10)
+        eventually(lambda: rows(db, "SELECT FROM pgqueue.tasks"))
         db.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
         before = value(db, "SELECT count(*) FROM pgqueue.tasks")
-        eventually(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") > before, 20)
+        eventually(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") > before)
 
 
 class running:
@@ -157,7 +160,7 @@ class running:
 
     def __exit__(self, *exception: object) -> None:
         self.worker.stop()
-        self._thread.join(20)
+        self._thread.join(30)
         assert not self._thread.is_alive()
 
 
@@ -174,12 +177,12 @@ def test_a_worker_sets_what_the_code_declares_and_reports_what_it_declares_no_mo
         with pytest.raises(ValueError, match="schedule 'a' is declared twice: first in shop"):
             client.schedules.declare("a", "@daily", "q", source="other")
         with running(client):
-            eventually(lambda: len(client.schedules.list()) == 2, 10)
+            eventually(lambda: len(client.schedules.list()) == 2)
         db.execute("SELECT pgqueue.set_schedule('a', 'elsewhere', cron => '@daily')")
     with blocking() as client:
         client.schedules.declare("a", "@yearly", "q", source="shop")
         with running(client):
-            eventually(lambda: client.schedules.get("b").removed_at is not None, 10)
+            eventually(lambda: client.schedules.get("b").removed_at is not None)
         assert (client.schedules.get("a").queue, client.schedules.get("a").cron) == ("q", "@yearly")
         assert [s.declared for s in client.schedules.list()] == ["shop", "shop"]
     told = [record.getMessage() for record in caplog.records if "schedule" in record.getMessage()]
@@ -203,7 +206,7 @@ def test_a_worker_without_schedules_sets_and_fires_none(
     with blocking() as client:
         client.schedules.declare("a", "@yearly", "q")
         with running(client, schedules=False):
-            eventually(lambda: rows(db, "SELECT FROM pgqueue.session"), 10)
+            eventually(lambda: rows(db, "SELECT FROM pgqueue.session"))
     assert rows(db, "SELECT FROM pgqueue.schedule") == []
 
 

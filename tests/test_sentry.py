@@ -56,13 +56,13 @@ def working(client: Any, **options: Any) -> Iterator[None]:
     thread.start()
     yield
     worker.stop()
-    thread.join(20)
+    thread.join(30)
     assert not thread.is_alive()
 
 
 def drain(client: pgqueue.Client, queue: str = "q") -> None:
     with working(client):
-        eventually(lambda: (s := client.queue(queue).stats())["total"] == s["buried"], 10)
+        eventually(lambda: (s := client.queue(queue).stats())["total"] == s["buried"])
 
 
 def culprit(number: int) -> None:
@@ -138,7 +138,7 @@ def test_the_jobs_policy_says_what_is_the_last_attempt(
 
     send.put()
     with working(client):
-        eventually(lambda: (s := client.queue("q").stats())["buried"] + s["delayed"] == 1, 10)
+        eventually(lambda: (s := client.queue("q").stats())["buried"] + s["delayed"] == 1)
     assert len(kept.of("event")) == events
 
 
@@ -154,7 +154,7 @@ def test_what_a_handler_notes_stays_with_its_run(blocking: Blocking, kept: Kept)
 
     send.put_many([(n,) for n in range(3)])
     with working(client, concurrency=1):
-        eventually(lambda: client.queue("q").stats()["buried"] == 3, 10)
+        eventually(lambda: client.queue("q").stats()["buried"] == 3)
     for n, event in enumerate(kept.of("event")):
         assert [name for name in event["tags"] if name.startswith("own")] == [f"own.{n}"]
         assert [crumb["message"] for crumb in event["breadcrumbs"]["values"]] == [f"crumb {n}"]
@@ -217,7 +217,7 @@ def test_each_occurrence_of_a_schedule_is_a_check_in(blocking: Blocking, kept: K
     client.schedules.sync()
     db.execute("UPDATE pgqueue.schedule SET next_at = NULL, counts_from = now() - interval '8 days'")  # both are due
     with working(client):
-        eventually(lambda: len(kept.of("check_in")) >= 6, 10)
+        eventually(lambda: len(kept.of("check_in")) >= 6)
     times: dict[str, dict[str, Any]] = {
         "report": {"schedule": {"type": "crontab", "value": "0 9 * * mon-fri"}, "timezone": "Europe/Berlin"},
         "clean": {"schedule": {"type": "interval", "value": 2, "unit": "hour"}},

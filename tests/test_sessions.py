@@ -110,7 +110,7 @@ async def test_taken_tasks_return_after_a_crash_of_the_server(shell, own, root):
     (task, *_) = await queue.take_many(2)
     postmaster = reaper.find(root)
     os.kill(postmaster.pid, signal.SIGQUIT)  # as pg_ctl -m immediate
-    await soon(lambda: not reaper.is_postgres(postmaster.pid), within=20)
+    await soon(lambda: not reaper.is_postgres(postmaster.pid))
     await asyncio.to_thread(own.start)
     assert [task.id for task in await queue.take_many(3, 10)] == ids
     with pytest.raises(pgqueue.TakeLost):
@@ -134,7 +134,7 @@ def test_ctrl_c_in_a_blocked_take_and_the_next_take_is_served(dsn, db, blocking,
     program = start("interrupted", dsn, "q", "again")
     assert program.hear() == {"began": True}
     held = "SELECT count(*) FROM pg_locks WHERE classid = pgqueue._waiter_lock()"
-    eventually(lambda: value(db, held), within=10)  # it sleeps: a WAITER lock is held
+    eventually(lambda: value(db, held))  # it sleeps: a WAITER lock is held
     os.kill(program.pid, signal.SIGINT)
     assert program.hear() == {"interrupted": True}
     blocking().queue("q").put("after")
@@ -151,7 +151,7 @@ def test_ctrl_c_at_any_moment_and_nothing_stays_taken(dsn, db, blocking, start):
     for _ in range(8):
         program = start("interrupted", dsn, "q", "ends")
         assert program.hear() == {"began": True}
-        eventually(lambda: rows(db, "SELECT FROM pgqueue.take"), within=10)
+        eventually(lambda: rows(db, "SELECT FROM pgqueue.take"))
         threading.Event().wait(moments.uniform(0, 0.03))  # a random moment is the point
         os.kill(program.pid, signal.SIGINT)
         assert program.end() == 0
@@ -186,11 +186,11 @@ async def test_data_that_python_cannot_read_is_buried(queue, db, unreadable, cap
     bad = value(db, f"SELECT id FROM pgqueue.put('q', ({unreadable})::jsonb)")
     good = await queue.put("good")
     assert [task.id for task in await queue.take_many(2, 0)] == [good.id]
-    await soon(lambda: state(db, bad) == "buried", within=10)
+    await soon(lambda: state(db, bad) == "buried")
     assert f"task {bad} of q is buried, its data cannot be read" in caplog.text
     assert value(db, "SELECT error FROM pgqueue.tasks WHERE id = %s", bad)
     await queue.kick()
     with pytest.raises(ValueError, match=f"task {bad} of q is buried"):
         await queue.take(5)
-    await soon(lambda: state(db, bad) == "buried", within=10)
+    await soon(lambda: state(db, bad) == "buried")
     assert state(db, good.id) == "taken"

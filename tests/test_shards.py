@@ -260,7 +260,7 @@ def test_ctrl_c_leaves_all_ready(dsns, dbs):
 
     def interrupt():
         for client in clients:
-            eventually(lambda client=client: (at := client.shell.core.running_listener) and _armed(at.hub), within=10)
+            eventually(lambda client=client: (at := client.shell.core.running_listener) and _armed(at.hub))
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -525,7 +525,7 @@ class Stoppable:
     def go_down(self):
         postmaster = reaper.find(self._root)
         os.kill(postmaster.pid, signal.SIGINT)
-        eventually(lambda: not reaper.is_postgres(postmaster.pid), within=20)
+        eventually(lambda: not reaper.is_postgres(postmaster.pid))
 
     def come_back(self):
         self._server.start()

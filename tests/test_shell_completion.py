@@ -122,10 +122,10 @@ def test_a_queue_with_a_hostile_name_is_one_argument(shell: str, tmp_path: Path,
     command, setup = SHELLS[shell]
     with terminal(command, folder, settings) as type_in:
         type_in(f"{setup}; pgqueue ready\n")
-        eventually(lambda: called() == [["ready"]], within=30)
+        eventually(lambda: called() == [["ready"]])
         for count, (prefix, name) in enumerate(QUEUES.items(), 2):
             type_in(f"pgqueue list {prefix}\t\n")
-            eventually(lambda count=count: len(called()) == count, within=30)
+            eventually(lambda count=count: len(called()) == count)
             assert [word.rstrip() for word in called()[-1]] == ["list", name.rstrip()]
         for prefix in REFUSED:
             type_in(f"pgqueue list {prefix}\t\n")

@@ -198,7 +198,7 @@ def test_a_worker_logs_the_error_of_a_task_on_one_line(text: str, dsn: str, bloc
         cwd=tmp_path,
         stderr=subprocess.PIPE,
     ) as process:
-        eventually(lambda: blocking().queue("q").stats()["buried"], within=30)
+        eventually(lambda: blocking().queue("q").stats()["buried"])
         process.terminate()
         said = process.communicate(timeout=30)[1].decode()
     assert obeyed(said) == []

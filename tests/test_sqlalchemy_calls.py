@@ -142,7 +142,7 @@ async def test_a_post_is_sent_at_the_commit(it):
     await it.rollback()
     await done(it.client.post("news", "sent", conn=it.conn))
     await it.commit()
-    assert await done(subscription.get(10)) == "sent"
+    assert await done(subscription.get(30)) == "sent"
 
 
 async def test_large_numbers_and_odd_texts_arrive_as_they_are(it, db):

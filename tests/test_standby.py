@@ -34,7 +34,7 @@ def standby(own_bindir: Path | None) -> Iterator[str]:
         postmaster = reaper.find(root)
         assert postmaster is not None
         os.kill(postmaster.pid, signal.SIGINT)
-        eventually(lambda: not reaper.is_postgres(postmaster.pid), within=20)
+        eventually(lambda: not reaper.is_postgres(postmaster.pid))
         (root / reaper.DATA / "standby.signal").touch()
         server.start()
         yield server.dsn()

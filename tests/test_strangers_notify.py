@@ -54,7 +54,7 @@ class Victim:
         self.lock = client.lock("section", 5)
         self.lock.__enter__()
         self.election = client.elect("boss", lambda _: self.terms.append("gained"), lambda _: self.terms.append("lost"))
-        eventually(lambda: self.election.leader, within=10)
+        eventually(lambda: self.election.leader)
         client.nodes.create("/watched")
         self.watch = client.nodes.watch("/watched")
         self.subscription = client.subscribe("news", buffer=PAYLOADS)
@@ -65,7 +65,7 @@ class Victim:
         for thread in self.threads:
             thread.start()
         self.session = client.shell.core.listener().session
-        eventually(lambda: self.backend() and value(db, "SELECT pgqueue._is_awaited(1)"), within=10)
+        eventually(lambda: self.backend() and value(db, "SELECT pgqueue._is_awaited(1)"))
         self.first = self.backend()
         self.id = int(value(db, "SELECT id FROM pgqueue.queue"))
 
@@ -112,10 +112,10 @@ class Victim:
         self.client.nodes.set("/watched", 1)
         self.client.statuses.set("key", "done")
         self.client.queue("q").put("new")
-        eventually(lambda: sorted(map(str, self.events)) == ["changed", "done", "new"], within=10)
-        eventually(lambda: [change.op for change in self.changes] == ["put", "take"], within=10)
+        eventually(lambda: sorted(map(str, self.events)) == ["changed", "done", "new"])
+        eventually(lambda: [change.op for change in self.changes] == ["put", "take"])
         self.client.post("news", "the last")
-        eventually(lambda: self.heard[-1:] == ["the last"], within=20)
+        eventually(lambda: self.heard[-1:] == ["the last"])
         self.task.ack()
         self.lock.release()
         self.election.close()
@@ -198,7 +198,7 @@ def test_a_hostile_payload_changes_nothing(victim: Victim, stranger: Connect, ch
         for _ in range(40):
             conn.execute("SELECT pg_notify(%s, %s)", [name, hostile])
     victim.client.post("news", "marker")
-    eventually(lambda: "marker" in victim.heard, within=10)
+    eventually(lambda: "marker" in victim.heard)
     victim.check()
     victim.check_that_it_hears()
     assert victim.backend() == victim.first
@@ -218,7 +218,7 @@ def test_what_has_the_mark_and_no_id_is_delivered_as_it_stands(
         for id in range(1, 20):
             conn.execute("SELECT pg_notify('news', %s)", [MARK + str(id)])
         conn.execute("NOTIFY news, 'the last'")
-    assert [subscription.get(10) for _ in range(len(texts) + 1)] == [*texts, "the last"]
+    assert [subscription.get(30) for _ in range(len(texts) + 1)] == [*texts, "the last"]
     assert set(gaps) <= {"a large payload was fetched too late"}
     assert 1 <= len(gaps) <= 19
 
@@ -261,7 +261,7 @@ def test_a_client_of_another_program_hears_no_forged_change(victim: Victim, conn
     ):
         victim.db.execute("SELECT pg_notify(%s, %s)", [name, text])
     victim.client.post("news", "marker")
-    eventually(lambda: "marker" in victim.heard, within=10)
+    eventually(lambda: "marker" in victim.heard)
     victim.check()
     victim.check_that_it_hears()
 
@@ -279,17 +279,17 @@ def test_payloads_that_wait_for_a_locked_table_have_a_limit(
     with connect(autocommit=False) as locker:
         locker.execute("LOCK TABLE pgqueue.payload")
         client.post("news", "first")
-        assert subscription.get(10) == "first"
+        assert subscription.get(30) == "first"
         db.execute("SELECT pg_notify('news', %s)", [MARK + "1"])
         for number in range(100):
             client.post("news", f"{number:0500}")
         client.post("other", "z")
-        eventually(lambda: len(waiting) > 10, within=10)
+        eventually(lambda: len(waiting) > 10)
         assert len(waiting) < 40
     heard = []
     while (heard or [""])[-1] != "the end":
         client.post("news", "the end")
-        heard.append(subscription.get(10))
+        heard.append(subscription.get(30))
     assert len(heard) < 60
     assert gaps == ["a large payload was fetched too late", "the buffer was full"]
     with pytest.raises(TimeoutError):

@@ -29,8 +29,8 @@ from test_handoffs import SENDERS, START, WEIGHTS, Sender, pause
 import pgqueue
 
 QUEUES = ("near", "far", "apart")  # near and far share a bucket
-SLEEP = 60.0  # between ticks in calm weather, seconds: longer than a receiver's patience
-PATIENCE = {"calm": 5.0, "storm": 20.0, "crowd": 40.0}  # of the receivers, seconds
+SLEEP = 600.0  # between ticks in calm weather, seconds: longer than a receiver's patience
+PATIENCE = {"calm": 30.0, "storm": 40.0, "crowd": 40.0}  # of the receivers, seconds
 ALIVE = "SELECT count(*) FROM pg_locks WHERE classid = pgqueue._session_lock() AND mode = 'ExclusiveLock' AND granted"
 STOPPED = (0.05, 0.8)  # for how long a process is stopped in a storm, seconds
 

@@ -150,7 +150,7 @@ class Walk:
         try:
             yield output
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0, output.read_text()
+            assert process.wait(30) == 0, output.read_text()
         finally:
             with suppress(ProcessLookupError):  # its children too: those of a Celery worker outlive it
                 os.killpg(process.pid, signal.SIGKILL)
@@ -167,7 +167,7 @@ class Walk:
         output = self.running[block.name]
         for pattern in expected:
             try:
-                eventually(lambda at=f"^{pattern}$": re.search(at, output.read_text(), re.MULTILINE), within=20)
+                eventually(lambda at=f"^{pattern}$": re.search(at, output.read_text(), re.MULTILINE))
             except AssertionError as error:
                 raise AssertionError(f"no line {pattern!r} in:\n{output.read_text()}") from error
 

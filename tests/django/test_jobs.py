@@ -98,7 +98,7 @@ def test_jobs_handlers_and_tasks_of_the_framework_in_one_worker(django_db):
         queue("plain").put(1)
         with at_work():
             found = {Order.objects.get(pk=client().results.get(task, 30)).item for task in tasks}
-            eventually(lambda: [one.refresh() or one.status for one in results] == [Status.SUCCESSFUL] * 2, within=30)
+            eventually(lambda: [one.refresh() or one.status for one in results] == [Status.SUCCESSFUL] * 2)
             assert handled.wait(30)
     assert found == {"tea", "milk"}
     assert {("save", 1), ("save", 2), ("asave", 1), ("errands.make_user", 1)} <= set(around)
@@ -147,7 +147,7 @@ def test_chosen_queues_of_several_databases(dsn, other_dsn, point):
         for name in ("mail", "reports"):
             queue(name, using).put({"job": name, "args": {}})
     with at_work(queues=["mail"]):
-        eventually(lambda: len(ran) == 2, within=30)
+        eventually(lambda: len(ran) == 2)
     assert sorted(ran) == [("default", "mail"), ("other", "mail")]
 
 
@@ -155,7 +155,7 @@ def test_queues_that_only_the_worker_names(django_db):
     with override_settings(TASKS={"default": backend("default"), "any": backend()}):
         result = errands.add.using(backend="any", queue_name="rare").enqueue(1)
         with at_work(queues=["rare", "default"]):
-            eventually(lambda: result.refresh() or result.status == Status.SUCCESSFUL, within=30)
+            eventually(lambda: result.refresh() or result.status == Status.SUCCESSFUL)
 
 
 def test_a_worker_declares_the_limits_of_jobs(django_db, db):
@@ -164,7 +164,7 @@ def test_a_worker_declares_the_limits_of_jobs(django_db, db):
 
     send.put("ada")
     with at_work():
-        eventually(lambda: rows(db, "SELECT count(*) FROM pgqueue.tasks") == [(0,)], within=30)
+        eventually(lambda: rows(db, "SELECT count(*) FROM pgqueue.tasks") == [(0,)])
     assert rows(db, "SELECT queue, job, concurrency, argument FROM pgqueue.limits") == [("mail", "send", 1, "to")]
 
 

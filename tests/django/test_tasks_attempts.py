@@ -73,7 +73,7 @@ def test_between_two_attempts_it_is_ready(db):
     with configured(max_attempts=2, retry_delay=1e6, max_retry_delay=1e6):
         result = errands.fail_until.enqueue(2)
         with working():
-            eventually(lambda: column(db, "SELECT attempts FROM pgqueue.tasks") == [1], within=10)
+            eventually(lambda: column(db, "SELECT attempts FROM pgqueue.tasks") == [1])
         result.refresh()
     assert (result.status, result.attempts, len(result.errors)) == (Status.READY, 1, 1)
     assert result.started_at == result.last_attempted_at
@@ -189,7 +189,7 @@ def test_middleware_and_statistics_know_a_task_by_its_path(db):
     finally:
         clients.client().middleware.remove(middleware)
     assert ran == [("errands.add", {"from": "a request"}, [1])]
-    eventually(lambda: column(db, "SELECT job FROM pgqueue.job_stats") == ["errands.add"], within=10)
+    eventually(lambda: column(db, "SELECT job FROM pgqueue.job_stats") == ["errands.add"])
 
 
 def test_a_task_that_kills_its_workers_is_not_run_for_ever(db):
@@ -222,7 +222,7 @@ def test_a_result_is_kept_for_its_time():
     with configured(keep_results=0.05):
         result = errands.add.enqueue(1)
         with working(), pytest.raises(TaskResultDoesNotExist):
-            eventually(lambda: result.refresh(), within=10)
+            eventually(lambda: result.refresh())
 
 
 def test_a_failure_is_told_as_long_as_the_task_is_buried(db):
@@ -230,13 +230,13 @@ def test_a_failure_is_told_as_long_as_the_task_is_buried(db):
         result = errands.fail.enqueue("x")
         with working():
             failed(result)
-        eventually(lambda: column(db, "SELECT id FROM pgqueue.results") == [], within=10)
+        eventually(lambda: column(db, "SELECT id FROM pgqueue.results") == [])
         result.refresh()
         assert result.status == Status.FAILED
         assert result.errors[0].traceback.endswith("ValueError: x\n")
         queue("default").delete(int(result.id))
         with pytest.raises(TaskResultDoesNotExist):
-            eventually(lambda: result.refresh(), within=10)
+            eventually(lambda: result.refresh())
 
 
 def test_a_queue_that_keeps_what_is_done():

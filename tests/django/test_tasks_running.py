@@ -46,7 +46,7 @@ def test_a_task_that_succeeds(task):
 def test_a_task_that_runs():
     result = errands.wait.enqueue()
     with working():
-        assert errands.begun.wait(10)
+        assert errands.begun.wait(30)
         found = reaches(errands.wait.get_result(result.id), Status.RUNNING)
         assert (found.attempts, found.worker_ids) == (1, [clients.client().shell.core.label])
         assert found.enqueued_at <= found.started_at == found.last_attempted_at <= timezone.now()
@@ -84,7 +84,7 @@ def test_higher_priorities_run_first():
     for priority in (0, 100, -100, 7):
         last = errands.note.using(priority=priority).enqueue(priority)
     with working(concurrency=1):
-        eventually(lambda: len(errands.seen) == 4, within=10)
+        eventually(lambda: len(errands.seen) == 4)
         done(last)
     assert [args for _, args, _ in errands.seen] == [(100,), (7,), (0,), (-100,)]
 
@@ -205,7 +205,7 @@ def test_only_tasks_are_run(path):
 def test_what_is_no_order_is_buried(db, order, reason):
     queue("default").put(order)
     with working():
-        eventually(lambda: column(db, "SELECT state FROM pgqueue.tasks") == ["buried"], within=10)
+        eventually(lambda: column(db, "SELECT state FROM pgqueue.tasks") == ["buried"])
     assert reason in value(db, "SELECT error FROM pgqueue.tasks")
 
 

@@ -115,7 +115,7 @@ def test_a_transaction_that_was_left_open_ends_with_its_task(database, db, caplo
 
     queue("tidy").put_many(["atomic", "autocommit", "committed", "last"])
     with at_work():
-        eventually(lambda: done() == 4, within=30)
+        eventually(lambda: done() == 4)
     assert seen == [(False, True, 0), (False, True, 0), (False, True, 0), (False, True, 1)]
     assert column(db, "SELECT item FROM django_orders_order ORDER BY id") == ["committed", "last"]
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [LEFT_OPEN]
@@ -138,7 +138,7 @@ def test_a_connection_that_broke_is_not_handed_on(database, dsn, db):
 
     queue("tidy").put_many(["break", "next"])
     with at_work(retry_delay=0):
-        eventually(lambda: done() == 2, within=30)
+        eventually(lambda: done() == 2)
     assert len(pids) == 3
     assert pids[0] not in pids[1:]
 
@@ -158,7 +158,7 @@ def test_connections_are_kept_as_long_as_the_settings_say(dsn, point, opened):
         before = done()
         queue("tidy").put_many(range(3))
         with at_work():
-            eventually(lambda before=before: done() == before + 3, within=30)
+            eventually(lambda before=before: done() == before + 3)
         assert len(set(pids)) == (1 if max_age is None else 3)
         connection.close()
         assert all(raw.closed for raw in opened)
@@ -174,7 +174,7 @@ def test_queries_are_not_kept(django_db):
 
     queue("tidy").put_many(range(3))
     with override_settings(DEBUG=True), at_work():
-        eventually(lambda: done() == 3, within=30)
+        eventually(lambda: done() == 3)
     assert counts == [1, 1, 1]
 
 
@@ -193,7 +193,7 @@ def test_async_handlers_leave_nothing_behind(database, db, opened, caplog):
 
     queue("tidy").put_many(range(3))
     with at_work(concurrency=3):
-        eventually(lambda: done() == 3, within=30)
+        eventually(lambda: done() == 3)
     assert len(threads) == 3
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [LEFT_OPEN]
     assert sorted(column(db, "SELECT item FROM django_orders_order")) == ["0", "1", "2"]
@@ -208,8 +208,8 @@ def test_tasks_of_the_framework_are_served_too(django_db):
         result = errands.add.enqueue(1, b=2)
         queue("mail").put(1)
         with at_work():
-            eventually(lambda: result.refresh() or result.is_finished, within=30)
-            eventually(lambda: handled, within=30)
+            eventually(lambda: result.refresh() or result.is_finished)
+            eventually(lambda: handled)
     assert result.return_value == 3
 
 
@@ -221,12 +221,12 @@ def test_handlers_of_several_databases(dsn, other_dsn, point):
         handler("mail", using=alias)(lambda data, alias=alias: handled.append((alias, data)))
         queue("mail", alias).put(1)
     with at_work():
-        eventually(lambda: len(handled) == 2, within=30)
+        eventually(lambda: len(handled) == 2)
     assert sorted(handled) == [("default", 1), ("other", 1)]
     queue("mail", "other").put(2)
     with at_work("default"):
         queue("mail").put(2)
-        eventually(lambda: len(handled) == 3, within=30)
+        eventually(lambda: len(handled) == 3)
     assert handled[2] == ("default", 2)
     connections["other"].close()
 

@@ -26,7 +26,7 @@ def work(client: pgqueue.Client) -> None:
         client.queue(mine).put("task")
         task = client.queue(mine).take(20)
         client.post(mine, "post")
-        heard = own.get(20)
+        heard = own.get(30)
     task.ack()
     session = client.shell.connections.run(Call(SESSION, (os.getpid(),), lambda rows: rows[0][0]))
     told: dict[str, object] = {"pid": os.getpid(), "took": task.data, "heard": heard}
@@ -53,7 +53,7 @@ def main(dsn: str, children: str) -> None:
         assert [process.exitcode for process in made] == [0] * len(made)
         work(client)
         client.post("everybody", "still there")
-        assert heard.get(20) == "still there"
+        assert heard.get(30) == "still there"
         task.ack()
 
 

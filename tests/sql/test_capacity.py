@@ -70,7 +70,7 @@ def test_one_counts_what_another_has_not_committed(db, connect):
     assert put_one(first) == ROOM
     with waiting(second, db, "SELECT state FROM pgqueue.put('q', '1')") as refused:
         first.commit()
-        assert refused.result(timeout=5) == [("full",)]
+        assert refused.result(timeout=30) == [("full",)]
 
 
 def test_and_gets_its_place_when_that_rolls_back(db, connect):
@@ -79,7 +79,7 @@ def test_and_gets_its_place_when_that_rolls_back(db, connect):
     assert put_one(first) == ROOM
     with waiting(second, db, "SELECT state FROM pgqueue.put('q', '1')") as placed:
         first.rollback()
-        assert placed.result(timeout=5) == [("ready",)]
+        assert placed.result(timeout=30) == [("ready",)]
 
 
 def test_needs_read_committed(connect):

@@ -302,7 +302,7 @@ def test_an_oldest_that_is_dear_to_find_is_remembered_for_a_while(folded: psycop
         value(folded, "SELECT pgqueue.promote_all()")
         return not rows(folded, "SELECT * FROM pgqueue.oldest")
 
-    eventually(forgotten, within=20)  # the first look compiles
+    eventually(forgotten)  # the first look compiles
     assert ages(folded) == 0
     folded.execute(remember, [q, "11 s"])  # the ticks have ended
     assert ages(folded) == 0
@@ -832,5 +832,5 @@ def test_a_listener_folds(folded: psycopg.Connection, blocking: Any) -> None:
     client = blocking()
     folded.execute("SELECT pgqueue.put('q', '1') FROM generate_series(1, 1500)")
     client.queue("q").take(0)
-    eventually(lambda: deltas(folded) < 100, within=10)
+    eventually(lambda: deltas(folded) < 100)
     assert agree(folded)

@@ -109,7 +109,7 @@ def test_a_take_that_commits_while_the_replacing_put_waits_for_the_row(db, conne
     with waiting(putter, db, PUT, "2", "k", "replace") as put_:
         taker.commit()
         with pytest.raises(psycopg.Error) as caught:
-            put_.result(timeout=5)
+            put_.result(timeout=30)
     assert caught.value.sqlstate == "PQ039"
     assert value(db, "SELECT data FROM pgqueue.task WHERE id = %s", id) == 1
 
@@ -119,7 +119,7 @@ def test_a_put_waits_for_one_of_the_same_key_that_is_not_committed(db, connect):
     id = keyed(first, "1", "k")[0]
     with waiting(second, db, PUT, "2", "k", "ignore") as put_:
         first.commit()
-        assert put_.result(timeout=5)[0] == (id, "ready", True, 1)
+        assert put_.result(timeout=30)[0] == (id, "ready", True, 1)
 
 
 def test_and_puts_its_own_if_that_rolls_back(db, connect):
@@ -127,7 +127,7 @@ def test_and_puts_its_own_if_that_rolls_back(db, connect):
     id = keyed(first, "1", "k")[0]
     with waiting(second, db, PUT, "2", "k", "ignore") as put_:
         first.rollback()
-        new, *rest = put_.result(timeout=5)[0]
+        new, *rest = put_.result(timeout=30)[0]
     assert new != id
     assert rest == ["ready", False, None]
 
@@ -207,10 +207,10 @@ def test_two_puts_that_meet_the_same_expired_task(db, connect, if_exists):
         t1.commit()
         if if_exists == "error":
             with pytest.raises(psycopg.Error) as caught:
-                put_.result(timeout=5)
+                put_.result(timeout=30)
             assert caught.value.sqlstate == "PQ038"
         else:
-            assert put_.result(timeout=5)[0][0] == id
+            assert put_.result(timeout=30)[0][0] == id
     assert column(db, "SELECT data FROM pgqueue.tasks") == [3 if if_exists == "replace" else 2]
 
 
@@ -224,7 +224,7 @@ def test_a_put_waits_for_an_ack_that_began_before_the_task_expired(db, connect):
     eventually(lambda: value(db, "SELECT expires_at < clock_timestamp() FROM pgqueue.task"))
     with waiting(t2, db, PUT, "2", "k", "ignore") as put_:
         t1.rollback()
-        held = put_.result(timeout=5)[0]
+        held = put_.result(timeout=30)[0]
     assert held == (id, "taken", True, 1)  # its take has no deadline: the holder may still ack
 
 
@@ -363,6 +363,6 @@ def test_two_that_share_keys_do_not_deadlock(db, connect):
     with waiting(second, db, "SELECT pgqueue.put_many('q', '[1, 2]', keys => '{b,a}')") as many:
         put(first, "q", key="b")
         first.commit()
-        ids = many.result(timeout=5)[0][0]
+        ids = many.result(timeout=30)[0][0]
     assert ids == [value(db, "SELECT id FROM pgqueue.task WHERE key = %s", key) for key in "ba"]
     assert [state(db, id) for id in ids] == ["ready", "ready"]

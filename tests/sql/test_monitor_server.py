@@ -36,7 +36,7 @@ def test_tables_have_sizes_and_limits(db: psycopg.Connection) -> None:
                       last_vacuum > now() - interval '1 min', last_analyze > now() - interval '1 min', xid_age >= 0
                  FROM pgqueue.tables WHERE name = 'task'"""
     expected = (True, True, True, True, 2000, "not due", None, True, True, True)
-    eventually(lambda: row(db, query) == expected, within=10)
+    eventually(lambda: row(db, query) == expected)
     ours = "SELECT relname FROM pg_class WHERE relnamespace = 'pgqueue'::regnamespace AND relkind = 'r'"
     assert set(column(db, "SELECT name FROM pgqueue.tables")) == set(column(db, ours))
 
@@ -48,7 +48,7 @@ def test_tables_know_when_autovacuum_is_due(db: psycopg.Connection, connect: Con
     (db.execute("SELECT pgqueue.set_status('k', '1')"), db.execute("SELECT pgqueue.set_status('k', '2')"))
     db.execute("ALTER TABLE pgqueue.status SET (autovacuum_vacuum_threshold = 0, autovacuum_vacuum_scale_factor = 0)")
     query = "SELECT vacuum_at, dead_rows > 0, autovacuum FROM pgqueue.tables WHERE name = 'status'"
-    eventually(lambda: row(db, query) == (0, True, "due"), within=10)  # the server's statistics come a second later
+    eventually(lambda: row(db, query) == (0, True, "due"))  # the server's statistics come a second later
     db.execute("ALTER TABLE pgqueue.status SET (autovacuum_enabled = off)")
     assert row(db, query) == (0, True, "off")
     assert health(db, "autovacuum_off") == ("bad", 1, "status")
@@ -164,7 +164,7 @@ def test_dead_rows_beyond_what_vacuum_should_leave(db: psycopg.Connection) -> No
     db.execute("INSERT INTO pgqueue.lane_check (queue_id, lane) SELECT 0, '' FROM generate_series(1, 20000)")
     db.execute("DELETE FROM pgqueue.lane_check")
     expected = ("warn", 20000, "lane_check, where autovacuum is off")
-    eventually(lambda: health(db, "dead_rows") == expected, within=10)
+    eventually(lambda: health(db, "dead_rows") == expected)
 
 
 # --- rights

@@ -335,10 +335,10 @@ def test_a_queue_that_is_created_during_a_grant_is_guarded(
     with ThreadPoolExecutor(1) as threads:
         done = threads.submit(creates.execute, f"SELECT pgqueue.{create}")
         try:
-            eventually(lambda: waits(db, creates), within=5)
+            eventually(lambda: waits(db, creates))
         finally:
             grants.commit()
-        done.result(10)
+        done.result(30)
     assert guarded(db) == [True, True]
 
 
@@ -353,10 +353,10 @@ def test_a_grant_during_the_creation_of_a_queue_guards_it(
     with ThreadPoolExecutor(1) as threads:
         done = threads.submit(grants.execute, "SELECT pgqueue.grant_to(%s, '{put}')", [role])
         try:
-            eventually(lambda: waits(db, grants), within=5)
+            eventually(lambda: waits(db, grants))
         finally:
             creates.commit()
-        done.result(10)
+        done.result(30)
     assert guarded(db) == [True]
 
 

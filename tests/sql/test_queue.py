@@ -49,7 +49,7 @@ def test_if_not_exists_of_two_at_once(db: psycopg.Connection, connect: Connect) 
         waiting = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
         eventually(lambda: value(db, waiting, other.info.backend_pid))
         one.commit()
-        assert second.result(10) == id
+        assert second.result(30) == id
 
 
 # --- options

@@ -281,9 +281,9 @@ def test_a_report_waits_for_who_is_ending_the_take(
     settling.execute("SELECT pgqueue.release(%s, %s)", [id, late])
     with ThreadPoolExecutor(1) as thread:
         report = thread.submit(value, reporting, "SELECT problem FROM pgqueue.progress(%s, %s, value => '1')", id, late)
-        eventually(lambda: value(db, "SELECT count(*) FROM pg_locks WHERE NOT granted") > 0, within=10)
+        eventually(lambda: value(db, "SELECT count(*) FROM pg_locks WHERE NOT granted") > 0)
         settling.commit()
-        assert report.result(10) == "not taken"
+        assert report.result(30) == "not taken"
     assert rows(db, "SELECT FROM pgqueue.progress") == []
 
 

@@ -99,7 +99,7 @@ def test_of_two_at_once_the_second_waits_for_the_end_of_the_first(
         thread.start()
         waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
         eventually(lambda: value(db, waits, second.info.backend_pid))
-    thread.join(10)
+    thread.join(30)
     assert answers == [(1, "unknown", True) if commits else (2, "ready", False)]
 
 
