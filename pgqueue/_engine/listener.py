@@ -27,8 +27,8 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
 - No put runs on this connection: the probe for waiters cannot see the locks of its own connection
   (sql/2_base/wake.sql).
 - A tick releases the takes of dead sessions and makes ready the tasks that are due. It is left out if another client
-  has just done so (sql/5_operations/ticks.sql). A tick that took long is followed
-  by a rest REST times as long, since under a held snapshot it walks over dead rows.
+  has just done so (sql/5_operations/ticks.sql). Ticks that take long are followed
+  by rests REST times as long, since under a held snapshot they walk over dead rows.
 - reload() replaces the thread by another one. All state that outlives a turn of the loop, the connection included,
   belongs to the listener and not to the thread. So the next thread goes on where this one stopped: it sends nothing to
   the server, and no waiter is woken.

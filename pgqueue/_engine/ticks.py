@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from .retries import Conn, Retry
 
-REST = 5.0  # times the duration of a tick: all of its works together
+REST = 5.0  # times the duration of a tick, all of its works together: of the shorter one of the last two
 TURN = 20  # ticks that a client does before it leaves them to another one
 KEEN = (0.8, 0.98)  # intervals after its last tick, for the client whose turn it is; the others wait for a whole one
 
@@ -42,7 +42,7 @@ class Tick:
         self.at = 0.0
         self._interval = interval
         self._works = works
-        self._conn: Conn | None = None  # of the last one
+        self._took = 0.0  # seconds, of the last one
         self._turn = 0  # ticks that are left of it
         self._done = float("-inf")
 
@@ -76,9 +76,11 @@ class Tick:
             self._wait(0.0, clients)
         if asked:
             self.at = min(self.at, now + min(asked))
-        if conn is self._conn:  # the first one of a connection takes long, since the server compiles the functions
-            self.at = max(self.at, now + REST * (now - began))
-        self._conn = conn
+        # One that took long is no reason to rest: it met a machine that stalled, or it was the first one of a connection,
+        # for which the server compiles the functions. After a stall of 2 s no dead session would be ended for 10.
+        took, before = now - began, self._took
+        self.at = max(self.at, now + REST * min(took, before))
+        self._took = took
 
 
 class Ticks:
