@@ -85,6 +85,14 @@ class WithJobs:
             retry: when a failed task is tried again; default the worker's policy.
             keep_result: seconds, or a timedelta, for which to keep what the function returns, or the error of a task
                 that failed for good, for Task.result(). Default 0: not kept.
+            timeout: seconds, or a timedelta, after which an attempt is ended and has failed. Default: the worker's
+                time_limit, else none.
+            soft_timeout: seconds, or a timedelta, after which SoftTimeLimit is raised in the function: at its `await`,
+                in a process at once, in a thread at its next checkpoint(). Default: the worker's soft_time_limit, else
+                none.
+            isolation: "process": it runs in a child process of the worker, which a timeout or a cancel can kill; it
+                must be at the top level of a module. Default "thread": in a thread of the worker, or in its event loop
+                if the function is async.
             priority, ttl, ttr: of its tasks; see Queue.put.
             unique_data: True: while a task is not done, a put with the same arguments puts nothing, and returns that
                 task, with `existed` set. A put with a key goes by the key instead. Default False.
