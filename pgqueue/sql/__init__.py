@@ -38,8 +38,8 @@ LAYERS = {
         "flows",
     ),
     "2_base": (
-        *("advisory", "nowait", "caller", "bounds", "quotas", "rights", "names", "secret", "line", "wake", "session"),
-        *("turns", "identity", "follow", "count", "stats", "queue_stats", "task"),
+        *("advisory", "nowait", "parts", "caller", "bounds", "quotas", "rights", "names", "secret", "line", "wake"),
+        *("session", "turns", "identity", "follow", "count", "stats", "queue_stats", "task"),
     ),
     "3_tasks": (
         *("ends", "cancelled", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits", "admission"),

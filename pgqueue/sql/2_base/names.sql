@@ -144,6 +144,16 @@ BEGIN
     END IF;
 END $$;
 
+-- For a call that looks again after it has locked rows: an older snapshot does not show it what other transactions did.
+CREATE OR REPLACE FUNCTION pgqueue._check_read_committed(what text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION '% must run at READ COMMITTED, not at %: it has to see what others took meanwhile', what,
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
+    END IF;
+END $$;
+
 -- For how long a status or a result is kept.
 CREATE OR REPLACE FUNCTION pgqueue._check_keep(name text, keep interval) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$

@@ -4,11 +4,7 @@
 CREATE OR REPLACE FUNCTION pgqueue._check_admission() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION
-            'a claim in a queue with limits must run at READ COMMITTED, not at %: it has to see what others took '
-            'meanwhile', upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
-    END IF;
+    PERFORM pgqueue._check_read_committed('a claim in a queue with limits');
 END $$;
 
 -- Up to n ready tasks of the queue without a limit, with their rows locked. Tasks of limited jobs that are in the way

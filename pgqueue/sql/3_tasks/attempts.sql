@@ -81,20 +81,19 @@ COMMENT ON VIEW pgqueue.attempts IS
     'The last ten failed attempts of each task, also for an hour after its end and as long as its result is kept. '
     'Monitors see neither errors nor tracebacks.';
 
--- Part of clean_up: attempts of tasks that have gone, with their results, for an hour at least. A part of the table at
--- each cleaning, as _clean_takes: a search from the oldest on would walk over those of all buried tasks each time.
+-- Part of clean_up: attempts of tasks that have gone, with their results, for an hour at least; in a part of the table:
+-- a search from the oldest on would walk over those of all buried tasks each time.
 CREATE OR REPLACE FUNCTION pgqueue._clean_attempts() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    pages  CONSTANT bigint      := 2000;
-    parts  CONSTANT bigint      := 1 + pg_relation_size('pgqueue.attempt') / current_setting('block_size')::int / pages;
     moment CONSTANT timestamptz := clock_timestamp();
-    first  CONSTANT bigint      := pages * (extract(epoch FROM moment)::bigint / 10 % parts);
+    part   record;
 BEGIN
+    SELECT * INTO part FROM pgqueue._part_to_clean('pgqueue.attempt');
     DELETE FROM pgqueue.attempt
      WHERE ctid = ANY (ARRAY (
            SELECT a.ctid FROM pgqueue.attempt a
-            WHERE a.ctid >= format('(%s,0)', first)::tid AND a.ctid < format('(%s,0)', first + pages)::tid
+            WHERE a.ctid >= part.low AND a.ctid < part.high
               AND a.ended_at < moment - interval '1 h'
               AND (SELECT t.id FROM pgqueue.task t WHERE t.id = a.task_id) IS NULL
               AND (SELECT r.task_id FROM pgqueue.result r WHERE r.task_id = a.task_id AND r.expires_at > moment) IS NULL

@@ -42,10 +42,7 @@ DECLARE
     told   bigint[] := '{}'::bigint[];
     q      record;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'a task is cancelled at READ COMMITTED, not at %: it has to be seen what was taken meanwhile',
-            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
-    END IF;
+    PERFORM pgqueue._check_read_committed('cancel');
     PERFORM pgqueue._check_array('ids', ids), pgqueue._check_text('a reason', reason);
     PERFORM FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
     PERFORM pgqueue._check_guarded(d.queue_id, 'manage', is_named => false)

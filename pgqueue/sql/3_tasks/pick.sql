@@ -253,10 +253,7 @@ DECLARE
     of_queue int;
     ours     boolean;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'delete_strict must run at READ COMMITTED, not at %: it has to see what others took meanwhile',
-            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
-    END IF;
+    PERFORM pgqueue._check_read_committed('delete_strict');
     ours := (pgqueue._drop_take(id, token, session)).queue_id IS NOT NULL;
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete_strict.id FOR UPDATE;
     IF NOT ours THEN

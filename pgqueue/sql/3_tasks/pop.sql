@@ -13,8 +13,7 @@ DECLARE
     ids bigint[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'pop must run at READ COMMITTED, not at %: it has to see what others took meanwhile',
-            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
+        PERFORM pgqueue._check_read_committed('pop');
     END IF;
     IF n < 1 OR n IS NULL THEN
         PERFORM pgqueue._check_count('n', n);

@@ -13,12 +13,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION
-            'delete_message without a claim must run at READ COMMITTED, not at %: '
-            'it has to see what others claimed meanwhile',
-            upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
-    END IF;
+    PERFORM pgqueue._check_read_committed('delete_message without a claim');
     DELETE FROM pgqueue.take k WHERE k.task_id = _delete_free_message.id AND k.deadline <= clock_timestamp()
     RETURNING k.queue_id INTO of_queue;
     IF FOUND THEN

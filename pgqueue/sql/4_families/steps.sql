@@ -95,19 +95,18 @@ SELECT s.task_id AS id, q.name AS queue, s.name AS step, CASE WHEN q.looks THEN 
   JOIN pgqueue._seen q ON q.id = t.queue_id;
 COMMENT ON VIEW pgqueue.steps IS 'The steps that are recorded of tasks that are not gone. Monitors see no value.';
 
--- Part of clean_up: delete steps of tasks that are gone or done. As _clean_takes (sweep.sql), it looks at a part of the
--- table at each cleaning: an index by time would not help, since old steps may belong to tasks that live.
+-- Part of clean_up: delete steps of tasks that are gone or done, in a part of the table: an index by time would not
+-- help, since old steps may belong to tasks that live.
 CREATE OR REPLACE FUNCTION pgqueue._clean_steps() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    pages CONSTANT bigint := 2000;
-    parts CONSTANT bigint := 1 + pg_relation_size('pgqueue.step') / current_setting('block_size')::int / pages;
-    first CONSTANT bigint := pages * (extract(epoch FROM clock_timestamp())::bigint / 10 % parts);
+    part record;
 BEGIN
+    SELECT * INTO part FROM pgqueue._part_to_clean('pgqueue.step');
     DELETE FROM pgqueue.step
      WHERE ctid = ANY (ARRAY (
            SELECT s.ctid FROM pgqueue.step s
-            WHERE s.ctid >= format('(%s,0)', first)::tid AND s.ctid < format('(%s,0)', first + pages)::tid
+            WHERE s.ctid >= part.low AND s.ctid < part.high
               AND (SELECT t.id FROM pgqueue.task t WHERE t.id = s.task_id AND t.state <> 'F') IS NULL
             LIMIT 10000 FOR UPDATE SKIP LOCKED));
 END $$;

@@ -266,20 +266,18 @@ COMMENT ON FUNCTION pgqueue.sweep IS
 
 -- Takes of sessions that have no row. No call leaves one behind, but a session's row can be deleted by hand, and a
 -- claim for the own session of a connection may have an old snapshot (session.sql). Takes are not indexed by their
--- session, so this looks at a part of the table, as large as `pages`, at each cleaning: at the next part in each
--- period of ten seconds. A part of 2000 pages holds about 240,000 takes, and takes 30 ms. In one snapshot a take is
--- there only if its session is.
+-- session, so this looks at a part of the table: about 240,000 takes, in 30 ms. In one snapshot a take is there only if
+-- its session is.
 CREATE OR REPLACE FUNCTION pgqueue._clean_takes() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    pages  CONSTANT bigint := 2000;
-    parts  CONSTANT bigint := 1 + pg_relation_size('pgqueue.take') / current_setting('block_size')::int / pages;
-    first  CONSTANT bigint := pages * (extract(epoch FROM clock_timestamp())::bigint / 10 % parts);
-    lost   int;
+    part record;
+    lost int;
 BEGIN
+    SELECT * INTO part FROM pgqueue._part_to_clean('pgqueue.take');
     FOR lost IN
         SELECT DISTINCT k.session_id FROM pgqueue.take k
-         WHERE k.ctid >= format('(%s,0)', first)::tid AND k.ctid < format('(%s,0)', first + pages)::tid
+         WHERE k.ctid >= part.low AND k.ctid < part.high
            AND k.session_id NOT IN (SELECT s.id FROM pgqueue.session s UNION ALL SELECT 0)
          LIMIT 100
     LOOP
