@@ -76,8 +76,8 @@ class Tick:
             self._wait(0.0, clients)
         if asked:
             self.at = min(self.at, now + min(asked))
-        # One that took long is no reason to rest: it met a machine that stalled, or it was the first one of a connection,
-        # for which the server compiles the functions. After a stall of 2 s no dead session would be ended for 10.
+        # One that took long is no reason to rest: the machine stalled, or the server compiled the functions of a new
+        # connection. A rest after a stall of 2 s would leave dead sessions for 10.
         took, before = now - began, self._took
         self.at = max(self.at, now + REST * min(took, before))
         self._took = took
