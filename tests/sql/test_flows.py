@@ -55,11 +55,14 @@ def test_a_chain_goes_on_by_claims_alone(db):
     clean(db)
 
 
-@pytest.mark.parametrize("others", [0, 2])
-def test_tasks_of_a_batch_are_acked_together_and_counted_once(db, others):
+@pytest.mark.parametrize(("before", "behind"), [(0, 0), (2, 0), (0, 2)])
+def test_tasks_of_a_batch_are_acked_together_and_counted_once(db, before, behind):
+    """All of an ack_many, or with others that are not followed, which it may have first."""
+    others = before + behind
     batch = value(db, "SELECT pgqueue.create_batch()")
-    db.execute("SELECT pgqueue.put_many('q', %s)", (Jsonb([0] * others),))
+    db.execute("SELECT pgqueue.put_many('q', %s)", (Jsonb([0] * before),))
     db.execute("SELECT pgqueue.put_flow_many('q', '[1, 2, 3]', batch => %s)", (batch,))
+    db.execute("SELECT pgqueue.put_many('q', %s)", (Jsonb([0] * behind),))
     value(db, "SELECT total FROM pgqueue.close_batch(%s)", batch)
     taken = rows(db, "SELECT id, token FROM pgqueue.take_many(ARRAY ['q'], 10)")
     assert len(taken) == 3 + others
@@ -68,6 +71,20 @@ def test_tasks_of_a_batch_are_acked_together_and_counted_once(db, others):
     assert row(db, "SELECT state, done FROM pgqueue.batches") == ("done", 3)
     counted = row(db, "SELECT ready, taken, (calls ->> 'ack')::int FROM pgqueue.stats WHERE queue = 'q'")
     assert counted == (0, 0, 3 + others)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_waits_for_a_batch_goes_on_by_claims_alone_in_whatever_order_its_tasks_end(db, order):
+    """Open tasks far above say that the end is not near; those below do not."""
+    batch = value(db, "SELECT pgqueue.create_batch()")
+    ids = value(db, "SELECT pgqueue.put_flow_many('q', %s, batch => %s)", Jsonb([0] * 1000), batch)
+    value(db, "SELECT total FROM pgqueue.close_batch(%s)", batch)
+    last = after(db, batch)
+    tokens = dict(rows(db, "SELECT id, token FROM pgqueue.take_many(ARRAY ['q'], 1000)"))
+    for id in ids[::order]:
+        assert rows(db, "SELECT * FROM pgqueue.ack_many(%s, %s)", [id], [tokens[id]]) == []
+    assert take(db, "q")[0] == last
+    db.execute("SELECT pgqueue.delete(%s)", [last])
 
 
 def test_fan_in_waits_for_all(db):

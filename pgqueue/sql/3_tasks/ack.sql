@@ -189,16 +189,21 @@ DECLARE
     dropped bigint[];
     low     int;
     high    int;
-    n       int;
+    q       record;
+    n       int := 0;
 BEGIN
     SELECT * INTO dropped, low, high FROM pgqueue._drop_takes(ids, tokens, session);
+    SELECT d.special, d.flows INTO q FROM pgqueue.queue d WHERE d.id = low;
     -- All of one queue without options, as nearly always: the statement itself suffices. Else one queue after another.
-    IF low = high AND NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = low AND q.special) THEN
-        DELETE FROM pgqueue.task t WHERE t.id = ANY (dropped) AND t.followed IS NULL;
-        GET DIAGNOSTICS n = ROW_COUNT;
+    IF low = high AND q.special IS NOT TRUE THEN
+        -- If one task is followed then mostly all are, of a batch.
+        IF q.flows IS NOT TRUE OR (SELECT t.followed FROM pgqueue.task t WHERE t.id = dropped [1]) IS NOT TRUE THEN
+            DELETE FROM pgqueue.task t WHERE t.id = ANY (dropped) AND t.followed IS NULL;
+            GET DIAGNOSTICS n = ROW_COUNT;
+        END IF;
         INSERT INTO pgqueue.delta (queue_id, standing, taken, verb, calls)
         VALUES (low, -n, -cardinality(dropped), 'ack', CASE n WHEN 0 THEN cardinality(dropped) ELSE n END);
-        IF n = 0 THEN                              -- all are followed: mostly tasks of a batch
+        IF n = 0 THEN
             PERFORM pgqueue._delete_tasks(dropped, 'done');
         ELSIF n < cardinality(dropped) THEN
             PERFORM pgqueue._end_tasks(dropped);
