@@ -89,5 +89,8 @@ def test_an_audit_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytes
     (missing,) = audit.asked(str(tmp_path / "none"), "constraints.txt")
     assert missing == "known vulnerabilities: unknown: pip-audit cannot be run: No such file or directory"
     monkeypatch.setattr(audit, "PATIENCE", 0.01)
-    (late,) = audit.asked(answering(tmp_path, "{}"), "constraints.txt")
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexec sleep 600\n")
+    silent.chmod(0o755)
+    (late,) = audit.asked(str(silent), "constraints.txt")
     assert late == "known vulnerabilities: unknown: pip-audit gave no answer within 0.01 s"
