@@ -95,7 +95,7 @@ def test_which_files_are_read(folder):
 
 def test_the_standard_library_is_without_what_is_installed_in_it():
     files = readable_files(standard_library())
-    assert len(files) > 1000
+    assert len(files) > 500  # distributions leave parts of it out
     assert not [path for path in files if "/site-packages/" in path or "/__pycache__/" in path]
 
 

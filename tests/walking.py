@@ -167,7 +167,8 @@ class Walk:
         output = self.running[block.name]
         for pattern in expected:
             try:
-                eventually(lambda at=f"^{pattern}$": re.search(at, output.read_text(), re.MULTILINE))
+                # Not as a whole line: print() writes the end of a line by itself, and another thread may be in between.
+                eventually(lambda at=pattern: re.search(at, output.read_text()))
             except AssertionError as error:
                 raise AssertionError(f"no line {pattern!r} in:\n{output.read_text()}") from error
 
