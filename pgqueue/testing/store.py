@@ -51,6 +51,7 @@ class Store:
                 raise KeyExists(f"queue {queue!r} has a task with the key {key!r}")
             return there, True
         self._last_id += 1
+        # PutOptions has made seconds of durations; its types still allow a timedelta, here and below.
         due = options.run_at or self.now + timedelta(seconds=float(options.delay or 0))  # type: ignore[arg-type]
         task = Kept(
             id=self._last_id,

@@ -68,7 +68,7 @@ BEGIN
         RETURN;
     END IF;
     SELECT min(u.id), max(u.id) INTO low, high FROM unnest(ids) u(id);
-    -- For members of a batch mostly nobody waits, nor did they wait: one probe says so for all of them.
+    -- Mostly no task waits for a member of a batch, and no member waited: one probe says so for all members.
     IF EXISTS (SELECT FROM pgqueue.dependency d WHERE d.on_id BETWEEN low AND high) THEN
         WITH marked AS (
             UPDATE pgqueue.dependency d SET state = ended

@@ -22,7 +22,8 @@
 --
 -- Plans. take.sql argues why they are pinned. generic: one plan for all parameters, made once for each connection.
 -- by_key: no scan of a whole table, none by bitmap, and no compilation. in_order: rows come in the order of an index
--- and are not sorted. loops: a join looks up row by row. hashed: a join of all queues does not, whoever calls.
+-- and are not sorted. loops: a join looks up row by row. hashed: a join may be by a hash,
+-- even if the caller has switched that off.
 --
 -- patient: a call that waits for a lock no longer than a second, and reports it (4_families/schedules.sql).
 --
