@@ -29,7 +29,7 @@ from pgqueue import migrate
 Connect = Callable[..., psycopg.Connection]
 
 #: How much the fault tests do: a little by default, as much as one likes by option, for example
-#: `pytest tests/test_handoffs.py --handoffs=20000` or `pytest tests/test_kills.py --kills=50 --kill-tasks=100000`.
+#: `pytest tests/faults/test_handoffs.py --handoffs=20000`, or `pytest tests/faults/test_kills.py --kills=50`.
 SIZES = {
     "handoffs": (2000, "tasks handed over in test_handoffs"),
     "waiting": (20, "clients that wait for one queue in test_turns_stress"),
@@ -249,7 +249,7 @@ async def awaiting(dsn: str) -> AsyncIterator[Callable[..., pgqueue.AsyncClient]
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Program]]:
-    """Starts the programs of tests/programs/, and ends them after the test."""
+    """Starts the programs of tests/helpers/programs/, and ends them after the test."""
     with programs() as make:
         yield make
 

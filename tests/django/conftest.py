@@ -1,7 +1,7 @@
 """Django in the process of the tests, on databases that are each test's own.
 
-Django is set up once a process, with tests/django_settings.py; where its databases are is changed under it for each
-test. What its own `migrate` makes is cloned from a template, as pgqueue's schema is.
+Django is set up once a process, with tests/helpers/django_settings.py; where its databases are is changed under it for
+each test. What its own `migrate` makes is cloned from a template, as pgqueue's schema is.
 """
 
 from __future__ import annotations

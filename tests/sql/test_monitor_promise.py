@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
+from checkout import CHECKOUT
 from servers import Server
 from statements import column, rows
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "monitoring.md").read_text("utf-8")
+PAGE = (CHECKOUT / "docs" / "guides" / "monitoring.md").read_text("utf-8")
 
 #: Columns may be added at an end, and nothing else: who reads these by name or by place goes on as ever.
 PROMISED = {
