@@ -7,7 +7,6 @@ meet the same rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, consumes, initialize, multiple, precondition, rule
 from machine import PAST, SESSIONS, Hold, Machine, hour
 from modelling import Claim, Modelled, Options, Put
-from servers import Server
 from statements import value
 from stepping import die
 
@@ -344,17 +342,10 @@ class QueueMachine(Machine):
         self.ask("SELECT pgqueue._fold_deltas(at_once => true)")
 
 
-@pytest.fixture(scope="module")
-def model_dsn(pg_server: Server, pg_template: str) -> Iterator[str]:
-    name = pg_server.create(pg_template)
-    yield pg_server.dsn(name)
-    pg_server.drop(name)
-
-
 @pytest.mark.slow
-def test_a_queue_does_what_its_model_does(model_dsn: str) -> None:
-    with psycopg.connect(model_dsn, autocommit=True) as admin:
-        machine = type("Machine", (QueueMachine,), {"admin": admin, "dsn": model_dsn})
+def test_a_queue_does_what_its_model_does(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        machine = type("Machine", (QueueMachine,), {"admin": admin, "dsn": dsn})
         hypothesis.stateful.run_state_machine_as_test(
             machine,
             settings=settings(

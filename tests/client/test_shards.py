@@ -40,12 +40,10 @@ PUTTING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND q
 
 
 @pytest.fixture
-def dsns(pg_server, pg_template):
+def dsns(pg_server, lender):
     """Three servers."""
-    names = [pg_server.create(pg_template) for _ in range(3)]
-    yield [pg_server.dsn(name) for name in names]
-    for name in names:
-        pg_server.drop(name)
+    with contextlib.ExitStack() as stack:
+        yield [pg_server.dsn(stack.enter_context(lender.lent())) for _ in range(3)]
 
 
 @pytest.fixture

@@ -69,17 +69,22 @@ class Server:
         self._admin.execute(make + sql.SQL(" STRATEGY file_copy" if copied else ""))
         return name
 
+    def is_left(self, name: str, within: float = 0.5) -> bool:
+        """Wait for the backends of a database to end. False: some are still there after `within` seconds."""
+        deadline = time.monotonic() + within
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"
+        while (left := self._admin.execute(query, [name]).fetchone()) != (0,) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return left == (0,)
+
     def drop(self, name: str) -> None:
         """Wait for the backends to leave, then drop.
 
         WITH (FORCE) alone is simpler, and sleeps 100 ms whenever a backend is still on its way out, as it is
         right after a connection was closed. It stays, for the connections that a failed test left behind.
         """
-        deadline = time.monotonic() + 0.5
-        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
-        while self._admin.execute(query, [name]).fetchone() != (0,) and time.monotonic() < deadline:
-            time.sleep(0.001)
-        self._admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        self.is_left(name)
+        self._admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def check(choice: str) -> None:

@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
-from servers import Server
 from statements import rows
 
 ENDS = ("done", "done", "done", "buried", "gone")
@@ -90,12 +89,10 @@ def check(conn: psycopg.Connection, graph: list[Node], *, whole: bool, seed: int
 
 
 @pytest.fixture(scope="module")
-def conn(pg_server: Server, pg_template: str) -> Iterator[psycopg.Connection]:
+def conn(shared: str) -> Iterator[psycopg.Connection]:
     """One database for all examples: each leaves it empty."""
-    name = pg_server.create(pg_template)
-    with psycopg.connect(pg_server.dsn(name), autocommit=True) as made:
+    with psycopg.connect(shared, autocommit=True) as made:
         yield made
-    pg_server.drop(name)
 
 
 @st.composite

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from checkout import CHECKOUT
-from servers import Server
 from statements import column, rows
 
 PAGE = (CHECKOUT / "docs" / "guides" / "monitoring.md").read_text("utf-8")
@@ -39,12 +38,9 @@ ELSEWHERE = {"job_stats": STATISTICS, "workers": STATISTICS, "queues": "queues.m
 
 
 @pytest.fixture(scope="module")
-def conn(pg_server: Server, pg_template: str) -> Iterator[psycopg.Connection]:
-    """A database for all of this file: nothing here writes."""
-    name = pg_server.create(pg_template)
-    with psycopg.connect(pg_server.dsn(name), autocommit=True) as connection:
+def conn(shared: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(shared, autocommit=True) as connection:
         yield connection
-    pg_server.drop(name)
 
 
 @pytest.mark.parametrize("view", PROMISED)
