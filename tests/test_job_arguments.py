@@ -19,6 +19,7 @@ import pgqueue
 from pgqueue import BadArguments, BadData, Client, Job, Task
 from pgqueue.jobs import codec
 from pgqueue.jobs.plain import Plain
+from pgqueue.jobs.plain import Plain
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -35,7 +36,7 @@ def client() -> Client:
 
 @pytest.fixture
 def without_pydantic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "Typed", None)
+    monkeypatch.setattr(codec, "_kind", lambda: Plain)
 
 
 def sent(job: AnyJob, *args: Any, **kwargs: Any) -> str:
