@@ -19,7 +19,6 @@ import pgqueue
 from pgqueue import BadArguments, BadData, Client, Job, Task
 from pgqueue.jobs import codec
 from pgqueue.jobs.plain import Plain
-from pgqueue.jobs.plain import Plain
 
 if TYPE_CHECKING:
     from collections import OrderedDict

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 import yaml
+from checkout import CHECKOUT
 from eventually import eventually
 
-CHECKOUT = Path(__file__).parents[1]
 KUBERNETES = CHECKOUT / "docs" / "deployment" / "kubernetes"
 
 
@@ -49,7 +49,7 @@ def copied() -> list[tuple[list[str], str]]:
 
 
 def let_through(name: str) -> bool:
-    """Whether .dockerignore lets a path reach the engine: of the patterns for it or a folder above it, the last counts."""
+    """Whether .dockerignore lets a path through: the last pattern that fits it or a folder above it counts."""
     result = True
     for pattern in (CHECKOUT / ".dockerignore").read_text().splitlines():
         if pattern and not pattern.startswith("#"):

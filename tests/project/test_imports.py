@@ -77,8 +77,8 @@ def test_import_star_has_all_public_names() -> None:
 
 def test_public_names_are_listed_and_others_are_an_attribute_error() -> None:
     assert set(pgqueue.__all__) <= set(dir(pgqueue))
-    with pytest.raises(AttributeError, match="module 'pgqueue' has no attribute 'Clinet'"):
-        pgqueue.Clinet  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="module 'pgqueue' has no attribute 'Kunde'"):
+        pgqueue.Kunde  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_a_class_is_pickled_by_name() -> None:
