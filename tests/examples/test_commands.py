@@ -63,6 +63,6 @@ def test_the_containers_run_the_example(monkeypatch):
     monkeypatch.syspath_prepend(str(CHECKOUT))
     from examples import app
 
-    assert "exec pgqueue worker examples.app:client" in (CHECKOUT / "docker-compose.yml").read_text()
+    assert 'CMD ["pgqueue", "worker", "examples.app:client",' in (CHECKOUT / "Dockerfile").read_text()
     assert isinstance(app.client, pgqueue.Client)
     assert set(app.client.handlers) == {"words", "mail"}
