@@ -276,7 +276,8 @@ def test_the_commands_of_its_readme(pg_server, tmp_path):
         assert answers[0] == '{"order": 1}'
         assert answers[1] == "500\n"
         assert json.loads(answers[2])["orders"][0]["item"] == "tea"
-        eventually(lambda: shop.status()["orders"][0]["packed"], within=PATIENCE)
+        with psycopg.connect(shop.dsn, autocommit=True) as db:
+            eventually(lambda: value(db, "SELECT packed_at IS NOT NULL FROM shop_order"), within=PATIENCE)
     pg_server.drop(name)
 
 
