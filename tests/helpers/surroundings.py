@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def hear_interrupts() -> None:
-    """A shell that starts a run in the background has it ignore SIGINT, and so would each process that a test starts."""
+    """A shell has its background processes ignore SIGINT, and so would each process that a test starts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
