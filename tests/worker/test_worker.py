@@ -411,6 +411,7 @@ def refused(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [message for message in caplog.messages if "could not be acked" in message]
 
 
+@pytest.mark.slow
 def test_a_handler_may_touch_its_task(queue, work):
     seen: list[int] = []
 
