@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 from commands import Commands
+from lending import Lender
 from processes import Program, programs
 from servers import CHOICES, Server, Unavailable, check, serve, system_binaries
 from shells import Shell
@@ -29,7 +30,7 @@ from pgqueue import migrate
 Connect = Callable[..., psycopg.Connection]
 
 #: How much the fault tests do: a little by default, as much as one likes by option, for example
-#: `pytest tests/test_handoffs.py --handoffs=20000` or `pytest tests/test_kills.py --kills=50 --kill-tasks=100000`.
+#: `pytest tests/faults/test_handoffs.py --handoffs=20000`, or `pytest tests/faults/test_kills.py --kills=50`.
 SIZES = {
     "handoffs": (2000, "tasks handed over in test_handoffs"),
     "waiting": (20, "clients that wait for one queue in test_turns_stress"),
@@ -117,12 +118,18 @@ def pg_template(pg_server: Server) -> Iterator[str]:
     pg_server.drop(name)
 
 
+@pytest.fixture(scope="session")
+def lender(pg_server: Server, pg_template: str) -> Iterator[Lender]:
+    """Lends databases with the schema in them."""
+    with contextlib.closing(Lender(pg_server, pg_template)) as lender:
+        yield lender
+
+
 @pytest.fixture
-def dsn(pg_server: Server, pg_template: str) -> Iterator[str]:
-    """A fresh database with the schema in it."""
-    name = pg_server.create(pg_template)
-    yield pg_server.dsn(name)
-    pg_server.drop(name)
+def dsn(pg_server: Server, lender: Lender) -> Iterator[str]:
+    """A database with the schema in it, which nothing can tell from a new one."""
+    with lender.lent() as name:
+        yield pg_server.dsn(name)
 
 
 @pytest.fixture
@@ -166,11 +173,10 @@ def stranger(dsn: str, db: psycopg.Connection) -> Iterator[Connect]:
 
 
 @pytest.fixture(scope="module")
-def shared(pg_server: Server, pg_template: str) -> Iterator[str]:
-    """A database in which nothing happens."""
-    name = pg_server.create(pg_template)
-    yield pg_server.dsn(name)
-    pg_server.drop(name)
+def shared(pg_server: Server, lender: Lender) -> Iterator[str]:
+    """A database for all tests of a file, which leave it as it was."""
+    with lender.lent() as name:
+        yield pg_server.dsn(name)
 
 
 @pytest.fixture
@@ -249,7 +255,7 @@ async def awaiting(dsn: str) -> AsyncIterator[Callable[..., pgqueue.AsyncClient]
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Program]]:
-    """Starts the programs of tests/programs/, and ends them after the test."""
+    """Starts the programs of tests/helpers/programs/, and ends them after the test."""
     with programs() as make:
         yield make
 
