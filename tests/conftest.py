@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,8 @@ from shells import Shell
 
 import pgqueue
 from pgqueue import migrate
+
+pytest_plugins = ["selection", "progress"]  # in tests/helpers
 
 Connect = Callable[..., psycopg.Connection]
 
@@ -51,34 +54,19 @@ SERVER_NOTE = pytest.StashKey[str]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pgqueue")
     group.addoption("--pg", default="auto", metavar="SERVER", help=f"the PostgreSQL to test with: {CHOICES}")
-    group.addoption(
-        "--only-pg", action="store_true", help="leave out the tests in which another PostgreSQL would not show"
-    )
     for name, (default, what) in SIZES.items():
         group.addoption(f"--{name.replace('_', '-')}", type=int, default=default, help=what)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts a run in the background has it ignore SIGINT, and so would each process that a test starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # under xdist, the process that starts the others
         try:
             check(config.getoption("--pg"))
         except Unavailable as error:
             raise pytest.UsageError(str(error)) from None
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For a second run, on another server: what would only do the same again is left out."""
-    if config.getoption("--only-pg"):
-        others = {item for item in items if not server_matters(item)}
-        config.hook.pytest_deselected(items=list(others))
-        items[:] = [item for item in items if item not in others]
-
-
-def server_matters(item: pytest.Item) -> bool:
-    """Whether another version could show in a test. The awaiting shell sends just what the blocking one sends."""
-    uses = "pg_server" in getattr(item, "fixturenames", ())
-    shell = item.callspec.params.get("shell") if hasattr(item, "callspec") else None
-    return uses and shell != "async" and item.get_closest_marker("once") is None
 
 
 def pytest_report_header() -> str:
