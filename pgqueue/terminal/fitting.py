@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from .console import Console
-from .tables import FOLDED, GAP, Column, Table, is_numeric, texted
+from .tables import FOLDED, GAP, Column, Table, texted
 
 Fitted = list[tuple[Column, list[Text], bool]]  # a column, its cells, and whether they are numbers
 
@@ -19,7 +19,7 @@ def fitted(table: Table, console: Console) -> list[str]:
     """The lines of a table that is at most as wide as the console; plain lines if even the least does not fit."""
     width = console.width
     columns = [
-        (column, [_cell(column, value) for value in values], is_numeric(values))
+        (column, [_cell(column, value) for value in values], column.to_the_right(values))
         for column, values in zip(table.columns, table.values(), strict=True)
     ]
     left_out: list[str] = []

@@ -57,6 +57,7 @@ class Progress:
         after: seconds before it is first shown.
         plain: seconds between plain lines where no bar can be drawn. None: 5 on a terminal, and none elsewhere.
         stay: leave the bar on the screen at the end.
+        active: whether to show anything.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Progress:
         after: float = 1.0,
         plain: float | None = None,
         stay: bool = False,
+        active: bool = True,
     ) -> None:
         self._title = printable.line(title)
         self._unit = unit
@@ -76,6 +78,7 @@ class Progress:
         self._after = after
         self._pause = plain if plain is not None else 5.0 if self._console.terminal else None
         self._stay = stay
+        self._active = active
         self._total = total
         self._done = 0.0
         self._part: float | None = None
@@ -88,7 +91,7 @@ class Progress:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        if self._console.live or self._pause is not None:
+        if self._active and (self._console.live or self._pause is not None):
             self._thread = threading.Thread(target=self._draw, name="pgqueue progress", daemon=True)
             self._thread.start()
         return self

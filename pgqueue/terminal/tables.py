@@ -30,6 +30,7 @@ class Column:
         plain: the text of a value for scripts. None: `text` of this module.
         shown: the text of a value for people. None: as `plain`.
         style: the style of a value, in words of Rich, for example "red".
+        right: whether it is aligned to the right. None: if it has a number.
     """
 
     heading: str
@@ -38,6 +39,11 @@ class Column:
     plain: Callable[[Any], str] | None = None
     shown: Callable[[Any], str] | None = None
     style: Callable[[Any], str] | None = None
+    right: bool | None = None
+
+    def to_the_right(self, values: Iterable[Any]) -> bool:
+        """Whether a column with these values is aligned to the right."""
+        return any(isinstance(value, int | float) for value in values) if self.right is None else self.right
 
 
 @dataclass(slots=True)
@@ -61,10 +67,10 @@ class Table:
             for column, values in zip(self.columns, self.values(), strict=True)
         ]
         aligned = []
-        for column, values in zip(texts, self.values(), strict=True):
-            align = str.rjust if is_numeric(values) else str.ljust
-            width = max(map(len, column))
-            aligned.append([align(one, width) for one in column])
+        for column, values, lines in zip(self.columns, self.values(), texts, strict=True):
+            align = str.rjust if column.to_the_right(values) else str.ljust
+            width = max(map(len, lines))
+            aligned.append([align(one, width) for one in lines])
         return ["  ".join(line).rstrip() for line in zip(*aligned, strict=True)]
 
     def values(self) -> list[list[Any]]:
@@ -80,8 +86,3 @@ def texted(how: Callable[[Any], str] | None, value: Any) -> str:
 def text(value: Any) -> str:
     """A value as a text: times in ISO 8601, with the offset of this machine's zone."""
     return value.astimezone().isoformat(" ", "seconds") if isinstance(value, datetime) else str(value)
-
-
-def is_numeric(values: Iterable[Any]) -> bool:
-    """Whether a column with these values is aligned to the right."""
-    return any(isinstance(value, int | float) for value in values)
