@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import sys
 from typing import Any
 
 import click
@@ -66,6 +67,8 @@ COMMANDS = {
     "workers": "workers",
 }
 
+
+INTERRUPTED = 130  # a shell's exit code for SIGINT
 
 #: The sections of the help: what a user wants, and the commands for it.
 SECTIONS = {
@@ -136,9 +139,17 @@ class Commands(Group):
         module = importlib.import_module(f"{__name__}.{COMMANDS[name]}")
         return next(found for found in vars(module).values() if isinstance(found, click.Command) and found.name == name)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
+        except KeyboardInterrupt:  # while a command is loaded or its arguments are read; click would print "Aborted!"
+            sys.exit(INTERRUPTED)
         except click.ClickException as error:  # of click: it quotes most of what was given, and not all of it
             error.message = printable.multiline(error.message)  # type: ignore[misc]  # final in its annotation only
             raise

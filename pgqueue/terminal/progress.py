@@ -23,13 +23,14 @@ REDRAW = 0.1  # seconds
 class Pace:
     """The rate of late, and the time left. Pure: the caller says what time it is."""
 
-    def __init__(self, began: float) -> None:
+    def __init__(self, began: float, window: float = WINDOW) -> None:
+        self._window = window
         self._seen = deque([(began, 0.0, 0.0)])  # time, number done, part done
 
     def see(self, at: float, done: float, part: float | None) -> None:
         """Note how much is done; `part` is that number as a part of all, from 0 to 1."""
         self._seen.append((at, done, part or 0.0))
-        while len(self._seen) > 2 and self._seen[1][0] <= at - WINDOW:
+        while len(self._seen) > 2 and self._seen[1][0] <= at - self._window:
             self._seen.popleft()
 
     def rate(self) -> float | None:
@@ -58,6 +59,7 @@ class Progress:
         plain: seconds between plain lines where no bar can be drawn. None: 5 on a terminal, and none elsewhere.
         stay: leave the bar on the screen at the end.
         active: whether to show anything.
+        window: seconds of which the rate is the average. Longer for what is counted in few steps.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Progress:
         plain: float | None = None,
         stay: bool = False,
         active: bool = True,
+        window: float = WINDOW,
     ) -> None:
         self._title = printable.line(title)
         self._unit = unit
@@ -84,7 +87,7 @@ class Progress:
         self._part: float | None = None
         self._remark = ""
         self._began = time.monotonic()
-        self._pace = Pace(self._began)
+        self._pace = Pace(self._began, window)
         self._bar: Any = None  # of Rich, while it is drawn
         self._lock = threading.Lock()  # of what is written: the bar, plain lines and notes
         self._over = threading.Event()
@@ -149,7 +152,7 @@ class Progress:
         parts = [
             f"{counted} {self._unit}" if self._unit else "",
             "" if self._part is None else f"{self._part:.0%}",
-            "" if rate is None or not self._unit else f"{figure(rate)}/s",
+            "" if rate is None or rate < 0.1 or not self._unit else f"{figure(rate)}/s",
             f"{duration(time.monotonic() - self._began)}" if left is None else f"{duration(left)} left",
             self._remark,
         ]
