@@ -20,6 +20,7 @@ PAGE = (CHECKOUT / "docs" / "guides" / "cli.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[0][:40])
 def test_shell_blocks_run(block, dsn, tmp_path):
     """Every command of it succeeds, with the `pgqueue` of this interpreter."""

@@ -23,6 +23,7 @@ def blocks(language, *pages):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("code", blocks("python", README, *GUIDES), ids=lambda code: code.strip().splitlines()[-1])
 def test_python_blocks_run(code, dsn, tmp_path):
