@@ -10,7 +10,7 @@ import click
 from .. import Client
 from .._calls.schedules import Missed, ScheduleInfo, schedule_name
 from .._values.arguments import IfExists
-from .._values.timetable import timetable
+from .._values.timetable import read_zone, timetable
 from ..worker.scheduling import Scheduling
 from .asking import confirm
 from .grouping import Group
@@ -97,10 +97,13 @@ def set_(
         value = read_json(data)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="DATA") from None
+    hint = "'--tz'"
     try:
+        read_zone(tz)
+        hint = "'--every'" if cron is None else "'--cron'"
         timetable(cron, every, tz)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="'--every'" if cron is None else "'--cron'") from None
+        raise click.BadParameter(str(error), param_hint=hint) from None
     with Client(dsn) as client:
         click.echo(client.schedules.set(name, cron, queue, value, every=every, tz=tz, missed=missed, **options))
 
