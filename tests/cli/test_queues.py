@@ -192,7 +192,7 @@ def test_wrong_grants(command, role, dsn):
     assert "put" in command.fails(2, "grant", role, "read")
     assert command.fails(2, "grant", role, "-q", "q", "-p", "*") == "give either --queue or --pattern"
     assert "share" in command.fails(2, "grant", role, "share", "-q", "q")
-    assert command.fails(1, "grant", "no_such_role") == 'role "no_such_role" does not exist'
+    assert command.fails(2, "grant", "no_such_role") == 'role "no_such_role" does not exist'
     assert command.fails(1, "revoke", role, "-q", "q") == 'there is no queue "q"'
     command.lines("grant", role, "manage")
     stranger = Commands(make_conninfo(dsn, user=role))
