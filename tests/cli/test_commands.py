@@ -329,7 +329,7 @@ def test_the_help_says_whole_sentences_in_sections():
 
 def test_mistyped_names_get_a_suggestion(command, blocking):
     blocking().create_queue("mail")
-    assert command.fails(2, "stast") == "No such command 'stast'. Did you mean 'stats'?"
+    assert command.fails(2, "trunkate") == "No such command 'trunkate'. Did you mean 'truncate'?"
     assert "Did you mean" in command.fails(2, "schedule", "lsit")
     assert command.fails(2, "put", "mail", "1", "--prioritty", "3").startswith("No such option '--prioritty'.")
     assert command.fails(1, "list", "mial") == "there is no queue 'mial'. Did you mean 'mail'?"

@@ -41,6 +41,7 @@ MORE = {
     "alter": ["ttr=1"],
     "schedule set": ["--every", "60"],
     "put": ["1"],
+    "drain": ["q"],
 }
 
 
@@ -62,6 +63,8 @@ def value(one: click.Parameter) -> str:
         return str(one.type.choices[0])
     if one.type in (values.QUEUE, values.CHANNEL) or one.name == "role":
         return "q"
+    if one.name == "command":
+        return "true"
     return "app:client" if one.name == "app" else "localhost" if one.name == "server" else "1"
 
 
