@@ -80,13 +80,12 @@ def _fault(error: Exception) -> Fault:
 
 def _near_queues() -> str:
     """A suggestion for a mistyped queue; empty if there is none, or the database does not answer at once."""
-    from .completion import queue_names
-    from .values import QUEUE
+    from .names import queue_names
 
     context = click.get_current_context(silent=True)
     if context is None:
         return ""
-    given = [context.params.get(one.name or "") for one in context.command.params if one.type is QUEUE]
+    given = [context.params.get(one.name or "") for one in context.command.params if one.type.name == "queue"]
     names = [name for value in given for name in ([value] if isinstance(value, str) else value or ())]
     known = queue_names(context.obj, "") if names else []
     return "".join("." + near for name in names if name not in known and (near := suggestion(name, known)))

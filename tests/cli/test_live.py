@@ -25,7 +25,7 @@ from pgqueue._calls import stats as counting
 from pgqueue._calls.call import Call
 from pgqueue._engine.steps import Wait
 from pgqueue._sync.shell import Shell
-from pgqueue.cli import completion, stats
+from pgqueue.cli import names, stats
 from pgqueue.terminal import screens
 
 pytestmark = pytest.mark.once
@@ -275,7 +275,7 @@ def complete(*words: str, **settings: str) -> list[str]:
 
 
 def test_completion_of_commands_options_and_queues(dsn, blocking, monkeypatch):
-    monkeypatch.setattr(completion, "PATIENCE", 30)
+    monkeypatch.setattr(names, "PATIENCE", 30)
     for name in ("mail", "main street", "other"):
         blocking().create_queue(name)
     assert complete("pe") == ["peek", "peek-next"]
