@@ -19,13 +19,14 @@ from urllib.parse import urlencode
 
 import psycopg
 import pytest
+from checkout import CHECKOUT
 from commands import environment
 from eventually import eventually
 from statements import column, value
 
 pytestmark = pytest.mark.once
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "django_shop"
+EXAMPLE = CHECKOUT / "examples" / "django_shop"
 PATIENCE = 60.0  # seconds for a process to do anything
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from captions import PAGES, QUICKSTART, Block, blocks, check_form, kind
+from checkout import CHECKOUT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.once
 
-PROJECT = tomllib.loads((QUICKSTART.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 #: Modules of the package that need an extra of another name.
 NEEDED = {"pgqueue.monitors.prometheus": "metrics"}
