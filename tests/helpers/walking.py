@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from captions import NOT_RUN, PAGES, Block, blocks, unused
@@ -25,6 +26,10 @@ REDIS = {
 }
 
 
+#: Ports of the pages, in whose place a walk uses free ones: it runs beside other walks.
+PORTS = ("5017", "8017")
+
+
 @dataclass
 class Walk:
     """Where a reader is on a page."""
@@ -33,6 +38,7 @@ class Walk:
     reader: Reader
     settings: dict[str, str] = field(default_factory=dict)
     printed: str = ""
+    ports: dict[str, str] = field(default_factory=lambda: {name: free_port() for name in PORTS})
 
     def follow(self) -> None:
         """From the top of the page to its end, with these variables in the environment."""
@@ -51,6 +57,7 @@ class Walk:
             raise
 
     def step(self, block: Block) -> None:
+        block = replace(block, text=re.sub("|".join(PORTS), lambda found: self.ports[found[0]], block.text))
         if block.file:
             self._save(block)
         elif block.caption in NOT_RUN:
@@ -83,6 +90,11 @@ class Walk:
         assert len(lines) == len(expected), self.printed
         for pattern, line in zip(expected, lines, strict=True):
             assert re.fullmatch(pattern, line), f"{line!r} is not {pattern!r}"
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
 
 
 def plain(line: str) -> str:
