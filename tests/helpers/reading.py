@@ -35,6 +35,12 @@ PROGRAMS = {
 }
 SECONDS = 120  # for a command that hangs: a loaded machine needs twenty for some
 NOTHING: Mapping[str, str] = {}
+#: What takes long to import, and programs of the pages need.
+HEAVY = """
+    asyncio threading pgqueue pgqueue.embedded pgqueue.testing pgqueue.contrib.sqlalchemy pgqueue.contrib.flask
+    pgqueue.contrib.asgi pgqueue.migrate pydantic sqlalchemy.orm sqlalchemy.ext.asyncio flask_sqlalchemy asyncpg
+    django.conf
+"""
 PASTING = Path(__file__).parent / "programs" / "pasting.py"
 
 
@@ -197,8 +203,12 @@ class Reader:
 
     def _paste(self, asked: dict[str, object]) -> int:
         if self._pasting is None:
+            modules = ["pgqueue"] if "PGQUEUE_DSN" in self.begin else HEAVY.split()
             self._pasting = subprocess.Popen(
-                [sys.executable, "-W", "error", PASTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.begin
+                [sys.executable, "-W", "error", PASTING, *modules],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=self.begin,
             )
         process = self._pasting
         assert process.stdin

@@ -1,4 +1,4 @@
-"""Runs Python files for a reader, each in a fork of this interpreter, which has imported what takes a second to import.
+"""Runs Python files for a reader, each in a fork of this interpreter, which has imported the modules of its arguments.
 
 Each line of the input asks for one, as JSON: file, folder, environment, and the files for stdout and stderr. The answer
 is its exit code. The fork is the program's main process as `python FILE` would be, with the same sys.path and __main__.
@@ -15,15 +15,10 @@ from contextlib import suppress
 from typing import Any
 
 SECONDS = 120
-HEAVY = """
-    asyncio threading pgqueue pgqueue.embedded pgqueue.testing pgqueue.contrib.sqlalchemy pgqueue.contrib.flask
-    pgqueue.contrib.asgi pgqueue.migrate pydantic sqlalchemy.orm sqlalchemy.ext.asyncio flask_sqlalchemy asyncpg
-    starlette.applications starlette.routing django.conf
-"""
 
 
 def main() -> None:
-    for name in HEAVY.split():
+    for name in sys.argv[1:]:
         with suppress(ImportError):
             importlib.import_module(name)
     while line := sys.stdin.readline():
