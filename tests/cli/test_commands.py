@@ -264,6 +264,7 @@ def home() -> Iterator[Path]:
     shutil.rmtree(home)
 
 
+@pytest.mark.slow
 def test_server_start_status_dsn_and_stop(home):
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         return invoke("server", *arguments, PGQUEUE_HOME=str(home / "data"))

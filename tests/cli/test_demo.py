@@ -117,6 +117,7 @@ def test_in_plain_lines(dsn, folder):
     assert table["check"] == "every file and digest equals the direct computation"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_tasks_of_the_killed_worker_come_back_within_a_second(dsn, large, undisturbed):
     def came_back() -> float:

@@ -180,6 +180,7 @@ def test_put_at_a_terminal_reads_lines_if_asked_to(terminal, blocking):
     assert blocking().queue("mail").take(0).data == [1]
 
 
+@pytest.mark.slow
 def test_watch_in_a_pipe_that_closes(dsn):
     arguments = ("--dsn", dsn, "stats", "--watch", "--interval", "0.05")
     with started(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -233,6 +234,7 @@ WRITING = Call(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_output_that_cannot_be_written(dsn):
     """A full disk, and no output at all."""
@@ -289,6 +291,7 @@ def test_completion_is_silent_where_there_is_no_database(empty_dsn, tmp_path):
     assert list(tmp_path.iterdir()) == []  # no server was made for it
 
 
+@pytest.mark.slow
 def test_bash_completes():
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     script = (

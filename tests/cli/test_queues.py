@@ -88,6 +88,7 @@ def test_what_destroys_is_refused_where_nobody_can_be_asked(command, queue, line
     assert queue.peek(1).data == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "question"),
     [

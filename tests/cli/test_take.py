@@ -198,6 +198,7 @@ def test_the_last_attempt_buries(command, queue):
     assert state(command, 1) == "buried"
 
 
+@pytest.mark.slow
 def test_a_command_that_is_too_late(command, queue, dsn):
     queue.put(1)
     delete = [sys.executable, "-c", f"import pgqueue; pgqueue.Client({dsn!r}).queue('q').delete(1)"]
@@ -214,6 +215,7 @@ def test_a_command_that_cannot_be_run(command, queue, tmp_path):
     assert (state(command, 1), command.json("peek", "1")[0]["attempts"]) == ("ready", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_command_and_gives_the_task_back(dsn, queue, program, tmp_path, sent, code):
     queue.put(1)
@@ -228,6 +230,7 @@ def test_a_signal_ends_the_command_and_gives_the_task_back(dsn, queue, program, 
     assert (task.state, task.attempts) == ("ready", 0)
 
 
+@pytest.mark.slow
 def test_a_command_that_finishes_when_told_to_stop_has_done_its_task(dsn, queue, program, tmp_path):
     queue.put(1)
     ready = tmp_path / "ready"
@@ -241,6 +244,7 @@ def test_a_command_that_finishes_when_told_to_stop_has_done_its_task(dsn, queue,
     assert queue.stats()["done"] == 1
 
 
+@pytest.mark.slow
 def test_a_taker_that_is_killed_loses_the_task(dsn, queue, program, tmp_path):
     queue.put(1)
     ready = tmp_path / "ready"

@@ -162,6 +162,7 @@ def test_a_process_that_is_started_anew_goes_on_with_the_tasks_of_the_one_that_w
     assert rows(db, "SELECT FROM pgqueue.take") == []
 
 
+@pytest.mark.slow
 def test_the_living_inherit_from_the_killed(
     db: psycopg.Connection, join: Callable[[float], Program], blocking: Callable[..., pgqueue.Client]
 ) -> None:

@@ -54,6 +54,7 @@ async def test_on_lost_runs_in_the_listeners_thread_or_in_the_loop(shell: Any, d
     assert threads == ["MainThread" if shell.name == "async" else "pgqueue-listener"]
 
 
+@pytest.mark.slow
 async def test_a_grant_counts_only_if_the_connection_still_stands(shell: Any, db: psycopg.Connection) -> None:
     """Connections break while locks are asked for: whoever passed check() before and after excluded the other."""
     one, other = shell.client(), shell.client()
@@ -106,6 +107,7 @@ async def test_the_connection_breaks_before_the_answer_is_read(
     await nothing_left(db)
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_away(shell: Any, db: psycopg.Connection, pg_server: Server) -> None:
     """Is waited for, as long as the longer of both timeouts."""
 
@@ -128,6 +130,7 @@ async def test_a_server_that_is_away(shell: Any, db: psycopg.Connection, pg_serv
     await nothing_left(db)
 
 
+@pytest.mark.slow
 async def test_check_asks_the_server(shell: Any, db: psycopg.Connection) -> None:
     """Whether or not the listener's thread has noticed."""
     client = shell.client()

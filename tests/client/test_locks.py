@@ -120,6 +120,7 @@ async def test_cancelled_while_waiting(awaiting: Any, db: psycopg.Connection) ->
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contended", [False, True])
 async def test_cancelled_anywhere(awaiting: Any, db: psycopg.Connection, contended: bool) -> None:
     """At each step of the loop in turn, until the lock is granted before it: nothing is ever left."""
@@ -193,6 +194,7 @@ async def test_shared_ones_do_not_pass_an_exclusive_one(shell: Any, db: psycopg.
     assert events[-1] == "y"
 
 
+@pytest.mark.slow
 async def test_try_lock_does_not_overtake(shell: Any, db: psycopg.Connection) -> None:
     """Between a release and the next one's grant, too: the ticket stays until the lock is granted."""
     one, other = shell.client(), shell.client()

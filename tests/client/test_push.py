@@ -171,6 +171,7 @@ async def test_in_the_callers_transaction(queue, task, transaction, db):
     assert (state(db, task.id), of_queue(db, "leaf"), of_queue(db, "lanes")) == (None, [1, 2], [1, 2])
 
 
+@pytest.mark.slow
 def test_a_crash_in_the_middle_of_a_split_yields_nothing(dsn, db, blocking):
     """kill -9 between the take and the ack: the range is there again, whole; and with the ack it is handed on."""
     ranges = blocking().queue("ranges")

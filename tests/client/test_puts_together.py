@@ -274,6 +274,7 @@ async def test_a_lost_connection_leaves_each_in_doubt_and_the_rest_go_on(client,
 # --- time
 
 
+@pytest.mark.slow
 async def test_the_time_of_a_put_includes_the_wait_for_its_turn(shell, dsn, db, connect):
     client = shell.client(call_timeout=5)
     queue = client.queue("q")
@@ -288,6 +289,7 @@ async def test_the_time_of_a_put_includes_the_wait_for_its_turn(shell, dsn, db, 
     await queue.put("after")
 
 
+@pytest.mark.slow
 async def test_a_lock_that_is_held_for_too_long_is_named_to_each(shell, db, connect):
     client = shell.client(call_timeout=3)
     queue = await client.create_queue("full", capacity=100)
@@ -296,7 +298,8 @@ async def test_a_lock_that_is_held_for_too_long_is_named_to_each(shell, db, conn
         results = await asyncio.gather(*puts, return_exceptions=True)
     assert {type(result).__name__ for result in results} <= {"LockBlocked", "CallTimeout"}
     assert [type(result).__name__ for result in results[:2]] == ["LockBlocked"] * 2
-    assert value(db, "SELECT count(*) FROM pgqueue.task") == 0
+    unsure = [type(result).__name__ for result in results].count("CallTimeout")  # "it may have taken effect"
+    assert value(db, "SELECT count(*) FROM pgqueue.task") <= unsure
 
 
 # --- the client's end
@@ -422,6 +425,7 @@ def test_ctrl_c_of_the_main_thread_does_not_concern_the_others(dsn, db, connect,
     assert value(db, "SELECT count(*) FROM pgqueue.task") == 5  # all but the cancelled one
 
 
+@pytest.mark.slow
 def test_a_forked_child_waits_for_none_of_its_parents_puts(dsn, db, start):
     program = start("putting_together", dsn, "fork")
     assert {program.hear(), program.hear()} == {"child", "parent"}

@@ -210,6 +210,7 @@ async def test_who_waits_is_told_at_once(shell, client, queue, outcome):
     assert watch() < PATIENCE
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_poll")
 async def test_no_result_is_missed_in_200_races(queue):
     for n in range(200):

@@ -223,6 +223,7 @@ async def test_a_waiting_batch_is_gathered_too(queue, dbs):
         assert counts(dbs) == [0, 0, 0]
 
 
+@pytest.mark.slow
 async def test_twenty_takers_are_all_served(queue):
     """No wake-up is lost among them: a loser that was woken has to wake the next."""
     takers = [asyncio.ensure_future(queue.take(20)) for _ in range(20)]
@@ -232,6 +233,7 @@ async def test_twenty_takers_are_all_served(queue):
     assert sorted([task.data for task in await asyncio.gather(*takers)]) == list(range(20))
 
 
+@pytest.mark.slow
 async def test_a_take_that_is_cancelled_leaves_all_ready(dsns, dbs):
     clients = [pgqueue.AsyncClient(dsn, poll=None) for dsn in dsns]
     queue = pgqueue.AsyncShards(clients).queue("q")

@@ -106,6 +106,7 @@ async def test_one_put_serves_one_and_the_other_keeps_its_time(client, queue):
     await soon_enough(attempt, within=1.1)
 
 
+@pytest.mark.slow
 async def test_no_wake_up_is_lost_in_400_races(queue):
     """Put and take begin together each time; nothing but a wake-up can end the take."""
     for n in range(400):
@@ -207,6 +208,7 @@ async def test_a_close_gives_back_what_was_taken(client, queue, db):
     assert rows(db, "SELECT state, attempts FROM pgqueue.tasks") == [("ready", 0), ("ready", 0)]
 
 
+@pytest.mark.slow
 async def test_a_take_cancelled_anywhere_leaves_the_task_to_be_taken(awaiting, db):
     """Cancelled after more and more turns of the loop, until it is done before it can be."""
     client = awaiting()

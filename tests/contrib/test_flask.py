@@ -398,6 +398,7 @@ SUPERVISED = """
 """
 
 
+@pytest.mark.slow
 def test_a_worker_of_several_processes(shop, dsn, app, tmp_path):
     (tmp_path / "app.py").write_text(textwrap.dedent(SUPERVISED))
     flask = [sys.executable, "-m", "flask", "--app", "app", "pgqueue", "worker"]

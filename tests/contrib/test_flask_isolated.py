@@ -129,6 +129,7 @@ def buried(db, task):
     return eventually(lambda: column(db, find, task.id), within=60)[0]
 
 
+@pytest.mark.slow
 def test_a_job_runs_in_a_child_with_the_application_that_the_factory_makes(client, working, db):
     with working("--app", "shop:create_app('big')") as worker:
         (name,) = column(db, "SELECT current_database()")
@@ -146,6 +147,7 @@ def test_a_job_runs_in_a_child_with_the_application_that_the_factory_makes(clien
     assert column(db, "SELECT count(*) FROM pgqueue.tasks") == [0]
 
 
+@pytest.mark.slow
 def test_crashes_and_time_limits_end_the_child_alone(client, working, db):
     with working("--app", "shop:create_app"):
         assert "SIGSEGV" in buried(db, put(client, "die"))

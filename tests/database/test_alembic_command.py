@@ -40,6 +40,7 @@ def test_upgrade_makes_the_schema_of_pgqueue_migrate(way: str, dsn: str, empty_d
         assert catalogue.describe(other) == catalogue.describe(one)
 
 
+@pytest.mark.slow
 def test_up_down_and_current(empty_dsn: str) -> None:
     def call(*arguments: str) -> str:
         done = alembic(*arguments, PGQUEUE_DSN=empty_dsn)

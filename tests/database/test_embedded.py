@@ -205,6 +205,7 @@ def root(person: Person) -> Iterator[Path]:
     until(lambda: is_stopped(root))
 
 
+@pytest.mark.slow
 def test_four_starters_make_one_server_and_kill_9_of_all_ends_it(person: Person, root: Path) -> None:
     shutil.rmtree(root, ignore_errors=True)
     assert person.run(DIE_LAUNCHING, root, "initdb").wait(30) == -signal.SIGKILL  # and initdb goes on
@@ -221,6 +222,7 @@ def test_four_starters_make_one_server_and_kill_9_of_all_ends_it(person: Person,
     until(lambda: is_stopped(root))
 
 
+@pytest.mark.slow
 def test_it_stays_as_long_as_anybody_uses_it_and_keeps_its_rows(person: Person, root: Path) -> None:
     first, second, third = (person.use(root) for _ in range(3))
     first.ask("drop table if exists kept")
@@ -240,6 +242,7 @@ def test_it_stays_as_long_as_anybody_uses_it_and_keeps_its_rows(person: Person, 
     assert postmaster(root) != pid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_zombie", [False, True])
 def test_a_killed_postmaster_is_replaced(person: Person, root: Path, as_zombie: bool) -> None:
     if as_zombie and sys.platform != "linux":
@@ -329,6 +332,7 @@ def reapers(root: Path) -> list[int]:
     return [int(pid) for pid, state, args in rows if f"{reaper.__file__} {root} " in args and state[0] != "Z"]
 
 
+@pytest.mark.slow
 def test_a_starter_killed_while_it_launches_leaves_nothing(person: Person, root: Path) -> None:
     person.use(root).dsn  # noqa: B018  (so that there is a cluster)
     person.processes[0].kill()
@@ -357,6 +361,7 @@ def test_the_callers_environment_does_not_matter(person: Person, root: Path) -> 
     assert person.use(root, env=elsewhere).ask("show timezone") == "UTC"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="it reads the environment of a process in /proc")
 def test_variables_for_one_server_do_not_reach_another(place: Path, own_bindir: Path | None) -> None:
     """Two that are launched at the same time, in threads of one process."""
@@ -374,6 +379,7 @@ def test_variables_for_one_server_do_not_reach_another(place: Path, own_bindir: 
     until(lambda: not any(place.iterdir()))  # the servers are deleted in the background
 
 
+@pytest.mark.slow
 def test_ephemeral_servers_one_after_another_leave_nothing(person: Person) -> None:
     """The path is too long for a socket, too, and no friend of shells."""
     root = person.base / ("long" * 30) / "with $(a) 'quote\" in it"
@@ -390,6 +396,7 @@ def test_ephemeral_servers_one_after_another_leave_nothing(person: Person) -> No
     person.end_all()
 
 
+@pytest.mark.slow
 def test_a_kept_server_stays_until_it_is_stopped(person: Person, root: Path) -> None:
     look = "embedded.status().running, embedded.status().kept, embedded.status().users"
     unused = "()" if Path("/proc/locks").exists() else "None"
@@ -439,6 +446,7 @@ def server_root(place: Path) -> Iterator[Path]:
     until(lambda: is_stopped(root))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bindir", [path.parent for path in DEBIAN], ids=lambda path: path.parts[-2])
 def test_a_systems_postgresql(place: Path, bindir: Path) -> None:
     root = place / "system"

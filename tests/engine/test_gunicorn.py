@@ -70,6 +70,7 @@ def the_master_answers(site, here, question):
     return answer.data == [site.process.pid, question]
 
 
+@pytest.mark.slow
 def test_each_worker_is_a_client_of_its_own(site, here, db):
     assert here.queue("done").take(5).data == "preloaded"
     pids = turns(site, here, db)

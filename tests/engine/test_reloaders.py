@@ -26,6 +26,7 @@ def serve():
 PIDS = "SELECT split_part(label, ':', 2)::int FROM pgqueue.sessions"
 
 
+@pytest.mark.slow
 def test_flasks_reloader(dsn, db, tmp_path):
     file = tmp_path / "shop.py"
     file.write_text(APP)

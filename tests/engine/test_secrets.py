@@ -224,6 +224,7 @@ def test_flask(dsn: str) -> None:
         assert SECRET not in the_error(lambda setting=setting: made(**{setting: dsn}))  # type: ignore[misc]
 
 
+@pytest.mark.slow
 @every_dsn
 def test_alembic(dsn: str) -> None:
     command = [sys.executable, "-m", "alembic", "upgrade", "head"]

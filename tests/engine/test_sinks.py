@@ -74,6 +74,7 @@ def commands(of: Stranger) -> Iterator[tuple[str, ...]]:
     yield from (("peek", str(task.id)) for task in (of.ready, of.taken, of.buried))
 
 
+@pytest.mark.slow
 @everything
 def test_no_command_prints_what_a_terminal_obeys(command: Commands, stranger: Stranger) -> None:
     for arguments in commands(stranger):
@@ -181,6 +182,7 @@ def test_every_logger_of_the_library_has_the_filter() -> None:
     assert all(printable.one_line in logging.getLogger(name).filters for name in names)
 
 
+@pytest.mark.slow
 @everything
 def test_a_worker_logs_the_error_of_a_task_on_one_line(text: str, dsn: str, blocking: Any, tmp_path: Path) -> None:
     """A handler that raises what its task says, under `pgqueue worker`."""

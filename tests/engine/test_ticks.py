@@ -279,6 +279,7 @@ def test_a_tick_that_fails_costs_itself_only(
     assert column(db, f"SELECT pid {OURS}") == [backend]
 
 
+@pytest.mark.slow
 def test_a_tick_that_fails_pauses_longer_and_longer(blocking: Blocking, db: psycopg.Connection, often: None) -> None:
     db.execute("CREATE SEQUENCE attempt; GRANT ALL ON attempt TO PUBLIC")
     with broken(db, "sweep", "PERFORM nextval('public.attempt'); RAISE EXCEPTION 'a bug'"):

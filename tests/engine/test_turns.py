@@ -328,6 +328,7 @@ def test_a_call_that_cannot_be_passed_on_at_once_is_passed_on_later(
     assert second.result(PATIENCE) == ["x"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ticks")
 def test_a_client_that_closes_passes_on_a_call_of_which_it_has_not_heard(
     taker: Make, db: psycopg.Connection, connect: Connect, monkeypatch: pytest.MonkeyPatch
@@ -420,6 +421,7 @@ def test_a_take_of_many_from_two_queues_leaves_the_others_in_their_places(taker:
     assert {data: future.result(PATIENCE) for data, future in left.items()} == {"x": ["x"], "y": ["y"]}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ticks")
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_one_take_is_called_and_another_of_its_process_is_served(
@@ -470,6 +472,7 @@ def stopped_head(
     return head, second
 
 
+@pytest.mark.slow
 def test_a_process_that_forks_while_its_taker_waits(dsn: str, db: psycopg.Connection) -> None:
     """Parent and child stand in line for themselves, and the death of one takes nothing from the other."""
     put(db, "q")
@@ -498,6 +501,7 @@ def test_a_process_that_forks_while_its_taker_waits(dsn: str, db: psycopg.Connec
             assert parent.hear() == {"pid": begun["pid"], "data": str(number)}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undisturbed")
 def test_a_stopped_process_at_the_head_of_the_line_costs_two_ticks(
     start: Callable[..., Program], taker: Make, db: psycopg.Connection
@@ -515,6 +519,7 @@ def test_a_stopped_process_at_the_head_of_the_line_costs_two_ticks(
     in_time(attempt, NET)
 
 
+@pytest.mark.slow
 def test_a_called_process_that_is_killed_costs_two_ticks(
     start: Callable[..., Program], taker: Make, db: psycopg.Connection
 ) -> None:
@@ -524,6 +529,7 @@ def test_a_called_process_that_is_killed_costs_two_ticks(
     assert second.result(PATIENCE) == ["x"]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_between_a_put_and_its_commit(
     start: Callable[..., Program], taker: Make, db: psycopg.Connection, connect: Connect
 ) -> None:
@@ -688,6 +694,7 @@ def test_a_line_that_was_truncated_costs_the_order_only(taker: Make, db: psycopg
     assert sorted(data for future in futures for data in future.result()) == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_many_queues(taker: Make, db: psycopg.Connection) -> None:
     names = [f"q{i}" for i in range(20)]
     for name in names:

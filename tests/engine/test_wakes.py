@@ -106,6 +106,7 @@ def test_a_time_to_run_that_ends_wakes_a_taker_of_the_same_process(
         assert steadily() < 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ticks")
 def test_a_taker_that_gives_up_at_a_locked_task_leaves_it_to_the_next(
     dsn: str,

@@ -38,6 +38,7 @@ def threads(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "reads"),
     [("/events/orders", b": ping\n\n"), ("/wait/orders", b"")],
@@ -50,6 +51,7 @@ def test_a_thread_of_flask_is_free(dsn: str, path: str, reads: bytes) -> None:
         frees_its_thread(site, path, reads, "/wait/orders?timeout=0.01")
 
 
+@pytest.mark.slow
 def test_a_thread_of_the_flask_application_is_free(dsn: str) -> None:
     port = free_port()
     with (

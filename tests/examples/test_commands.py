@@ -37,6 +37,7 @@ def test_the_example_application(dsn, tmp_path, blocking):
         assert worker.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_the_push_reaches_every_user_once(dsn, tmp_path):
     output = tmp_path / "output"
     settings = {"PGQUEUE_DSN": dsn}

@@ -34,6 +34,7 @@ async def swept_twice(client) -> None:
     assert ticks.session is not None
 
 
+@pytest.mark.slow
 async def test_tasks_of_a_killed_process_are_taken_again_within_a_second(dsn, client, queue, db, start):
     bystander = start("holder", dsn, "others", 0.5)
     await client.queue("others").put("not yours")

@@ -41,6 +41,7 @@ def listener_of(client: pgqueue.Client, db: psycopg.Connection) -> int:
 # --- stopped
 
 
+@pytest.mark.slow
 def test_a_stopped_taker_past_its_ttr_cannot_ack(blocking: Blocking, holder: Program) -> None:
     queue = blocking().queue("q")
     task = queue.put("x", ttr=2)
@@ -57,6 +58,7 @@ def test_a_stopped_taker_past_its_ttr_cannot_ack(blocking: Blocking, holder: Pro
     assert again.ack().state == "done"
 
 
+@pytest.mark.slow
 def test_a_stopped_taker_past_its_ttr_finds_a_task_that_nobody_took(blocking: Blocking, holder: Program) -> None:
     queue = blocking().queue("q")
     task = queue.put("x", ttr=0.2)
@@ -68,6 +70,7 @@ def test_a_stopped_taker_past_its_ttr_finds_a_task_that_nobody_took(blocking: Bl
     assert queue.peek(task).state == "ready"
 
 
+@pytest.mark.slow
 def test_a_stopped_taker_finds_its_task_done_by_another(blocking: Blocking, holder: Program) -> None:
     queue = blocking().queue("q")
     queue.put("x", ttr=2)
@@ -99,6 +102,7 @@ def test_a_stopped_taker_without_its_session_cannot_ack(
     eventually(lambda: holder.ask("session")["session"] not in (None, session))
 
 
+@pytest.mark.slow
 def test_a_stopped_taker_with_a_live_session_keeps_its_takes(
     db: psycopg.Connection, blocking: Blocking, holder: Program
 ) -> None:
@@ -145,6 +149,7 @@ def test_a_session_is_resumed_and_keeps_its_takes(db: psycopg.Connection, blocki
     assert task.ack().state == "done"
 
 
+@pytest.mark.slow
 def test_a_listener_that_is_terminated_all_the_time_loses_nothing(db: psycopg.Connection, blocking: Blocking) -> None:
     """Tasks arrive while it is being killed: before its LISTEN, after it, and when nobody listens."""
     client, other = blocking(), blocking()

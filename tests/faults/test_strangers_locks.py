@@ -121,6 +121,7 @@ def granted_monitor(db: psycopg.Connection) -> Iterator[str]:
     db.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
+@pytest.mark.slow
 async def test_our_own_locks_are_no_foreign_ones(shell: Any, db: psycopg.Connection, connect: Connect) -> None:
     """Clients that take, wait, lock and put, as the look at them comes."""
     client = shell.client(session_grace=0)
@@ -152,6 +153,7 @@ async def test_our_own_locks_are_no_foreign_ones(shell: Any, db: psycopg.Connect
 # --- each call that waits
 
 
+@pytest.mark.slow
 async def test_a_take_ends_in_time(client: Any, queue: Any, db: psycopg.Connection, stranger: Connect) -> None:
     await queue.put("x")
     session = await own_session(client)
@@ -168,6 +170,7 @@ async def test_a_take_ends_in_time(client: Any, queue: Any, db: psycopg.Connecti
     await task.ack()
 
 
+@pytest.mark.slow
 async def test_a_put_that_waits_for_room_ends_in_time(
     shell: Any, db: psycopg.Connection, stranger: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -215,6 +218,7 @@ async def test_a_named_lock_ends_in_time(client: Any, db: psycopg.Connection, st
     await lock.release()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["claiming", "session"])
 async def test_a_client_that_cannot_come_back_says_why(
     shell: Any, db: psycopg.Connection, stranger: Connect, kind: str
@@ -328,6 +332,7 @@ def test_without_a_patience_of_its_own_sql_waits(db: psycopg.Connection, connect
     assert future.result()
 
 
+@pytest.mark.slow
 def test_open_session_ends_in_time(db: psycopg.Connection, connect: Connect, stranger: Connect) -> None:
     gone = connect()
     id = value(gone, "SELECT pgqueue.open_session(label => 'gone', grace => '1 h')")

@@ -148,6 +148,7 @@ def payload(chance: random.Random, victim: Victim) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_exceptions")
 def test_a_flood_of_random_payloads_changes_nothing(
     victim: Victim, stranger: Connect, record_property: Callable[[str, object], None]

@@ -134,7 +134,7 @@ class Function:
 
 
 def literal(value: Any, type: str) -> sql.Composable:
-    if value == LONG:
+    if value == LONG and type.endswith("[]"):  # as a number it is a value like any other
         elements = {"text[]": "array_agg(i::text)", "timestamp with time zone[]": "array_agg(to_timestamp(i))"}.get(
             type, f"array_agg(i)::{type}"
         )

@@ -147,7 +147,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("wrong", "said"), WRONG, ids=lambda one: str(one)[:40])
 def test_a_limit_that_makes_no_sense_is_an_error_with_its_place(wrong, said):
-    with pytest.raises(ValueError, match=rf"job .* \(.*test_job_limits\.py:\d+\): .*{said}"):
+    with pytest.raises(ValueError, match=rf"job .* \(.*test_limits\.py:\d+\): .*{said}"):
 
         @pgqueue.Client().job("mail", **wrong)
         def send(to: str) -> None: ...

@@ -59,6 +59,7 @@ def outcome(load: Callable[[str], dict[str, Any]], data: str) -> object:
         return type(error), str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", JOBS)
 @given(ARGS)
 @example([("a", "9" * 5000)])

@@ -372,6 +372,7 @@ def test_a_hook_that_fails_fails_the_test(client: Client, is_async: bool, when: 
 # --- schedules
 
 
+@pytest.mark.slow
 def test_the_clock_puts_the_tasks_of_schedules(client: Client) -> None:
     ran: list[tuple[str, datetime]] = []
 
@@ -510,6 +511,7 @@ def test_at_once(pgqueue_inline):
 """
 
 
+@pytest.mark.slow
 def test_the_fixtures_for_pytest(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(FIXTURES)
     (tmp_path / "test_app.py").write_text(TESTS)

@@ -102,6 +102,7 @@ def test_queues_whose_names_become_the_same_are_added_up():
 # --- to whom
 
 
+@pytest.mark.slow
 def test_graphite_over_tcp(blocking, tcp, caplog):
     """Four lines, whole numbers, one timestamp, each second; and 2 s after the server is back at the latest, again."""
     client = blocking()

@@ -286,6 +286,7 @@ def test_as_a_wsgi_application(busy):
     assert figures(text).items() >= BUSY.items()
 
 
+@pytest.mark.slow
 def test_the_command_serves(dsn, busy):
     with started("--dsn", dsn, "metrics", "--port", "0", stdout=subprocess.PIPE, text=True) as process:
         said = process.stdout.readline()

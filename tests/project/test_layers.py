@@ -97,6 +97,7 @@ def test_what_has_no_underscore_is_public() -> None:
     assert public == below | {"jobs", "worker", "testing", "monitors", "demo", "cli", "contrib"}
 
 
+@pytest.mark.slow
 def test_the_blocking_shell_is_generated_from_the_awaiting_one() -> None:
     """Fails when either is edited alone. Run tools/blocking.py after an edit of _async."""
     tool = CHECKOUT / "tools" / "blocking.py"

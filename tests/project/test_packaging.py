@@ -58,6 +58,7 @@ def test_nothing_else_is_shipped(dist: Path, wheel: zipfile.ZipFile) -> None:
     assert [name for name in shipped if name.endswith((".env", ".pyc"))] == []
 
 
+@pytest.mark.slow
 def test_the_wheel_works_by_itself(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     """Unpacked into an empty folder: neither the checkout nor an installed pgqueue helps it."""
     wheel.extractall(tmp_path)

@@ -42,6 +42,7 @@ def served(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_container_is_made_awaited_used_and_removed(pg_server: Server) -> None:
     name = f"container_{uuid.uuid4().hex[:12]}"
     with pg_server.connect() as admin:
@@ -105,6 +106,7 @@ def test_a_server_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch
     assert str(raised.value) == line
 
 
+@pytest.mark.slow
 def test_it_ends_the_run_before_the_first_test() -> None:
     command = [sys.executable, "-m", "pytest", "--pg=docker", "tests/sql"]
     done = subprocess.run(

@@ -219,6 +219,7 @@ def test_a_thread_that_a_handler_left_cannot_settle_the_next_task(children, tmp_
 # --- the end of a child
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "said"),
     [("segfault", "SIGSEGV"), ("exit", "exit code 3"), ("kill", "SIGKILL"), ("abort", "SIGABRT")],
@@ -234,6 +235,7 @@ def test_a_child_that_dies_fails_its_task_alone(children, how, said, capfd):
     other.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hang", "hang_async", "hang_in_c", "hang_with_a_program", "hang_in_a_fork"])
 def test_a_child_that_hangs_is_killed_with_what_it_started(children, tmp_path, name, record_property):
     numbers, rounds = iter(range(1000)), ROUNDS if name in ("hang", "hang_in_c") else 2
@@ -273,6 +275,7 @@ def test_a_soft_limit_is_raised_in_the_handler(children, name):
     assert call(children, "answer", 1) == 1
 
 
+@pytest.mark.slow
 def test_a_kill_never_meets_the_next_task(children):
     """The runner has its answer while the watch kills: the next task runs, in that child or in another."""
     for _ in range(2 * ROUNDS):
@@ -311,6 +314,7 @@ def test_a_child_is_replaced_after_its_tasks(make):
     eventually(lambda: not any(alive(pid) for pid in set(pids) - set(children.pids())))
 
 
+@pytest.mark.slow
 def test_a_child_is_replaced_when_it_holds_too_much_memory(make):
     children = make(memory=200 << 20)
     small = call(children, "grow", 1)

@@ -230,17 +230,20 @@ def one_kills(db: psycopg.Connection, queue: pgqueue.Queue, start: Start, death:
     assert deaths in (3, 4, 5)  # with up to two that were not: of all tasks held together, then of a quarter of them
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("death", ["segfault", "kill", "exit"])
 def test_a_task_that_kills_its_worker_is_buried_alone(db, client, start, death):
     one_kills(db, client.queue("q"), start, death)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_task_that_exhausts_the_memory_is_buried_alone(db, client, start, limited):
     one_kills(db, client.queue("q"), start, "memory", before=limited)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_two_tasks_that_kill_are_buried_and_no_other(db, client, start):
     queue = client.queue("q")
@@ -500,6 +503,7 @@ def test_a_handler_may_close_another_client(dsn, client):
     assert total(client.queue("elsewhere")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queue", ["fork", "fork async"])
 def test_a_forked_child_that_comes_back_ends(client, start, queue):
     client.queue(queue).put_many(range(5))
@@ -513,11 +517,13 @@ def test_a_forked_child_that_comes_back_ends(client, start, queue):
 # --- the end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["sleeps", "executor", "thread"])
 def test_a_stop_is_bounded_whatever_threads_do(client, db, start, data):
     bounded_stop(client, db, start, "hang", data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["sleeps", "swallows", "blocks the loop", "to_thread"])
 def test_a_stop_is_bounded_whatever_coroutines_do(client, db, start, data):
     bounded_stop(client, db, start, "hang async", data)

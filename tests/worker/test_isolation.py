@@ -97,6 +97,7 @@ def test_middleware_surrounds_the_run_in_the_worker(crunch):
     assert seen == [(crunch.add.name, os.getpid()), (crunch.fail.name, os.getpid()), ValueError]
 
 
+@pytest.mark.slow
 def test_the_levels_of_the_workers_loggers_hold_in_a_process(crunch, caplog):
     with caplog.at_level(logging.ERROR, logger="crunch"), working(crunch.client):
         crunch.fail.put("value")
@@ -107,6 +108,7 @@ def test_the_levels_of_the_workers_loggers_hold_in_a_process(crunch, caplog):
     assert not [record for record in caplog.records if record.name == "crunch"]
 
 
+@pytest.mark.slow
 def test_errors_keep_their_class_for_the_policy_and_their_traceback(db, worked, caplog):
     queue = worked.client.queue("crunch")
     once, thrice, never = (worked.fail.put(how) for how in ("value", "os", "bury"))
@@ -125,6 +127,7 @@ def test_wrong_arguments_are_buried_without_a_process(db, worked):
     assert "crunch.add" in column(db, "SELECT error FROM pgqueue.tasks")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "said"), [("segfault", "SIGSEGV"), ("exit", "exit code 3"), ("kill", "SIGKILL")])
 def test_a_crash_fails_its_task_and_no_other(db, worked, how, said, capfd):
     queue = worked.client.queue("crunch")
@@ -137,6 +140,7 @@ def test_a_crash_fails_its_task_and_no_other(db, worked, how, said, capfd):
     assert all(said in error for *_, error in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_c", [False, True])
 def test_a_process_that_hangs_is_killed_in_time(dsn, db, worked, tmp_path, in_c, record_property):
     """Ten of them; the other tasks of the queue go on."""
@@ -176,6 +180,7 @@ def test_a_stop_releases_what_runs_in_a_process(db, crunch, tmp_path):
     assert found in (("ready", 0), ("buried", 1))  # the grace and the limit end together
 
 
+@pytest.mark.slow
 def test_a_cancelled_process_is_killed_and_its_task_ends_as_cancelled(crunch, tmp_path):
     begun, numbers = tmp_path / "begun", iter(range(1000))
 

@@ -140,6 +140,7 @@ def test_workers_share_the_work_and_end_in_order_at_sigterm(client, start):
     assert supervised.workers() == []
 
 
+@pytest.mark.slow
 def test_a_process_manager_that_signals_every_process_cuts_nothing_off(client, start):
     """systemd sends SIGTERM to all processes of a service, and the supervisor has its workers stop as well."""
     supervised = start("--processes", "2", "--concurrency", "1")
@@ -178,6 +179,7 @@ def test_the_pause_before_a_worker_that_dies_at_once_doubles(monkeypatch):
     assert pauses[1:] == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
+@pytest.mark.slow
 def test_no_worker_outlives_a_supervisor_that_is_killed(client, start):
     supervised = start("--processes", "2", "--concurrency", "1", "--grace", "1")
     supervised.ready(2)
@@ -191,6 +193,7 @@ def test_no_worker_outlives_a_supervisor_that_is_killed(client, start):
     assert client.queue("slow").stats()["ready"] == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_killed_after_the_grace(client, start):
     supervised = start("--processes", "1", "--grace", "0.5")
     supervised.ready(1)
@@ -202,6 +205,7 @@ def test_a_worker_that_hangs_is_killed_after_the_grace(client, start):
     assert supervised.says("worker 1 has not ended, and is killed")
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_all_at_once(client, start):
     supervised = start("--processes", "2", "--concurrency", "1")
     supervised.ready(2)
@@ -215,6 +219,7 @@ def test_a_second_signal_ends_all_at_once(client, start):
     eventually(lambda: not any(map(alive, workers)))
 
 
+@pytest.mark.slow
 def test_sighup_reaches_every_worker(client, start):
     supervised = start("--processes", "2")
     supervised.ready(2)
@@ -228,6 +233,7 @@ def test_sighup_reaches_every_worker(client, start):
     assert (supervised.lines("versions"), supervised.workers()) == (["second"], workers)
 
 
+@pytest.mark.slow
 def test_a_command_line_that_is_wrong_ends_the_supervisor(start):
     supervised = start("--processes", "2", app="client = 7\n")
     assert supervised.process.wait(30) == 2
@@ -281,6 +287,7 @@ def test_other_texts_are_no_address(text):
         address(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [[], ["--processes", "2"]])
 def test_a_worker_is_ready_while_it_takes_tasks(start, processes):
     port = free_port()
@@ -302,6 +309,7 @@ def test_a_worker_is_ready_while_it_takes_tasks(start, processes):
         eventually(lambda: get(port, "/ready") == (200, "ok"))
 
 
+@pytest.mark.slow
 def test_a_worker_without_its_session_is_alive_and_not_ready(dsn, start):
     port, name = free_port(), conninfo_to_dict(dsn)["dbname"]
     start("--health", str(port))
@@ -324,6 +332,7 @@ def test_a_worker_without_its_session_is_alive_and_not_ready(dsn, start):
     eventually(lambda: answer() == (200, "ok"))
 
 
+@pytest.mark.slow
 def test_an_address_that_is_taken_is_one_line(start):
     server = Server("127.0.0.1", 0, lambda: Report(True, True))
     try:
@@ -349,6 +358,7 @@ def check(folder: Path, dsn: str, app: str = APP, *options: str) -> subprocess.C
     )
 
 
+@pytest.mark.slow
 def test_a_check_prints_what_would_be_served(tmp_path, dsn):
     done = check(tmp_path, dsn, APP, "--time-limit", "5", "--processes", "3")
     assert (done.returncode, done.stderr) == (0, "")
@@ -357,6 +367,7 @@ def test_a_check_prints_what_would_be_served(tmp_path, dsn):
     assert "password" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_check_fails_for_what_would_keep_a_worker_from_working(tmp_path, dsn, empty_dsn):
     for app, where, said in (
         (APP, empty_dsn, "pgqueue migrate up"),
@@ -370,6 +381,7 @@ def test_a_check_fails_for_what_would_keep_a_worker_from_working(tmp_path, dsn, 
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_start_is_told_without_a_log_too(tmp_path, dsn):
     (tmp_path / "app.py").write_text(textwrap.dedent(APP))
     command = [sys.executable, "-m", "pgqueue", "worker", "app:client"]

@@ -296,6 +296,7 @@ def test_a_worker_whose_session_was_given_up_registers_again(blocking: Blocking,
     assert before
 
 
+@pytest.mark.slow
 def test_a_killed_workers_registration_ends(db: psycopg.Connection, dsn: str, start: Any) -> None:
     worker = start("keeper", dsn, "q")
     worker.hear()

@@ -78,6 +78,7 @@ def hung(hanging: threading.Event) -> dict[str, Callable[..., Any]]:
     return {f.__name__: f for f in (thread, waits, swallows, blocks, blocks_in_a_task_of_its_own)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["thread", "waits", "swallows", "blocks", "blocks_in_a_task_of_its_own"])
 def test_a_handler_that_hangs_is_ended_in_time_and_others_go_on(dsn, db, client, hanging, kind, record_property):
     """Ten of them beside tasks of the same kind of handler. Those that block their loop come one after another."""
@@ -262,6 +263,7 @@ def test_limits_that_cannot_be_are_refused(client, limits):
 # --- jobs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["thread", "waits", "swallows", "blocks"])
 @pytest.mark.parametrize("mixed", [False, True], ids=["alone", "mixed"])
 def test_a_job_has_limits_of_its_own_in_a_mixed_queue_too(dsn, db, client, hanging, kind, mixed):

@@ -253,6 +253,7 @@ def test_thousands_of_tasks_are_handled_once_each(client, work):
     assert sorted(seen) == list(range(10_000))
 
 
+@pytest.mark.slow
 def test_two_workers_share_a_queue(queue, blocking, work):
     seen: list[int] = []
     for client in (blocking(), blocking()):
@@ -546,6 +547,7 @@ def test_slow_handlers_leave_the_other_tasks_to_others(queue, blocking, work, ga
     assert sorted([task.data for task in others] + gate.begun) == list(range(20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_what_was_taken_ahead_goes_back_when_the_handlers_block(queue, blocking, work, gate, kind):
     quick = Counter[str]()
@@ -574,6 +576,7 @@ def test_what_was_taken_ahead_goes_back_when_the_handlers_block(queue, blocking,
 # --- trouble
 
 
+@pytest.mark.slow
 def test_lost_connections_stop_nothing_and_lose_nothing(db, queue, work, caplog):
     seen = Counter[int]()
 
@@ -759,6 +762,7 @@ def process(start_process: Callable[[], Process]) -> Process:
     return start_process()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_signal_ends_a_worker_process_in_order(queue, dsn, process, number):
     queue.put_many(["quick"] * 200)  # so that it takes ahead
@@ -780,6 +784,7 @@ def test_a_signal_ends_a_worker_process_in_order(queue, dsn, process, number):
     assert "Warning" not in log
 
 
+@pytest.mark.slow
 def test_a_signal_that_does_not_reach_the_main_thread_ends_it_too(client, process):
     """As one that comes just before the main thread goes to sleep: it interrupts no system call there."""
     client.queue("signals").put(1)
@@ -787,6 +792,7 @@ def test_a_signal_that_does_not_reach_the_main_thread_ends_it_too(client, proces
     assert client.queue("signals").stats()["total"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_a_second_signal_ends_a_worker_process_at_once(queue, process, number, code):
     queue.put(1)
