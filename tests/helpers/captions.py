@@ -4,7 +4,7 @@
 **Shell**                       it is typed into the first shell, and has to succeed; what it exports holds for the
                                 rest of the page
 **Shell 2**                     it is typed into another shell, and goes on until the page ends, or the shell gets
-                                another block. Then Ctrl-C has to end it with 0
+                                another block. Then Ctrl-C has to end it, a command of pgqueue with 0
 **Python**                      it is saved as example.py, and run by `python example.py` in the first shell
 **psql**                        it is pasted into `psql "$(pgqueue server start)"`
 **Output**                      what the block before printed; … is any text within a line
