@@ -27,6 +27,7 @@ LAYERS = """
     jobs
     types worker monitors
     __init__
+    terminal
     demo testing
     cli
     contrib
@@ -93,7 +94,7 @@ def test_what_has_no_underscore_is_public() -> None:
     """Modules that users import, and the packages of commands and integrations; all else begins with an underscore."""
     public = {name for name in LEVEL if not name.startswith("_")}
     below = {"errors", "types", "migrate", "sql", "embedded"}
-    assert public == below | {"jobs", "worker", "testing", "monitors", "demo", "cli", "contrib"}
+    assert public == below | {"jobs", "worker", "testing", "monitors", "terminal", "demo", "cli", "contrib"}
 
 
 def test_the_blocking_shell_is_generated_from_the_awaiting_one() -> None:
