@@ -50,7 +50,7 @@ WRONG = 2  # the exit code of a command line that is wrong
 LINE = "PGQUEUE_LINE"  # in a worker's environment: the descriptor of its line
 
 
-def tied(
+def start_tied(
     command: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a worker on a line of its own. Returns the process, and our end of the line, which does not block.
@@ -94,7 +94,7 @@ class Place:
             log.error("worker %s cannot be started, again in %.1f s: %s", self.number, self._pause, error)
 
     def _start(self) -> None:
-        self.process, self.line = tied(self._command)
+        self.process, self.line = start_tied(self._command)
         self._began = self.heard_at = time.monotonic()
         self._reported = False
         self.report, self._text = Report(live=True, ready=False, why="it is starting"), b""
