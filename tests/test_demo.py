@@ -176,7 +176,10 @@ def test_a_bar_on_a_terminal(dsn, small, width):
     assert b"\033[1;32m" in output  # the check
     assert b"1 process with 4 tasks at a time: " in b" ".join(output.split())
     last = re.sub(rb"\033\[[\d;?]*[A-Za-z]", b"\n", output).decode()
-    assert max(len(line) for line in re.split(r"[\r\n]+", last) if " -m pgqueue" not in line) <= width
+    assert (
+        max(len(line) for line in re.split(r"[\r\n]+", last) if " -m pgqueue" not in line and str(small) not in line)
+        <= width
+    )
 
 
 @pytest.mark.parametrize("settings", [{"TERM": "dumb"}, {"NO_COLOR": "1"}], ids=["dumb", "no colour"])
@@ -206,14 +209,13 @@ def test_without_a_worker_to_kill_it_fails(dsn, tmp_path):
 
 
 def test_a_worker_that_cannot_work_ends_it(dsn, small, tmp_path_factory):
-    """A module of the same name as one that workers need, which fails."""
     folder = tmp_path_factory.mktemp("broken")
     (folder / "sitecustomize.py").write_text(
         "import sys\nif 'worker' in sys.argv or 'tied.py' in str(sys.orig_argv):\n    sys.exit('broken on purpose')\n"
     )
     done = run("--dsn", dsn, "demo", "--folder", small, PYTHONPATH=folder)
     assert done.returncode == 1
-    assert re.fullmatch(r"Error: worker \d+ ended with exit code 1: broken on purpose\n", done.stderr)
+    assert re.fullmatch(r"Error: worker \d+ ended with exit code 1: .*broken on purpose\n", done.stderr)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
