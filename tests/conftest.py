@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 from commands import Commands
+from lending import Lender
 from processes import Program, programs
 from servers import CHOICES, Server, Unavailable, check, serve, system_binaries
 from shells import Shell
@@ -26,10 +28,12 @@ from shells import Shell
 import pgqueue
 from pgqueue import migrate
 
+pytest_plugins = ["selection", "progress"]  # in tests/helpers
+
 Connect = Callable[..., psycopg.Connection]
 
 #: How much the fault tests do: a little by default, as much as one likes by option, for example
-#: `pytest tests/test_handoffs.py --handoffs=20000` or `pytest tests/test_kills.py --kills=50 --kill-tasks=100000`.
+#: `pytest tests/faults/test_handoffs.py --handoffs=20000`, or `pytest tests/faults/test_kills.py --kills=50`.
 SIZES = {
     "handoffs": (2000, "tasks handed over in test_handoffs"),
     "waiting": (20, "clients that wait for one queue in test_turns_stress"),
@@ -50,34 +54,19 @@ SERVER_NOTE = pytest.StashKey[str]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pgqueue")
     group.addoption("--pg", default="auto", metavar="SERVER", help=f"the PostgreSQL to test with: {CHOICES}")
-    group.addoption(
-        "--only-pg", action="store_true", help="leave out the tests in which another PostgreSQL would not show"
-    )
     for name, (default, what) in SIZES.items():
         group.addoption(f"--{name.replace('_', '-')}", type=int, default=default, help=what)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts a run in the background has it ignore SIGINT, and so would each process that a test starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # under xdist, the process that starts the others
         try:
             check(config.getoption("--pg"))
         except Unavailable as error:
             raise pytest.UsageError(str(error)) from None
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For a second run, on another server: what would only do the same again is left out."""
-    if config.getoption("--only-pg"):
-        others = {item for item in items if not server_matters(item)}
-        config.hook.pytest_deselected(items=list(others))
-        items[:] = [item for item in items if item not in others]
-
-
-def server_matters(item: pytest.Item) -> bool:
-    """Whether another version could show in a test. The awaiting shell sends just what the blocking one sends."""
-    uses = "pg_server" in getattr(item, "fixturenames", ())
-    shell = item.callspec.params.get("shell") if hasattr(item, "callspec") else None
-    return uses and shell != "async" and item.get_closest_marker("once") is None
 
 
 def pytest_report_header() -> str:
@@ -117,12 +106,18 @@ def pg_template(pg_server: Server) -> Iterator[str]:
     pg_server.drop(name)
 
 
+@pytest.fixture(scope="session")
+def lender(pg_server: Server, pg_template: str) -> Iterator[Lender]:
+    """Lends databases with the schema in them."""
+    with contextlib.closing(Lender(pg_server, pg_template)) as lender:
+        yield lender
+
+
 @pytest.fixture
-def dsn(pg_server: Server, pg_template: str) -> Iterator[str]:
-    """A fresh database with the schema in it."""
-    name = pg_server.create(pg_template)
-    yield pg_server.dsn(name)
-    pg_server.drop(name)
+def dsn(pg_server: Server, lender: Lender) -> Iterator[str]:
+    """A database with the schema in it, which nothing can tell from a new one."""
+    with lender.lent() as name:
+        yield pg_server.dsn(name)
 
 
 @pytest.fixture
@@ -166,11 +161,10 @@ def stranger(dsn: str, db: psycopg.Connection) -> Iterator[Connect]:
 
 
 @pytest.fixture(scope="module")
-def shared(pg_server: Server, pg_template: str) -> Iterator[str]:
-    """A database in which nothing happens."""
-    name = pg_server.create(pg_template)
-    yield pg_server.dsn(name)
-    pg_server.drop(name)
+def shared(pg_server: Server, lender: Lender) -> Iterator[str]:
+    """A database for all tests of a file, which leave it as it was."""
+    with lender.lent() as name:
+        yield pg_server.dsn(name)
 
 
 @pytest.fixture
@@ -249,7 +243,7 @@ async def awaiting(dsn: str) -> AsyncIterator[Callable[..., pgqueue.AsyncClient]
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Program]]:
-    """Starts the programs of tests/programs/, and ends them after the test."""
+    """Starts the programs of tests/helpers/programs/, and ends them after the test."""
     with programs() as make:
         yield make
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference/rights.md from the table of the tests, tests/rights_calls.py: `python tools/rights.py`.
+"""Writes docs/reference/rights.md from the table of the tests, tests/helpers/rights_calls.py: `python tools/rights.py`.
 
 tests/sql/test_rights_matrix.py calls every line of that table as every kind of role, and compares the page.
 """
@@ -11,12 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "rights.md"
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 
 import rights_calls  # noqa: E402
 
 HEAD = """\
-<!-- Written by tools/rights.py from tests/rights_calls.py: change that, and run it again. -->
+<!-- Written by tools/rights.py from tests/helpers/rights_calls.py: change that, and run it again. -->
 
 # Rights
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..errors import SchemaError
 
 #: The layers of the SQL and the files of each layer, in the order in which they are run. A file refers only to files
-#: before it; tests/test_sql_layers.py checks the references.
+#: before it; tests/project/test_sql_layers.py checks the references.
 LAYERS = {
     "1_tables": (
         "schema",

@@ -1,19 +1,20 @@
 """Django in the process of the tests, on databases that are each test's own.
 
-Django is set up once a process, with tests/django_settings.py; where its databases are is changed under it for each
-test. What its own `migrate` makes is cloned from a template, as pgqueue's schema is.
+Django is set up once a process, with tests/helpers/django_settings.py; where its databases are is changed under it for
+each test. What its own `migrate` makes is cloned from a template, as pgqueue's schema is.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import django
 import pytest
+from lending import Lender
 from projects import Project
 from servers import Server
 
@@ -63,20 +64,25 @@ def django_template(pg_server: Server) -> Iterator[str]:
     pg_server.drop(name)
 
 
-@pytest.fixture
-def dsn(pg_server: Server, django_template: str) -> Iterator[str]:
-    """As everywhere a fresh database with pgqueue's schema; here with Django's tables too."""
-    name = pg_server.create(django_template)
-    yield pg_server.dsn(name)
-    pg_server.drop(name)
+@pytest.fixture(scope="session")
+def django_lender(pg_server: Server, django_template: str) -> Iterator[Lender]:
+    """Lends databases with Django's tables and pgqueue's schema."""
+    with closing(Lender(pg_server, django_template)) as lender:
+        yield lender
 
 
 @pytest.fixture
-def other_dsn(pg_server: Server, django_template: str) -> Iterator[str]:
+def dsn(pg_server: Server, django_lender: Lender) -> Iterator[str]:
+    """As everywhere a database with pgqueue's schema; here with Django's tables too."""
+    with django_lender.lent() as name:
+        yield pg_server.dsn(name)
+
+
+@pytest.fixture
+def other_dsn(pg_server: Server, django_lender: Lender) -> Iterator[str]:
     """Such a database once more; to be asked for before `point`, whose connections it outlives."""
-    name = pg_server.create(django_template)
-    yield pg_server.dsn(name)
-    pg_server.drop(name)
+    with django_lender.lent() as name:
+        yield pg_server.dsn(name)
 
 
 @pytest.fixture

@@ -19,13 +19,14 @@ from urllib.parse import urlencode
 
 import psycopg
 import pytest
+from checkout import CHECKOUT
 from commands import environment
 from eventually import eventually
 from statements import column, value
 
 pytestmark = pytest.mark.once
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "django_shop"
+EXAMPLE = CHECKOUT / "examples" / "django_shop"
 PATIENCE = 60.0  # seconds for a process to do anything
 
 
@@ -163,6 +164,7 @@ def test_a_worker_that_is_killed(shop):
     assert shop.status()["to be mailed"] == 0
 
 
+@pytest.mark.slow
 def test_several_processes(shop):
     checked = shop.manage("pgqueue", "worker", "--check", "--processes", "2", "--queue", "mail")
     assert (checked.returncode, checked.stdout.startswith("would work on mail; on ")) == (0, True), checked.stderr
@@ -197,6 +199,7 @@ def test_settings_that_cannot_be(shop):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_code_that_changes_is_loaded_anew(shop):
     """By runserver, and by a worker that is asked to. The last test, for it changes the shop."""
     shop.work("--reload")

@@ -17,6 +17,7 @@ from pgqueue.contrib.django import handlers
 pytestmark = pytest.mark.once
 
 
+@pytest.mark.slow
 def test_health_answers_probes(project):
     port = free_port()
 

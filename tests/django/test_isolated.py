@@ -38,6 +38,7 @@ def runs(pid):
         return False
 
 
+@pytest.mark.slow
 def test_a_job_runs_in_a_child_with_django_and_connections_of_its_own(project, db):
     with project.working() as worker:
         user, pid, backend, model = project.result(project.put("make", name="ada"))
@@ -62,6 +63,7 @@ def test_a_transaction_that_was_left_open_ends_with_its_job(project, db):
     assert "a handler left a transaction open on the database 'default': it is rolled back" in project.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "says"), [("segfault", "SIGSEGV"), ("exit", "exit code 3")])
 def test_a_crash_fails_its_task_alone(project, db, how, says):
     with project.working():
@@ -70,6 +72,7 @@ def test_a_crash_fails_its_task_alone(project, db, how, says):
         assert project.result(project.put("leave-open", how="")) == [False, 0]
 
 
+@pytest.mark.slow
 def test_a_kill_from_outside_a_time_limit_and_a_cancel_end_the_child(project, db, tmp_path):
     with project.working():
         killed = project.put("stay", path=str(tmp_path / "killed"))
@@ -94,6 +97,7 @@ def test_no_child_outlives_a_worker_that_is_killed(project, tmp_path):
         eventually(lambda: not runs(pid), within=10)
 
 
+@pytest.mark.slow
 def test_a_project_that_cannot_be_set_up_fails_the_task_and_the_next_child_tries_again(project, db, tmp_path):
     with project.working():
         eventually(lambda: "working on" in project.log, within=60)
@@ -106,6 +110,7 @@ def test_a_project_that_cannot_be_set_up_fails_the_task_and_the_next_child_tries
         assert column(db, attempts, sure.id)[0].startswith("RuntimeError: the shop is closed (apps.py:")
 
 
+@pytest.mark.slow
 def test_tasks_of_djangos_framework(project, db):
     with project.working() as worker:
         sum, pid = project.result(added := project.enqueue("add", 1, 2))["return_value"]
@@ -123,6 +128,7 @@ def test_tasks_of_djangos_framework(project, db):
         assert (status, attempts, errors, value) == ("SUCCESSFUL", 2, ["builtins.LookupError"], seen)
 
 
+@pytest.mark.slow
 def test_tasks_of_djangos_framework_that_fail(project, db):
     with project.working():
         crashed, unstorable = project.enqueue("crash"), project.enqueue("unstorable")

@@ -155,7 +155,7 @@ def test_every_setting_is_in_the_reference() -> None:
 
 
 def test_every_variable_of_the_environment_is_in_the_reference() -> None:
-    sources = [*(DOCS.parent / "pgqueue").rglob("*.py"), DOCS.parent / "tests" / "servers.py"]
+    sources = [*(DOCS.parent / "pgqueue").rglob("*.py"), DOCS.parent / "tests" / "helpers" / "servers.py"]
     read = re.compile(r"environ(?:\.get\(|\[)\"((?:PGQUEUE|DATABASE)_\w+)\"")
     names = {name for path in sources for name in read.findall(path.read_text("utf-8"))}
     assert len(names) > 4

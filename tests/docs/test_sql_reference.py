@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import psycopg
 import pytest
 import sqlreference
-
-CHECKOUT = Path(__file__).parents[2]
+from checkout import CHECKOUT
 
 
 def test_every_public_function_and_view_has_a_comment_and_an_example(db: psycopg.Connection) -> None:

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from claiming import age, claim, filled, held, life, problem
 from eventually import Stopwatch, eventually
+from planner import plans
 from statements import column, put, row, rows, state, take, value
 from stepping import waiting
-from test_plans import plans
 
 Connect = Any
 SECOND = timedelta(seconds=1)

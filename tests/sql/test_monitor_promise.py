@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
-from servers import Server
+from checkout import CHECKOUT
 from statements import column, rows
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "monitoring.md").read_text("utf-8")
+PAGE = (CHECKOUT / "docs" / "guides" / "monitoring.md").read_text("utf-8")
 
 #: Columns may be added at an end, and nothing else: who reads these by name or by place goes on as ever.
 PROMISED = {
@@ -39,12 +38,9 @@ ELSEWHERE = {"job_stats": STATISTICS, "workers": STATISTICS, "queues": "queues.m
 
 
 @pytest.fixture(scope="module")
-def conn(pg_server: Server, pg_template: str) -> Iterator[psycopg.Connection]:
-    """A database for all of this file: nothing here writes."""
-    name = pg_server.create(pg_template)
-    with psycopg.connect(pg_server.dsn(name), autocommit=True) as connection:
+def conn(shared: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(shared, autocommit=True) as connection:
         yield connection
-    pg_server.drop(name)
 
 
 @pytest.mark.parametrize("view", PROMISED)

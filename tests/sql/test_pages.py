@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from planner import pages
 from statements import column, put, row, rows, state, take, value
-from test_plans import pages
 
 Connect = Any
 

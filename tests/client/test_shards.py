@@ -1,0 +1,582 @@
+"""A queue over several servers: where a task is put, who gives it, and what happens when a server is away.
+
+Most servers here are databases of one server: a client cannot tell. A server that is down is a port that nobody serves;
+one that goes down and comes back is a private server of the test's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import tempfile
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from eventually import Stopwatch, eventually, soon, soon_enough
+from psycopg.conninfo import make_conninfo
+from servers import system_binaries
+from shells import Awaitable, unwrapped
+from statements import column, row, rows, value
+
+import pgqueue
+from pgqueue import migrate
+from pgqueue._engine.shards import awaiting as awaiting_race
+from pgqueue._engine.shards import blocking as blocking_race
+from pgqueue._engine.shards.flows import Race
+from pgqueue._engine.shards.servers import Server, Servers
+from pgqueue.embedded import EmbeddedServer, reaper
+
+pytestmark = pytest.mark.once
+
+PUTTING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%pgqueue.put(%%'"
+
+
+@pytest.fixture
+def dsns(pg_server, lender):
+    """Three servers."""
+    with contextlib.ExitStack() as stack:
+        yield [pg_server.dsn(stack.enter_context(lender.lent())) for _ in range(3)]
+
+
+@pytest.fixture
+def dbs(dsns):
+    """A connection to each of them."""
+    conns = [psycopg.connect(dsn, autocommit=True) for dsn in dsns]
+    yield conns
+    for conn in conns:
+        conn.close()
+
+
+@pytest.fixture
+def down(dsns):
+    """The DSN of a server that is down: it refuses connections."""
+    with socket.socket() as taken:  # bound and not listening, so nobody else gets the port
+        taken.bind(("127.0.0.1", 0))
+        yield make_conninfo(dsns[0], host="127.0.0.1", port=taken.getsockname()[1])
+
+
+@pytest.fixture
+async def make(dsns, shell):  # in this order: clients are closed before their databases go
+    """Makes Shards of DSNs, over clients that do not poll."""
+
+    def make(dsns, **options):
+        clients = [unwrapped(shell.client(dsn, connect_timeout=1)) for dsn in dsns]
+        if shell.name == "async":
+            return pgqueue.AsyncShards(clients, **options)
+        return Awaitable(pgqueue.Shards(clients, **options), shell._threads)
+
+    return make
+
+
+@pytest.fixture
+def queue(make, dsns):
+    return make(dsns).queue("q")
+
+
+def counts(dbs):
+    return [value(db, "SELECT count(*) FROM pgqueue.task") for db in dbs]
+
+
+def column_of(dbs, name):
+    """A column of the statistics, of each server."""
+    return [value(db, f"SELECT {name} FROM pgqueue.stats WHERE queue = 'q'") for db in dbs]
+
+
+async def waits_everywhere(queue):
+    """Until a take waits at each server."""
+    for one in unwrapped(queue)._servers.all:
+        await soon(lambda one=one: (listener := one.client.shell.core.running_listener) and _armed(listener.hub))
+
+
+def _armed(hub):
+    return any(channel.waiters and channel.armed for channel in hub._channels.values())
+
+
+async def empty(queue, n):
+    """Take and ack so many tasks. Each is waited for: a take that was cut off may have to give it back first."""
+    while n:
+        tasks = await queue.take_many(n, 5)
+        assert tasks
+        await queue.ack_many(tasks)
+        n -= len(tasks)
+
+
+# --- where a task goes
+
+
+def test_a_key_names_a_server_for_all_time():
+    servers = Servers([None] * 3, 5.0)
+    assert [servers.home(key) for key in (0, 1, 2, 3, -1, 10**30)] == [0, 1, 2, 0, 2, 1]
+    assert zlib.crc32(b"bob") == 4123767104
+    assert servers.home("bob") == servers.home(b"bob") == 4123767104 % 3
+    assert servers.home("\ud800") in range(3)
+    assert [servers.home(None) for _ in range(4)] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("key", [True, 1.0, ("a",), object()])
+async def test_other_keys_are_refused(queue, key, dbs):
+    with pytest.raises(ValueError, match="shard key"):
+        await queue.put(1, shard_key=key)
+    assert counts(dbs) == [0, 0, 0]
+
+
+async def test_a_put_goes_where_its_key_says(queue, dbs):
+    for key in (0, 1, 1, 2, 5):
+        await queue.put(key, shard_key=key, priority=key)
+    assert counts(dbs) == [1, 2, 2]
+    assert column(dbs[2], "SELECT data FROM pgqueue.tasks ORDER BY priority") == [2, 5]
+
+
+async def test_without_a_key_the_servers_take_turns(queue, dbs):
+    for _ in range(6):
+        await queue.put("x")
+    assert counts(dbs) == [2, 2, 2]
+
+
+async def test_home_is_the_client_of_a_key(make, dsns):
+    shards = make(dsns)
+    assert unwrapped(shards.home(4)) is unwrapped(shards.clients[1])
+
+
+# --- taking
+
+
+async def test_servers_serve_in_turn(queue):
+    for n in range(9):
+        await queue.put(n, shard_key=n % 3)
+    taken = [(await queue.take(0)).data for _ in range(9)]
+    assert [data % 3 for data in taken] in ([0, 1, 2] * 3, [1, 2, 0] * 3, [2, 0, 1] * 3)
+    assert [data for data in taken if data % 3 == 0] == [0, 3, 6]
+    assert await queue.take(0) is None
+
+
+async def test_a_batch_is_gathered_server_by_server(queue):
+    for n in range(9):
+        await queue.put(n, shard_key=n % 3)
+    first = [task.data for task in await queue.take_many(7, 0)]
+    assert len(first) == 7
+    assert [data % 3 for data in first[:3]] == [first[0] % 3] * 3
+    for server in range(3):
+        there = [data for data in first if data % 3 == server]
+        assert there == sorted(there)
+    assert len(await queue.take_many(7, 0)) == 2
+    assert await queue.take_many(7, 0) == []
+
+
+@pytest.mark.parametrize("server", range(3))
+async def test_a_take_waits_at_all_servers(queue, server):
+    taking = asyncio.ensure_future(queue.take(20))
+    await waits_everywhere(queue)
+    await queue.queues[server].put("x")
+    task = await taking
+    assert task.data == "x"
+    await task.ack()
+    await soon(
+        lambda: not any(_armed(one.client.shell.core.running_listener.hub) for one in unwrapped(queue)._servers.all)
+    )
+
+
+async def test_a_take_ends_in_time(queue):
+    assert await queue.take(0) is None
+
+    async def take() -> float:
+        watch = Stopwatch()
+        assert await queue.take(0.3) is None
+        assert watch() >= 0.3
+        return watch()
+
+    await soon_enough(take, within=0.5)
+
+
+async def test_what_more_than_one_server_gave_goes_back(queue, dbs):
+    """All three servers serve one waiting take of one task."""
+    for _ in range(10):
+        taking = asyncio.ensure_future(queue.take(20))
+        await waits_everywhere(queue)
+        for one in queue.queues:
+            await one.put("x")
+        await (await taking).ack()
+        assert sum(counts(dbs)) == 2
+        await empty(queue, 2)
+        assert counts(dbs) == [0, 0, 0]
+
+
+async def test_a_waiting_batch_is_gathered_too(queue, dbs):
+    """Nothing is lost and nothing comes twice, whoever comes first."""
+    for _ in range(10):
+        taking = asyncio.ensure_future(queue.take_many(2, 20))
+        await waits_everywhere(queue)
+        for one in queue.queues:
+            await one.put("x")
+        tasks = await taking
+        assert 1 <= len(tasks) <= 2
+        await queue.ack_many(tasks)
+        await empty(queue, 3 - len(tasks))
+        assert counts(dbs) == [0, 0, 0]
+
+
+@pytest.mark.slow
+async def test_twenty_takers_are_all_served(queue):
+    """No wake-up is lost among them: a loser that was woken has to wake the next."""
+    takers = [asyncio.ensure_future(queue.take(20)) for _ in range(20)]
+    await waits_everywhere(queue)
+    for n in range(20):
+        await queue.put(n, shard_key=n)
+    assert sorted([task.data for task in await asyncio.gather(*takers)]) == list(range(20))
+
+
+@pytest.mark.slow
+async def test_a_take_that_is_cancelled_leaves_all_ready(dsns, dbs):
+    clients = [pgqueue.AsyncClient(dsn, poll=None) for dsn in dsns]
+    queue = pgqueue.AsyncShards(clients).queue("q")
+    for turn in range(20):
+        taking = asyncio.ensure_future(queue.take(20))
+        await waits_everywhere(queue)
+        for n in range(3):
+            dbs[n].execute("SELECT pgqueue.put('q', '1')")
+        for _ in range(turn % 5):
+            await asyncio.sleep(0)
+        taking.cancel()
+        (done,) = await asyncio.gather(taking, return_exceptions=True)
+        kept = 0 if isinstance(done, asyncio.CancelledError) else 1
+        await soon(lambda kept=kept: sum(column_of(dbs, "ready")) == 3 - kept)
+        for db in dbs:
+            db.execute("DELETE FROM pgqueue.task")
+    for client in clients:
+        await client.close()
+
+
+def test_ctrl_c_leaves_all_ready(dsns, dbs):
+    clients = [pgqueue.Client(dsn, poll=None) for dsn in dsns]
+    queue = pgqueue.Shards(clients).queue("q")
+
+    def interrupt():
+        for client in clients:
+            eventually(lambda client=client: (at := client.shell.core.running_listener) and _armed(at.hub))
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        queue.take(20)
+    thread.join()
+    eventually(lambda: not any(_armed(client.shell.core.running_listener.hub) for client in clients))
+    for db in dbs:
+        db.execute("SELECT pgqueue.put('q', '1')")
+    assert column_of(dbs, "ready") == [1, 1, 1]
+    for client in clients:
+        client.close()
+
+
+async def test_a_client_that_closes_ends_the_wait(make, dsns):
+    shards = make(dsns)
+    queue = shards.queue("q")
+    taking = asyncio.ensure_future(queue.take(20))
+    await waits_everywhere(queue)
+    for client in unwrapped(shards).clients:
+        await asyncio.to_thread(client.shell.core.close)
+    assert await taking is None
+    with pytest.raises(pgqueue.ClosedError):
+        await queue.take(0)
+
+
+@pytest.mark.parametrize("n", [0, -1, True, 1.5])
+async def test_a_bad_number(queue, n):
+    with pytest.raises(ValueError, match="n must be"):
+        await queue.take_many(n)
+
+
+@pytest.fixture
+def given_back(monkeypatch):
+    """What a race gives back."""
+    tasks = []
+    for module in (awaiting_race, blocking_race):
+        monkeypatch.setattr(module, "give_back", tasks.extend)
+    return tasks
+
+
+def test_what_arrives_together_is_returned_as_far_as_it_is_wanted(monkeypatch, given_back):
+    def run_one(course, server, take, name, n, seconds):
+        with course._lock:  # so the race cannot be closed in between
+            for task in ("first", "second", "third"):
+                course.arrivals.put(([task], None))
+
+    monkeypatch.setattr(blocking_race, "_run_one", run_one)
+    assert blocking_race.race(Race([None], 2, None), "q", None) == (["first", "second"], [])
+    assert given_back == ["third"]
+
+
+async def test_the_same_of_coroutines(monkeypatch, given_back):
+    async def run_one(server, name, race, take):
+        return [server]
+
+    monkeypatch.setattr(awaiting_race, "_run_one", run_one)
+    tasks, failures = await awaiting_race.race(Race(["a", "b", "c"], 2, None), "q", None)  # type: ignore[list-item]
+    assert (len(tasks), failures) == (2, [])
+    assert sorted(tasks + given_back) == ["a", "b", "c"]
+
+
+async def test_a_take_that_had_ended_when_it_was_cancelled(monkeypatch, given_back):
+    async def run_one(server, name, race, take):
+        if server == "late":
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return [server]
+
+    monkeypatch.setattr(awaiting_race, "_run_one", run_one)
+    assert await awaiting_race.race(Race(["late", "first"], 1, None), "q", None) == (["first"], [])  # type: ignore[list-item]
+    await soon(lambda: given_back == ["late"])
+
+
+# --- settling
+
+
+async def test_a_task_is_acked_where_it_came_from(queue, dbs):
+    """Their ids are the same."""
+    for one in queue.queues:
+        await one.put("x")
+    tasks = await queue.take_many(3, 0)
+    assert len({task.id for task in tasks}) == 1
+    await tasks[1].ack()
+    assert sorted(counts(dbs)) == [0, 1, 1]
+    await tasks[0].release()
+    await queue.ack_many(tasks[2:])
+    assert sum(counts(dbs)) == 1
+
+
+async def test_ack_many_asks_all_servers(queue, dbs):
+    for one in queue.queues:
+        await one.put_many(range(2))
+    tasks = await queue.take_many(6, 0)
+    lost = tasks[0]
+    await lost.release()
+    with pytest.raises(pgqueue.TaskNotTaken) as caught:
+        await queue.ack_many(tasks)
+    assert caught.value.task_id == lost.id
+    assert sum(counts(dbs)) == 1
+
+
+async def test_a_task_of_another_server_is_refused(queue, shell, dsn):
+    other = shell.client(dsn).queue("q")
+    await other.put("x")
+    with pytest.raises(ValueError, match="none of these servers"):
+        await queue.ack_many([await other.take(0)])
+    assert (await other.stats())["taken"] == 1
+
+
+async def test_stats(queue):
+    for n in range(4):
+        await queue.put(n, shard_key=n)
+    await queue.take(0)
+    stats = await queue.stats()
+    assert (stats["total"], stats["ready"], stats["taken"]) == (4, 3, 1)
+    assert [one["total"] for one in await queue.stats_by_server()] == [2, 1, 1]
+
+
+# --- when a server is away
+
+
+async def test_the_next_live_server_gets_what_is_put(make, dsns, dbs, down):
+    queue = make([down, *dsns[1:]]).queue("q")
+    for n in range(6):
+        await queue.put(n, shard_key=n)
+    assert counts(dbs) == [0, 4, 2]
+    assert sorted(task.data for task in await queue.take_many(10, 0)) == list(range(6))
+    last = make([*dsns[1:], down]).queue("q")
+    await last.put("x", shard_key=2)
+    assert counts(dbs) == [0, 5, 2]
+
+
+async def test_the_others_are_taken_from_and_counted(make, dsns, down):
+    queue = make([dsns[0], down]).queue("q")
+    taking = asyncio.ensure_future(queue.take(20))
+    await soon(
+        lambda: (found := unwrapped(queue)._servers.all[0].client.shell.core.running_listener) and _armed(found.hub)
+    )
+    await queue.put("x", shard_key=0)
+    await (await taking).ack()
+    assert await queue.take(0) is None
+    assert await queue.take(0.05) is None
+    assert [one and one["total"] for one in await queue.stats_by_server()] == [0, None]
+    assert (await queue.stats())["total"] == 0
+
+
+async def test_all_are_down(make, down):
+    queue = make([down, down]).queue("q")
+    for call in (queue.put("x", shard_key=1), queue.take(0), queue.take(0.1), queue.take(), queue.stats()):
+        with pytest.raises(pgqueue.ServerError, match="none of the 2 servers"):
+            await call
+
+
+async def test_a_put_of_which_nobody_knows_is_not_repeated(make, dsns, dbs):
+    """It waits for a transaction that has its key; then the server ends the connection."""
+    queue = make(dsns).queue("q")
+    with psycopg.connect(dsns[0]) as other:
+        other.execute("SELECT pgqueue.put('q', '0', key => 'k')")
+        putting = asyncio.ensure_future(queue.put(1, shard_key=0, key="k"))
+        pid = await soon(lambda: row(dbs[0], PUTTING))
+        rows(dbs[0], "SELECT pg_terminate_backend(%s)", *pid)
+        with pytest.raises(pgqueue.ConnectionLost):
+            await putting
+        other.rollback()
+    assert counts(dbs) == [0, 0, 0]
+    await queue.put(1, shard_key=0, key="k")
+    assert counts(dbs) == [0, 1, 0]
+
+
+async def test_another_error_is_the_callers(queue, dbs):
+    await queue.put(1, shard_key=0, key="k")
+    with pytest.raises(pgqueue.KeyExists):
+        await queue.put(2, shard_key=0, key="k", if_exists="error")
+    with pytest.raises(pgqueue.BadData):
+        await queue.put({1}, shard_key=0)
+    assert counts(dbs) == [1, 0, 0]
+
+
+class Down:
+    """Makes a server fail its calls, and counts them."""
+
+    def __init__(self, server):
+        self.server = server
+        self.calls = 0
+
+    def call(self):
+        with self.server.asked():
+            self.calls += 1
+            raise pgqueue.ServerError("down")
+
+
+def test_who_failed_rests_and_is_tried_by_one_call():
+    now = 0.0
+    servers: Servers[Any] = Servers([None] * 3, 5.0)
+    servers.all[:] = [Server[Any](name, 5.0, lambda: now) for name in "abc"]
+
+    def asked(first):
+        return "".join(server.client for server in servers.to_ask(first))
+
+    assert [asked(first) for first in range(3)] == ["abc", "bca", "cab"]
+    with pytest.raises(pgqueue.ServerError):
+        Down(servers.all[1]).call()
+    assert [asked(first) for first in range(3)] == ["ac", "ca", "ca"]
+    now = 4.9
+    assert asked(0) == "ac"
+    now = 5.0
+    assert next(servers.to_ask(0)).client == "a"  # and no more: the try of b is not used up
+    assert asked(0) == "abc"
+    assert asked(0) == "ac"  # b is being tried
+    now = 10.0
+    assert asked(0) == "abc"
+    for server in (servers.all[0], servers.all[2]):
+        with pytest.raises(pgqueue.ServerError):
+            Down(server).call()
+    assert asked(2) == "cab"  # when all rest, all are asked
+
+
+async def test_the_clients_that_were_given_stay_open(dsns, shell):
+    given = shell.client(dsns[0])
+    kind = pgqueue.AsyncShards if shell.name == "async" else pgqueue.Shards
+    shards: Any = kind([unwrapped(given), dsns[1]], connect_timeout=1.5)
+    async with shards if shell.name == "async" else Awaitable(shards, shell._threads) as inside:
+        await inside.queue("q").put("x", shard_key=1)
+        assert inside.clients[1].shell.core.settings.connect_timeout == 1.5
+    await given.queue("q").put("x")
+    with pytest.raises(pgqueue.ClosedError):
+        shards.clients[1].shell.core.conninfo()
+
+
+@pytest.mark.parametrize(
+    ("servers", "options"),
+    [
+        ([], {}),
+        ("postgresql://one", {}),
+        ([7], {}),
+        ([None], {}),
+        (["postgresql://one"], {"retry": 0}),
+        (["postgresql://one"], {"retry": None}),
+        (["postgresql://one"], {"connect_timeout": -1}),
+    ],
+)
+@pytest.mark.parametrize("kind", [pgqueue.Shards, pgqueue.AsyncShards])
+def test_what_cannot_be_shards(kind, servers, options):
+    with pytest.raises(ValueError, match=r"list|DSN|retry|connect_timeout"):
+        kind(servers, **options)
+
+
+# --- a server that goes and comes back
+
+
+class Stoppable:
+    """A durable server of the test's own."""
+
+    def __init__(self, root, bindir):
+        self._root = root
+        self._server = EmbeddedServer(root, durable=True, ephemeral=True, bindir=bindir).start()
+        self.dsn = self._server.dsn()
+        migrate.up(self.dsn)
+
+    def go_down(self):
+        postmaster = reaper.find(self._root)
+        os.kill(postmaster.pid, signal.SIGINT)
+        eventually(lambda: not reaper.is_postgres(postmaster.pid))
+
+    def come_back(self):
+        self._server.start()
+
+    def stop(self):
+        self._server.stop()
+
+
+@pytest.fixture
+def private(pg_server, request):
+    bindir = None
+    if pg_server.kind == "system":
+        _, _, given = request.config.getoption("--pg").partition(":")
+        bindir = Path(given) if given else system_binaries()[0]
+    elif pg_server.kind != "embedded":
+        pytest.skip(f"a server of kind {pg_server.kind} is not ours to stop")
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it tells of each broken connection
+    root = Path(tempfile.mkdtemp(prefix="pgqueue-shards-"))
+    root.chmod(0o711)  # for the account that the server runs as
+    server = Stoppable(root, bindir)
+    try:
+        yield server
+    finally:
+        server.stop()
+        logging.getLogger("psycopg.pool").setLevel(logging.NOTSET)
+
+
+@pytest.mark.slow
+async def test_tasks_of_a_dead_server_wait_for_it(make, private, dsns, dbs):
+    """What it holds comes when it is back; what is put meanwhile goes elsewhere and is taken; then it serves again."""
+    queue = make([private.dsn, dsns[1]], retry=0.5).queue("q")
+    await queue.put("before", shard_key=0)
+    first = await queue.take(0)
+    await first.forward("q", "handed on")  # an acked handover is as durable as any put
+    await queue.put("too", shard_key=0)
+    await asyncio.to_thread(private.go_down)
+
+    assert (await queue.put("meanwhile", shard_key=0)).data == "meanwhile"
+    assert counts(dbs) == [0, 1, 0]
+    task = await queue.take(5)
+    assert task.data == "meanwhile"
+    await task.ack()
+    assert [one and one["total"] for one in await queue.stats_by_server()] == [None, 0]
+
+    taking = asyncio.ensure_future(queue.take_many(2, 60))
+    await soon(lambda: _armed(unwrapped(queue)._servers.all[1].client.shell.core.running_listener.hub))
+    await asyncio.to_thread(private.come_back)
+    tasks = await taking
+    tasks += await queue.take_many(2, 60) if len(tasks) == 1 else []
+    assert [task.data for task in tasks] == ["handed on", "too"]
+    await queue.ack_many(tasks)
+    task = await queue.put("after", shard_key=0)
+    assert [one["total"] for one in await queue.stats_by_server()] == [1, 0]
+    assert (await task.peek()).data == "after"

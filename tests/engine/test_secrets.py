@@ -1,0 +1,315 @@
+"""No password is in an error, a log, a repr, a traceback or the list of processes, whichever way a DSN comes in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from checkout import CHECKOUT
+from commands import environment, invoke, run
+
+import pgqueue
+from pgqueue import cli, migrate
+from pgqueue._values.conninfo import plain
+from pgqueue.monitors.webhook import Webhook
+
+pytestmark = pytest.mark.once
+
+SECRET = "OpenSesame"
+
+MALFORMED = [
+    f"postgresql://ada:a@{SECRET}@db.example/shop",
+    f"postgresql://ada:{SECRET}@a@db.example/shop",
+    f"postgresql://ada:a/{SECRET}@db.example/shop",
+    f"postgresql://ada:12/{SECRET}@db.example/shop",
+    f"postgresql://ada:a?b@{SECRET}@db.example/shop",
+    f"postgresql://ada:{SECRET}%zz@db.example/shop",
+    f"postgresql://ada:{SECRET}/shop",
+    f"postgresql://[ada:{SECRET}/shop",
+    f"postgresql//ada:{SECRET}@db.example/shop",
+    f"mysql://ada:{SECRET}@db.example/shop",
+    f"host=db.example password=a {SECRET}",
+    f"host=db.example password='{SECRET}",
+    f"host=db.example pass={SECRET} x",
+    f"host=db.example port={SECRET}",
+    SECRET,
+]
+UNREACHABLE = [
+    f"postgresql://ada:{SECRET}@127.0.0.1:1/shop",
+    f"postgresql://ada:a?{SECRET}@127.0.0.1:1/shop",
+    f"postgresql+psycopg://ada:{SECRET}%40%2F@127.0.0.1:1/shop",
+    f"host=127.0.0.1 port=1 user=ada password='{SECRET} \\' x' dbname=shop",
+]
+every_dsn = pytest.mark.parametrize("dsn", [*MALFORMED, *UNREACHABLE])
+
+#: The arguments of each command that uses a database.
+ARGUMENTS = {
+    "ack": "1 --claim 1",
+    "alerts": "",
+    "alter": "q ttr=1",
+    "batch": "",
+    "bindings": "",
+    "bury": "1",
+    "cancel": "1",
+    "create-queue": "q",
+    "delete": "1 --yes",
+    "delete-queue": "q --yes",
+    "demo": "",
+    "exchanges": "",
+    "grant": "pg_monitor -q q",
+    "graphite": "127.0.0.1:1",
+    "health": "",
+    "job": "put app:client tidy",
+    "jobs": "",
+    "kick": "q",
+    "kick-task": "1",
+    "limit": "list",
+    "list": "q",
+    "metrics": "--once --timeout 2",
+    "migrate": "up",
+    "pause": "q 1",
+    "peek": "1",
+    "peek-next": "q",
+    "pop": "q",
+    "post": "c x",
+    "privileges": "",
+    "put": "q 1",
+    "queues": "",
+    "release": "1 --claim 1",
+    "restrict": "q",
+    "resume": "q",
+    "revoke": "pg_monitor -q q",
+    "schedule": "list",
+    "stats": "",
+    "subscribe": "c --timeout 0",
+    "take": "q --timeout 0",
+    "touch": "1 --claim 1",
+    "truncate": "q --yes",
+    "wait": "c --timeout 0",
+    "worker": "app:client",
+    "workers": "",
+}
+
+
+def told(error: BaseException | None) -> Iterator[str]:
+    """All that an error says, with what it came from, also where a traceback leaves that out."""
+    while error is not None:
+        yield from traceback.format_exception(error)
+        yield repr(error)
+        yield str(error.args)
+        if error.__cause__ is not None:
+            yield from told(error.__cause__)
+        error = error.__context__
+
+
+def the_error(function: Callable[[], Any]) -> str:
+    """What is told of the error that a call raises."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # of any kind
+        function()
+    return "\n".join(told(caught.value))
+
+
+async def awaited(dsn: str) -> None:
+    async with pgqueue.AsyncClient(dsn) as client:
+        await client.queue("q").put(1)
+
+
+def work(dsn: str) -> None:
+    client = pgqueue.Client(dsn)
+    client.handler("q")(print)
+    pgqueue.Worker(client).run()
+
+
+def shard(dsn: str) -> None:
+    with pgqueue.Shards([dsn, dsn]) as shards:
+        shards.queue("q").put(1)
+
+
+def listen(dsn: str, good: str) -> None:
+    with pgqueue.Client(good, listen_dsn=dsn) as client:
+        client.queue("q").take(0.01)
+
+
+def alchemy(dsn: str) -> None:
+    from pgqueue.contrib.sqlalchemy import url
+
+    raise RuntimeError(repr(url(dsn)))
+
+
+@every_dsn
+def test_entry_points(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    for enter in (
+        lambda: pgqueue.Client(dsn).queue("q").put(1),
+        lambda: asyncio.run(awaited(dsn)),
+        lambda: work(dsn),
+        lambda: shard(dsn),
+        lambda: migrate.up(dsn),
+        lambda: migrate.down(dsn),
+        lambda: migrate.status(dsn),
+        lambda: alchemy(dsn),
+    ):
+        assert SECRET not in the_error(enter)
+    assert SECRET not in caplog.text
+    assert SECRET not in repr(pgqueue.Client(dsn).shell.settings) + repr(pgqueue.Client(dsn)) + repr(
+        pgqueue.Client(dsn).shell
+    )
+
+
+@pytest.mark.parametrize("bad", MALFORMED)
+def test_listen_dsn(bad: str, dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    assert SECRET not in the_error(lambda: listen(bad, dsn))
+    assert SECRET not in caplog.text
+
+
+def test_every_command_is_tried() -> None:
+    assert set(ARGUMENTS) == set(cli.COMMANDS) - {"completion", "server"}
+
+
+APP = """
+import pgqueue
+client = pgqueue.Client()
+client.handler("q")(print)
+client.job(name="tidy")(lambda: None)
+"""
+
+
+@every_dsn
+@pytest.mark.parametrize("way", ["option", "PGQUEUE_DSN", "DATABASE_URL"])
+def test_commands(
+    dsn: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    (tmp_path / "app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    for name, arguments in ARGUMENTS.items():
+        sys.modules.pop("app", None)
+        given = ["-v", *(["--dsn", dsn] if way == "option" else []), name, *arguments.split()]
+        done = invoke(*given, **({} if way == "option" else {way: dsn}))
+        assert done.returncode == 1, name
+        assert SECRET not in done.stdout + done.stderr, name
+    assert SECRET not in caplog.text
+
+
+def test_a_process_with_its_own_log() -> None:
+    for dsn in (MALFORMED[0], UNREACHABLE[0]):
+        done = run("-v", "--dsn", dsn, "stats")
+        assert done.returncode == 1
+        assert SECRET not in done.stdout + done.stderr
+
+
+@every_dsn
+def test_flask(dsn: str) -> None:
+    flask = pytest.importorskip("flask")
+    from pgqueue.contrib.flask import PgQueue
+
+    def made(**config: str) -> None:
+        app = flask.Flask("shop")
+        app.config.update(config)
+        queues = PgQueue(app, db=object())
+        with app.app_context():
+            queues.client.queue("q").put(1)
+
+    for setting in ("PGQUEUE_DSN", "SQLALCHEMY_DATABASE_URI"):
+        assert SECRET not in the_error(lambda setting=setting: made(**{setting: dsn}))  # type: ignore[misc]
+
+
+@pytest.mark.slow
+@every_dsn
+def test_alembic(dsn: str) -> None:
+    command = [sys.executable, "-m", "alembic", "upgrade", "head"]
+    done = subprocess.run(
+        command, cwd=CHECKOUT, env=environment(PGQUEUE_DSN=dsn), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode != 0
+    assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("dsn", MALFORMED)
+def test_a_malformed_dsn_says_what_to_write(dsn: str) -> None:
+    with pytest.raises(pgqueue.ServerError, match=r"not a DSN .* %40") as refused:
+        plain(dsn)
+    assert refused.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "",
+        "postgresql://",
+        "postgres:///shop?host=/run/postgresql&port=5433",
+        "postgresql://ada@db.example/shop",
+        "postgresql://ada:p%40ss%2F%3A@[::1]:5433/shop?sslmode=require",
+        "postgresql://ada:p:ss#w@one:1,two:2/shop?options=-c%20x%3Da@b",
+        "host=one,two port=1,2 password='p@ss/w?rd' dbname=a@b",
+        "password=a+b://c host=db.example",
+        "service=shop",
+    ],
+)
+def test_what_libpq_understands_as_it_was_meant(dsn: str) -> None:
+    assert plain(dsn) == dsn
+
+
+# --- the URL of a webhook
+
+
+class Hook(BaseHTTPRequestHandler):
+    heard: list[str | None]
+
+    def do_POST(self) -> None:
+        self.heard.append(self.headers["Authorization"])
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def test_the_credentials_of_a_webhook_are_sent() -> None:
+    Hook.heard = []
+    with HTTPServer(("127.0.0.1", 0), Hook) as server:
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        assert Webhook(f"http://ada:p%40ss@127.0.0.1:{server.server_port}/hook").post({"n": 1}, lambda _: True)
+        thread.join()
+    assert Hook.heard == ["Basic YWRhOnBAc3M="]
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:1", "127.0.0.1", "nohost.invalid"])
+def test_a_webhook_that_fails(place: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Webhook(f"http://ada:{SECRET}@{place}/{SECRET}?{SECRET}")
+    monkeypatch.setattr(hook, "_opener", Refusing())
+    assert not hook.post({"n": 1}, lambda _: True)
+    assert "did not accept" in caplog.text
+    assert SECRET not in caplog.text + repr(hook)
+
+
+class Refusing:
+    """Instead of the network: fails as http.client does, naming the host that it was given."""
+
+    def open(self, request: Any, timeout: float) -> None:
+        raise OSError(f"no route to {request.host!r}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"ftp://ada:{SECRET}@example.org/",
+        f"https://ada:{SECRET} x@example.org/",
+        f"https://ada:a/{SECRET}@example.org:x/",
+        f"https//{SECRET}",
+        f"https://example.org/{SECRET}\n",
+    ],
+)
+def test_a_webhook_that_is_refused(url: str) -> None:
+    assert SECRET not in the_error(lambda: Webhook(url))

@@ -1,0 +1,68 @@
+"""The example applications, as their docstrings and docker-compose.yml run them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from checkout import CHECKOUT
+from commands import environment, started
+from eventually import eventually
+
+import pgqueue
+
+pytestmark = pytest.mark.once
+
+
+def test_the_example_application(dsn, tmp_path, blocking):
+    output = tmp_path / "output"
+    with (
+        output.open("w") as file,
+        started("worker", "examples.app:client", settings={"PGQUEUE_DSN": dsn}, cwd=CHECKOUT, stdout=file) as worker,
+    ):
+        command = [sys.executable, "-m", "examples.app"]
+        subprocess.run(command, cwd=CHECKOUT, env=environment(PGQUEUE_DSN=dsn), check=True, timeout=60)
+        eventually(lambda: output.read_text().count("\n") == 3)
+        assert sorted(output.read_text().splitlines()) == [
+            "Rose: 10 words; rose 4, is 3, a 3",
+            "mail to ada@example.org: Hello (task 2, attempt 1)",
+            "mail to bob@example.org: Hello (task 3, attempt 1)",
+        ]
+        wrong = blocking().queue("mail").put({"to": "nobody", "subject": "Hello"})
+        found = eventually(lambda: (task := wrong.peek()).attempts and task)
+        assert found.error.startswith("ValueError: 'nobody' is not an address (app.py:")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+
+
+@pytest.mark.slow
+def test_the_push_reaches_every_user_once(dsn, tmp_path):
+    output = tmp_path / "output"
+    settings = {"PGQUEUE_DSN": dsn}
+    with (
+        output.open("a") as file,
+        started("worker", "examples.push:client", settings=settings, cwd=CHECKOUT, stdout=file) as one,
+        started("worker", "examples.push:client", settings=settings, cwd=CHECKOUT, stdout=file) as other,
+    ):
+        command = [sys.executable, "-m", "examples.push", "12345"]
+        done = subprocess.run(
+            command, cwd=CHECKOUT, env=environment(**settings), check=True, timeout=60, capture_output=True, text=True
+        )
+        for worker in (one, other):
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(30) == 0
+    assert done.stdout == "12345 users are reached\n"
+    pushed = [line.split() for line in output.read_text().splitlines()]
+    reached = sorted(user for line in pushed for user in range(int(line[3]), int(line[5]) + 1))
+    assert reached == list(range(1, 12346))
+
+
+def test_the_containers_run_the_example(monkeypatch):
+    monkeypatch.syspath_prepend(str(CHECKOUT))
+    from examples import app
+
+    assert "exec pgqueue worker examples.app:client" in (CHECKOUT / "docker-compose.yml").read_text()
+    assert isinstance(app.client, pgqueue.Client)
+    assert set(app.client.handlers) == {"words", "mail"}

@@ -1,0 +1,136 @@
+"""How far a run is: what has run, what failed, and about how much time is left.
+
+On a terminal it is one line that is written again; elsewhere, for example in the log of a CI, a line every 15 seconds.
+Each failure has a line as soon as it happens. `pytest -v` and `pytest -q` report as pytest itself does.
+
+The time that is left is estimated with `durations.json` beside this file: the seconds that a test of each file took on
+average. A file that is not in it counts as the mean. To write it anew:
+`pytest --all --durations-into tests/helpers/durations.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+WEIGHTS = Path(__file__).with_name("durations.json")
+PAUSE = {True: 0.2, False: 15.0}  # seconds between two reports: on a terminal, and elsewhere
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("pgqueue").addoption(
+        "--durations-into", type=Path, metavar="FILE", help="write the mean duration of the tests of each file"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if hasattr(config, "workerinput") or reporter is None:
+        return
+    if config.option.verbose == 0 and not config.option.collectonly:
+        config.pluginmanager.register(Progress(reporter, json.loads(WEIGHTS.read_text())), "pgqueue-progress")
+    if path := config.getoption("--durations-into"):
+        config.pluginmanager.register(Durations(path), "pgqueue-durations")
+
+
+class Progress:
+    """Replaces pytest's dots."""
+
+    def __init__(self, reporter: pytest.TerminalReporter, weights: dict[str, float]) -> None:
+        self._reporter = reporter
+        self._weights = weights
+        self._mean = fmean(weights.values())
+        self._terminal = bool(reporter.isatty)
+        self._total = self._done = self._failed = 0
+        self._weight = self._passed_weight = 0.0
+        self._began = self._shown = time.monotonic()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if session.items:  # under xdist the items are elsewhere
+            self._expect([item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        self._expect(ids)
+
+    def _expect(self, ids: list[str]) -> None:
+        self._total, self._weight = len(ids), sum(map(self._weigh, ids))
+        self._began = time.monotonic()
+
+    def _weigh(self, id: str) -> float:
+        return self._weights.get(id.partition("::")[0], self._mean)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """No dots: neither letter nor word for pytest's own report."""
+        if report.passed and not hasattr(report, "wasxfail"):
+            return ("passed" if report.when == "call" else "", "", "")
+        if report.failed:
+            return ("failed" if report.when == "call" else "error", "", "")
+        return ("skipped", "", "") if report.skipped else None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed += 1
+            self._erase()
+            self._reporter.write_line(f"{'FAILED' if report.when == 'call' else 'ERROR'} {report.nodeid}", red=True)
+        if report.when == "teardown":
+            self._done += 1
+            self._passed_weight += self._weigh(report.nodeid)
+        if time.monotonic() - self._shown >= PAUSE[self._terminal]:
+            self._show()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        if self._total:
+            self._show()
+            self._reporter.ensure_newline()
+
+    def _show(self) -> None:
+        self._shown = time.monotonic()
+        share = self._passed_weight / self._weight if self._weight else 1.0
+        failed = f", {self._failed} failed" if self._failed else ""
+        line = f"{share:4.0%}  {self._done:,} of {self._total:,} tests{failed}{self._left(share)}"
+        if self._terminal:
+            self._reporter.rewrite(line, erase=True)
+        else:
+            self._reporter.write_line(line)
+
+    def _left(self, share: float) -> str:
+        took = self._shown - self._began
+        if share < 0.02 or self._done == self._total:
+            return f"  {clock(took)}"
+        return f"  {clock(took)}, about {clock(took * (1 - share) / share)} left"
+
+    def _erase(self) -> None:
+        if self._terminal:
+            self._reporter.rewrite("", erase=True)
+            self._reporter._tw.write("\r")
+
+
+def clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+class Durations:
+    """Writes what Progress reads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seconds = defaultdict[str, float](float)
+        self._tests = defaultdict[str, set[str]](set)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        file = report.nodeid.partition("::")[0]
+        self._seconds[file] += report.duration
+        self._tests[file].add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        means = {file: round(took / len(self._tests[file]), 3) for file, took in sorted(self._seconds.items())}
+        self._path.write_text(json.dumps(means, indent=1) + "\n")

@@ -1,0 +1,64 @@
+"""A stopwatch that stands still whenever the machine or the server does.
+
+A bound in seconds is a promise about pgqueue. A machine that gives no process a turn, and a disk that does not write,
+delay whatever runs; so a control runs beside the test, and what it lost does not count.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+BEAT = 0.02  # seconds
+STALL = 0.03  # seconds between two beats that are a stall: on an idle machine they are 0.0205 apart
+
+
+class Steady:
+    """Seconds since it was made, without those in which the control stood still."""
+
+    def __init__(self) -> None:
+        self._began = self._beat = time.time()
+        self._stalls: list[tuple[float, float]] = []
+
+    def __call__(self) -> float:
+        now = time.time()
+        return now - self._began - self.lost(self._began, now)
+
+    def lost(self, since: float, until: float) -> float:
+        """For how many seconds the control stood still in a span, given by time.time()."""
+        stalls = [*self._stalls, *self._stall(time.time())]
+        return sum(max(0.0, min(end, until) - max(begin, since)) for begin, end in stalls)
+
+    def beat(self) -> None:
+        now = time.time()
+        self._stalls += self._stall(now)
+        self._beat = now
+
+    def _stall(self, now: float) -> list[tuple[float, float]]:
+        return [(self._beat + BEAT, now)] if now - self._beat > STALL else []
+
+
+@contextmanager
+def steady(dsn: str) -> Iterator[Steady]:
+    """A stopwatch whose control is a thread that commits a transaction at each beat."""
+    over = threading.Event()
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("SELECT txid_current()")
+        watch = Steady()
+
+        def run() -> None:
+            while not over.wait(BEAT):
+                conn.execute("SELECT txid_current()")  # has a commit to write
+                watch.beat()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield watch
+        finally:
+            over.set()
+            thread.join()

@@ -1,0 +1,62 @@
+"""docker-compose.yml, and the DSNs of it that the documentation names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from checkout import CHECKOUT
+from psycopg.conninfo import conninfo_to_dict
+
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted(CHECKOUT.glob("docs/**/*.md"))]
+SERVICES: dict[str, Any] = yaml.safe_load((CHECKOUT / "docker-compose.yml").read_text())["services"]
+SETTINGS: dict[str, str] = SERVICES["db"]["environment"]
+((ADDRESS, PORT),) = re.findall(r"^(.*):(\d+):5432$", "\n".join(SERVICES["db"]["ports"]), re.MULTILINE)
+NAMED = [
+    (page.name, dsn)
+    for page in PAGES
+    for dsn in re.findall(r"postgres(?:ql)?://[^\s\"'`<>)]+", page.read_text("utf-8"))
+    if f":{PORT}" in dsn
+]
+
+
+def test_only_this_machine_reaches_it() -> None:
+    assert ADDRESS == "127.0.0.1"
+
+
+def test_the_documentation_names_its_dsn() -> None:
+    assert NAMED
+
+
+@pytest.mark.parametrize(("page", "dsn"), NAMED)
+def test_a_dsn_in_the_documentation_fits_it(page: str, dsn: str) -> None:
+    told = conninfo_to_dict(dsn)
+    assert (told["host"], told["port"]) == (ADDRESS, PORT)
+    assert_opens(told)
+
+
+def test_the_worker_has_its_dsn_and_waits_until_it_is_healthy() -> None:
+    worker = SERVICES["worker"]
+    told = conninfo_to_dict(worker["environment"]["PGQUEUE_DSN"])
+    assert told["host"] == "db"
+    assert told.get("port", "5432") == "5432"
+    assert_opens(told)
+    assert worker["depends_on"] == {"db": {"condition": "service_healthy"}}
+
+
+def test_it_is_healthy_once_it_answers_over_tcp() -> None:
+    """While the image initialises, a server without TCP runs for a moment."""
+    kind, command, *options = SERVICES["db"]["healthcheck"]["test"]
+    assert (kind, command) == ("CMD", "pg_isready")
+    assert options == ["-h", "127.0.0.1", "-U", SETTINGS["POSTGRES_USER"]]
+
+
+def test_the_tests_use_the_same_image() -> None:
+    assert f'"{SERVICES["db"]["image"]}"' in (CHECKOUT / "tests" / "helpers" / "servers.py").read_text()
+
+
+def assert_opens(told: dict[str, Any]) -> None:
+    asked = SETTINGS["POSTGRES_USER"], SETTINGS["POSTGRES_PASSWORD"], SETTINGS["POSTGRES_DB"]
+    assert (told["user"], told["password"], told["dbname"]) == asked
