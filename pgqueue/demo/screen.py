@@ -95,7 +95,7 @@ class Screen:
     def next_steps(self, embedded: bool, with_dsn: bool) -> None:
         self._say("")
         where = "on the embedded server" if embedded else "on the same server"
-        self._say(f"Try next, {where}{', with --dsn as here' if with_dsn else ''}:", "bold")
+        self._say(self._wrapped(f"Try next, {where}{', with --dsn as here' if with_dsn else ''}:"), "bold")
         steps = [(step.format(pgqueue=_program()), what) for step, what in STEPS]
         widest = max(len(step) for step, _ in steps)
         fits = not self._console.terminal or widest + 4 + max(len(what) for _, what in steps) < self._console.width
