@@ -73,6 +73,8 @@ def run(folder: Path, workers: int, kill: bool, seconds: float, dsn: str | None)
             try:
                 outcome = _Run(db, todo, screen, files).run(conninfo, workers, kill, seconds)
             except psycopg.OperationalError as error:
+                if not db.broken:  # a full disk, for example
+                    raise
                 if embedded:
                     _await_recovery(conninfo)
                 raise Error(f"the demo lost its connection to the server: {error}") from error
