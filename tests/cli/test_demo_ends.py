@@ -214,3 +214,15 @@ def test_a_process_of_the_server_is_killed(
         began = control()
         nothing_is_left(ended, lambda: control() - began)
     the_next_one_kills_and_passes(few_files, PGQUEUE_HOME=home)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_at_once_on_a_new_server(files: Path) -> None:
+    """One migrates the new server and runs; the other one says why it does not."""
+    with tempfile.TemporaryDirectory(prefix="pgqueue-demo-", dir="/tmp") as name:
+        Path(name).chmod(0o711)
+        with demo(files, PGQUEUE_HOME=name) as one, demo(files, PGQUEUE_HOME=name) as other:
+            assert sorted([one.ends(), other.ends()]) == [0, 1], one.told() + other.told()
+            assert one.errors + other.errors == ["Error: another demo is running in this database\n"]
+            eventually(lambda: not one.processes())
