@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +27,7 @@ from shells import Shell
 import pgqueue
 from pgqueue import migrate
 
-pytest_plugins = ["selection", "progress"]  # in tests/helpers
+pytest_plugins = ["surroundings", "selection", "progress"]  # in tests/helpers
 
 Connect = Callable[..., psycopg.Connection]
 
@@ -59,9 +58,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell that starts a run in the background has it ignore SIGINT, and so would each process that a test starts.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # under xdist, the process that starts the others
         try:
             check(config.getoption("--pg"))

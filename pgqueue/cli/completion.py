@@ -15,7 +15,6 @@ from click.shell_completion import (
     get_completion_class,
 )
 
-from .. import embedded
 from .._calls.queue import queues
 from .._engine import dsn
 from .._values import printable
@@ -105,7 +104,10 @@ def queue_names(given: str | None, incomplete: str) -> list[str]:
     call = queues(incomplete, None, 100)
     conninfo = given or os.environ.get("PGQUEUE_DSN") or os.environ.get("DATABASE_URL")
     try:
-        conninfo = conninfo or embedded.status().dsn
+        if not conninfo:
+            from .. import embedded
+
+            conninfo = embedded.status().dsn
         if not conninfo:
             return []
         with psycopg.connect(dsn.plain(conninfo), autocommit=True, connect_timeout=PATIENCE) as conn:

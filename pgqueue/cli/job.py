@@ -14,6 +14,7 @@ from .plainly import WRONG, Fault, plainly
 from .printing import echo, echo_all
 from .values import (
     COUNT,
+    JSON,
     KEY,
     LANE,
     MOMENT,
@@ -21,12 +22,8 @@ from .values import (
     PRIORITY,
     QUEUE,
     SECONDS,
-    Checked,
     json_lines,
-    read_json,
 )
-
-ARGUMENTS = Checked("json", read_json)
 
 
 @click.group()
@@ -53,7 +50,7 @@ def list_jobs(app: str, as_json: bool) -> None:
 @job.command("put")
 @click.argument("app", metavar="MODULE:CLIENT")
 @click.argument("name", metavar="JOB")
-@click.argument("args", metavar="[ARGUMENTS]", type=ARGUMENTS, default="{}")
+@click.argument("args", metavar="[ARGUMENTS]", type=JSON, default="{}")
 @click.option("-q", "--queue", type=QUEUE, help="In place of the job's own.")
 @click.option("--priority", type=PRIORITY, help="The lowest is taken first.")
 @click.option("--delay", type=SECONDS, help="Seconds until the task is ready.")

@@ -1,4 +1,4 @@
-"""The commands for a queue as a whole: create, alter, pause, resume, truncate and drop; and kick."""
+"""The commands for a queue as a whole: create, alter, rename, pause, drain, truncate and drop; and kick."""
 
 from __future__ import annotations
 
@@ -97,6 +97,49 @@ def resume(dsn: str | None, queue: str) -> None:
     """End a pause of QUEUE."""
     with Client(dsn) as client:
         _there(client, queue).pause(0)
+
+
+@click.command("rename-queue")
+@click.argument("queue", type=QUEUE)
+@click.argument("name", type=QUEUE)
+@click.pass_obj
+@plainly
+def rename_queue(dsn: str | None, queue: str, name: str) -> None:
+    """Give QUEUE another NAME. Its tasks, their takes and its bindings stay."""
+    with Client(dsn) as client:
+        client.queue(queue).rename(name)
+
+
+@click.command()
+@click.argument("queue", type=QUEUE, required=False)
+@click.option("--all", "every", is_flag=True, help="Drain the database: no task can be put into any queue.")
+@click.option("--off", is_flag=True, help="End it: tasks can be put again.")
+@click.pass_obj
+@plainly
+def drain(dsn: str | None, queue: str | None, every: bool, off: bool) -> None:
+    """Let no task be put into QUEUE any more, until `pgqueue drain QUEUE --off`. Takes go on."""
+    if every == (queue is not None):
+        raise click.UsageError("give a QUEUE or --all")
+    with Client(dsn) as client:
+        if queue is None:
+            client.drain(not off)
+        else:
+            client.queue(queue).drain(not off)
+
+
+@click.command("release-all")
+@click.argument("queue", type=QUEUE)
+@yes
+@click.pass_obj
+@plainly
+def release_all(dsn: str | None, queue: str, yes: bool) -> None:
+    """Release all tasks of QUEUE that are taken, whichever client holds them; print their number.
+
+    The late acks of their takers are refused. A task may thus be done twice.
+    """
+    with Client(dsn) as client:
+        confirm(f"Release the tasks of {queue} that are taken, while their takers work on them?", yes)
+        click.echo(client.queue(queue).release_all())
 
 
 @click.command()

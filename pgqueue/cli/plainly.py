@@ -19,7 +19,7 @@ from .printing import flush
 FAILED = 1
 WRONG = 2  # the command line or standard input is not valid
 NOTHING = 3  # no task or payload came in time, or there was no room
-GONE = 4  # the task or the claim is gone, or belongs to another taker
+GONE = 4  # the task or the claim is gone, or belongs to another taker; the lock was lost
 INTERRUPTED = 130  # a shell's exit code for SIGINT
 
 _CODES: list[tuple[tuple[type[Exception], ...], int]] = [

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from typing import Any
 
 import click
 
 from .. import Client, Queue, Task
+from .._calls.pick import TaskStats
 from .._records.task import bind, home_of
 from ..errors import ClaimDoesNotExist, TaskError, TaskNotFound
 from .asking import confirm
 from .plainly import GONE, Fault, plainly
-from .printing import echo, echo_attempt, echo_task
+from .printing import echo, echo_all, echo_attempt, echo_task
 from .take import LIMITS, TTR
-from .values import CLAIM, POSITIVE_SECONDS, PRIORITY, SECONDS, TASK, json_lines, yes
+from .values import CLAIM, JSON, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, TASK, json_lines, yes
 
 IDS = click.argument("ids", metavar="ID...", type=TASK, nargs=-1, required=True)
 HELD = click.option("--claim", type=CLAIM, required=True, help="The claim that `pgqueue take` printed.")
@@ -32,7 +35,7 @@ CHANGED = click.option("--priority", type=PRIORITY, help="The priority from now 
 @plainly
 def ack(dsn: str | None, ids: Sequence[int], claim: int, as_json: bool) -> None:
     """Ack tasks: they are done."""
-    _each(dsn, ids, claim, as_json, lambda task: task.ack().state)
+    each(dsn, ids, claim, as_json, lambda task: task.ack().state)
 
 
 @click.command()
@@ -60,7 +63,41 @@ def release(
     def release_one(task: Task) -> str:
         return task.release(delay, hold_lane=hold_lane, priority=priority, error=error).state
 
-    _each(dsn, ids, claim, as_json, release_one)
+    each(dsn, ids, claim, as_json, release_one)
+
+
+@click.command()
+@IDS
+@HELD
+@json_lines
+@click.pass_obj
+@plainly
+def requeue(dsn: str | None, ids: Sequence[int], claim: int, as_json: bool) -> None:
+    """Release tasks behind all others of their priority. Each gets a new id, which is printed."""
+    with Client(dsn) as client:
+
+        def one(id: int) -> None:
+            done = task_of(client, id, claim).requeue()
+            echo({"id": done.id, "state": done.state, "old_id": id}, f"{done.id} {done.state}", as_json)
+
+        _tolerant(ids, one)
+
+
+@click.command()
+@click.argument("id", type=TASK)
+@click.argument("queue", type=QUEUE)
+@click.argument("data", type=JSON, required=False)
+@HELD
+@json_lines
+@click.pass_obj
+@plainly
+def forward(dsn: str | None, id: int, queue: str, data: Any, claim: int, as_json: bool) -> None:
+    """Ack the task ID and put a new task into QUEUE, in one step. DATA is JSON; default: the task's own."""
+
+    def one(task: Task) -> str:
+        return task.forward(queue, task.peek().data if data is None else data).state
+
+    each(dsn, [id], claim, as_json, one)
 
 
 @click.command()
@@ -75,7 +112,7 @@ def bury(
     dsn: str | None, ids: Sequence[int], claim: int | None, priority: int | None, error: str | None, as_json: bool
 ) -> None:
     """Bury tasks: they are set aside until a kick."""
-    _each(dsn, ids, claim, as_json, lambda task: task.bury(priority=priority, error=error).state)
+    each(dsn, ids, claim, as_json, lambda task: task.bury(priority=priority, error=error).state)
 
 
 @click.command()
@@ -96,7 +133,7 @@ def cancel(dsn: str | None, ids: Sequence[int], reason: str | None, as_json: boo
             raise TaskNotFound(f"task {task.id} was not found: it is gone, or was never put", task.id)
         return state
 
-    _each(dsn, ids, None, as_json, one)
+    each(dsn, ids, None, as_json, one)
 
 
 @click.command()
@@ -119,7 +156,7 @@ def touch(dsn: str | None, ids: Sequence[int], claim: int, ttr: float, as_json: 
         held.renew(ttr, 0)
         return found.state
 
-    _each(dsn, ids, claim, as_json, one)
+    each(dsn, ids, claim, as_json, one)
 
 
 @click.command()
@@ -136,7 +173,7 @@ def delete(dsn: str | None, ids: Sequence[int], yes: bool, as_json: bool) -> Non
         task.delete()
         return "deleted"
 
-    _each(dsn, ids, None, as_json, one)
+    each(dsn, ids, None, as_json, one)
 
 
 @click.command("kick-task")
@@ -144,14 +181,28 @@ def delete(dsn: str | None, ids: Sequence[int], yes: bool, as_json: bool) -> Non
 @json_lines
 @click.pass_obj
 @plainly
-def kick_task(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
+def kicktask_of(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
     """Make buried or delayed tasks ready; other tasks stay as they are."""
 
     def one(task: Task) -> str:
         task.kick()
         return task.peek().state
 
-    _each(dsn, ids, None, as_json, one)
+    each(dsn, ids, None, as_json, one)
+
+
+@click.command("task-stats")
+@IDS
+@json_lines
+@click.pass_obj
+@plainly
+def task_stats(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
+    """List how often tasks were taken, released, buried and kicked, and how old they are, in seconds."""
+    with Client(dsn) as client:
+        found = [task_of(client, id, None).stats() for id in ids]
+    names = [field.name for field in fields(TaskStats)]
+    headings = [name.upper() for name in names]
+    echo_all(found, as_json, asdict, headings, lambda one: list(asdict(one).values()))
 
 
 @click.command()
@@ -162,29 +213,37 @@ def kick_task(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
 def peek(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
     """Show tasks as they are now, also those that are taken."""
     with Client(dsn) as client:
-        for task in (_task(client, id, None).peek() for id in ids):
+        for task in (task_of(client, id, None).peek() for id in ids):
             echo_task(task, as_json)
             if not as_json:
                 for attempt in client.results.attempts(task):
                     echo_attempt(attempt)
 
 
-def _each(dsn: str | None, ids: Sequence[int], claim: int | None, as_json: bool, verb: Callable[[Task], str]) -> None:
+def each(dsn: str | None, ids: Sequence[int], claim: int | None, as_json: bool, verb: Callable[[Task], str]) -> None:
     """Call the verb for each task, and print its state. A task that is gone does not stop the others."""
-    lost = False
     with Client(dsn) as client:
-        for id in ids:
-            try:
-                state = verb(_task(client, id, claim))
-            except (TaskError, ClaimDoesNotExist) as error:
-                Fault(str(error)).show()
-                lost = True
-            else:
-                echo({"id": id, "state": state}, f"{id} {state}", as_json)
+
+        def one(id: int) -> None:
+            state = verb(task_of(client, id, claim))
+            echo({"id": id, "state": state}, f"{id} {state}", as_json)
+
+        _tolerant(ids, one)
+
+
+def _tolerant(ids: Sequence[int], one: Callable[[int], None]) -> None:
+    """Call the function for each id. A task that is gone does not stop the others."""
+    lost = False
+    for id in ids:
+        try:
+            one(id)
+        except (TaskError, ClaimDoesNotExist) as error:
+            Fault(str(error)).show()
+            lost = True
     if lost:
         sys.exit(GONE)
 
 
-def _task(client: Client, id: int, claim: int | None) -> Task:
+def task_of(client: Client, id: int, claim: int | None) -> Task:
     """A task with only its id, and the claim's id as its token."""
     return bind(Task(id=id, queue="", state="", data=None, token=claim), client.shell)

@@ -76,6 +76,7 @@ def _moment(text: str) -> datetime | None:
 
 
 QUEUE = QueueName()
+JSON = Checked("json", read_json)
 TASK = Checked("id", arguments.task_id)
 CLAIM = Checked("claim", claim_id)
 CHANNEL = Checked("channel", arguments.channel_name)

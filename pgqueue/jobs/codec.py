@@ -6,16 +6,12 @@ bytes and all else that pydantic knows (typed.py). Without it they are JSON's ow
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from .plain import Plain
 from .signature import Signature
-
-try:
-    from .typed import Typed
-except ImportError:  # pydantic is not installed
-    Typed = None  # type: ignore[assignment, misc]  # else a class
 
 
 class Codec(Protocol):
@@ -41,5 +37,15 @@ def codec(signature: Signature, function: Callable[..., Any], *, keeps_result: b
         keeps_result: whether the annotation of the result has to be one that JSON can hold.
         plain: whether the annotations are JSON's own types, so that there is nothing to convert.
     """
-    kind = Plain if plain or Typed is None else Typed
+    kind = Plain if plain else _kind()
     return kind(signature, function, keeps_result)
+
+
+@functools.cache
+def _kind() -> Callable[[Signature, Callable[..., Any], bool], Codec]:
+    """The codec for annotations of all kinds. The first job imports pydantic: a program without jobs needs none."""
+    try:
+        from .typed import Typed
+    except ImportError:  # pydantic is not installed
+        return Plain
+    return Typed

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -14,6 +16,7 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from http.client import HTTPException
+from http.cookiejar import CookieJar
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -75,6 +78,7 @@ class Shop:
             os.killpg(group, signal.SIGKILL)
 
     def serve(self) -> None:
+        """At a free port, in place of the usual 8000."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -94,12 +98,27 @@ class Shop:
             return json.load(answer)["order"]
 
     def status(self) -> dict[str, object] | None:
-        """What the page says; None while nobody serves it."""
+        """What the page says; None while it is not served."""
         try:
             with urllib.request.urlopen(f"http://{self.address}/", timeout=PATIENCE) as answer:
                 return json.load(answer)
         except (OSError, HTTPException):
             return None
+
+    def log_in(self, name: str, password: str) -> Callable[[str], str]:
+        """A function that reads the admin's pages in this user's session."""
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        admin = f"http://{self.address}/admin/"
+
+        def read(path: str) -> str:
+            with browser.open(admin + path, timeout=PATIENCE) as answer:
+                return answer.read().decode()
+
+        (token,) = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', read("login/"))
+        form = {"csrfmiddlewaretoken": token, "username": name, "password": password, "next": "/admin/"}
+        with browser.open(admin + "login/", urlencode(form).encode(), timeout=PATIENCE) as answer:
+            assert answer.url == admin  # not the form again
+        return read
 
     def edit(self, file: str, old: str, new: str, seen: Callable[[], object]) -> None:
         """Change a file, and wait for what comes of it. A reloader overlooks what changes before its first look."""
@@ -115,11 +134,14 @@ class Shop:
         assert seen()
 
 
+def copied(folder: Path) -> Path:
+    return shutil.copytree(EXAMPLE, folder / "django_shop", ignore=shutil.ignore_patterns("__pycache__"))
+
+
 @pytest.fixture(scope="module")
 def shop(pg_server, pg_template, tmp_path_factory):
     """The shop, migrated and served, with no worker."""
-    folder = tmp_path_factory.mktemp("example") / "django_shop"
-    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    folder = copied(tmp_path_factory.mktemp("example"))
     name = pg_server.create()
     with ExitStack() as stack:
         shop = Shop(folder, pg_server.dsn(name), stack)
@@ -135,6 +157,10 @@ def mailed(shop, order):
     return value(shop.db, "SELECT mailed_at IS NOT NULL FROM shop_order WHERE id = %s", order)
 
 
+def packed(shop, order):
+    return value(shop.db, "SELECT packed_at IS NOT NULL FROM shop_order WHERE id = %s", order)
+
+
 def test_a_request_that_fails_leaves_nothing(shop):
     before = shop.status()
     with pytest.raises(urllib.error.HTTPError, match="500"):
@@ -143,6 +169,31 @@ def test_a_request_that_fails_leaves_nothing(shop):
     order = shop.order(item="tea")
     assert column(shop.db, "SELECT data FROM pgqueue.tasks") == [{"order": order}]
     shop.db.execute("SELECT pgqueue.truncate_queue('mail')")
+
+
+def test_the_admin_shows_the_tasks(shop):
+    made = shop.manage(
+        "createsuperuser",
+        "--noinput",
+        "--username",
+        "ada",
+        "--email",
+        "ada@example.org",
+        DJANGO_SUPERUSER_PASSWORD="secret",
+    )
+    assert made.returncode == 0, made.stderr
+    read = shop.log_in("ada", "secret")
+    order = shop.order(item="tea")
+    (mail,) = column(shop.db, "SELECT id FROM pgqueue.tasks WHERE queue = 'mail'")
+    assert "mail" in read("pgqueue/queue/")
+    assert f"/admin/pgqueue/task/{mail}/change/" in read("pgqueue/task/?queue=mail")
+    assert "tea" in read("shop/order/")
+    with shop.work() as worker:
+        eventually(lambda: packed(shop, order), within=PATIENCE)
+        worker.terminate()
+        assert worker.wait(PATIENCE) == 0
+    assert f"/admin/pgqueue/task/{mail}/change/" not in read("pgqueue/task/?queue=mail")
+    assert mailed(shop, order)
 
 
 def test_a_worker_that_is_killed(shop):
@@ -157,18 +208,17 @@ def test_a_worker_that_is_killed(shop):
         first.kill()
         second = shop.work()
         eventually(lambda: column(shop.db, "SELECT attempts FROM pgqueue.tasks") == [1], within=PATIENCE)
-    eventually(lambda: mailed(shop, order), within=PATIENCE)
+    eventually(lambda: packed(shop, order), within=PATIENCE)
     second.send_signal(signal.SIGTERM)
     assert second.wait(PATIENCE) == 0
-    assert second.stdout.read() == f"mail for order {order}: thank you for the milk\n"
+    assert second.stdout.read() == f"mail for order {order}: thank you for the milk\norder {order} is packed\n"
     assert shop.status()["to be mailed"] == 0
 
 
 @pytest.mark.slow
 def test_several_processes(shop):
     checked = shop.manage("pgqueue", "worker", "--check", "--processes", "2", "--queue", "mail")
-    assert (checked.returncode, checked.stdout.startswith("would work on mail; on ")) == (0, True), checked.stderr
-    assert "there is no handler for queue 'nope'" in shop.manage("pgqueue", "worker", "--queue", "nope").stderr
+    assert (checked.returncode, checked.stdout.startswith("would work on mail")) == (0, True), checked.stderr
     with shop.start("pgqueue", "worker", "--processes", "2", "-c", "1") as supervisor:
         workers = "SELECT pid FROM pgqueue.workers WHERE state = 'connected'"
         eventually(lambda: len(column(shop.db, workers)) == 2, within=PATIENCE)
@@ -187,7 +237,48 @@ def test_several_processes(shop):
 def test_its_own_tests_pass(shop):
     done = shop.manage("test", "--noinput")
     assert done.returncode == 0, done.stderr
-    assert "Ran 2 tests" in done.stderr
+    assert "Ran 4 tests" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the README orders by curl, which is not installed")
+def test_the_commands_of_its_readme(pg_server, tmp_path):
+    """All of them in order, with another port, and a password that is not asked for."""
+    commands = [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```", (EXAMPLE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+    ]
+    name = pg_server.create()
+    with ExitStack() as stack:
+        shop = Shop(copied(tmp_path), pg_server.dsn(name), stack)
+        answers = []
+        for command in commands:
+            words = shlex.split(command)
+            match words:
+                case ["python3", *_] | [".", _] | ["cd", "examples/django_shop"]:
+                    pass  # the venv of these tests, and the shop's folder
+                case ["python", "manage.py", "runserver"]:
+                    shop.serve()
+                case ["python", "manage.py", "pgqueue", "worker"]:
+                    shop.work()
+                case ["python", "manage.py", "createsuperuser", *options]:
+                    assert shop.manage("createsuperuser", "--noinput", *options).returncode == 0
+                case ["python", "manage.py", verb]:
+                    done = shop.manage(verb)
+                    assert done.returncode == 0, done.stderr
+                case ["curl", *_]:
+                    here = [word.replace("127.0.0.1:8000", shop.address) for word in words]
+                    done = subprocess.run(here, capture_output=True, text=True, check=True, timeout=PATIENCE)
+                    answers.append(done.stdout)
+                case _:
+                    pytest.fail(f"this test does not know {command!r}")
+        assert answers[0] == '{"order": 1}'
+        assert answers[1] == "500\n"
+        assert json.loads(answers[2])["orders"][0]["item"] == "tea"
+        with psycopg.connect(shop.dsn, autocommit=True) as db:
+            eventually(lambda: value(db, "SELECT packed_at IS NOT NULL FROM shop_order"), within=PATIENCE)
+    pg_server.drop(name)
 
 
 def test_settings_that_cannot_be(shop):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -63,6 +64,20 @@ def test_the_containers_run_the_example(monkeypatch):
     monkeypatch.syspath_prepend(str(CHECKOUT))
     from examples import app
 
-    assert "exec pgqueue worker examples.app:client" in (CHECKOUT / "docker-compose.yml").read_text()
+    assert 'CMD ["pgqueue", "worker", "examples.app:client",' in (CHECKOUT / "Dockerfile").read_text()
     assert isinstance(app.client, pgqueue.Client)
     assert set(app.client.handlers) == {"words", "mail"}
+
+
+def test_the_index_has_every_example_with_its_commands():
+    """The commands are those of the docstrings, which the tests of each example run."""
+    folder = CHECKOUT / "examples"
+    rows = [
+        line.split("|")[1:5] for line in (folder / "README.md").read_text("utf-8").splitlines() if line[:3] == "| ["
+    ]
+    listed = [link for row in rows for link in re.findall(r"\]\((\w+(?:\.py)?)[/)]", row[0])]
+    assert sorted(listed) == sorted(p.name for p in folder.iterdir() if p.suffix == ".py" or list(p.glob("*.py")))
+    for name, (_, _, _, commands) in zip([row[0] for row in rows], rows, strict=True):
+        path = folder / re.findall(r"\]\(([^)]+)\)", name)[0]
+        for command in re.findall(r"`([^`]+)`", commands):
+            assert command.removesuffix(" &").removesuffix(" 100000") in path.read_text("utf-8")

@@ -18,10 +18,10 @@ import psycopg
 import pgqueue
 
 MIRRORS: dict[type, type] = {
-    kind: awaiting
+    getattr(module, name): getattr(module, f"Async{name}")
     for module in (pgqueue, pgqueue.types)
-    for name, kind in vars(module).items()
-    if (awaiting := vars(module).get(f"Async{name}")) is not None
+    for name in module.__all__
+    if f"Async{name}" in module.__all__
 } | {psycopg.Connection: psycopg.AsyncConnection, psycopg.Cursor: psycopg.AsyncCursor}
 
 

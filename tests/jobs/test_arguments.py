@@ -35,7 +35,7 @@ def client() -> Client:
 
 @pytest.fixture
 def without_pydantic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "Typed", None)
+    monkeypatch.setattr(codec, "_kind", lambda: Plain)
 
 
 def sent(job: AnyJob, *args: Any, **kwargs: Any) -> str:

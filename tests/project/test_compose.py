@@ -37,13 +37,20 @@ def test_a_dsn_in_the_documentation_fits_it(page: str, dsn: str) -> None:
     assert_opens(told)
 
 
-def test_the_worker_has_its_dsn_and_waits_until_it_is_healthy() -> None:
-    worker = SERVICES["worker"]
-    told = conninfo_to_dict(worker["environment"]["PGQUEUE_DSN"])
+@pytest.mark.parametrize("name", ["migrate", "worker"])
+def test_a_service_of_the_image_has_its_dsn(name: str) -> None:
+    told = conninfo_to_dict(SERVICES[name]["environment"]["PGQUEUE_DSN"])
     assert told["host"] == "db"
     assert told.get("port", "5432") == "5432"
     assert_opens(told)
-    assert worker["depends_on"] == {"db": {"condition": "service_healthy"}}
+    assert SERVICES[name]["build"] == "."
+
+
+def test_the_schema_is_installed_between_the_server_and_the_worker() -> None:
+    assert SERVICES["migrate"]["depends_on"] == {"db": {"condition": "service_healthy"}}
+    assert SERVICES["migrate"]["command"] == ["pgqueue", "migrate", "up"]
+    assert SERVICES["migrate"]["healthcheck"] == {"disable": True}
+    assert SERVICES["worker"]["depends_on"] == {"migrate": {"condition": "service_completed_successfully"}}
 
 
 def test_it_is_healthy_once_it_answers_over_tcp() -> None:

@@ -21,7 +21,8 @@ from eventually import eventually
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import pgqueue
-from pgqueue.worker.health import Report, Server, address
+from pgqueue.worker.health import Report, address
+from pgqueue.worker.probes import Server
 from pgqueue.worker.supervisor import Place
 
 pytestmark = pytest.mark.once

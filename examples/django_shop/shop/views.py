@@ -26,7 +26,13 @@ def order(request: HttpRequest) -> JsonResponse:
 
 def status(request: HttpRequest) -> JsonResponse:
     orders = [
-        {"order": order.pk, "item": order.item, "mailed": order.mailed_at is not None}
+        {
+            "order": order.pk,
+            "item": order.item,
+            "mailed": order.mailed_at is not None,
+            "packed": order.packed_at is not None,
+        }
         for order in Order.objects.order_by("pk")
     ]
-    return JsonResponse({"shop": "Tea and more", "orders": orders, "to be mailed": queue("mail").stats()["total"]})
+    waiting = {"to be mailed": queue("mail").stats()["total"], "to be packed": queue("parcels").stats()["total"]}
+    return JsonResponse({"shop": "Tea and more", "orders": orders, **waiting})

@@ -11,7 +11,8 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("item", models.CharField(max_length=100)),
-                ("mailed_at", models.DateTimeField(null=True)),
+                ("mailed_at", models.DateTimeField(editable=False, null=True)),
+                ("packed_at", models.DateTimeField(editable=False, null=True)),
             ],
         ),
     )

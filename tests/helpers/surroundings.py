@@ -1,0 +1,38 @@
+"""What a run inherits from its caller, and no test and no program of a test should depend on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hear_interrupts()
+    if sys.dont_write_bytecode:
+        config.add_cleanup(keep_bytecode())
+
+
+def hear_interrupts() -> None:
+    """A shell has its background processes ignore SIGINT, and so would each process that a test starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def keep_bytecode() -> Callable[[], None]:
+    """Keep compiled modules in a folder of the run where the caller wants none beside the sources.
+
+    Containers often set PYTHONDONTWRITEBYTECODE. Each of the hundreds of processes of a run would then compile what it
+    imports, and each run all tests. Returns the function that removes the folder.
+    """
+    folder = tempfile.mkdtemp(prefix="pgqueue-bytecode-")
+    os.chmod(folder, 0o755)  # as root, programs of other accounts read it
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = folder  # the processes of xdist and of the tests inherit it
+    sys.pycache_prefix, sys.dont_write_bytecode = folder, False
+    return lambda: shutil.rmtree(folder, ignore_errors=True)
