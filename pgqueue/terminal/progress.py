@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -95,7 +96,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._active and (self._console.live or self._pause is not None):
-            self._thread = threading.Thread(target=self._draw, name="pgqueue progress", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="pgqueue progress", daemon=True)
             self._thread.start()
         return self
 
@@ -157,6 +158,10 @@ class Progress:
             self._remark,
         ]
         return "  ".join(part for part in parts if part)
+
+    def _run(self) -> None:
+        with suppress(OSError):  # the reader of a pipe has gone: the next line of the main thread meets the same error
+            self._draw()
 
     def _draw(self) -> None:
         if self._over.wait(self._after):

@@ -70,7 +70,7 @@ ARGUMENTS = {
     "delete-queue": "q --yes",
     "demo": "",
     "drain": "q",
-    "elect": "n --timeout 0 -- true",
+    "elect": "n -- true",
     "exchanges": "",
     "fail": "1 --claim 1",
     "finish": "1 --claim 1",
