@@ -58,14 +58,16 @@ def run(folder: Path, workers: int, kill: bool, seconds: float, dsn: str | None)
             raise Error(f"there are no files to read in {folder}")
         screen = Screen()
         embedded = not (dsn or os.environ.get("PGQUEUE_DSN") or os.environ.get("DATABASE_URL"))
-        screen.start(embedded)
+        if embedded:
+            screen.start(embedded)  # before the server, which takes a while
         conninfo = resolve(dsn)
-        logging.getLogger("pgqueue").setLevel(logging.ERROR)  # a lost connection ends the demo with one line
-        with Client(conninfo) as client, _alone(conninfo) as db:
+        with _quietly(), Client(conninfo) as client, _alone(conninfo) as db:
+            todo, results = client.queue("demo"), client.queue("demo-results")
+            todo.stats()  # the first call raises the error of a database that cannot be used
             if not embedded:
+                screen.start(embedded)
                 screen.server(db.info.parameter_status("server_version") or "", describe(conninfo))
             screen.tasks(len(files), folder)
-            todo, results = client.queue("demo"), client.queue("demo-results")
             for leftover in (todo, results):
                 while leftover.pop(1000):
                     pass
@@ -177,6 +179,18 @@ def _alone(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
         if not free:
             raise Error("another demo is running in this database")
         yield db
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without warnings in this block: a lost connection ends the demo with one line."""
+    log = logging.getLogger("pgqueue")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 @contextmanager
