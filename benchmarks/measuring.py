@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from pgqueue.terminal import Progress
 
 from .bench import Bench
 from .findings import Findings
@@ -29,12 +31,14 @@ def chosen(run: Run, options: Options) -> list[str]:
 def run(bench: Bench, into: Run, names: list[str], keep: Callable[[], None]) -> int:
     """Run the measures; returns how many failed. `keep` is called after each."""
     failed = 0
-    for number, name in enumerate(names, 1):
-        kept = _one(bench, name)
-        into.measures[name] = kept
-        failed += bool(kept.failed)
-        keep()
-        print(f"{number} of {len(names)}, {name}: {kept.seconds:.0f} s {kept.failed}", file=sys.stderr, flush=True)
+    with Progress("benchmarks", len(names), "measures", window=math.inf) as progress:
+        for number, name in enumerate(names, 1):
+            progress.show(number - 1, remark=name)
+            kept = _one(bench, name)
+            into.measures[name] = kept
+            failed += bool(kept.failed)
+            keep()
+            progress.note(f"{number} of {len(names)}, {name}: {kept.seconds:.0f} s {kept.failed}")
     return failed
 
 

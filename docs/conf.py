@@ -68,4 +68,6 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 
+suppress_warnings = ["misc.highlighting_failure"]  # commands of psql, such as \gset, are no SQL
+
 linkcheck_ignore = [r"https?://.*"]  # the build has no network: links within the site are what is checked

@@ -255,6 +255,24 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         """`running`; or `read only`, on a standby for example: calls raise NotRunning there."""
         return await self.shell.run(calls.state())
 
+    async def dsn(self) -> str:
+        """The DSN of the client's database, for connections of the application's own.
+
+        For example `psycopg.connect(client.dsn())`. The first call of a client finds the database, starts the embedded
+        server if no other is named, and checks the schema. The DSN may contain a password.
+
+        Returns:
+            A URI or a conninfo string of libpq: the `dsn` of the client, else PGQUEUE_DSN, DATABASE_URL, or that of the
+            embedded server.
+
+        Raises:
+            ServerError: the server cannot be reached, or refuses the connection.
+            SetupError: a pooler, the role or the database is set up so that pgqueue cannot work.
+            SchemaError: the schema in the database does not fit this library.
+            ClosedError: the client is closed.
+        """
+        return await in_thread(self.shell.core.conninfo)
+
     async def reload(self) -> None:
         """Replace the client's background thread, for a program that reloads its code while it runs.
 

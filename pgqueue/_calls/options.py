@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
@@ -51,6 +51,7 @@ def set_seconds(options: object, durations: Iterable[tuple[str, bool]]) -> None:
 
 def named_options(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
     """The options from keyword arguments. Raises ValueError for an unknown one."""
-    if unknown := sorted(given.keys() - kind.__dataclass_fields__.keys()):
-        raise ValueError(f"{what} has no option {unknown[0]!r}: there are {', '.join(kind.__dataclass_fields__)}")
+    known = [field.name for field in fields(kind)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise ValueError(f"{what} has no option {unknown[0]!r}: there are {', '.join(known)}")
     return kind(**given)

@@ -15,6 +15,8 @@ from ..errors import ServerError, SetupError
 
 log = logging.getLogger("pgqueue")
 
+FIRST_USE = int.from_bytes(b"pgq 1use")  # the advisory lock of the process that migrates an embedded server
+
 
 def resolve(given: str | None) -> str:
     """The conninfo to use: `given`, else PGQUEUE_DSN, else DATABASE_URL, else the embedded server, which is started."""
@@ -58,12 +60,17 @@ def schema_fault(conn: psycopg.Connection[Any]) -> Exception | None:
 
 
 def _embedded() -> str:
-    """Start or join the embedded server. It has no administrator, so this function migrates its schema."""
+    """Start or join the embedded server. It has no administrator, so this function migrates its schema.
+
+    Of several processes that find no schema one migrates, and the others look again: a migration to the version that is
+    there creates the functions anew, and meets the calls of the first process in a deadlock.
+    """
     from .. import embedded, migrate
 
     conninfo = embedded.default_server().dsn()
     with psycopg.connect(conninfo, autocommit=True) as conn:
-        fault = schema_fault(conn)
-    if fault:
-        migrate.up(conninfo)
+        if schema_fault(conn):
+            conn.execute("SELECT pg_catalog.pg_advisory_lock(%s)", [FIRST_USE])
+            if schema_fault(conn):
+                migrate.up(conninfo)
     return conninfo

@@ -201,7 +201,9 @@ def _simulator() -> Any:
     try:
         from cronsim import CronSim
     except ImportError:
-        raise ImportError("cron expressions need the package cronsim: pip install 'pgqueue-core[cron]'") from None
+        raise ImportError(
+            "cron expressions need cronsim: run `pip install '.[cron]'` in a checkout of pgqueue"
+        ) from None
     return CronSim
 
 

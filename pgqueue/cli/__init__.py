@@ -8,12 +8,14 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import sys
 from typing import Any
 
 import click
 
 from .. import __version__
 from .._values import printable
+from .grouping import Group
 
 #: The name of each command, and the module that has it.
 COMMANDS = {
@@ -91,8 +93,67 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
+INTERRUPTED = 130  # a shell's exit code for SIGINT
+
+#: The sections of the help: what a user wants, and the commands for it.
+SECTIONS = {
+    "Put and take tasks": ("put", "take", "pop", "ack", "release", "touch", "bury", "fail", "finish", "progress"),
+    "See and change tasks": (
+        "list",
+        "peek",
+        "peek-next",
+        "kick",
+        "kick-task",
+        "cancel",
+        "delete",
+        "requeue",
+        "forward",
+        "release-all",
+        "task-stats",
+        "outcome",
+        "result",
+        "results",
+        "follow",
+        "batch",
+    ),
+    "Queues": (
+        "queues",
+        "stats",
+        "create-queue",
+        "alter",
+        "rename-queue",
+        "pause",
+        "resume",
+        "drain",
+        "limit",
+        "truncate",
+        "delete-queue",
+    ),
+    "Workers, jobs and schedules": ("worker", "workers", "job", "jobs", "schedule"),
+    "Channels and exchanges": (
+        "wait",
+        "post",
+        "subscribe",
+        "publish",
+        "exchanges",
+        "create-exchange",
+        "delete-exchange",
+        "bind",
+        "unbind",
+        "bindings",
+        "deaths",
+    ),
+    "Coordination": ("lock", "elect", "nodes", "status", "group", "changes"),
+    "Monitoring": ("health", "metrics", "graphite", "alerts"),
+    "Server, schema and rights": ("migrate", "server", "privileges", "grant", "revoke", "restrict"),
+    "Getting started": ("demo", "completion"),
+}
+
+
+class Commands(Group):
     """A group that loads a command when it is used."""
+
+    sections = SECTIONS
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -103,9 +164,17 @@ class Commands(click.Group):
         module = importlib.import_module(f"{__name__}.{COMMANDS[name]}")
         return next(found for found in vars(module).values() if isinstance(found, click.Command) and found.name == name)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
+        except KeyboardInterrupt:  # while a command is loaded or its arguments are read; click would print "Aborted!"
+            sys.exit(INTERRUPTED)
         except click.ClickException as error:  # of click: it quotes most of what was given, and not all of it
             error.message = printable.multiline(error.message)  # type: ignore[misc]  # final in its annotation only
             raise
@@ -117,7 +186,10 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="pgqueue")
 @click.pass_context
 def main(context: click.Context, dsn: str | None, verbose: bool) -> None:
-    """A task queue that lives in the PostgreSQL you already run."""
+    """A task queue that lives in the PostgreSQL you already run.
+
+    `pgqueue COMMAND --help` describes a command and its options. `pgqueue demo` shows in 15 seconds how it works.
+    """
     logging.basicConfig(level="INFO" if verbose else "WARNING", format="%(asctime)s %(levelname)s %(message)s")
     if not verbose:  # psycopg's log of a call that Ctrl-C cut off; the command prints its own message
         logging.getLogger("psycopg").setLevel(logging.ERROR)

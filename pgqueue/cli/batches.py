@@ -6,8 +6,9 @@ import click
 
 from .. import Client
 from .._calls.flows import BatchInfo
+from ..terminal import Column
 from .plainly import plainly
-from .printing import cell, cut, echo_json, table
+from .printing import cell, column, cut, echo_json, echo_table, state_column
 from .values import json_lines
 
 
@@ -28,13 +29,16 @@ def show_batches(dsn: str | None, id: int | None, limit: int, as_json: bool) -> 
         for failure in failures:
             echo_json({"id": failure.id, "queue": failure.queue, "state": failure.state, "error": failure.error})
         return
-    for line in table(("ID", "NAME", "STATE", "TOTAL", "DONE", "FAILED", "OPEN"), [_row(batch) for batch in found]):
-        click.echo(line)
+    columns = ("ID", column("NAME", folds=True), state_column(), "TOTAL", "DONE", _failed_column(), "OPEN")
+    echo_table(columns, map(_row, found))
     if failures:
         click.echo()
         rows = [(f.id, cell(f.queue), f.state, cut(f.error or "")) for f in failures]
-        for line in table(("FAILED TASK", "QUEUE", "STATE", "ERROR"), rows):
-            click.echo(line)
+        echo_table(("FAILED TASK", column("QUEUE", folds=True), state_column(), column("ERROR", folds=True)), rows)
+
+
+def _failed_column() -> Column:
+    return column("FAILED", style=lambda number: "red" if number else "dim")
 
 
 def _row(batch: BatchInfo) -> tuple[object, ...]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
 import click
-import psycopg
 from click.shell_completion import (
     BashComplete,
     CompletionItem,
@@ -15,13 +12,11 @@ from click.shell_completion import (
     get_completion_class,
 )
 
-from .._calls.queue import queues
-from .._engine import dsn
 from .._values import printable
+from .names import queue_names
 from .plainly import plainly
 
 PROGRAM = "pgqueue"
-PATIENCE = 2  # seconds that the tab key may take
 
 # click's own scripts insert a value into the command line as it is, so that the shell would run a queue named
 # `$(command)`, and they expand `*` and break at commas. zsh and fish quote what is inserted themselves.
@@ -97,21 +92,3 @@ def offered(context: click.Context, incomplete: str) -> list[str]:
     root = context.find_root()
     words = {name: printable.shell_word(name) for name in queue_names(root.params.get("dsn"), incomplete)}
     return [name for name, word in words.items() if word is not None and (word == name or root.info_name == PROGRAM)]
-
-
-def queue_names(given: str | None, incomplete: str) -> list[str]:
-    """The queue names that begin with `incomplete`; none if the database does not answer soon. Starts no server."""
-    call = queues(incomplete, None, 100)
-    conninfo = given or os.environ.get("PGQUEUE_DSN") or os.environ.get("DATABASE_URL")
-    try:
-        if not conninfo:
-            from .. import embedded
-
-            conninfo = embedded.status().dsn
-        if not conninfo:
-            return []
-        with psycopg.connect(dsn.plain(conninfo), autocommit=True, connect_timeout=PATIENCE) as conn:
-            conn.execute(f"SET statement_timeout = '{PATIENCE}s'")
-            return [info.name for info in call.read(conn.execute(call.sql, call.args).fetchall())]
-    except Exception:  # of any kind: a traceback would be printed into the command line that is being typed
-        return []

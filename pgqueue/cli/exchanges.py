@@ -11,7 +11,7 @@ import click
 from .. import Client
 from .asking import confirm
 from .plainly import nothing, plainly
-from .printing import echo_all
+from .printing import column, echo_all
 from .values import JSON, MOMENT, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, TASK, json_lines, yes
 
 
@@ -23,9 +23,16 @@ def exchanges(dsn: str | None, as_json: bool) -> None:
     """List the exchanges, with how many bindings and retained messages each has."""
     with Client(dsn) as client:
         found = client.exchanges.list()
-    headings = ("EXCHANGE", "TYPE", "DURABLE", "BINDINGS", "RETAINED", "CREATED")
+    columns = (
+        column("EXCHANGE", folds=True),
+        "TYPE",
+        column("DURABLE", 3),
+        "BINDINGS",
+        column("RETAINED", 1),
+        column("CREATED", 2),
+    )
     echo_all(
-        found, as_json, asdict, headings, lambda e: (e.name, e.type, e.durable, e.bindings, e.retained, e.created_at)
+        found, as_json, asdict, columns, lambda e: (e.name, e.type, e.durable, e.bindings, e.retained, e.created_at)
     )
 
 
@@ -39,7 +46,13 @@ def bindings(dsn: str | None, exchange: str | None, queue: str | None, as_json: 
     """List the bindings: which queue gets what is published to which exchange under which key."""
     with Client(dsn) as client:
         found = client.exchanges.bindings(exchange, queue)
-    echo_all(found, as_json, asdict, ("EXCHANGE", "KEY", "QUEUE"), lambda b: (b.exchange, b.key, b.queue))
+    echo_all(
+        found,
+        as_json,
+        asdict,
+        [column(name, folds=True) for name in ("EXCHANGE", "KEY", "QUEUE")],
+        lambda b: (b.exchange, b.key, b.queue),
+    )
 
 
 @click.command("create-exchange")

@@ -10,12 +10,13 @@ import click
 
 from .. import Client
 from .._calls.groups import Member
+from .grouping import Group
 from .plainly import nothing, plainly
-from .printing import cell, echo, echo_all
+from .printing import cell, column, echo, echo_all
 from .values import COUNT, json_lines, timeout
 
 
-@click.group()
+@click.group(cls=Group)
 def group() -> None:
     """Show the members of a group of processes, or wait for changes of the members."""
 
@@ -29,7 +30,13 @@ def members(dsn: str | None, group: str, as_json: bool) -> None:
     """List the members of GROUP that are alive, in the order in which they joined."""
     with Client(dsn) as client:
         found = client.groups.members(group)
-    echo_all(found, as_json, asdict, ("MEMBER", "HOLDER", "DATA"), lambda one: (one.name, one.holder, _data(one)))
+    echo_all(
+        found,
+        as_json,
+        asdict,
+        [column(name, folds=True) for name in ("MEMBER", "HOLDER", "DATA")],
+        lambda one: (one.name, one.holder, _data(one)),
+    )
 
 
 @group.command()

@@ -10,8 +10,9 @@ import click
 
 from .. import AsyncClient, Client, Job
 from .applications import load
+from .grouping import Group
 from .plainly import WRONG, Fault, plainly
-from .printing import echo, echo_all
+from .printing import column, echo, echo_all
 from .values import (
     COUNT,
     JSON,
@@ -26,7 +27,7 @@ from .values import (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def job() -> None:
     """The jobs of an application: list them, or put a task of one."""
 
@@ -42,7 +43,7 @@ def list_jobs(app: str, as_json: bool) -> None:
         jobs,
         as_json,
         _described,
-        ("JOB", "QUEUE", "KIND", "PARAMETERS"),
+        ("JOB", column("QUEUE", folds=True), column("KIND", 1), column("PARAMETERS", folds=True)),
         lambda one: (one.name, one.queue, "async" if one.is_async else "sync", _parameters(one) or None),
     )
 

@@ -7,15 +7,16 @@ import click
 from .. import Client
 from .._calls.limits import Limit
 from .._values import arguments
+from .grouping import Group
 from .plainly import plainly
-from .printing import echo_all
+from .printing import column, echo_all
 from .values import POSITIVE_SECONDS, QUEUE, Checked, json_lines
 
 JOB = Checked("job", lambda text: arguments.label("job", text))
 ARGUMENT = Checked("argument", lambda text: arguments.label("argument", text))
 
 
-@click.group()
+@click.group(cls=Group)
 def limit() -> None:
     """Show and change limits of tasks: how many run at once over all workers, and how many begin in a time."""
 
@@ -29,8 +30,17 @@ def list_limits(dsn: str | None, queue: str | None, as_json: bool) -> None:
     """List the limits, with the number of tasks that run and that wait."""
     with Client(dsn) as client:
         found = client.limits.list(queue)
-    headings = ("QUEUE", "JOB", "CONCURRENCY", "RATE", "BY", "RUNNING", "WAITING", "SET BY")
-    echo_all(found, as_json, Limit.as_dict, headings, _row)
+    columns = (
+        column("QUEUE", folds=True),
+        column("JOB", folds=True),
+        "CONCURRENCY",
+        "RATE",
+        column("BY", 2),
+        "RUNNING",
+        "WAITING",
+        column("SET BY", 1),
+    )
+    echo_all(found, as_json, Limit.as_dict, columns, _row)
 
 
 def _row(one: Limit) -> tuple[str | int | None, ...]:

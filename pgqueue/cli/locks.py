@@ -79,12 +79,14 @@ def elect(dsn: str | None, name: str, command: tuple[str, ...], kill_after: floa
         leading[:] = [Held(command, kill_after, f"the leadership {name}")]
         terms.put((leading[0], election.fence))
 
-    with Client(dsn) as client, client.elect(name, gained, lambda _: leading[0].lose()):
-        while True:
-            held, fence = terms.get()
-            code = held.run({"PGQUEUE_FENCE": fence})
-            if not held.lost:
-                break
+    with Client(dsn) as client:
+        client.dsn()  # connects: a campaign waits for an absent server; a DSN that is wrong is an error now
+        with client.elect(name, gained, lambda _: leading[0].lose()):
+            while True:
+                held, fence = terms.get()
+                code = held.run({"PGQUEUE_FENCE": fence})
+                if not held.lost:
+                    break
     sys.exit(code)
 
 

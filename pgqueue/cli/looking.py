@@ -10,13 +10,15 @@ from typing import get_args
 import click
 
 from .. import Client
+from .._calls.health import Check
 from .._calls.health import health as checks
 from .._calls.pick import FIRST, State
 from .._calls.pick import tasks as listed
 from .._calls.queue import QueueInfo
 from .._records.task import TaskRecord, from_found
+from ..terminal import duration, figure
 from .plainly import FAILED, nothing, plainly
-from .printing import as_dict, cell, compact, cut, echo_all, echo_task
+from .printing import as_dict, cell, column, compact, cut, echo_all, echo_task, state_column
 from .values import QUEUE, json_lines
 
 LIMIT = click.IntRange(1, 1_000_000)
@@ -45,7 +47,14 @@ def list_tasks(dsn: str | None, queue: str, state: State | None, limit: int, ski
         tasks,
         as_json,
         as_dict,
-        ("ID", "STATE", "PRIORITY", "ATTEMPTS", "REMARK", "DATA"),
+        (
+            "ID",
+            state_column(),
+            column("PRIORITY", 3),
+            column("ATTEMPTS", 2),
+            column("REMARK", 1, folds=True),
+            column("DATA", folds=True),
+        ),
         lambda t: (t.id, t.state, t.priority, t.attempts, cut(_remark(t)), cut(compact(t.data))),
     )
 
@@ -77,8 +86,8 @@ def queues(dsn: str | None, prefix: str, as_json: bool) -> None:
     """List the queues with their options."""
     with Client(dsn) as client:
         found = client.queues(prefix=prefix)
-    headings = ("QUEUE", "CREATED", "OPTIONS")
-    echo_all(found, as_json, QueueInfo.as_dict, headings, lambda q: (q.name, q.created_at, _options(q)))
+    columns = (column("QUEUE", folds=True), column("CREATED", 1), column("OPTIONS", folds=True))
+    echo_all(found, as_json, QueueInfo.as_dict, columns, lambda q: (q.name, q.created_at, _options(q)))
 
 
 @click.command()
@@ -93,11 +102,27 @@ def health(dsn: str | None, as_json: bool) -> None:
         found,
         as_json,
         lambda c: c._asdict() | {"value": c.value if isfinite(c.value) else None},
-        ("CHECK", "STATUS", "VALUE", "DETAIL"),
-        lambda c: (c.name, c.status, f"{c.value:.10g} {c.unit}", c.detail),
+        (
+            column("CHECK", folds=True),
+            state_column("STATUS"),
+            column("VALUE", plain=_measured, shown=_readable),
+            column("DETAIL", folds=True),
+        ),
+        lambda c: (c.name, c.status, c, c.detail),
     )
     if any(check.status == "bad" for check in found):
         sys.exit(FAILED)
+
+
+def _measured(check: Check) -> str:
+    return f"{check.value:.10g} {check.unit}"
+
+
+def _readable(check: Check) -> str:
+    """The value for people: ages in the units of a clock, and separators of thousands."""
+    if check.unit in ("s", "seconds") and isfinite(check.value):
+        return duration(check.value)
+    return f"{figure(check.value)} {check.unit}" if isfinite(check.value) else _measured(check)
 
 
 def _options(info: QueueInfo) -> str:

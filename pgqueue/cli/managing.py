@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -10,7 +11,9 @@ import click
 from .. import Client, Queue
 from .._calls.options import named_options
 from .._calls.queue import QueueOptions
+from ..terminal import Progress
 from .asking import confirm
+from .grouping import suggestion
 from .plainly import plainly
 from .values import COUNT, POSITIVE_SECONDS, QUEUE, read_json, yes
 
@@ -62,8 +65,11 @@ def alter(dsn: str | None, queue: str, options: Sequence[str]) -> None:
 def delete_queue(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, force: bool, yes: bool) -> None:
     """Delete QUEUE with its tasks, unless one of them is taken; print their number."""
     with Client(dsn) as client:
-        confirm(f"Delete {queue} and its {_total(client.queue(queue))} tasks?", yes)
-        click.echo(client.delete_queue(queue, if_empty=if_empty, if_unused=if_unused, force=force))
+        total = _total(client.queue(queue))
+        confirm(f"Delete {queue} and its {total} tasks?", yes)
+        with Progress(f"deleting {total:,} tasks", unit=""):  # one statement, which tells nothing before its end
+            removed = client.delete_queue(queue, if_empty=if_empty, if_unused=if_unused, force=force)
+    click.echo(removed)
 
 
 @click.command()
@@ -74,8 +80,11 @@ def delete_queue(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, f
 def truncate(dsn: str | None, queue: str, yes: bool) -> None:
     """Remove all tasks of QUEUE, in any state, also those that are taken; print their number."""
     with Client(dsn) as client:
-        confirm(f"Remove the {_total(client.queue(queue))} tasks of {queue}?", yes)
-        click.echo(client.queue(queue).truncate())
+        total = _total(client.queue(queue))
+        confirm(f"Remove the {total} tasks of {queue}?", yes)
+        with Progress(f"removing {total:,} tasks", unit=""):  # one statement, which tells nothing before its end
+            removed = client.queue(queue).truncate()
+    click.echo(removed)
 
 
 @click.command()
@@ -171,7 +180,9 @@ def _options(given: Sequence[str]) -> dict[str, Any]:
     try:
         named_options(QueueOptions, options, "a queue")
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="'OPTION=VALUE'") from None
+        known = [field.name for field in fields(QueueOptions)]
+        near = "".join(suggestion(name, known) for name in options if name not in known)
+        raise click.BadParameter(str(error) + (f".{near}" if near else ""), param_hint="'OPTION=VALUE'") from None
     return options
 
 

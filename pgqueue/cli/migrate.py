@@ -7,10 +7,12 @@ import sys
 import click
 
 from .._engine import dsn
+from ..terminal import Progress
+from .grouping import Group
 from .plainly import plainly
 
 
-@click.group()
+@click.group(cls=Group)
 def migrate() -> None:
     """Upgrade or downgrade the schema `pgqueue`."""
 
@@ -25,7 +27,8 @@ def up(given: str | None, revision: str) -> None:
 
     conninfo = dsn.resolve(given)
     before = migrations.status(conninfo).current
-    migrations.up(conninfo, revision=revision)
+    with Progress("upgrading the schema", unit=""):
+        migrations.up(conninfo, revision=revision)
     after = migrations.status(conninfo).current
     if before == after:
         click.echo(f"nothing to do: schema pgqueue is at version {after}")
@@ -46,7 +49,8 @@ def down(given: str | None, revision: str, force: bool) -> None:
 
     conninfo = dsn.resolve(given)
     before = migrations.status(conninfo).current
-    migrations.down(conninfo, revision=revision, force=force)
+    with Progress("downgrading the schema", unit=""):
+        migrations.down(conninfo, revision=revision, force=force)
     after = migrations.status(conninfo).current
     if after is None:
         click.echo(f"removed schema pgqueue, which was at version {before}")

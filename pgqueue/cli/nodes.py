@@ -11,6 +11,7 @@ import click
 from .. import Client
 from .._calls.nodes import Node
 from .asking import confirm
+from .grouping import Group
 from .plainly import nothing, plainly
 from .printing import cell, compact, echo, echo_all
 from .values import COUNT, JSON, json_lines, timeout, yes
@@ -19,7 +20,7 @@ PATH = click.argument("path")
 VERSION = click.option("--version", type=click.IntRange(min=0), help="Only if the node is still at this version.")
 
 
-@click.group()
+@click.group(cls=Group)
 def nodes() -> None:
     """Read and change the tree of small values, and wait for its changes."""
 

@@ -13,7 +13,8 @@ import click
 import psycopg
 
 from .._values import printable
-from ..errors import BadData, ClaimDoesNotExist, Error, QueueFull, TaskError
+from ..errors import BadData, ClaimDoesNotExist, Error, NoQueue, QueueFull, TaskError
+from .grouping import suggestion
 from .printing import flush
 
 FAILED = 1
@@ -25,7 +26,7 @@ INTERRUPTED = 130  # a shell's exit code for SIGINT
 _CODES: list[tuple[tuple[type[Exception], ...], int]] = [
     ((QueueFull,), NOTHING),
     ((TaskError, ClaimDoesNotExist), GONE),
-    ((BadData,), WRONG),
+    ((BadData, ValueError), WRONG),  # ValueError: an argument that a call refuses
 ]
 
 
@@ -74,4 +75,17 @@ def _forget_output() -> None:
 
 def _fault(error: Exception) -> Fault:
     code = next((code for kinds, code in _CODES if isinstance(error, kinds)), FAILED)
-    return Fault(str(error), code)
+    return Fault(str(error) + (_near_queues() if isinstance(error, NoQueue) else ""), code)
+
+
+def _near_queues() -> str:
+    """A suggestion for a mistyped queue; empty if there is none, or the database does not answer at once."""
+    from .names import queue_names
+
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return ""
+    given = [context.params.get(one.name or "") for one in context.command.params if one.type.name == "queue"]
+    names = [name for value in given for name in ([value] if isinstance(value, str) else value or ())]
+    known = queue_names(context.obj, "") if names else []
+    return "".join("." + near for name in names if name not in known and (near := suggestion(name, known)))

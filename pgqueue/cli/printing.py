@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -14,8 +13,27 @@ import click
 from .._calls.attempts import Attempt
 from .._records.task import TaskRecord
 from .._values import printable
+from ..terminal import Column, Console, Table, ago, drawn
 
 T = TypeVar("T")
+
+OUT = Console()
+STYLES = {  # of states: of tasks, batches, workers and checks
+    "ready": "green",
+    "delayed": "cyan",
+    "taken": "yellow",
+    "buried": "red",
+    "blocked": "magenta",
+    "done": "dim",
+    "failed": "red",
+    "cancelled": "dim",
+    "open": "yellow",
+    "running": "green",
+    "stopping": "yellow",
+    "ok": "green",
+    "warn": "yellow",
+    "bad": "bold red",
+}
 
 CELL = 60  # characters of data or of an error in a table: `peek` and --json show all of it
 
@@ -58,7 +76,7 @@ def echo_all(
     found: Iterable[T],
     as_json: bool,
     values: Callable[[T], Mapping[str, Any]],
-    headings: Sequence[str],
+    columns: Sequence[Column | str],
     row: Callable[[T], Sequence[Any]],
 ) -> None:
     """Print a list: each as a line of JSON with its values, or all as a table with a row for each."""
@@ -66,8 +84,38 @@ def echo_all(
         for one in found:
             echo_json(values(one))
     else:
-        for line in table(headings, map(row, found)):
-            click.echo(line)
+        echo_table(columns, map(row, found))
+
+
+def echo_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table: fitted to a terminal, plain elsewhere."""
+    for line in table(columns, rows):
+        click.echo(line, color=True)  # without colour there are no escape sequences in it
+
+
+def table(columns: Sequence[Column | str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """The lines of a table, as echo_table() prints them. A string is a column that is always shown, and not folded."""
+    every = [one if isinstance(one, Column) else column(one) for one in columns]
+    return drawn(Table(every, [tuple(row) for row in rows]), OUT)
+
+
+def column(
+    heading: str,
+    spare: int = 0,
+    *,
+    folds: bool = False,
+    plain: Callable[[Any], str] | None = None,
+    shown: Callable[[Any], str] | None = None,
+    style: Callable[[Any], str] | None = None,
+    right: bool | None = None,
+) -> Column:
+    """A column of a table, with cell() and readable() as the texts of a value; see terminal.Column."""
+    return Column(heading, spare, folds, plain or cell, shown or plain or readable, style, right)
+
+
+def state_column(heading: str = "STATE", spare: int = 0) -> Column:
+    """A column of states, each in its colour."""
+    return column(heading, spare, style=lambda state: STYLES.get(state, ""))
 
 
 def echo_task(task: TaskRecord, as_json: bool) -> None:
@@ -76,10 +124,12 @@ def echo_task(task: TaskRecord, as_json: bool) -> None:
     if as_json:
         echo_json(values)
         return
-    shown = {name: cell(value) for name, value in values.items() if value is not None}
+    shown = {name: value for name, value in values.items() if value is not None}
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
-        click.echo(f"{name:<{width}}  {value}")
+        style = STYLES.get(value, "") if name == "state" else "red" if name == "error" else ""
+        text = OUT.styled(when(value) if OUT.terminal and isinstance(value, datetime) else cell(value), style)
+        click.echo(f"{OUT.styled(f'{name:<{width}}', 'dim')}  {text}", color=True)
 
 
 def echo_attempt(attempt: Attempt) -> None:
@@ -91,21 +141,6 @@ def echo_attempt(attempt: Attempt) -> None:
         click.echo(printable.multiline(attempt.traceback))
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Lines of aligned columns: numbers to the right, other values to the left."""
-    every = [list(row) for row in rows]
-    columns = zip(*every, strict=True) if every else [() for _ in headings]
-    aligned = [_aligned(heading, column) for heading, column in zip(headings, columns, strict=True)]
-    return ["  ".join(line).rstrip() for line in zip(*aligned, strict=True)]
-
-
-def _aligned(heading: str, column: Sequence[Any]) -> list[str]:
-    texts = [heading, *map(cell, column)]
-    width = max(map(len, texts))
-    align = str.rjust if any(isinstance(value, int | float) for value in column) else str.ljust
-    return [align(text, width) for text in texts]
-
-
 def cell(value: Any) -> str:
     """A value as one line that no terminal obeys."""
     if value is None:
@@ -113,6 +148,20 @@ def cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.astimezone().isoformat(" ", "seconds")
     return printable.line(value) if isinstance(value, str) else compact(value)
+
+
+def when(at: datetime) -> str:
+    """A time for people, with how long ago that was by this machine's clock: `2030-01-31 08:00:00 (3 min ago)`."""
+    return f"{readable(at)} ({ago((datetime.now(at.tzinfo) - at).total_seconds())})"
+
+
+def readable(value: Any) -> str:
+    """A value as one line for people: a time of this machine's zone without the offset, and `yes` or `no`."""
+    if isinstance(value, datetime):
+        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else cell(value)
 
 
 def cut(text: str | None) -> str | None:
@@ -124,13 +173,3 @@ def flush() -> None:
     """Flush standard output: the caller's next step relies on it."""
     if sys.stdout is not None:  # None after `>&-`
         sys.stdout.flush()
-
-
-def is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
-def screen() -> tuple[int, int]:
-    """Columns and lines of the terminal."""
-    size = shutil.get_terminal_size()
-    return size.columns, size.lines

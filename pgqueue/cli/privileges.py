@@ -12,7 +12,7 @@ from .. import Client
 from .._calls.privileges import VERBS, Privilege, Verb
 from .._values import arguments
 from .plainly import plainly
-from .printing import echo_json, table
+from .printing import column, echo_json, echo_table
 from .values import QUEUE, Checked, json_lines
 
 PATTERN = Checked("pattern", lambda text: arguments.text(text, "a pattern"))
@@ -35,8 +35,7 @@ def privileges(dsn: str | None, role: str | None, queue: str | None, as_json: bo
         for privilege in found:
             echo_json(asdict(privilege))
         return
-    for line in table(("ROLE", "QUEUE", "PATTERN", "VERBS"), _rows(found)):
-        click.echo(line)
+    echo_table([column(name, folds=True) for name in ("ROLE", "QUEUE", "PATTERN", "VERBS")], _rows(found))
 
 
 def _rows(found: Sequence[Privilege]) -> list[tuple[str, str | None, str | None, str]]:

@@ -12,10 +12,13 @@ import click
 
 from .. import BadData, Client, Queue
 from .._values.arguments import IfExists
+from ..terminal import Progress
 from .lines import Lines
 from .plainly import Fault, nothing, plainly
-from .printing import compact, echo_json
+from .printing import OUT, compact, echo_json
 from .values import COUNT, KEY, LANE, MOMENT, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, json_lines, read_json
+
+STEP = 100  # tasks between two figures of the progress
 
 
 @click.command()
@@ -98,14 +101,26 @@ def _put_one(queue: Queue, item: Any, timeout: float, as_json: bool, options: di
 def _put_lines(queue: Queue, lines: Lines, batch: int | None, as_json: bool, options: dict[str, Any]) -> None:
     done = 0
     try:
-        for items in _batches(iter(lines), batch):
-            ids = array("q", queue.put_many(items, **options))
-            _echo_ids(queue, ids, as_json)
-            done += len(ids)
+        with Progress("put", active=not (sys.stdin.isatty() or (batch and OUT.terminal))) as progress:
+            for items in _batches(_counted(lines, progress), batch):
+                ids = array("q", queue.put_many(items, **options))
+                if not batch:
+                    progress.close()  # before the ids come to the same terminal
+                _echo_ids(queue, ids, as_json)
+                done += len(ids)
     except (BadData, Fault) as error:
         fault = lines.fault(error, done) if isinstance(error, BadData) else error
         before = f"; {done} tasks of the lines before it were put" if batch else ""
         raise Fault(fault.message + before, fault.exit_code) from None
+
+
+def _counted(lines: Lines, progress: Progress) -> Iterator[Any]:
+    number = 0
+    for number, item in enumerate(lines, 1):
+        yield item
+        if number % STEP == 0:
+            progress.show(number, part=lines.part)
+    progress.show(number, part=lines.part)
 
 
 def _batches(items: Iterator[Any], size: int | None) -> Iterator[Iterable[Any]]:

@@ -12,7 +12,7 @@ from .. import Client
 from .._calls.results import Outcome
 from .._sync.settle import KEEP
 from .plainly import nothing, plainly
-from .printing import cell, compact, cut, echo, echo_all
+from .printing import cell, column, compact, cut, echo, echo_all, state_column
 from .tasks import HELD, IDS, each, task_of
 from .values import CLAIM, JSON, SECONDS, TASK, json_lines, timeout
 
@@ -121,7 +121,15 @@ def results(dsn: str | None, id: int, claim: int, as_json: bool) -> None:
 
 
 def _list(found: Sequence[Outcome], as_json: bool) -> None:
-    headings = ("ID", "QUEUE", "STATE", "ATTEMPTS", "PROGRESS", "RESULT", "ERROR")
+    headings = (
+        "ID",
+        column("QUEUE", folds=True),
+        state_column(),
+        column("ATTEMPTS", 1),
+        column("PROGRESS", 2, folds=True),
+        column("RESULT", folds=True),
+        column("ERROR", folds=True),
+    )
     echo_all(
         found,
         as_json,

@@ -10,18 +10,31 @@ import click
 from .. import Client
 from .._calls.schedules import Missed, ScheduleInfo, schedule_name
 from .._values.arguments import IfExists
+from .._values.timetable import read_zone, timetable
 from ..worker.scheduling import Scheduling
 from .asking import confirm
+from .grouping import Group
 from .plainly import plainly
-from .printing import echo, echo_all
+from .printing import column, echo, echo_all, state_column, when
 from .stopping import until_signal
 from .values import COUNT, KEY, LANE, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, Checked, json_lines, read_json, yes
 
 NAME = Checked("name", schedule_name)
-HEADINGS = ("NAME", "TIMES", "ZONE", "QUEUE", "NEXT", "LAST", "TASK", "STATE", "DECLARED", "ERROR")
+COLUMNS = (
+    column("NAME", folds=True),
+    column("TIMES"),
+    column("ZONE", 3),
+    column("QUEUE", folds=True),
+    column("NEXT", shown=lambda at: "paused" if at == "paused" else when(at)),
+    column("LAST", 2, shown=when),
+    column("TASK", 5),
+    state_column("STATE", 1),
+    column("DECLARED", 4, folds=True),
+    column("ERROR", folds=True, style=lambda error: "red"),
+)
 
 
-@click.group()
+@click.group(cls=Group)
 def schedule() -> None:
     """Tasks that are put again and again. A worker fires them, or `pgqueue schedule clock`."""
 
@@ -37,7 +50,7 @@ def list_(dsn: str | None, as_json: bool) -> None:
     """
     with Client(dsn) as client:
         found = client.schedules.list()
-    echo_all(found, as_json, ScheduleInfo.as_dict, HEADINGS, _row)
+    echo_all(found, as_json, ScheduleInfo.as_dict, COLUMNS, _row)
 
 
 @schedule.command("set")
@@ -84,6 +97,13 @@ def set_(
         value = read_json(data)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="DATA") from None
+    hint = "'--tz'"
+    try:
+        read_zone(tz)
+        hint = "'--every'" if cron is None else "'--cron'"
+        timetable(cron, every, tz)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=hint) from None
     with Client(dsn) as client:
         click.echo(client.schedules.set(name, cron, queue, value, every=every, tz=tz, missed=missed, **options))
 

@@ -6,10 +6,11 @@ import sys
 
 import click
 
+from .grouping import Group
 from .plainly import plainly
 
 
-@click.group()
+@click.group(cls=Group)
 def server() -> None:
     """The embedded PostgreSQL server."""
 

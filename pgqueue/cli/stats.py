@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,21 @@ import click
 
 from .. import Client
 from .._calls.stats import VERBS, Stats
+from ..terminal import duration, figure
 from .live import show
 from .plainly import plainly
-from .printing import echo_json, table
+from .printing import STYLES, cell, column, echo_json, table
 from .values import POSITIVE_SECONDS, QUEUE, json_lines
 
-STATES = ("ready", "delayed", "taken", "buried", "blocked", "done", "kept")
+STATES = {
+    "ready": 0,
+    "delayed": 3,
+    "taken": 0,
+    "buried": 0,
+    "blocked": 4,
+    "done": 5,
+    "kept": 6,
+}  # and when to leave out
 RATES = ("put", "take", "ack")
 
 
@@ -84,7 +93,7 @@ def _looks(client: Client, queues: Sequence[str], interval: float) -> Iterator[L
 def _print(look: Look, as_json: bool) -> None:
     if not as_json:
         for line in _table(look, with_rates=False):
-            click.echo(line)
+            click.echo(line, color=True)  # without colour there are no escape sequences in it
         return
     for queue, found in sorted(look.found.items()):
         per_second = {} if look.before is None else {"per_second": look.rates(queue)}
@@ -93,8 +102,22 @@ def _print(look: Look, as_json: bool) -> None:
 
 def _table(look: Look, with_rates: bool) -> list[str]:
     shown = RATES if with_rates else ()
-    headings = ["QUEUE", *map(str.upper, STATES), "OLDEST", *(f"{verb.upper()}/s" for verb in shown)]
-    return table(headings, [_row(queue, look, shown) for queue in sorted(look.found)])
+    columns = [
+        column("QUEUE", folds=True),
+        *(column(state.upper(), spare, style=_counted(state)) for state, spare in STATES.items()),
+        column("OLDEST", 2, plain=_age, shown=duration, right=False),
+        *(column(f"{verb.upper()}/s", 1, plain=cell, shown=figure, style=_busy) for verb in shown),
+    ]
+    return table(columns, [_row(queue, look, shown) for queue in sorted(look.found)])
+
+
+def _counted(state: str) -> Callable[[int], str]:
+    """The style of a number of tasks in this state: only what there is has a colour."""
+    return lambda number: STYLES.get(state, "") if number else "dim"
+
+
+def _busy(rate: float) -> str:
+    return "" if rate else "dim"
 
 
 def _row(queue: str, look: Look, shown: Sequence[str]) -> list[Any]:
@@ -103,15 +126,13 @@ def _row(queue: str, look: Look, shown: Sequence[str]) -> list[Any]:
     return [
         queue,
         *(counts[state] for state in STATES),
-        _age(found["oldest_ready_age"]),
+        found["oldest_ready_age"],
         *(rates[verb] for verb in shown),
     ]
 
 
-def _age(seconds: float | None) -> str | None:
-    """An age in its two largest units."""
-    if seconds is None:
-        return None
+def _age(seconds: float) -> str:
+    """An age in its two largest units, as scripts get it."""
     left = int(seconds)
     parts = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .. import Client
+from .grouping import Group
 from .plainly import nothing, plainly
 from .printing import compact, echo
 from .values import JSON, POSITIVE_SECONDS, json_lines, timeout
@@ -14,7 +15,7 @@ from .values import JSON, POSITIVE_SECONDS, json_lines, timeout
 NAME = click.argument("key")
 
 
-@click.group()
+@click.group(cls=Group)
 def status() -> None:
     """Read, set and delete the status of a key, or wait for it. A status is a JSON value."""
 

@@ -1,153 +1,174 @@
 """`pgqueue demo`: every file of a folder is a task; worker processes digest the files; one of them is killed meanwhile.
 
-The demo checks its result: every file was digested, the totals equal those computed directly, and the tasks that the
+The demo checks its result: every file was digested, the digests equal those computed directly, and the tasks that the
 killed worker held were done by others.
+
+crew.py runs the worker processes, and tied.py is what each of them runs. death.py kills one and watches its tasks,
+outcome.py collects and checks results, screen.py prints, handlers.py is the workers' application.
 """
 
 from __future__ import annotations
 
-import itertools
+import logging
 import os
 import secrets
 import signal
-import subprocess
-import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
-from .. import Client, Error
-from .._engine.dsn import resolve
-from .files import digest, readable_files
-from .progress import Progress
+from .. import Client, Error, Queue
+from .._engine.dsn import describe, resolve
+from .crew import CONCURRENCY, Crew
+from .death import Death, holder
+from .files import readable_files
+from .outcome import Outcome
+from .screen import Screen
 
 PATIENCE = 60.0  # seconds without any result before the demo gives up
-CONCURRENCY = 4  # handlers a worker process
+LONGEST = 0.5  # seconds that a task takes at most
+TURN, CLOSE_TURN = 0.05, 0.005  # seconds between two looks at the results; and while tasks are on their way back
+RECOVERED_WITHIN = 20.0  # seconds; a loaded disk
 LOCK = int.from_bytes(b"pgq demo")
 
 
-@dataclass(slots=True)
-class Outcome:
-    """The results from the workers."""
+def run(folder: Path, workers: int, kill: bool, seconds: float, dsn: str | None) -> bool:
+    """Run the demo and print a report. Returns False if the check fails.
 
-    digests: dict[str, tuple[int, str]] = field(default_factory=dict)
-    killed_at: float | None = None
-    held: set[str] = field(default_factory=set)  # the paths of the tasks that the killed worker held
-    redelivered: dict[str, float] = field(default_factory=dict)  # path: when it was begun again
-    seconds: float = 0.0
+    Args:
+        folder: its readable files are the tasks.
+        workers: the number of worker processes.
+        kill: whether to kill one of them.
+        seconds: how long the work should last at least, so that there is something to watch. Each task waits for its
+            part of that time, half a second at most.
+        dsn: None: as a client without a DSN.
 
-    def add(self, result: dict[str, Any]) -> None:
-        path, began = result["path"], result["began"]
-        self.digests[path] = (result["lines"], result["sha256"])
-        if path in self.held and self.killed_at is not None and began > self.killed_at:
-            self.redelivered.setdefault(path, began)
-
-    def came_back_in(self) -> float | None:
-        """Seconds from the kill until another worker began the last of the dead worker's tasks."""
-        if self.killed_at is None or not self.redelivered:
-            return None
-        return max(self.redelivered.values()) - self.killed_at
-
-
-def run(folder: Path, workers: int, kill: bool, dsn: str | None) -> bool:
-    """Run the demo and print a report. Returns False if the check fails. Raises Error if the demo cannot run."""
-    files = readable_files(folder)
-    if not files:
-        raise Error(f"there are no files to read in {folder}")
-    conninfo = resolve(dsn)
-    with Client(conninfo) as client, _alone(conninfo) as db:
-        for leftover in ("demo", "demo-results"):
-            while client.queue(leftover).pop(1000):
-                pass
-        print(f"{len(files)} files of {folder}, {workers} worker processes")
-        outcome = _run(client, db, conninfo, files, workers, kill)
-    return _report(files, outcome)
-
-
-def _run(
-    client: Client, db: psycopg.Connection[Any], conninfo: str, files: list[str], workers: int, kill: bool
-) -> Outcome:
-    this_run = secrets.token_hex(4)
-    todo, results = client.queue("demo"), client.queue("demo-results")
-    progress, outcome = Progress(len(files)), Outcome()
-    began = heard = time.monotonic()
-    todo.put_many({"run": this_run, "path": path} for path in files)
-    with Crew(conninfo, db, workers) as crew:
-        while len(outcome.digests) < len(files) or todo.stats()["total"]:
-            tasks = results.take_many(1000, timeout=1)
-            results.ack_many(tasks)
-            for task in tasks:
-                outcome.add(task.data)
-            if tasks:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > PATIENCE:
-                raise Error(f"no result for {PATIENCE:.0f} s: {len(outcome.digests)} of {len(files)} files are done")
-            if kill and outcome.killed_at is None and len(outcome.digests) > len(files) / 3:
-                outcome.killed_at, outcome.held = crew.kill_one(progress)
-            progress.show(len(outcome.digests), todo.stats()["ready"])
-    outcome.seconds = time.monotonic() - began
-    for task in results.pop(len(files)):  # redelivered tasks may have given second results after the last look
-        outcome.add(task.data)
-    progress.show(len(outcome.digests), 0, last=True)
-    return outcome
+    Raises:
+        Error: the demo cannot run, or it should have killed a worker, and none held a task.
+    """
+    with _ending_in_order():
+        files = readable_files(folder)
+        if not files:
+            raise Error(f"there are no files to read in {folder}")
+        screen = Screen()
+        embedded = not (dsn or os.environ.get("PGQUEUE_DSN") or os.environ.get("DATABASE_URL"))
+        if embedded:
+            screen.start(embedded)  # before the server, which takes a while
+        conninfo = resolve(dsn)
+        with _quietly(), Client(conninfo) as client, _alone(conninfo) as db:
+            todo, results = client.queue("demo"), client.queue("demo-results")
+            todo.stats()  # the first call raises the error of a database that cannot be used
+            if not embedded:
+                screen.start(embedded)
+                screen.server(db.info.parameter_status("server_version") or "", describe(conninfo))
+            screen.tasks(len(files), folder)
+            for leftover in (todo, results):
+                while leftover.pop(1000):
+                    pass
+            results.take(timeout=0)  # begins to look for dead workers, which one worker alone would do for itself only
+            try:
+                outcome = _Run(db, todo, screen, files).run(conninfo, workers, kill, seconds)
+            except psycopg.OperationalError as error:
+                if not db.broken:  # a full disk, for example
+                    raise
+                if embedded:
+                    _await_recovery(conninfo)
+                raise Error(f"the demo lost its connection to the server: {error}") from error
+        faults = outcome.faults(files)
+        screen.report(outcome, faults)
+        if embedded:
+            _have_it_ended()
+        if not faults:
+            screen.next_steps(embedded, dsn is not None)
+        return not faults
 
 
-class Crew:
-    """The worker processes, each an ordinary `pgqueue worker`."""
+class _Run:
+    """One run of the work."""
 
-    def __init__(self, conninfo: str, db: psycopg.Connection[Any], n: int) -> None:
-        self._conninfo = conninfo
+    def __init__(self, db: psycopg.Connection[Any], todo: Queue, screen: Screen, files: list[str]) -> None:
         self._db = db
-        self._started = itertools.count(1)
-        self._workers = [self._start() for _ in range(n)]
+        self._todo = todo
+        self._screen = screen
+        self._files = files
+        self._outcome = Outcome(secrets.token_hex(4))
 
-    def __enter__(self) -> Crew:
-        return self
+    def run(self, conninfo: str, workers: int, kill: bool, seconds: float) -> Outcome:
+        outcome, files = self._outcome, self._files
+        began = heard = time.monotonic()
+        each = min(LONGEST, seconds * workers * CONCURRENCY / len(files))
+        self._todo.put_many({"run": outcome.run, "path": path, "seconds": each} for path in files)
+        with Crew(conninfo, outcome.run, workers) as crew:
+            self._screen.workers(crew.pids, CONCURRENCY)
+            with self._screen.progress(len(files)):
+                while not self._is_over():
+                    if self._collect():
+                        heard = time.monotonic()
+                    elif time.monotonic() - heard > PATIENCE:
+                        raise Error(
+                            f"no result for {PATIENCE:.0f} s, {len(outcome.digests)} of {len(files)} files are done: "
+                            f"{crew.last_words()}"
+                        )
+                    crew.look()
+                    if kill and outcome.death is None and len(outcome.digests) > len(files) / 3:
+                        self._kill(crew)
+                    is_close = self._watch()
+                    self._screen.show(len(outcome.digests))
+                    time.sleep(CLOSE_TURN if is_close else TURN)
+        outcome.seconds = time.monotonic() - began
+        while self._collect():  # redelivered tasks may have given second results after the last look
+            pass
+        if outcome.death:
+            outcome.death.settle(outcome.doers)
+        if kill and not outcome.redelivered():
+            raise Error(
+                "the demo should have killed a worker, and none held a task at that moment: choose a --folder with "
+                "more files, or --no-kill"
+            )
+        return outcome
 
-    def __exit__(self, *exception: object) -> None:
-        for _, process in self._workers:
-            process.terminate()
-        for _, process in self._workers:
-            process.wait()
+    def _collect(self) -> bool:
+        """Add the results that there are. Returns True if there were any.
 
-    def kill_one(self, progress: Progress) -> tuple[float | None, set[str]]:
-        """SIGKILL a worker that holds tasks, and start another.
-
-        Returns the time of the kill, and the paths of the tasks that the worker held; None if it held none.
+        The client would do as well, and would wait for the server if that ends. The demo ends then, at once.
         """
-        name, victim = self._workers[0]
-        victim.send_signal(signal.SIGSTOP)  # so that it sends no more acks
-        if not self._held_by(victim):
-            victim.send_signal(signal.SIGCONT)
-            return None, set()
-        victim.kill()
-        killed_at = time.time()
-        victim.wait()
-        # The server may have received an ack that it has not run yet. It runs all of them before a backend ends.
-        backends = "SELECT FROM pg_catalog.pg_stat_activity WHERE application_name = %s"
-        while self._db.execute(backends, [name]).fetchone() is not None:
-            time.sleep(0.001)
-        held = self._held_by(victim)
-        progress.note(f"killed worker {victim.pid} (SIGKILL), which held {len(held)} tasks, and started another")
-        self._workers[0] = self._start()
-        return killed_at, held
+        found = self._db.execute("SELECT data FROM pgqueue.pop('demo-results', 1000)").fetchall()
+        for (result,) in found:
+            self._outcome.add(result)
+        return bool(found)
 
-    def _held_by(self, process: subprocess.Popen[bytes]) -> set[str]:
-        paths = "SELECT data ->> 'path' FROM pgqueue.tasks WHERE queue = 'demo' AND holder LIKE %s"
-        return {path for (path,) in self._db.execute(paths, [f"%:{process.pid}:%"]).fetchall()}
+    def _is_over(self) -> bool:
+        """Whether every file has a result, and every task of this run was acked."""
+        if len(self._outcome.digests) < len(self._files):
+            return False
+        left = "SELECT FROM pgqueue.tasks WHERE queue = 'demo' AND data ->> 'run' = %s LIMIT 1"
+        return self._db.execute(left, [self._outcome.run]).fetchone() is None
 
-    def _start(self) -> tuple[str, subprocess.Popen[bytes]]:
-        """Start a worker process. Returns it with the application name of its connections, for pg_stat_activity."""
-        name = f"pgqueue demo {next(self._started)}"
-        environment = {**os.environ, "PGQUEUE_DSN": make_conninfo(self._conninfo, application_name=name)}
-        command = [sys.executable, "-m", "pgqueue", "worker", "pgqueue.demo.handlers:client", "--quiet"]
-        return name, subprocess.Popen([*command, "--concurrency", str(CONCURRENCY)], env=environment)
+    def _kill(self, crew: Crew) -> None:
+        """Kill a worker that holds tasks. If none does, or it acked them all just before, a later turn tries again."""
+        victim = holder(self._db, self._outcome.run, crew)
+        if victim is None:
+            return
+        death = Death(self._db, self._outcome.run, crew, victim)
+        if death.held:
+            self._outcome.death = death
+            self._screen.killed(death)
+
+    def _watch(self) -> bool:
+        """Look which tasks of the killed worker were given back. Returns True if it still holds some."""
+        death = self._outcome.death
+        if death is None or death.is_over():
+            return False
+        death.look()
+        if death.is_over() and death.back:
+            self._screen.given_back(death)
+        return not death.is_over()
 
 
 @contextmanager
@@ -160,20 +181,57 @@ def _alone(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
         yield db
 
 
-def _report(files: list[str], outcome: Outcome) -> bool:
-    expected = {path: digest(path) for path in files}
-    lines = sum(count for count, _ in outcome.digests.values())
-    right = outcome.digests == expected
-    came_back = outcome.came_back_in()
-    rows = {
-        "files": f"{len(outcome.digests):,}",
-        "lines": f"{lines:,}",
-        "tasks redelivered": f"{len(outcome.redelivered):,}",
-        "came back in": "-" if came_back is None else f"{came_back:.2f} s after the kill",
-        "tasks/s": f"{len(files) / outcome.seconds:,.0f}",
-        "check": "every file and digest equals the direct computation" if right else "FAILED: the digests differ",
-    }
-    print()
-    for name, value in rows.items():
-        print(f"  {name:<18} {value}")
-    return right
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without warnings in this block: a lost connection ends the demo with one line."""
+    log = logging.getLogger("pgqueue")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Within this block SIGTERM and SIGHUP end the program as Ctrl-C does: the terminal and the workers are tidied up.
+
+    A signal that is ignored, for example by nohup, stays so. The workers end without this as well (crew.py).
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for one in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(one) is not signal.SIG_IGN:
+                before[one] = signal.signal(one, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _await_recovery(conninfo: str) -> None:
+    """Wait until the embedded server is up again if it has lost a process: PostgreSQL 18 does not heed a fast shutdown
+    during that recovery, and the reaper would wait for it for half a minute."""
+    until = time.monotonic() + RECOVERED_WITHIN
+    while time.monotonic() < until:
+        try:
+            psycopg.connect(conninfo, connect_timeout=2).close()
+        except psycopg.OperationalError as error:
+            if "the database system is" not in str(error):
+                return  # it is gone
+            time.sleep(TURN)
+        else:
+            return
+
+
+def _have_it_ended() -> None:
+    """See to it that the embedded server ends after this process, if its reaper was killed meanwhile."""
+    from .. import embedded
+
+    embedded.default_server()

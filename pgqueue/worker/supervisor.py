@@ -30,7 +30,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -48,6 +48,24 @@ BEYOND = 3.0  # seconds beyond the grace after which a worker is killed
 TURN = 1.0  # seconds: the longest sleep
 WRONG = 2  # the exit code of a command line that is wrong
 LINE = "PGQUEUE_LINE"  # in a worker's environment: the descriptor of its line
+
+
+def start_tied(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a worker on a line of its own. Returns the process, and our end of the line, which does not block.
+
+    The worker ends in order when this end is closed, also by the end of this process. `environment` is added to ours;
+    `options` are of subprocess.Popen. Raises OSError: the system has no process or no descriptor for it.
+    """
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        variables = {**os.environ, **(environment or {}), LINE: str(theirs.fileno())}
+        return (
+            subprocess.Popen(command, pass_fds=[theirs.fileno()], process_group=0, env=variables, **options),
+            ours,
+        )
 
 
 class Place:
@@ -76,11 +94,7 @@ class Place:
             log.error("worker %s cannot be started, again in %.1f s: %s", self.number, self._pause, error)
 
     def _start(self) -> None:
-        self.line, theirs = socket.socketpair()
-        self.line.setblocking(False)
-        with theirs:
-            environment = {**os.environ, LINE: str(theirs.fileno())}
-            self.process = subprocess.Popen(self._command, pass_fds=[theirs.fileno()], process_group=0, env=environment)
+        self.process, self.line = start_tied(self._command)
         self._began = self.heard_at = time.monotonic()
         self._reported = False
         self.report, self._text = Report(live=True, ready=False, why="it is starting"), b""

@@ -90,4 +90,4 @@ def test_a_wrong_command_line_asks_nothing_of_a_server(arguments, said):
 
 def test_a_payload_that_is_no_text(command):
     assert command.fails(2, "post", "c", "-", input=b"ab\xff") == "standard input is not UTF-8: byte 3"
-    assert "NUL" in command.fails(1, "post", "c", "-", input=b"\0")
+    assert "NUL" in command.fails(2, "post", "c", "-", input=b"\0")

@@ -97,7 +97,7 @@ def test_every_command_has_help(path, flag):
 def test_a_group_without_a_command_shows_its_help(arguments):
     done = CliRunner().invoke(cli.main, arguments)
     assert done.exit_code == 2
-    assert "Commands:" in done.output
+    assert ("Commands:" if arguments else "Put and take tasks:") in done.output
 
 
 def test_version():
@@ -166,7 +166,7 @@ def test_a_database_without_the_schema(apps, empty_dsn, arguments):
 
 
 def test_a_worker_without_a_handler(apps, dsn):
-    line = failed(invoke("--dsn", dsn, "worker", "idle:client"), 1)
+    line = failed(invoke("--dsn", dsn, "worker", "idle:client"), 2)
     assert line == "a worker needs a handler or a job: register one with @client.job() or @client.handler()"
 
 
@@ -314,3 +314,29 @@ def test_output_that_nobody_reads_ends_it_quietly():
     done = subprocess.run([sys.executable, "-c", program], stdout=theirs, stderr=subprocess.PIPE, timeout=30)
     os.close(theirs)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_the_help_says_whole_sentences_in_sections():
+    done = invoke("--help")
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "..." not in done.stdout.replace("[ARGS]...", "")
+    assert {name for names in cli.SECTIONS.values() for name in names} >= cli.COMMANDS.keys()
+    shown = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
+    assert cli.COMMANDS.keys() <= set(shown)
+    assert "Other commands:" not in lines
+
+
+def test_mistyped_names_get_a_suggestion(command, blocking):
+    blocking().create_queue("mail")
+    assert command.fails(2, "trunkate") == "No such command 'trunkate'. Did you mean 'truncate'?"
+    assert "Did you mean" in command.fails(2, "schedule", "lsit")
+    assert command.fails(2, "put", "mail", "1", "--prioritty", "3").startswith("No such option '--prioritty'.")
+    assert command.fails(1, "list", "mial") == "there is no queue 'mial'. Did you mean 'mail'?"
+    assert command.fails(1, "list", "nowhere near") == "there is no queue 'nowhere near'"
+
+
+def test_an_unknown_option_of_a_queue_names_the_options_that_there_are(command):
+    said = command.fails(2, "alter", "mail", "capacty=3")
+    assert "DURATIONS" not in said
+    assert said.endswith("metadata. Did you mean 'capacity'?")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pty
 import re
 import signal
+import struct
 import subprocess
+import termios
+import time
 from pathlib import Path
 
 import pytest
 from commands import DEADLINE, run, started
 from eventually import eventually, in_time
+from steady import steady
 
 from pgqueue import demo
 from pgqueue.demo.files import readable_files, standard_library
@@ -33,7 +38,6 @@ ODD = [
     "%s",
     "nul\\u0000",
 ]
-BIG = 1_500_000  # bytes; sparse: they cost reading, but no disk
 
 
 @pytest.fixture
@@ -62,11 +66,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def large(tmp_path: Path) -> Path:
-    """Files that keep two workers busy for about a second."""
-    for n in range(300):
-        with (tmp_path / f"{n:03}").open("wb") as file:
-            file.truncate(BIG)
+def small(tmp_path: Path) -> Path:
+    """Files for a second of work, with `--seconds 1` and two workers."""
+    for n in range(24):
+        (tmp_path / f"{n:03}.txt").write_text("line\n" * n)
     return tmp_path
 
 
@@ -75,14 +78,21 @@ def expected(folder: Path) -> int:
 
 
 def rows(output: str) -> dict[str, str]:
-    """The table at the end of the demo's output."""
-    return dict(re.findall(r"^  (\S.*?)  +(\S.*)$", output, re.MULTILINE))
+    """The labelled lines of the demo's output."""
+    return dict(re.findall(r"^(\w[\w ]*?)  +(\S.*)$", output, re.MULTILINE))
 
 
 def workers(parent: int) -> list[int]:
     """The worker processes of a demo."""
     ps = subprocess.run(["ps", "-ax", "-o", "pid=", "-o", "ppid="], capture_output=True, text=True, check=True)
     return [int(pid) for pid, ppid in map(str.split, ps.stdout.splitlines()) if int(ppid) == parent]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_which_files_are_read(folder):
@@ -100,77 +110,136 @@ def test_the_standard_library_is_without_what_is_installed_in_it():
 
 
 def test_in_plain_lines(dsn, folder):
-    done = run("--dsn", dsn, "demo", "--folder", folder, "--no-kill")
+    done = run("--dsn", dsn, "demo", "--folder", folder, "--no-kill", "--seconds", "0")
     assert (done.returncode, done.stderr) == (0, "")
     files = expected(folder)
-    first, *_ = done.stdout.splitlines()
-    assert first == f"{files} files of {folder}, 2 worker processes"
+    assert done.stdout.startswith("pgqueue demo: ")
     assert "\r" not in done.stdout
     assert "\033" not in done.stdout
-    assert re.search(rf"^{files}/{files} files  [\d,]+/s  0 queued$", done.stdout, re.MULTILINE)
-    table = rows(done.stdout)
-    assert table["files"] == str(files)
+    assert re.search(rf"^working: {files} of {files} tasks  100%  [\d.,]+/s  ", done.stdout, re.MULTILINE)
+    found = rows(done.stdout)
+    assert found["server"].startswith("PostgreSQL ")
+    assert found["tasks"] == f"{files}, one for each file of {folder}: count its lines, compute its SHA-256"
+    assert re.fullmatch(r"2 processes with 4 tasks at a time each: \d+, \d+", found["workers"])
+    assert re.fullmatch(rf"{files} tasks in [\d.]+ s, [\d.,]+ tasks/s", found["done"])
     lines = sum(Path(path).read_bytes().count(b"\n") for path in readable_files(folder))
-    assert table["lines"] == f"{lines:,}"
-    assert (table["tasks redelivered"], table["came back in"]) == ("0", "-")
-    assert float(table["tasks/s"].replace(",", "")) > 0
-    assert table["check"] == "every file and digest equals the direct computation"
+    assert found["checked"] == f"{lines:,} lines: each file's digest equals the direct computation"
+    assert not {"killed", "given back"} & found.keys()
+    assert " -m pgqueue stats " in done.stdout
+    assert "with --dsn as here" in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_tasks_of_the_killed_worker_come_back_within_a_second(dsn, large, undisturbed):
+def test_the_tasks_of_the_killed_worker_come_back_within_a_second(dsn, small):
+    """From the kill until the last of them can be taken; without the time in which a control beside it stood still."""
+
     def came_back() -> float:
-        done = run("demo", "--dsn", dsn, "--folder", large)
-        assert (done.returncode, done.stderr) == (0, ""), done.stdout
-        killed = re.search(
-            r"^killed worker \d+ \(SIGKILL\), which held (\d+) tasks, and started another$", done.stdout, re.M
-        )
-        assert killed
-        table = rows(done.stdout)
-        assert int(table["tasks redelivered"]) >= int(killed[1]) > 0
-        assert table["check"] == "every file and digest equals the direct computation"
-        return float(table["came back in"].removesuffix(" s after the kill"))
+        output, times = "", {}
+        command = ["demo", "--dsn", dsn, "--folder", small, "--seconds", "1"]
+        with (
+            steady(dsn) as control,
+            started(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+        ):
+            for line in process.stdout:
+                output += line
+                times[line.partition("  ")[0]] = time.time()
+            assert process.wait(DEADLINE) == 0, output
+            lost = control.lost(times["killed"] - 1, times["given back"])
+        found = rows(output)
+        held = re.fullmatch(r"worker \d+ by kill -9, while it held (\d+) tasks?; .*", found["killed"])
+        assert held
+        did = "1 task" if held[1] == "1" else f"{held[1]} tasks"
+        assert found["checked"].endswith(f"; other workers did all {did} of the killed one")
+        back = re.search(r"(?:the last|the task,) ([\d.]+) s", found["given back"])
+        assert back
+        return float(back[1]) - lost
 
     in_time(came_back, within=1.0)
 
 
-def test_a_bar_on_a_terminal(dsn, folder):
+def screen(dsn: str, folder: Path, width: int, *options: str, **settings: str) -> bytes:
+    """What the demo writes to a terminal of a width."""
     ours, theirs = pty.openpty()
-    with started(
-        "--dsn", dsn, "demo", "--folder", folder, "--no-kill", "--workers", "1", stdout=theirs, stderr=subprocess.PIPE
-    ) as process:
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    command = ["--dsn", dsn, "demo", "--folder", str(folder), "--no-kill", "--seconds", "0", "--workers", "1", *options]
+    environment = {"TERM": "xterm-256color", "COLUMNS": "", "NO_COLOR": "", **settings}
+    with started(*command, settings=environment, stdout=theirs, stderr=subprocess.PIPE) as process:
         os.close(theirs)
         output = b""
-        with contextlib.suppress(OSError):  # EIO: nobody has the other end any more
+        with contextlib.suppress(OSError):  # EIO: no process has the other end any more
             while piece := os.read(ours, 65536):
                 output += piece
         os.close(ours)
         assert process.wait(DEADLINE) == 0
         assert process.stderr.read() == b""
-    files = expected(folder)
-    assert f"\r\033[K[{'#' * 30}] {files}/{files} files".encode() in output
-    assert b"1 worker processes" in output
+    return output
 
 
-def test_its_output_may_end_early(dsn, folder):
+@pytest.mark.parametrize("width", [40, 100])
+def test_a_bar_on_a_terminal(dsn, small, width):
+    output = screen(dsn, small, width)
+    assert b"\033[1m" in output  # bold
+    assert b"\033[1;32m" in output  # the check
+    assert b"1 process with 4 tasks at a time: " in b" ".join(output.split())
+    lines = re.split(r"[\r\n]+", re.sub(rb"\033\[[\d;?]*[A-Za-z]", b"\n", output).decode())
+    unbroken = (str(small), "host=", "dbname=", " -m pgqueue")  # words of any length, which the terminal breaks
+    assert [line for line in lines if len(line) > width and not any(word in line for word in unbroken)] == []
+
+
+@pytest.mark.parametrize("settings", [{"TERM": "dumb"}, {"NO_COLOR": "1"}], ids=["dumb", "no colour"])
+def test_no_colours_on_a_terminal(dsn, small, settings):
+    output = screen(dsn, small, 80, **settings)
+    assert not re.search(rb"\033\[[\d;]*3\dm", output)
+    assert b"\033" not in output or "TERM" not in settings
+
+
+def test_its_output_may_end_early(dsn, small):
     """As in `pgqueue demo | head -1`."""
-    with started("--dsn", dsn, "demo", "--folder", folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started("--dsn", dsn, "demo", "--folder", small, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline()
         process.stdout.close()
         process.wait(DEADLINE)
         assert process.stderr.read() == b""  # at the end of the file: its workers have ended too
 
 
-def test_ctrl_c_ends_it_and_its_workers(dsn, large):
-    with started("--dsn", dsn, "demo", "--folder", large, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+def test_without_a_worker_to_kill_it_fails(dsn, tmp_path):
+    (tmp_path / "one").touch()
+    done = run("--dsn", dsn, "demo", "--folder", tmp_path, "--seconds", "0")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: the demo should have killed a worker, and none held a task at that moment: choose a --folder with more "
+        "files, or --no-kill\n"
+    )
+
+
+def test_a_worker_that_cannot_work_ends_it(dsn, small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "sitecustomize.py").write_text(
+        "import sys\nif 'worker' in sys.argv or 'tied.py' in str(sys.orig_argv):\n    sys.exit('broken on purpose')\n"
+    )
+    done = run("--dsn", dsn, "demo", "--folder", small, PYTHONPATH=folder)
+    assert done.returncode == 1
+    assert re.fullmatch(r"Error: worker \d+ ended with exit code 1: .*broken on purpose\n", done.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_and_its_workers(dsn, small, number):
+    with started("--dsn", dsn, "demo", "--folder", small, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         children = eventually(lambda: len(found := workers(process.pid)) == 2 and found)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE) == 130
+        process.send_signal(number)
+        assert process.wait(DEADLINE) == 128 + number
         assert process.stderr.read() == b""
     for pid in children:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_its_workers_end_with_it_when_it_is_killed(dsn, small):
+    with started("--dsn", dsn, "demo", "--folder", small, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        children = eventually(lambda: len(found := workers(process.pid)) == 2 and found)
+        process.kill()
+        process.wait()
+    eventually(lambda: not [pid for pid in children if alive(pid)])
 
 
 def test_two_demos_keep_off_each_other(dsn, db, folder):
@@ -182,7 +251,7 @@ def test_two_demos_keep_off_each_other(dsn, db, folder):
 def test_what_an_earlier_demo_left_is_put_away(dsn, db, folder):
     db.execute('SELECT pgqueue.put(\'demo\', \'{"run": "old", "path": "/nowhere"}\') FROM generate_series(1, 1500)')
     db.execute('SELECT pgqueue.put(\'demo-results\', \'{"run": "old", "path": "/nowhere"}\')')
-    done = run("--dsn", dsn, "demo", "--folder", folder, "--no-kill")
+    done = run("--dsn", dsn, "demo", "--folder", folder, "--no-kill", "--seconds", "0")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,15 +1,12 @@
-"""What docs/guides/cli.md shows is run by a shell, and what it says of commands, codes and keys is so."""
+"""What docs/guides/cli.md says of commands, codes and keys is so. tests/docs/test_walks.py runs its blocks."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from checkout import CHECKOUT
-from commands import Commands, environment
+from commands import Commands
 
 from pgqueue import cli
 from pgqueue.cli import plainly
@@ -17,25 +14,6 @@ from pgqueue.cli import plainly
 pytestmark = pytest.mark.once
 
 PAGE = (CHECKOUT / "docs" / "guides" / "cli.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[0][:40])
-def test_shell_blocks_run(block, dsn, tmp_path):
-    """Every command of it succeeds, with the `pgqueue` of this interpreter."""
-    program = tmp_path / "pgqueue"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m pgqueue "$@"\n')
-    program.chmod(0o755)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block],
-        env=environment(PGQUEUE_DSN=dsn, PATH=f"{tmp_path}:{os.environ['PATH']}"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_command_is_on_the_page():

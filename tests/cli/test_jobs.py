@@ -138,4 +138,4 @@ def test_a_worker_serves_the_queues_that_it_is_told(app: Path, dsn: str, db: psy
     ],
 )
 def test_queues_that_cannot_be_served(app: Path, dsn: str, arguments: list[str], said: str) -> None:
-    assert failed(invoke("worker", *arguments, PGQUEUE_DSN=dsn), 1).startswith(said)
+    assert failed(invoke("worker", *arguments, PGQUEUE_DSN=dsn), 2).startswith(said)

@@ -49,8 +49,8 @@ RECORDER = """#!{python}
 import json, os, sys
 if "_PGQUEUE_COMPLETE" in os.environ or sys.argv[1:2] == ["completion"]:
     from pgqueue import cli
-    from pgqueue.cli import completion
-    completion.PATIENCE = 30
+    from pgqueue.cli import names
+    names.PATIENCE = 30
     cli.main(prog_name="pgqueue")
 with open({record!r}, "a") as record:
     print(json.dumps(sys.argv[1:]), file=record)

@@ -306,6 +306,12 @@ async def test_a_pause_that_is_ended_early_wakes_a_waiting_take(shell: Shell, db
 # --- the state of the server
 
 
+async def test_the_dsn_of_a_client_leads_to_its_database(client: Any, queue: Any) -> None:
+    await queue.put("seen")
+    with psycopg.connect(await client.dsn()) as connection:
+        assert connection.execute("SELECT data FROM pgqueue.tasks").fetchall() == [("seen",)]
+
+
 async def test_state(client: Any) -> None:
     assert await client.state() == "running"
 

@@ -94,6 +94,7 @@ async def test_what_is_not_valid_is_refused(client: Any, given: Any, options: An
 # --- the clock
 
 
+@pytest.mark.slow
 async def test_a_clock_fires_what_is_set_later_and_what_is_resumed(
     client: Any, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

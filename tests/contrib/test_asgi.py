@@ -135,6 +135,7 @@ def site(dsn):
         yield it
 
 
+@pytest.mark.slow
 def test_the_example(site, dsn, db):
     """Sums come by long poll and as events; and a stream under way does not keep the server from its end."""
     with (

@@ -432,7 +432,7 @@ def test_the_commands_use_the_applications_database(shop, app, db):
     assert run(args=["pgqueue", "migrate", "status"]).exit_code == 0
     assert "--concurrency" in run(args=["pgqueue", "worker", "--help"]).output
     done = run(args=["pgqueue", "worker"])
-    assert (done.exit_code, done.output.startswith("Error: a worker needs a handler or a job:")) == (1, True)
+    assert (done.exit_code, done.output.startswith("Error: a worker needs a handler or a job:")) == (2, True)
     for absent in ("server", "demo", "nonsense"):
         assert run(args=["pgqueue", absent]).exit_code == 2
 

@@ -155,6 +155,7 @@ def test_crashes_and_time_limits_end_the_child_alone(client, working, db):
         assert result(client, "look")[0] == "default"
 
 
+@pytest.mark.slow
 def test_an_application_that_flask_finds_by_its_file(client, working, tmp_path):
     (tmp_path / "app.py").write_text("import shop\n\napp = shop.create_app('found')\n")
     with working():

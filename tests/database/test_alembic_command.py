@@ -25,6 +25,7 @@ def alembic(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["-x", "PGQUEUE_DSN", "DATABASE_URL"])
 def test_upgrade_makes_the_schema_of_pgqueue_migrate(way: str, dsn: str, empty_dsn: str) -> None:
     nowhere = "postgresql://127.0.0.1:1/nowhere"

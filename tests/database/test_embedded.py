@@ -278,6 +278,7 @@ def adopting_orphans() -> Iterator[None]:
                 pass
 
 
+@pytest.mark.slow
 @whoever
 def test_interrupts_to_a_user_pass_the_server_by(person: Person, root: Path) -> None:
     interrupted, other = person.use(root, start_new_session=True), person.use(root)

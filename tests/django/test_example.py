@@ -171,6 +171,7 @@ def test_a_request_that_fails_leaves_nothing(shop):
     shop.db.execute("SELECT pgqueue.truncate_queue('mail')")
 
 
+@pytest.mark.slow
 def test_the_admin_shows_the_tasks(shop):
     made = shop.manage(
         "createsuperuser",
@@ -234,6 +235,7 @@ def test_several_processes(shop):
     eventually(lambda: column(shop.db, workers) == [], within=PATIENCE)
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(shop):
     done = shop.manage("test", "--noinput")
     assert done.returncode == 0, done.stderr

@@ -5,10 +5,8 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import brokers
 import pytest
 from pages import DOCS, Page
 
@@ -34,10 +32,3 @@ def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 def pages(site: Path) -> dict[str, Page]:
     """Every page, by its path in the site."""
     return {path.relative_to(site).as_posix(): Page(path) for path in site.rglob("*.html")}
-
-
-@pytest.fixture
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Redis that is empty."""
-    with brokers.redis(tmp_path_factory.mktemp("redis")) as url:
-        yield url

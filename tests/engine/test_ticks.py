@@ -136,6 +136,7 @@ class Holder:
 # --- locked tables
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "mode", ["ACCESS EXCLUSIVE", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("EXCLUSIVE", "SHARE", *DDL))]
@@ -289,6 +290,7 @@ def test_a_tick_that_fails_pauses_longer_and_longer(blocking: Blocking, db: psyc
         assert watch() >= 1.8  # at least half of 0.25, 0.5, 1 and 2 s; without the pauses it takes 0.2 s
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_lost_in_its_first_round_is_not_made_at_once_again(
     blocking: Blocking, db: psycopg.Connection
 ) -> None:

@@ -307,6 +307,7 @@ def test_a_client_that_closes_passes_on_what_it_may_have_been_called_for(
     assert line(db) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ticks")
 def test_a_call_that_cannot_be_passed_on_at_once_is_passed_on_later(
     taker: Make, db: psycopg.Connection, connect: Connect
@@ -616,6 +617,7 @@ def test_a_connection_that_is_lost_and_the_client_stands_in_line_again(taker: Ma
     assert second.result(PATIENCE) == ["2"]
 
 
+@pytest.mark.slow
 def test_a_call_that_a_lost_connection_swallowed(taker: Make, db: psycopg.Connection, connect: Connect) -> None:
     a, _, first, second = two(taker, timeout=2)
     long = connect(autocommit=False)

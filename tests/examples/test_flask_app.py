@@ -70,6 +70,7 @@ def test_orders_are_mailed_exactly_if_they_are_placed(site, dsn, db):
     assert column(db, "SELECT id FROM pgqueue.tasks") == []
 
 
+@pytest.mark.slow
 def test_another_worker_mails_what_a_killed_one_had_taken(site, dsn, db):
     with worker(dsn, FLASK_MAIL_SECONDS="3600") as slow:
         _, order = place(site, 7)
@@ -81,6 +82,7 @@ def test_another_worker_mails_what_a_killed_one_had_taken(site, dsn, db):
     assert column(db, "SELECT id FROM pgqueue.tasks") == []
 
 
+@pytest.mark.slow
 def test_its_commands(dsn, db):
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("SELECT pgqueue.put('audit', '1')")

@@ -19,9 +19,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def hear_interrupts() -> None:
-    """A shell has its background processes ignore SIGINT, and so would each process that a test starts."""
+    """Let the processes that tests start hear SIGINT and SIGHUP, also if the run itself was started to ignore them.
+
+    A shell has its background processes ignore SIGINT, and nohup has its program ignore SIGHUP. What is ignored stays
+    so in each process that is started. A handler does not stay, so SIGHUP gets one that does nothing.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 def keep_bytecode() -> Callable[[], None]:

@@ -347,11 +347,11 @@ def test_the_command_tells_until_it_is_told_to_stop(dsn, blocking, hook):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--webhook", "ftp://x"], 1, "a webhook is a URL of http or https, not 'ftp://x'"),
-        (["--factor", "1"], 1, "each factor must be over 2"),
+        (["--webhook", "ftp://x"], 2, "a webhook is a URL of http or https, not 'ftp://x'"),
+        (["--factor", "1"], 2, "each factor must be over 2"),
         (["--factor", "many"], 2, "'many' is not a valid float"),
         (["--age", "0"], 2, "must be over 0"),
-        (["--minimum-average", "nan"], 1, "minimum_average must be a number"),
+        (["--minimum-average", "nan"], 2, "minimum_average must be a number"),
     ],
     ids=str,
 )

@@ -342,7 +342,7 @@ def test_the_command_reports_until_it_is_told_to_stop(dsn, blocking, udp):
         (["user@localhost"], 2, "'user@localhost' is not HOST[:PORT]"),
         (["localhost/path"], 2, "'localhost/path' is not HOST[:PORT]"),
         (["[::1"], 2, "'[::1' is not HOST[:PORT]"),
-        (["localhost", "--prefix", "a b"], 1, "prefix must be words"),
+        (["localhost", "--prefix", "a b"], 2, "prefix must be words"),
         (["localhost", "--key", "calls"], 2, "'calls' is not one of"),
         (["localhost", "--interval", "0"], 2, "must be over 0"),
     ],

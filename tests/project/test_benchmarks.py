@@ -184,6 +184,7 @@ def test_a_page_of_nothing_can_be_written() -> None:
     assert "Beside the peers" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_the_curves_are_an_svg_without_a_background(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

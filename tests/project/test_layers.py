@@ -28,6 +28,7 @@ LAYERS = """
     jobs
     types worker monitors
     __init__
+    terminal
     demo testing
     cli
     contrib
@@ -94,7 +95,7 @@ def test_what_has_no_underscore_is_public() -> None:
     """Modules that users import, and the packages of commands and integrations; all else begins with an underscore."""
     public = {name for name in LEVEL if not name.startswith("_")}
     below = {"errors", "types", "migrate", "sql", "embedded"}
-    assert public == below | {"jobs", "worker", "testing", "monitors", "demo", "cli", "contrib"}
+    assert public == below | {"jobs", "worker", "testing", "monitors", "terminal", "demo", "cli", "contrib"}
 
 
 @pytest.mark.slow

@@ -102,6 +102,7 @@ def test_the_trap_works(planted: str) -> None:
         assert planting.captured(conn)
 
 
+@pytest.mark.slow
 def test_up_down_and_the_script(planted: str, owner: psycopg.Connection) -> None:
     path = owner.execute("SHOW search_path").fetchone()
     migrate.up(planted)
@@ -116,6 +117,7 @@ def test_up_down_and_the_script(planted: str, owner: psycopg.Connection) -> None
     assert foreign_bindings(owner) == []
 
 
+@pytest.mark.slow
 def test_grants_views_and_functions(planted: str, owner: psycopg.Connection, role: str) -> None:
     migrate.up(planted)
     owner.execute("SELECT pgqueue.create_queue('q')")

@@ -166,6 +166,7 @@ def test_data_that_is_too_large(used: psycopg.Connection, call: str) -> None:
     assert "bytes, the limit is" in message
 
 
+@pytest.mark.slow
 def test_many_tasks_may_be_larger_together(db: psycopg.Connection) -> None:
     half = f"to_jsonb(repeat('x', {40 * MB}))"
     (ids,) = column(db, f"SELECT pgqueue.put_many('q', jsonb_build_array({half}, {half}))")
@@ -176,6 +177,7 @@ def test_a_payload_that_is_too_large(db: psycopg.Connection) -> None:
     assert fails(db, "SELECT pgqueue.post('c', repeat('x', %s))", 64 * MB + 1)[0] == "PQ036"
 
 
+@pytest.mark.slow
 def test_python_raises_data_too_big(dsn: str) -> None:
     big = pytest.raises(pgqueue.errors.DataTooBig, match="the limit is 67108864")
     with pgqueue.Client(dsn, poll=None, max_data_size=500 * MB) as client, big:

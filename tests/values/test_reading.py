@@ -70,6 +70,7 @@ def _nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 texts = st.recursive(leaves, _nested, max_leaves=15)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(texts)
 @example("1e309")

@@ -307,6 +307,7 @@ def hung_handlers_leave_the_others(client: pgqueue.Client, hang: Any, quick: Any
     in_time(deadline_to_done, within=1.0)
 
 
+@pytest.mark.slow
 def test_a_process_handles_a_task_once_at_a_time(db, client, hanging, caplog):
     at_once, most = Counter[Any](), Counter[Any]()
 
@@ -328,6 +329,7 @@ def test_a_process_handles_a_task_once_at_a_time(db, client, hanging, caplog):
     assert most["x"] == 1
 
 
+@pytest.mark.slow
 def test_a_task_that_is_put_off_holds_its_lane(client, hanging, caplog):
     begun: list[Any] = []
 
@@ -365,6 +367,7 @@ def test_at_the_deadline_a_coroutine_is_cancelled(db, client):
     assert ended == [(True,)]
 
 
+@pytest.mark.slow
 def test_a_touch_moves_the_deadline_of_a_handler(client):
     seen: list[Any] = []
 

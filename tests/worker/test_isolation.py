@@ -203,6 +203,7 @@ def test_a_cancelled_process_is_killed_and_its_task_ends_as_cancelled(crunch, tm
         in_time(median, within=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["charge", "charge_async"])
 def test_a_step_in_a_process_is_not_run_again_after_a_crash(worked, tmp_path, name):
     path = tmp_path / "charges"
@@ -212,6 +213,7 @@ def test_a_step_in_a_process_is_not_run_again_after_a_crash(worked, tmp_path, na
     assert put.outcome().state == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gather", "gather_async"])
 def test_a_task_in_a_process_gets_the_results_of_those_before_it(worked, name):
     added, failed = worked.add.put(1), worked.fail.put("value")

@@ -123,6 +123,7 @@ def client(blocking: Callable[..., pgqueue.Client]) -> pgqueue.Client:
     return blocking()
 
 
+@pytest.mark.slow
 def test_workers_share_the_work_and_end_in_order_at_sigterm(client, start):
     supervised = start("--processes", "2", "--concurrency", "1")
     supervised.ready(2)
