@@ -14,6 +14,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from checkout import CHECKOUT
+from eventually import eventually
 from psycopg.rows import dict_row
 from servers import Server
 
@@ -231,6 +232,19 @@ def test_another_migration_is_waited_for(empty_dsn: str) -> None:
         assert second.is_alive()
         first.commit()
     second.join(30)
+    assert migrate.status(empty_dsn).state == "up to date"
+
+
+def test_a_migration_sees_the_commit_that_it_has_waited_for(empty_dsn: str, empty: psycopg.Connection) -> None:
+    """Also where transactions have one snapshot by default."""
+    empty.execute(f"ALTER DATABASE {empty.info.dbname} SET default_transaction_isolation = 'repeatable read'")
+    asking = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE %s"
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(empty_dsn) as first:
+        migrate.up(connection=first)
+        second = pool.submit(migrate.up, empty_dsn)
+        eventually(lambda: empty.execute(asking, ["SELECT pg_catalog.pg_try_advisory_xact_lock%"]).fetchone() == (1,))
+        first.commit()
+        second.result(30)
     assert migrate.status(empty_dsn).state == "up to date"
 
 

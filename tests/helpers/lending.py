@@ -3,7 +3,7 @@
 To make and drop a database takes 60 to 90 ms, to empty one about 15. A database is lent again only if a test cannot
 tell it from a new one: its catalogue is the template's, its tables are empty, and its sequences begin anew. A test
 costs a new database if it changed the catalogue, the settings or the rights, wrote into a table in which the template
-has rows, or left a session or a prepared transaction behind.
+has rows, vacuumed or analyzed a table, or left a session open. A transaction that it left prepared is its error.
 
     made -> lent -> returned, equal to the template: emptied, and kept for the next test
                  -> returned, not equal: dropped
@@ -25,10 +25,10 @@ from servers import Server
 ROWS = "concat(count(*), ':', sum(xmin::text::bigint))"
 #: In these catalogues a row's xmin tells a change.
 CATALOGUES = [
-    *("am", "attrdef", "attribute", "cast", "collation", "constraint", "default_acl", "enum", "event_trigger"),
-    *("extension", "foreign_data_wrapper", "foreign_server", "foreign_table", "index", "inherits", "init_privs"),
-    *("language", "opclass", "operator", "policy", "proc", "publication", "range", "rewrite", "sequence"),
-    *("statistic_ext", "trigger", "ts_config", "type"),
+    *("am", "attrdef", "attribute", "cast", "collation", "constraint", "default_acl", "description", "enum"),
+    *("event_trigger", "extension", "foreign_data_wrapper", "foreign_server", "foreign_table", "index", "inherits"),
+    *("init_privs", "language", "largeobject_metadata", "opclass", "operator", "policy", "proc", "publication"),
+    *("range", "rewrite", "sequence", "statistic_ext", "trigger", "ts_config", "type"),
 ]
 FINGERPRINT = f"""
     WITH this AS (SELECT * FROM pg_database WHERE datname = current_database()),
@@ -42,13 +42,18 @@ FINGERPRINT = f"""
         (SELECT count(*) FROM pg_db_role_setting JOIN this ON setdatabase = this.oid)::text,
         (SELECT count(*) FROM pg_shdepend JOIN this ON dbid = this.oid)::text,         -- what roles own and may
         (SELECT count(*) FROM pg_statistic WHERE starelid >= 16384)::text,              -- TRUNCATE leaves them
+        (SELECT count(*) FROM pg_class                 -- the view pgqueue.tables shows when a table was vacuumed
+         WHERE relkind = 'r' AND oid >= 16384
+           AND coalesce(pg_stat_get_last_vacuum_time(oid), pg_stat_get_last_autovacuum_time(oid),
+                        pg_stat_get_last_analyze_time(oid), pg_stat_get_last_autoanalyze_time(oid)) IS NOT NULL)::text,
         (SELECT count(*) FROM pg_prepared_xacts JOIN this ON database = datname)::text,
         (SELECT count(*) FROM pg_replication_slots JOIN this ON database = datname)::text]"""
 
-#: The tables that were written to since they were made or emptied.
+#: The tables that were written to since they were made or emptied, or that the planner knows as empty by a VACUUM.
 WRITTEN = """
     SELECT oid::regclass::text FROM pg_class
-    WHERE relkind = 'r' AND oid >= 16384 AND relpersistence <> 't' AND pg_relation_size(oid) > 0 ORDER BY 1"""
+    WHERE relkind = 'r' AND oid >= 16384 AND relpersistence <> 't' AND (pg_relation_size(oid) > 0 OR reltuples <> -1)
+    ORDER BY 1"""
 #: A statement for each sequence, after which it is as it is now.
 RESTART = """
     SELECT format('SELECT setval(%L, %s, %L)', format('%I.%I', schemaname, sequencename),

@@ -149,7 +149,8 @@ def _private_cluster(kind: str, bindir: Path | None) -> Iterator[Server]:
     memory = _memory()
     root = Path(tempfile.mkdtemp(prefix="pgqueue-test-", dir=memory))
     root.chmod(0o711)
-    server = EmbeddedServer(root, durable=False, ephemeral=True, bindir=bindir)
+    settings = {"max_prepared_transactions": "2"}  # for the tests of lending
+    server = EmbeddedServer(root, durable=False, ephemeral=True, settings=settings, bindir=bindir)
     server.start()
     try:
         yield Server(kind, server.dsn("postgres"), in_memory=memory is not None)
@@ -169,7 +170,7 @@ def _memory() -> str | None:
 def _docker(image: str) -> Iterator[Server]:
     from testcontainers.community.postgres import PostgresContainer
 
-    speed = "postgres -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+    speed = "postgres -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_prepared_transactions=2"
     with PostgresContainer(image, driver=None).with_command(speed) as container:
         yield Server("docker", container.get_connection_url())
 

@@ -562,6 +562,19 @@ def test_two_claims_see_different_heads(db: psycopg.Connection, connect: Connect
     assert state(db, urgent) == "blocked"
 
 
+def test_a_claim_with_an_old_snapshot_cannot_take_from_a_busy_lane(db: psycopg.Connection, connect: Connect) -> None:
+    put(db, "q", lane="a")
+    other = connect()
+    other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    value(other, "SELECT count(*) FROM pgqueue.task")
+    urgent = put(db, "q", lane="a", priority=-1)
+    assert taken(db) == [urgent]
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        taken(other)
+    other.execute("ROLLBACK")
+    assert taken(other) == []
+
+
 def test_a_pop_has_its_lane_until_it_commits(db: psycopg.Connection, connect: Connect) -> None:
     (first, second), other = (put(db, "q", lane="a") for _ in range(2)), connect()
     other.execute("BEGIN")
