@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from ..errors import Error
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -33,7 +35,7 @@ def address(text: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def answering(place: tuple[str, int] | None, report: Callable[[], Report]) -> Iterator[None]:
-    """Answer probes within this block; None: none. Raises ValueError: it cannot listen on that address."""
+    """Answer probes within this block; None: none. Raises Error: it cannot listen on that address."""
     if place is None:
         yield
         return
@@ -42,7 +44,7 @@ def answering(place: tuple[str, int] | None, report: Callable[[], Report]) -> It
     try:
         server = Server(*place, report)
     except OSError as error:
-        raise ValueError(f"--health {place[0]}:{place[1]}: {error.strerror or error}") from error
+        raise Error(f"--health {place[0]}:{place[1]}: {error.strerror or error}") from error
     try:
         yield
     finally:

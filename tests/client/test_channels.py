@@ -375,7 +375,6 @@ def test_a_thousand_channels_and_two_thousand_waiters_on_one_connection(dsn, db)
         assert [future.result(60) for future in blocked] == expected
 
 
-@pytest.mark.slow
 def test_subscribers_miss_nothing_while_channels_come_and_go(dsn, blocking: Callable[..., pgqueue.Client]):
     """Waits on the same channels, with hardly any idle time, so that LISTEN and UNLISTEN chase each other."""
     client, posting = blocking(idle_timeout=0.001), blocking()

@@ -153,7 +153,6 @@ def test_the_cost_does_not_depend_on_what_lies_behind(
     assert after <= before * 1.5 + 20
 
 
-@pytest.mark.slow
 def test_a_waiter_does_not_pay_for_other_queues(
     db: psycopg.Connection, costs: Callable[[str], int], size: dict[str, int]
 ) -> None:

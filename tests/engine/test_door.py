@@ -17,7 +17,6 @@ from pgqueue.errors import NotRunning, SetupError
 
 AT_ONCE = 12.0  # seconds
 
-pytestmark = [pytest.mark.slow]
 with_pgbouncer = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed")
 
 
@@ -118,6 +117,7 @@ def test_an_isolation_level_that_a_pooler_keeps(dsn, db):
 # --- roles and databases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [lambda queue: queue.put(1), take], ids=["put", "take"])
 def test_a_database_that_is_read_only_by_default(dsn, db, call):
     name = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from eventually import eventually, soon
 
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.once
 
 
 async def answer(result: Any) -> Any:

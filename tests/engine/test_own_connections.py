@@ -31,7 +31,7 @@ from pgqueue._engine.own import OwnConn
 from pgqueue._engine.statements import MOST, PREPARED_AT
 from pgqueue.embedded import EmbeddedServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.once
 
 BEYOND = PREPARED_AT + 3  # uses of a statement: not prepared, and prepared
 
@@ -105,6 +105,7 @@ def selects(draw: st.DrawFn) -> Call[Any]:
     return call(f"SELECT %s::pg_catalog.text, %s::{kind}, n FROM pg_catalog.generate_series(1, 2) n", *args)
 
 
+@pytest.mark.slow
 def test_any_value_goes_and_comes_as_with_psycopg(blocking):
     with lent(blocking()) as conn:
         seen = 0
@@ -368,6 +369,7 @@ def encrypt(dsn: str) -> None:
         eventually(lambda: value(admin, "SELECT current_setting('ssl')") == "on")
 
 
+@pytest.mark.slow
 async def test_through_tls(encrypted):
     """libpq reads more from the socket than it hands on, so a poll of the socket alone would wait for ever."""
     with pgqueue.Client(encrypted) as client:

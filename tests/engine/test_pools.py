@@ -17,7 +17,7 @@ from steady import steady
 import pgqueue
 from pgqueue import ServerError
 
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.once
 
 IN_POOLS = "pg_stat_activity WHERE datname = current_database() AND application_name = 'pgqueue'"
 OF_PGQUEUE = "pg_stat_activity WHERE datname = current_database() AND starts_with(application_name, 'pgqueue')"
@@ -64,6 +64,7 @@ async def test_ten_idle_connections_that_broke_cost_the_next_calls_less_than_a_s
     await soon_enough(attempt, within=1.0)
 
 
+@pytest.mark.slow
 async def test_a_call_that_begins_after_the_server_is_back_succeeds_within_a_second(shell, pg_server, dsn):
     client = shell.client()
     queue = client.queue("q")
@@ -86,6 +87,7 @@ async def test_a_call_that_begins_after_the_server_is_back_succeeds_within_a_sec
     await soon_enough(attempt, within=1.0)
 
 
+@pytest.mark.slow
 async def test_the_servers_own_words_are_in_the_error(shell, pg_server, dsn):
     client = shell.client(connect_timeout=0.5)
     queue = client.queue("q")
@@ -111,6 +113,7 @@ async def test_a_pool_that_is_used_up_says_so(shell, db, connect):
     await first
 
 
+@pytest.mark.slow
 def test_fifty_threads_use_no_more_than_twelve_connections(blocking, db):
     client = blocking()
     queue = client.queue("q")
@@ -138,6 +141,7 @@ def test_fifty_threads_use_no_more_than_twelve_connections(blocking, db):
     assert 2 <= most[0] <= 12
 
 
+@pytest.mark.slow
 def test_threads_that_meet_an_absent_server_wait_once(dsn):
     """Otherwise the check of the first connection would run for one thread after another."""
     absent = make_conninfo(dsn, dbname="pgqueue_test_absent")

@@ -172,7 +172,6 @@ def test_any_clients_may_stop_die_or_lose_their_connection(
     in_time(lambda: comes_back(connect, db), within=0.5)
 
 
-@pytest.mark.slow
 def test_a_backend_that_hangs_stops_no_other_client(
     blocking: Blocking, db: psycopg.Connection, connect: Connect
 ) -> None:

@@ -142,7 +142,6 @@ def test_how_soon_the_next_one_has_it(
     assert sorted(killed)[5] < 0.5
 
 
-@pytest.mark.slow
 def test_waiters_that_die_hold_nobody_up(
     dsn: str, db: psycopg.Connection, blocking: Callable[..., pgqueue.Client], start: Callable[..., Program]
 ) -> None:
@@ -176,7 +175,6 @@ def test_ctrl_c_leaves_the_line(
 # --- stopped, terminated
 
 
-@pytest.mark.slow
 def test_a_stopped_holder_hears_that_it_lost(
     dsn: str, db: psycopg.Connection, blocking: Callable[..., pgqueue.Client], start: Callable[..., Program]
 ) -> None:
@@ -199,7 +197,6 @@ def test_a_stopped_holder_hears_that_it_lost(
     assert holder.ask("try a")["fence"] > fence
 
 
-@pytest.mark.slow
 def test_a_stopped_leader_hears_that_it_lost(
     dsn: str, db: psycopg.Connection, blocking: Callable[..., pgqueue.Client], start: Callable[..., Program]
 ) -> None:
@@ -220,7 +217,6 @@ def test_a_stopped_leader_hears_that_it_lost(
     assert next(line["gained"] for line in iter(leader.hear, None) if "gained" in line) > fence
 
 
-@pytest.mark.slow
 def test_the_leader_is_killed(
     dsn: str, db: psycopg.Connection, blocking: Callable[..., pgqueue.Client], start: Callable[..., Program]
 ) -> None:

@@ -253,7 +253,6 @@ def test_thousands_of_tasks_are_handled_once_each(client, work):
     assert sorted(seen) == list(range(10_000))
 
 
-@pytest.mark.slow
 def test_two_workers_share_a_queue(queue, blocking, work):
     seen: list[int] = []
     for client in (blocking(), blocking()):
@@ -786,7 +785,6 @@ def test_a_signal_ends_a_worker_process_in_order(queue, dsn, process, number):
     assert "Warning" not in log
 
 
-@pytest.mark.slow
 def test_a_signal_that_does_not_reach_the_main_thread_ends_it_too(client, process):
     """As one that comes just before the main thread goes to sleep: it interrupts no system call there."""
     client.queue("signals").put(1)
