@@ -8,9 +8,9 @@ has rows, vacuumed or analyzed a table, or left a session open. A transaction th
     made -> lent -> returned, equal to the template: emptied, and kept for the next test
                  -> returned, not equal: dropped
 
-The rows of catalogues are compared by xmin, which costs little and shows each row that is not the template's. pg_class
-is compared by its contents: TRUNCATE, which empties the tables, writes a new row for each. DELETE is quicker, but the
-planner would then know the tables as empty, and plan otherwise than in a new database.
+The rows of catalogues are compared by xmin, which shows each row that is not the template's, and only if one of them
+was written to. pg_class is compared by its contents: TRUNCATE, which empties the tables, writes a new row for each.
+DELETE is quicker, but the planner would then know the tables as empty, and plan otherwise than in a new database.
 """
 
 from __future__ import annotations
@@ -30,10 +30,21 @@ CATALOGUES = [
     *("init_privs", "language", "largeobject_metadata", "opclass", "operator", "policy", "proc", "publication"),
     *("range", "rewrite", "sequence", "statistic_ext", "trigger", "ts_config", "type"),
 ]
-FINGERPRINT = f"""
+CATALOGUED = f"SELECT ARRAY [{', '.join(f'(SELECT {ROWS} FROM pg_{name})' for name in CATALOGUES)}]"
+#: From PostgreSQL 15 on: how often rows of the catalogues were written, whether or not the transaction committed. While
+#: that stays the same, so do the rows. TRUNCATE writes to pg_class alone. The times tell that the counters began anew.
+COUNTED = """
+    SELECT sum(pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid)),
+        (SELECT pg_stat_get_db_stat_reset_time(oid) FROM pg_database WHERE datname = current_database()),
+        (SELECT stats_reset FROM pg_stat_bgwriter)
+    FROM pg_class
+    WHERE relnamespace = 'pg_catalog'::regnamespace AND relkind = 'r' AND NOT relisshared
+      AND oid <> 'pg_class'::regclass"""
+#: What neither of the two knows.
+BESIDES = f"""
     WITH this AS (SELECT * FROM pg_database WHERE datname = current_database()),
          space AS (SELECT oid, xmin FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp_')
-    SELECT ARRAY [{", ".join(f"(SELECT {ROWS} FROM pg_{name})" for name in CATALOGUES)},
+    SELECT ARRAY [
         (SELECT {ROWS} FROM space),
         (SELECT md5(string_agg(concat_ws(',', oid, relname, relnamespace, relowner, relkind, relpersistence, relacl,
                                          reloptions, relrowsecurity, relreplident, reltablespace), ';' ORDER BY oid))
@@ -41,6 +52,7 @@ FINGERPRINT = f"""
         (SELECT concat_ws(',', datacl, datdba, datconnlimit, datallowconn) FROM this),
         (SELECT count(*) FROM pg_db_role_setting JOIN this ON setdatabase = this.oid)::text,
         (SELECT count(*) FROM pg_shdepend JOIN this ON dbid = this.oid)::text,         -- what roles own and may
+        (SELECT count(*) FROM pg_shdescription JOIN this ON objoid = this.oid)::text,
         (SELECT count(*) FROM pg_statistic WHERE starelid >= 16384)::text,              -- TRUNCATE leaves them
         (SELECT count(*) FROM pg_class                 -- the view pgqueue.tables shows when a table was vacuumed
          WHERE relkind = 'r' AND oid >= 16384
@@ -69,10 +81,12 @@ class Lender:
         self._server = server
         self._template = template
         self._free: list[str] = []
+        self._counted: dict[str, object] = {}  # by database: COUNTED when its catalogues were last compared
         with self._connect(template) as conn:
             self._filled = [name for (name,) in conn.execute(WRITTEN)]
             self._restart = sql.SQL("; ").join([sql.SQL(statement) for (statement,) in conn.execute(RESTART)])
-            self._look = self._looked(conn)
+            self._catalogued = conn.execute(CATALOGUED).fetchone()
+            self._besides = self._looked(conn)
 
     @contextmanager
     def lent(self) -> Iterator[str]:
@@ -96,13 +110,21 @@ class Lender:
 
     def _looked(self, conn: psycopg.Connection) -> list[object]:
         filled = [conn.execute(sql.SQL(CONTENTS).format(sql.SQL(name))).fetchone() for name in self._filled]
-        return [conn.execute(FINGERPRINT).fetchone(), filled]
+        return [conn.execute(BESIDES).fetchone(), filled]
+
+    def _is_as_the_template(self, name: str, conn: psycopg.Connection) -> bool:
+        counted = conn.execute(COUNTED).fetchone() if conn.info.server_version >= 150000 else None
+        if counted is None or counted != self._counted.get(name):
+            if conn.execute(CATALOGUED).fetchone() != self._catalogued:
+                return False
+            self._counted[name] = counted
+        return self._looked(conn) == self._besides
 
     def _emptied(self, name: str) -> bool:
         """Empty the tables. Returns False, and does nothing, if the database differs from the template otherwise."""
         try:
             with self._connect(name) as conn:
-                if self._looked(conn) != self._look:
+                if not self._is_as_the_template(name, conn):
                     return False
                 written = [sql.SQL(table) for (table,) in conn.execute(WRITTEN) if table not in self._filled]
                 if written:  # CASCADE: PostgreSQL refuses a table to which another one refers, even an empty one
