@@ -10,6 +10,7 @@ DECLARE
     search_path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
     object      pg_catalog.text;
     progress    boolean;
+    detail      pg_catalog.text;
     obstacle    pg_catalog.text;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -45,7 +46,8 @@ BEGIN
                 progress := true;
             EXCEPTION
                 WHEN dependent_objects_still_exist THEN
-                    GET STACKED DIAGNOSTICS obstacle = PG_EXCEPTION_DETAIL;
+                    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+                    obstacle := coalesce(nullif(detail, ''), obstacle, '');  -- '': for the sequence of a column
                 WHEN undefined_table OR undefined_function OR undefined_object THEN
                     progress := true;  -- went along with its owner, such as the sequence of an identity column
             END;

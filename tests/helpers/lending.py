@@ -3,13 +3,13 @@
 To make and drop a database takes 60 to 90 ms, to empty one about 15. A database is lent again only if a test cannot
 tell it from a new one: its catalogue is the template's, its tables are empty, and its sequences begin anew. A test
 costs a new database if it changed the catalogue, the settings or the rights, wrote into a table in which the template
-has rows, vacuumed or analyzed a table, or left a session open. A transaction that it left prepared is its error.
+has rows, vacuumed or analyzed a table, or left a session open. A test that leaves a prepared transaction fails.
 
     made -> lent -> returned, equal to the template: emptied, and kept for the next test
                  -> returned, not equal: dropped
 
-The rows of catalogues are compared by xmin, which shows each row that is not the template's, and only if one of them
-was written to. pg_class is compared by its contents: TRUNCATE, which empties the tables, writes a new row for each.
+The rows of catalogues are compared by xmin, which shows each row that is not the template's; from PostgreSQL 15 on only
+if one of them was written to. pg_class is compared by its contents: TRUNCATE, which empties the tables, writes a new row for each.
 DELETE is quicker, but the planner would then know the tables as empty, and plan otherwise than in a new database.
 """
 
@@ -130,6 +130,6 @@ class Lender:
                 if written:  # CASCADE: PostgreSQL refuses a table to which another one refers, even an empty one
                     conn.execute(sql.SQL("TRUNCATE {} CASCADE").format(sql.SQL(", ").join(written)))
                 conn.execute(self._restart)
-        except psycopg.Error:  # the database or one of its tables is gone, or lets nobody in
+        except psycopg.Error:  # the database or one of its tables is gone, or refuses connections
             return False
         return True

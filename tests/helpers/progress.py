@@ -101,6 +101,7 @@ class Progress:
             self._reporter.rewrite(line, erase=True)
         else:
             self._reporter.write_line(line)
+            self._reporter.flush()  # a log that is followed should say it now
 
     def _left(self, share: float) -> str:
         took = self._shown - self._began
