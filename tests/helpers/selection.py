@@ -3,7 +3,8 @@
 A test on both shells runs once by default, on one of them; the other run is marked slow. Half of the tests run on each
 shell, so the default run knows both. The blocking shell is generated from the awaiting one, and a test compares them.
 
-Any other `-m` expression chooses among all tests. A test that the command line names by its id (`pytest FILE::test`) runs in any case.
+Any other `-m` expression chooses among all tests. A test that the command line names by its id, as in
+`pytest FILE::test`, runs in any case.
 """
 
 from __future__ import annotations
