@@ -161,11 +161,13 @@ _HOMES = {
     "split_range": "._values.ranges",
 }
 
+_MODULES = {"types", "jobs", "worker"}  # attributes, as if they were imported here
+
 
 def __getattr__(name: str) -> Any:
     """Import a public name: Python calls this once for each, when the module does not have it yet."""
-    if name == "types":
-        return importlib.import_module(".types", __name__)
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_HOMES[name], __name__), name)

@@ -17,6 +17,7 @@ from .._values import printable
 from . import guard
 
 PASSED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+ENDING = PASSED[:4]  # SIGUSR1 and SIGUSR2 tell a command something else
 OF_KEYS = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends them to each process of its foreground group
 
 
@@ -25,10 +26,11 @@ class Held:
 
     Attributes:
         lost: whether the lock was lost before the command ended.
+        told: whether a signal came meanwhile that tells this process to end.
     """
 
     def __init__(self, command: Sequence[str], kill_after: float, what: str) -> None:
-        self.lost = False
+        self.lost = self.told = False
         self._command = command
         self._kill_after = kill_after
         self._what = what
@@ -62,13 +64,14 @@ class Held:
             if self._ended or self.lost:
                 return
             self.lost = True
-            if self._process is None:
-                return
-            self._process.terminate()
-            self._killer = threading.Timer(self._kill_after, self._process.kill)
-            self._killer.daemon = True
-            self._killer.start()
-        said = f"{self._what} is lost; {self._command[0]} was sent SIGTERM"
+            became = "not started"
+            if self._process is not None:
+                self._process.terminate()
+                self._killer = threading.Timer(self._kill_after, self._process.kill)
+                self._killer.daemon = True
+                self._killer.start()
+                became = "sent SIGTERM"
+        said = f"{self._what} is lost; {self._command[0]} was {became}"
         click.echo(f"Error: {printable.line(said)}", err=True)
 
     def _end(self) -> None:
@@ -82,6 +85,7 @@ class Held:
         """Within this block the signals of PASSED go to the command, except those that this process ignores."""
 
         def handle(number: int, frame: FrameType | None) -> None:
+            self.told = self.told or number in ENDING
             if self._process is None:
                 self._early.append(number)
             elif number not in OF_KEYS or not _in_foreground():

@@ -85,7 +85,7 @@ def elect(dsn: str | None, name: str, command: tuple[str, ...], kill_after: floa
             while True:
                 held, fence = terms.get()
                 code = held.run({"PGQUEUE_FENCE": fence})
-                if not held.lost:
+                if held.told or not held.lost:  # a signal to end counts also if the leadership was lost meanwhile
                     break
     sys.exit(code)
 

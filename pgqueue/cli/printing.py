@@ -35,16 +35,17 @@ STYLES = {  # of states: of tasks, batches, workers and checks
     "bad": "bold red",
 }
 
+IDS = {"ID", "TASK", "FAILED TASK"}  # headings of numbers that are typed again: 1234, where a count is 1,234
 CELL = 60  # characters of data or of an error in a table: `peek` and --json show all of it
 
 
 def echo(values: Mapping[str, Any], text: str, as_json: bool) -> None:
-    """Print one line: the values as JSON, or the text."""
+    """Print one line, and flush it for a program that reads line by line: the values as JSON, or the text."""
     click.echo(compact(values) if as_json else text)
 
 
 def echo_json(values: Mapping[str, Any]) -> None:
-    """Print a line of JSON and flush it, for a program that reads line by line."""
+    """Print the values as echo() does with `as_json`."""
     click.echo(compact(values))
 
 
@@ -110,7 +111,8 @@ def column(
     right: bool | None = None,
 ) -> Column:
     """A column of a table, with cell() and readable() as the texts of a value; see terminal.Column."""
-    return Column(heading, spare, folds, plain or cell, shown or plain or readable, style, right)
+    for_people = cell if heading in IDS else readable
+    return Column(heading, spare, folds, plain or cell, shown or plain or for_people, style, right)
 
 
 def state_column(heading: str = "STATE", spare: int = 0) -> Column:

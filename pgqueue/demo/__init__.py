@@ -151,7 +151,10 @@ class _Run:
         return self._db.execute(left, [self._outcome.run]).fetchone() is None
 
     def _kill(self, crew: Crew) -> None:
-        """Kill a worker that holds tasks. If none does, or it acked them all just before, a later turn tries again."""
+        """Kill a worker that holds tasks. If none does, a later turn tries again.
+
+        It does so too if the worker, which is dead then, had acked all of them just before. That kill shows nothing.
+        """
         victim = holder(self._db, self._outcome.run, crew)
         if victim is None:
             return

@@ -89,9 +89,16 @@ class Crew:
         self._run = run
         self._numbers = itertools.count(1)
         self._deaths = 0
-        self.members = [self._start() for _ in range(n)]
+        self._n = n
+        self.members: list[Member] = []
 
     def __enter__(self) -> Crew:
+        try:
+            while len(self.members) < self._n:
+                self.members.append(self._start())
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(

@@ -43,7 +43,7 @@ class Screen:
             self._row("server", "the embedded PostgreSQL: it starts with its first user and ends with its last")
 
     def server(self, version: str, where: str) -> None:
-        self._row("server", f"PostgreSQL {version.split()[0]}, {where}")
+        self._row("server", f"PostgreSQL {version.partition(' ')[0]}, {where}")
 
     def tasks(self, n: int, folder: Path) -> None:
         self._row("tasks", f"{figure(n)}, one for each file of {folder}: count its lines, compute its SHA-256")

@@ -90,7 +90,7 @@ class Progress:
         self._began = time.monotonic()
         self._pace = Pace(self._began, window)
         self._bar: Any = None  # of Rich, while it is drawn
-        self._lock = threading.Lock()  # of what is written: the bar, plain lines and notes
+        self._lock = threading.Lock()  # of plain lines, notes, and of whether there is a bar
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -175,7 +175,8 @@ class Progress:
             if self._over.wait(self._pause):
                 break
         if self._stay:
-            self._console.say(f"{self._title}: {self.figures()}")
+            with self._lock:
+                self._console.say(f"{self._title}: {self.figures()}")
 
     def _draw_bar(self) -> None:
         from .bars import bar

@@ -62,10 +62,12 @@ def start_tied(
     ours.setblocking(False)
     with theirs:
         variables = {**os.environ, **(environment or {}), LINE: str(theirs.fileno())}
-        return (
-            subprocess.Popen(command, pass_fds=[theirs.fileno()], process_group=0, env=variables, **options),
-            ours,
-        )
+        try:
+            process = subprocess.Popen(command, pass_fds=[theirs.fileno()], process_group=0, env=variables, **options)
+        except BaseException:
+            ours.close()
+            raise
+    return process, ours
 
 
 class Place:

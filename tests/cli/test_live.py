@@ -151,6 +151,14 @@ def test_watch_redraws_in_place_and_ends_with_the_last_look(terminal, blocking):
     assert "Aborted" not in watch.seen
 
 
+def test_ids_on_a_terminal_can_be_typed_again(terminal, db):
+    db.execute("SELECT setval('pgqueue.task_id_seq', 1234566)")
+    db.execute("SELECT pgqueue.put('mail', '1')")
+    shown = terminal("list", "mail", TERM="xterm")
+    assert shown.end() == 0
+    eventually(lambda: shown.shows("1234567 "))
+
+
 def test_a_dumb_terminal_gets_one_table_below_the_other(terminal, blocking):
     blocking().queue("mail").put(1)
     watch = terminal("stats", "--watch", "--interval", "0.05", TERM="dumb")

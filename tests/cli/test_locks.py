@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from commands import run, started
 from eventually import eventually
 
 from pgqueue._calls.call import Call
+from pgqueue.cli.holding import Held
 
 pytestmark = pytest.mark.once
 
@@ -169,3 +171,26 @@ def test_a_waiting_lock_ends_at_a_signal_and_leaves_the_line(dsn, client, writte
         lock.release()
     with client.lock("nightly", timeout=30):
         pass
+
+
+def test_a_lock_that_is_lost_before_its_command_starts_is_said(capsys):
+    held = Held(["true"], 10.0, "the lock x")
+    held.lose()
+    assert held.run({}) == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == "Error: the lock x is lost; true was not started\n"
+
+
+def test_a_signal_to_end_counts_while_the_command_ends_for_a_lost_lock():
+    """`elect` would else wait for its next election, and outlive its service's stop."""
+    held = Held(["sh", "-c", "trap 'exit 7' TERM; echo; while :; do sleep 0.01; done"], 30.0, "the leadership x")
+
+    def lose_and_end():
+        eventually(lambda: held._process)
+        held.lose()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=lose_and_end)
+    thread.start()
+    held.run({})
+    thread.join()
+    assert (held.lost, held.told) == (True, True)

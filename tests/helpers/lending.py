@@ -9,8 +9,9 @@ has rows, vacuumed or analyzed a table, or left a session open. A test that leav
                  -> returned, not equal: dropped
 
 The rows of catalogues are compared by xmin, which shows each row that is not the template's; from PostgreSQL 15 on only
-if one of them was written to. pg_class is compared by its contents: TRUNCATE, which empties the tables, writes a new row for each.
-DELETE is quicker, but the planner would then know the tables as empty, and plan otherwise than in a new database.
+if one of them was written to. pg_class is compared by its contents: TRUNCATE, which empties the tables, writes a new
+row for each. DELETE is quicker, but the planner would then know the tables as empty, and plan otherwise than in a new
+database.
 """
 
 from __future__ import annotations
