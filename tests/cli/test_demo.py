@@ -222,14 +222,6 @@ def test_a_worker_that_cannot_work_ends_it(dsn, small, tmp_path_factory):
     assert re.fullmatch(r"Error: worker \d+ ended with exit code 1: .*broken on purpose\n", done.stderr)
 
 
-def is_there(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_its_workers(dsn, small, number):
     with started("--dsn", dsn, "demo", "--folder", small, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -238,7 +230,7 @@ def test_a_signal_ends_it_and_its_workers(dsn, small, number):
         assert process.wait(DEADLINE) == 128 + number
         assert process.stderr.read() == b""
     for pid in children:  # one that was being started when the signal came ends by its line, a moment later
-        eventually(lambda pid=pid: not is_there(pid))
+        eventually(lambda pid=pid: not alive(pid))
 
 
 def test_its_workers_end_with_it_when_it_is_killed(dsn, small):
