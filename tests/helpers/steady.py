@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import psycopg
 
 BEAT = 0.02  # seconds
-STALL = 0.03  # seconds between two beats that are a stall: on an idle machine they are 0.0205 apart
+STALL = 0.1  # seconds between two beats that are a stall
 
 
 class Steady:
