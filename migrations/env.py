@@ -23,6 +23,8 @@ DO $$ BEGIN
 END $$;
 """
 
+OWNED = "6_grants/owned.sql"  # one of schema.CODE: at the end, and first, because what it refuses could run meanwhile
+
 # The script may run in a transaction that goes on, for example in a revision of the application's own history.
 KEEP_PATH = "SELECT pg_catalog.set_config('pgqueue.path', pg_catalog.current_setting('search_path'), true);"
 RESTORE_PATH = "SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('pgqueue.path'), true);"
@@ -61,6 +63,7 @@ def migrate() -> None:
         if attributes.get("force") is not None:  # a downgrade by pgqueue.migrate
             run(f"SET LOCAL pgqueue.force = {'on' if attributes['force'] else 'off'};")
         run(CREATE_SCHEMA)
+        run(schema.read(OWNED))
         context.run_migrations()
         if at_head():
             for name in schema.CODE:

@@ -60,6 +60,10 @@ SELECT pgqueue.release_all('mail');
 SELECT id, queue, data FROM pgqueue.take_many('{urgent, mail}', 10);
 SELECT pgqueue.release_all('mail');
 
+-- name: take_or_listen
+SELECT id, token, data, again FROM pgqueue.take_or_listen('{mail}');
+SELECT pgqueue.release_all('mail');
+
 -- name: take_id
 SELECT t.token, t.data FROM pgqueue.first_task('mail', 'ready') AS id, pgqueue.take_id(id) AS t;
 SELECT pgqueue.release_all('mail');
@@ -164,6 +168,9 @@ SELECT state, attempts, error, progress, result FROM pgqueue.outcome(1);
 
 -- name: kick
 SELECT pgqueue.kick('work', 100);
+
+-- name: act_on_tasks
+SELECT acted, next FROM pgqueue.act_on_tasks('work', 'kick', 'buried', job => 'shop.send', error => 'SMTPError');
 
 -- name: kick_task
 SELECT pgqueue.bury(id) FROM pgqueue.first_task('work', 'ready') AS id;
@@ -535,6 +542,9 @@ SELECT what, number FROM pgqueue.quotas;
 -- The listener of each client calls these by itself. Without a client of the library that takes or listens, nothing else
 -- does, and the tasks of connections that ended stay taken: schedule them, as
 -- [Without a client of the library](../deployment/index.md#without-a-client-of-the-library) shows.
+
+-- name: tick
+SELECT pgqueue.tick();
 
 -- name: promote_all
 SELECT pgqueue.promote_all();

@@ -149,6 +149,7 @@ CREATE TABLE pgqueue.task (
     attempts    int         NOT NULL DEFAULT 0,
     state       "char"      NOT NULL DEFAULT 'R',
     suspect     int,
+    killed_after interval,
     data        jsonb       NOT NULL,
     lane        text        COLLATE "C",
     key         text,
@@ -177,9 +178,12 @@ COMMENT ON COLUMN pgqueue.task.ready_at    IS
 COMMENT ON COLUMN pgqueue.task.expires_at  IS 'The task is not taken after this time. NULL: it never expires.';
 COMMENT ON COLUMN pgqueue.task.buried_at   IS 'Since when it is buried.';
 COMMENT ON COLUMN pgqueue.task.done_at     IS 'When it was acked, where done tasks are kept.';
-COMMENT ON COLUMN pgqueue.task.attempts    IS 'How often it failed, passed its deadline, or was charged with a death.';
+COMMENT ON COLUMN pgqueue.task.attempts    IS
+    'How often it failed, passed its deadline, or was charged with a death, since it was put or buried and kicked.';
 COMMENT ON COLUMN pgqueue.task.suspect     IS
-    'A session died that held it: so many such tasks a session may hold at a time. NULL: no limit. See suspect.sql.';
+    'Two sessions died that held it: so many such tasks a session may hold at a time. NULL: no limit. See suspect.sql.';
+COMMENT ON COLUMN pgqueue.task.killed_after IS
+    'A session died that held it, and had lived for so long: a longer take clears the task. NULL: none died.';
 COMMENT ON COLUMN pgqueue.task.lane        IS 'Tasks of a lane are handled strictly one after another. NULL: none.';
 COMMENT ON COLUMN pgqueue.task.key         IS 'Unique among the tasks of the queue that are not done. NULL: none.';
 COMMENT ON COLUMN pgqueue.task.sender      IS
@@ -203,7 +207,7 @@ COMMENT ON COLUMN pgqueue.task.meter       IS
 -- No more indexes than these: each one is write-ahead log on every put. All but two cost a plain put nothing.
 CREATE INDEX task_ready    ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
 CREATE INDEX task_ready_at ON pgqueue.task (queue_id, ready_at)     WHERE state = 'R' AND ready_at IS NOT NULL;
-CREATE INDEX task_delayed  ON pgqueue.task (queue_id, run_at)       WHERE state = 'D';
+CREATE INDEX task_delayed  ON pgqueue.task (queue_id, run_at, id)   WHERE state = 'D';
 CREATE INDEX task_buried   ON pgqueue.task (queue_id, priority, id) WHERE state = 'B';
 CREATE INDEX task_expiring ON pgqueue.task (queue_id, expires_at)   WHERE state <> 'D' AND expires_at IS NOT NULL;
 CREATE INDEX task_lane     ON pgqueue.task (queue_id, lane, priority, id)
@@ -212,7 +216,7 @@ CREATE INDEX task_waiting  ON pgqueue.task (queue_id, priority, id) WHERE state 
 CREATE INDEX task_cancelling ON pgqueue.task (queue_id, id)         WHERE state = 'C';
 CREATE INDEX task_meter    ON pgqueue.task (queue_id, meter, state, priority, id)
  WHERE meter IS NOT NULL AND state <> 'F';
-CREATE INDEX task_done     ON pgqueue.task (queue_id, done_at)      WHERE state = 'F';
+CREATE INDEX task_done     ON pgqueue.task (queue_id, done_at, id)  WHERE state = 'F';
 CREATE INDEX task_listed   ON pgqueue.task (queue_id, xid, id)      WHERE xid IS NOT NULL AND state <> 'F';
 CREATE UNIQUE INDEX task_key ON pgqueue.task (queue_id, key)        WHERE key IS NOT NULL AND state <> 'F';
 
@@ -384,6 +388,7 @@ CREATE UNLOGGED TABLE pgqueue.session (
     grace         interval    NOT NULL,
     started_at    timestamptz NOT NULL DEFAULT now(),
     missing_since timestamptz,
+    seen_at       timestamptz,
     backend_pid   int         NOT NULL,
     epoch         timestamptz NOT NULL,
     suspects      bigint[]
@@ -398,6 +403,8 @@ COMMENT ON COLUMN pgqueue.session.identity      IS
 COMMENT ON COLUMN pgqueue.session.grace         IS
     'How long the session may be missing before its takes are given back.';
 COMMENT ON COLUMN pgqueue.session.missing_since IS 'When a sweep first found the lock free.';
+COMMENT ON COLUMN pgqueue.session.seen_at       IS
+    'Of a missing session: the last moment of which a sweep knows that it was there.';
 COMMENT ON COLUMN pgqueue.session.backend_pid   IS
     'The connection that holds the lock. 0: the session was closed, and is kept for sessions that may join its '
     'identity.';
@@ -589,7 +596,9 @@ CREATE UNLOGGED TABLE pgqueue.worker (
 COMMENT ON TABLE  pgqueue.worker        IS 'The workers that run. A row ends with its session.';
 COMMENT ON COLUMN pgqueue.worker.number IS 'Of the workers of one session, which.';
 COMMENT ON COLUMN pgqueue.worker.queues IS 'The names of the queues that it serves, whether they exist or not.';
-COMMENT ON COLUMN pgqueue.worker.limits IS 'What it was started with, for people: time limits, attempts and the like.';
+COMMENT ON COLUMN pgqueue.worker.limits IS
+    'What it was started with: time limits and the like, for people; and max_attempts, by which a death is judged'
+    ' (suspect.sql).';
 
 -- Posts that are too large for NOTIFY; statuses by key; results and progress of tasks.
 
@@ -885,13 +894,15 @@ CREATE TABLE pgqueue.dependant (
     delay       interval,
     ttl         interval,
     on_failure  "char"      NOT NULL,
-    opened      boolean     NOT NULL DEFAULT false
+    opened      boolean     NOT NULL DEFAULT false,
+    role        name        NOT NULL
 );
 COMMENT ON TABLE  pgqueue.dependant            IS 'Tasks that were put after others, until they are gone.';
 COMMENT ON COLUMN pgqueue.dependant.run_at     IS
     'Not before this time. run_at, delay and ttl are those of its put, and count from when the others have ended.';
 COMMENT ON COLUMN pgqueue.dependant.on_failure IS 'If one of the others fails: w wait, b bury, r run.';
 COMMENT ON COLUMN pgqueue.dependant.opened     IS 'It waits no more: what the others do now does not matter to it.';
+COMMENT ON COLUMN pgqueue.dependant.role       IS 'That put it. It follows only tasks that this role may look at.';
 
 CREATE TABLE pgqueue.dependency (
     task_id     bigint      NOT NULL,

@@ -44,14 +44,14 @@ LAYERS = {
     "3_tasks": (
         *("ends", "cancelled", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits", "admission"),
         *("heads", "unanswered", "special", "together", "unique", "put", "flows", "take", "undo", "settle", "touch"),
-        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "limit_rules"),
+        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "find", "limit_rules"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),
         *("exchanges", "publish", "wills", "claims", "messages", "changes", "tallies", "schedules", "firing"),
     ),
-    "5_operations": ("monitor", "foreign", "workers", "health", "ticks", "sweep"),
-    "6_grants": ("grants", "bound", "settings", "restored"),
+    "5_operations": ("monitor", "foreign", "workers", "health", "ticks", "sweep", "outside"),
+    "6_grants": ("owned", "grants", "bound", "settings", "restored"),
 }
 TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])
 CODE = tuple(f"{layer}/{name}.sql" for layer, names in LAYERS.items() if layer != "1_tables" for name in names)

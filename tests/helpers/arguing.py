@@ -15,7 +15,7 @@ from hostile import STRINGS
 from psycopg import sql
 from statements import column, rows
 
-from pgqueue._calls import exchanges, nodes, pick, queue, results, schedules, statuses
+from pgqueue._calls import exchanges, find, nodes, pick, queue, results, schedules, statuses
 from pgqueue._calls.call import Call
 
 LONG = 100_001  # more elements than an array may have
@@ -96,6 +96,7 @@ USUAL: dict[str, Any] = {
     "key": "k",
     "path": "/a",
     "state": "ready",
+    "verb": "cancel",
     "channel": "c",
     "payload": "p",
     "puts": "[]",
@@ -113,6 +114,17 @@ USUAL: dict[str, Any] = {
     "occurrences": "{}",
     "cron": "@daily",
     "wait": True,
+}
+#: What a function needs in place of these, or besides its required arguments, in order to succeed.
+PARTICULAR: dict[str, dict[str, Any]] = {
+    "create_queue": {"name": "new"},
+    "declare_limit": {"job": "j"},
+    "delete_exchange": {"name": "e"},
+    "delete_queue": {"name": "lanes"},  # no task of it is taken
+    "list_messages": {"queue": "listed"},
+    "record_step": {"name": "s"},
+    "set_limit": {"concurrency": 1},
+    "set_schedule": {"cron": None, "every": "1 h"},
 }
 RAISED = "now() + 1e9 s"
 
@@ -161,8 +173,24 @@ def functions(conn: psycopg.Connection) -> list[Function]:
     return [function for function in named if not function.name.startswith(OTHERS)]
 
 
-def prepare(conn: psycopg.Connection) -> dict[str, Any]:
-    """A queue with tasks in each state, queues with options, exchanges, nodes and a claim. Returns usual arguments."""
+class Usual:
+    """Arguments that a function succeeds with."""
+
+    def __init__(self, known: dict[str, Any], particular: dict[str, dict[str, Any]]) -> None:
+        self.known = USUAL | known
+        self.particular = PARTICULAR | particular
+
+    def of(self, function: Function) -> dict[str, Any]:
+        return self.known | self.particular.get(function.name, {})
+
+    def needed(self, function: Function) -> list[str]:
+        """The required arguments, and those that it does not succeed without."""
+        required = list(function.arguments)[: function.required]
+        return list(dict.fromkeys((*required, *self.particular.get(function.name, {}))))
+
+
+def prepare(conn: psycopg.Connection) -> Usual:
+    """A queue with tasks in each state, queues with options, exchanges, nodes, a batch and a claim."""
     conn.execute("SET statement_timeout = '20 s'")
     conn.execute("SET lock_timeout = '2 s'")
     rows(conn, "SELECT pgqueue.put_many('q', '[1, 2, 3, 4, 5, 6]')")
@@ -177,8 +205,9 @@ def prepare(conn: psycopg.Connection) -> dict[str, Any]:
     rows(conn, "SELECT pgqueue.set_schedule('q', 'q', every => '1 h')")
     ((id, token),) = rows(conn, "SELECT id, token FROM pgqueue.take('q')")
     (claim,) = column(conn, "SELECT claim FROM pgqueue.claim_messages('q', 1)")
+    (batch,) = column(conn, "SELECT pgqueue.create_batch()")
     known = {"id": id, "ids": f"{{{id}}}", "token": token, "tokens": f"{{{token}}}", "claim": claim}
-    return USUAL | known
+    return Usual(known, {"close_batch": {"id": batch}})
 
 
 def outcome(conn: psycopg.Connection, statement: sql.Composed) -> str:
@@ -227,7 +256,8 @@ def looks(conn: psycopg.Connection, lists: bool) -> Iterator[Call[Any]]:
     yield schedules.due_schedules([])
     for id, of in rows(conn, "SELECT id, queue FROM pgqueue.tasks ORDER BY id DESC LIMIT 1"):
         if lists:  # as long as all the others together
-            yield pick.tasks(of, None, 100, 0)
+            yield find.tasks(of, None, 100, 0, find.Filter())
+            yield find.page(of, "ready", find.Filter(), 100, None)
         yield pick.peek(id)
         yield pick.task_stats(id)
         yield exchanges.deaths(id)

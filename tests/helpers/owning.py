@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import psycopg
+import pytest
 from psycopg import sql
 from statements import put, row, rows, take, value
 
@@ -93,3 +94,12 @@ def belongings(db: psycopg.Connection, *without: str) -> dict[str, list[str]]:
 def forge(conn: psycopg.Connection, session: object) -> None:
     """Let the connection claim that this is its session."""
     conn.execute("SELECT set_config('pgqueue.session', %s, false)", [str(session)])
+
+
+def refused(conn: psycopg.Connection, statement: str, *args: Any, sqlstate: str = "42501") -> str:
+    """The message of the error; a call that waits for a lock fails with another one."""
+    conn.execute("SET lock_timeout = '5 s'")
+    with pytest.raises(psycopg.Error) as caught:
+        conn.execute(statement, args[0] if args and isinstance(args[0], dict) else args)
+    assert caught.value.sqlstate == sqlstate, caught.value
+    return str(caught.value.diag.message_primary)

@@ -206,6 +206,10 @@ FUNCTIONS: dict[str, list[Call]] = {
     "identify": [tick("SELECT pgqueue.identify()")],
     "job_runs": [seen("SELECT * FROM pgqueue.job_runs() WHERE queue = 'secret'")],
     "join_group": [shared("SELECT pgqueue.join_group('group')")],
+    "act_on_tasks": [
+        named("manage", "SELECT pgqueue.act_on_tasks('secret', 'kick', 'buried')"),
+        named("manage", "SELECT pgqueue.act_on_tasks('secret', 'delete', 'ready')"),
+    ],
     "kick": [named("manage", "SELECT pgqueue.kick('secret')")],
     "kick_task": [
         named("manage", "SELECT pgqueue.kick_task({buried})"),
@@ -302,6 +306,7 @@ FUNCTIONS: dict[str, list[Call]] = {
     "set_will": [Call("SELECT pgqueue.set_will('', 'nowhere', '1')", "share", "", "nothing")],
     "stored_payload": [shared("SELECT pgqueue.stored_payload({payload})")],
     "sweep": [tick("SELECT pgqueue.sweep()")],
+    "tick": [tick("SELECT pgqueue.tick()")],
     "take": [
         named("take", "SELECT * FROM pgqueue.take('secret')"),
         Call("SELECT * FROM pgqueue.take('secret.own')", "take", owner="PQ033"),
@@ -311,6 +316,7 @@ FUNCTIONS: dict[str, list[Call]] = {
         Call("SELECT pgqueue.take_id({own})", "take", owner="PQ033"),
     ],
     "take_many": [named("take", "SELECT * FROM pgqueue.take_many('{{secret}}', 5)")],
+    "take_or_listen": [named("take", "SELECT * FROM pgqueue.take_or_listen('{{secret}}')")],
     "time_left": [held("SELECT pgqueue.time_left('{{{taken}}}', '{{1}}')")],
     "touch": [held("SELECT pgqueue.touch({taken})")],
     "truncate_queue": [named("manage", "SELECT pgqueue.truncate_queue('secret')")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any
 
@@ -61,6 +62,8 @@ def state(conn: psycopg.Connection, id: int) -> str | None:
 def settled_by(call: Call[Any]) -> Any:
     """The id that a call of the library settles; a list of them if it is a call for many."""
     first = call.args[0]
+    if isinstance(first, str) and first.startswith("["):
+        return [row["id"] for row in json.loads(first)]
     return [int(id) for id in first.strip("{}").split(",")] if isinstance(first, str) else first
 
 

@@ -200,7 +200,7 @@ def test_a_held_message_is_not_touched(db: psycopg.Connection) -> None:
     id = put(db, "q")
     token, _ = claim(db)
     before = value(db, "SELECT deadline FROM pgqueue.tasks")
-    assert row(db, "SELECT * FROM pgqueue.touch(%s, %s)", id, token) == ("taken", "taken by another", "a claim")
+    assert row(db, "SELECT * FROM pgqueue.touch(%s, %s)", id, token) == ("taken", "taken by another", "a claim", None)
     assert value(db, "SELECT deadline FROM pgqueue.tasks") == before
 
 

@@ -308,6 +308,17 @@ def test_an_oldest_that_is_dear_to_find_is_remembered_for_a_while(folded: psycop
     assert ages(folded) == 0
 
 
+def test_a_task_is_no_older_than_a_look_that_found_none(folded: psycopg.Connection) -> None:
+    """A tick remembered that nothing was ready; then a task came."""
+    put(folded, "q")
+    folded.execute(
+        "UPDATE pgqueue.task SET created_at = now() - interval '9 h';"
+        " INSERT INTO pgqueue.oldest SELECT queue_id, now() - interval '5 s', '3 ms', NULL FROM pgqueue.task"
+    )
+    age = value(folded, "SELECT extract(epoch FROM oldest_ready_age) FROM pgqueue.stats")
+    assert 5 <= age < 65
+
+
 # --- folds
 
 

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from eventually import eventually
 from statements import column, pass_time, put, row, rows, state, take, value
+from stepping import waiting
 
 Connect = Any
 DUE = "SELECT queue, seconds FROM pgqueue.next_due(%s)"
@@ -130,3 +131,61 @@ def test_what_is_overdue_is_due_now(db: psycopg.Connection) -> None:
     put(db, "q", delay="0.01 s")
     db.execute("SELECT pg_sleep(0.02)")
     assert rows(db, DUE, ["q"]) == [("q", 0)]
+
+
+# --- a claim that meets a promotion
+
+CLAIMS = {
+    "take": "SELECT id FROM pgqueue.take('q')",
+    "take_many": "SELECT id FROM pgqueue.take_many(ARRAY ['q'], 5)",
+    "pop": "SELECT id FROM pgqueue.pop('q')",
+    "claim_messages": "SELECT id FROM pgqueue.claim_messages('q')",
+}
+PROMOTE = "SELECT pgqueue.promote_all()"
+
+
+def is_over(conn: psycopg.Connection, kind: str, **options: str) -> int:
+    """A task of the queue q that was delayed, or taken, until now; its id."""
+    id = put(conn, "q", **options, **({"delay": "1 ms"} if kind == "delay" else {"ttr": "1 ms"}))
+    if kind == "ttr":
+        take(conn, "q")
+    eventually(lambda: value(conn, "SELECT seconds <= 0 FROM pgqueue.next_due('{q}')"))
+    return id
+
+
+@pytest.mark.parametrize("kind", ["delay", "ttr"])
+@pytest.mark.parametrize("options", [{}, {"lane": "a"}], ids=["free", "lane"])
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_claim_waits_for_a_promotion_that_is_under_way(
+    db: psycopg.Connection, connect: Connect, kind: str, options: dict[str, str], claim: str, end: str
+) -> None:
+    """T1, a tick, has made the task ready and not yet committed; T2 claims."""
+    id = is_over(db, kind, **options)
+    t1, t2 = connect(autocommit=False), connect()
+
+    def claims() -> list[Any]:
+        """What T2 finds; None if the machine stood still for longer than T2 waits."""
+        assert value(t1, PROMOTE) == 1
+        try:
+            with waiting(t2, db, claim) as found:
+                getattr(t1, end)()
+            return found.result()
+        except AssertionError:
+            t1.rollback()
+            return []
+
+    assert eventually(claims) == [(id,)]
+
+
+def test_a_claim_does_not_wait_long_nor_if_another_task_is_ready(db: psycopg.Connection, connect: Connect) -> None:
+    is_over(db, "delay")
+    t1 = connect(autocommit=False)
+    t1.execute("SELECT FROM pgqueue.task FOR UPDATE")
+    db.execute("SET lock_timeout = '2 s'")
+    assert rows(db, CLAIMS["take"]) == []  # and no error
+    assert value(db, "SHOW lock_timeout") == "2s"
+    assert rows(db, "SELECT id FROM pgqueue.take_many(ARRAY ['q', 'other'], 5)") == []
+    other = put(db, "q")
+    db.execute("SET lock_timeout = 0; SET statement_timeout = '5 s'")
+    assert rows(db, CLAIMS["take"]) == [(other,)]

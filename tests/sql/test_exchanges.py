@@ -408,6 +408,20 @@ def test_auto_delete_goes_with_the_last_taker(db: psycopg.Connection, connect: C
     assert rows(db, "SELECT FROM pgqueue.queue") == rows(db, "SELECT FROM pgqueue.taker") == []
 
 
+def test_the_clean_up_leaves_what_belongs_to_living_sessions(db: psycopg.Connection, connect: Connect) -> None:
+    """The clean-up ends no session: it finds what sessions left that are gone already."""
+    one, other = connect(), connect()
+    one.execute("SELECT pgqueue.create_queue('a', auto_delete => true), pgqueue.create_queue('e', exclusive => true)")
+    declare(one, "mine", durable=False), bind(db, "a", "mine", "k")
+    one.execute("SELECT pgqueue.put_many('a', '[1, 2]'), pgqueue.set_will('mine', 'k', '1')")
+    one.execute("SELECT FROM pgqueue.take('a')"), other.execute("SELECT FROM pgqueue.take('a')")
+    belongings = ("queue", "task", "take", "taker", "binding", "exchange", "will")
+    before = {table: rows(db, f"SELECT t::text FROM pgqueue.{table} t ORDER BY 1") for table in belongings}
+    assert all(before.values())
+    db.execute("SELECT pgqueue.clean_up()")
+    assert {table: rows(db, f"SELECT t::text FROM pgqueue.{table} t ORDER BY 1") for table in belongings} == before
+
+
 def test_an_exchange_that_is_not_durable(db: psycopg.Connection, connect: Connect) -> None:
     owner = connect()
     owner.execute("SELECT pgqueue.open_session(grace => '0')")

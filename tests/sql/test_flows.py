@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -475,3 +476,15 @@ def test_a_mark_while_a_task_is_acked_is_seen(db, connect):
     with waiting(connect(), db, "SELECT FROM pgqueue.ack(%s, %s)", a, token):
         caller.commit()
     assert take(db, "q")[0] == d
+
+
+def test_a_task_after_10000_tasks_is_put_in_proportion_to_one_after_1000(db: psycopg.Connection) -> None:
+    ids = value(db, "SELECT pgqueue.put_many('q', (SELECT jsonb_agg(i) FROM generate_series(1, 11000) i))")
+
+    def seconds(others: list[int]) -> float:
+        began = time.perf_counter()
+        after(db, *others, queue="last")
+        return time.perf_counter() - began
+
+    few = seconds(ids[:1000])
+    assert seconds(ids[1000:]) < 40 * few  # ten times as many; it was 100 times as long

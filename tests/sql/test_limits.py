@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from eventually import eventually
 from statements import column, row, rows, state, value
+from stepping import die
 
 Connect = Callable[..., psycopg.Connection]
 
@@ -322,11 +323,14 @@ def test_a_published_task_waits_as_well(db: psycopg.Connection) -> None:
 
 def test_suspects_that_a_session_refuses_hold_no_slot(db: psycopg.Connection, connect: Connect) -> None:
     limit(db, "concurrency => 2")
+    db.execute("SELECT pgqueue.alter_queue('q', '{\"max_takes\": 9}')")
     ids = [job(db) for _ in range(3)]
-    holder = connect()
-    assert taken(holder) == ids[:2]
-    holder.close()
-    eventually(lambda: value(db, "SELECT freed FROM pgqueue.sweep()") or not rows(db, "SELECT FROM pgqueue.take"))
+    for _ in range(2):  # the second death makes them suspects
+        holder = connect()
+        assert taken(holder) == ids[:2]
+        die(holder, db)
+        db.execute("UPDATE pgqueue.session SET started_at = started_at - interval '1 h'")  # longer than the takes below
+        eventually(lambda: value(db, "SELECT freed FROM pgqueue.sweep()") or not rows(db, "SELECT FROM pgqueue.take"))
     assert taken(db) == [ids[0]]  # one suspect at a time
     assert taken(db) == [ids[2]]  # and another task in the other slot
 

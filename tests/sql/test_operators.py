@@ -39,12 +39,14 @@ def test_kick_is_for_one_queue(db: psycopg.Connection) -> None:
     assert value(db, "SELECT pgqueue.kick('other', 9)") == value(db, "SELECT pgqueue.kick('', 9)") == 0
 
 
-def test_a_kicked_task_keeps_its_error_and_attempts(db: psycopg.Connection) -> None:
+def test_a_kicked_task_keeps_its_error_and_begins_its_attempts_anew(db: psycopg.Connection) -> None:
     put(db, "q")
     id, token = take(db, "q")
     db.execute("SELECT pgqueue.bury(%s, %s, error => 'why')", [id, token])
+    assert row(db, "SELECT state, attempts, error FROM pgqueue.tasks") == ("buried", 1, "why")
     db.execute("SELECT pgqueue.kick('q')")
-    assert row(db, "SELECT state, attempts, error FROM pgqueue.tasks") == ("ready", 1, "why")
+    assert row(db, "SELECT state, attempts, error FROM pgqueue.tasks") == ("ready", 0, "why")
+    assert row(db, "SELECT number, error FROM pgqueue.attempts") == (1, "why")
 
 
 @pytest.mark.parametrize("now", ["ready", "delayed", "taken", "buried"])

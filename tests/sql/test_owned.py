@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from owning import Roles, Victim, belongings, forge, make_victim, three_roles
+from owning import Roles, Victim, belongings, forge, make_victim, refused, three_roles
 from statements import column, put, row, rows, state, take, value
 from stepping import die, waiting
 
@@ -15,45 +15,6 @@ pytestmark = pytest.mark.once  # rules of our own, the same on every server
 
 Connect = Any
 
-#: A call of each public function that has a session argument. %(named)s is the session, or NULL to use the setting.
-CALLS = {
-    "ack": "ack(%(id)s, session => %(named)s)",
-    "ack_many": "ack_many(ARRAY [%(id)s], session => %(named)s)",
-    "claim_messages": "claim_messages('mine', session => %(named)s)",
-    "clear_will": "clear_will(%(named)s)",
-    "close_session": "close_session(%(named)s)",
-    "create_node": "create_node('/planted', ephemeral => true, session => %(named)s)",
-    "create_queue": "create_queue('planted', exclusive => true, session => %(named)s)",
-    "declare_exchange": "declare_exchange('planted', durable => false, session => %(named)s)",
-    "delete_strict": "delete_strict(%(id)s, session => %(named)s)",
-    "finish": "finish(%(id)s, result => '\"forged\"', session => %(named)s)",
-    "finish_many": "finish_many(ARRAY [%(id)s], results => '[1]', session => %(named)s)",
-    "get_step": "get_step(%(id)s, session => %(named)s, name => 'a')",
-    "identify": "identify(session => %(named)s)",
-    "join_group": "join_group('planted', session => %(named)s)",
-    "observe": "observe(1, %(named)s)",
-    "pop": "pop('mine', session => %(named)s)",
-    "predecessors": "predecessors(%(id)s, session => %(named)s)",
-    "progress": "progress(%(id)s, session => %(named)s, value => '1')",
-    "record_step": "record_step(%(id)s, session => %(named)s, name => 'planted', value => '1')",
-    "register_worker": "register_worker(1, '{mine}', session => %(named)s)",
-    "release": "release(%(id)s, session => %(named)s)",
-    "release_many": "release_many(ARRAY [%(id)s], session => %(named)s)",
-    "requeue": "requeue(%(id)s, session => %(named)s)",
-    "session_deadline": "session_deadline(%(named)s)",
-    "set_will": "set_will('', 'q', '\"forged\"', session => %(named)s)",
-    "take": "take('mine', %(named)s)",
-    "take_id": "take_id((SELECT id FROM pgqueue.tasks WHERE queue = 'mine'), %(named)s)",
-    "take_many": "take_many('{mine}', 2, %(named)s)",
-    "touch": "touch(%(id)s, session => %(named)s, more => '1 h')",
-    "unregister_worker": "unregister_worker(1, %(named)s)",
-    "unobserve": "unobserve(pgqueue.queue_id('messages'), %(named)s)",
-}
-each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-SESSION_ARGUMENTS = """
-    SELECT DISTINCT p.proname FROM pg_proc p
-     WHERE p.pronamespace = 'pgqueue'::regnamespace AND p.proname NOT LIKE '\\_%' AND 'session' = ANY (p.proargnames)
-       AND (p.proargmodes IS NULL OR p.proargmodes [array_position(p.proargnames, 'session')] = 'i')"""
 SWEEP = "SELECT freed FROM pgqueue.sweep()"
 OPEN = "SELECT pgqueue.open_session(%s, '0', 'x')"
 
@@ -76,53 +37,7 @@ def other(connect: Connect, roles: Roles, victim: Victim) -> psycopg.Connection:
     return conn
 
 
-def refused(conn: psycopg.Connection, statement: str, *args: Any, sqlstate: str = "42501") -> str:
-    """The message of the error; a call that waits for a lock fails with another one."""
-    conn.execute("SET lock_timeout = '5 s'")
-    with pytest.raises(psycopg.Error) as caught:
-        conn.execute(statement, args[0] if args and isinstance(args[0], dict) else args)
-    assert caught.value.sqlstate == sqlstate, caught.value
-    return str(caught.value.diag.message_primary)
-
-
-# --- every function with a session
-
-
-def test_every_function_with_a_session_is_called_here(db: psycopg.Connection) -> None:
-    assert set(column(db, SESSION_ARGUMENTS.replace("%", "%%"))) == set(CALLS)
-
-
-@each_call
-def test_another_roles_session_is_refused(
-    db: psycopg.Connection, other: psycopg.Connection, victim: Victim, call: str
-) -> None:
-    before = belongings(db)
-    message = refused(other, f"SELECT * FROM pgqueue.{call}", victim.names)
-    assert message == f"session {victim.session} belongs to another role"
-    assert belongings(db) == before
-
-
-@each_call
-def test_a_forged_setting_is_refused(
-    db: psycopg.Connection, other: psycopg.Connection, victim: Victim, call: str
-) -> None:
-    before = belongings(db)
-    forge(other, victim.session)
-    message = refused(other, f"SELECT * FROM pgqueue.{call}", victim.names | {"named": None})
-    assert message == f"session {victim.session} belongs to another role"
-    assert belongings(db) == before
-
-
-@each_call
-@pytest.mark.parametrize("who", ["victim", "member", "owner"])
-def test_the_role_its_members_and_the_owner_may(
-    connect: Connect, roles: Roles, victim: Victim, call: str, who: str
-) -> None:
-    conn = connect() if who == "owner" else connect(options=f"-c role={getattr(roles, who)}")
-    if call == CALLS["close_session"]:  # of a session that is alive on another connection
-        refused(conn, f"SELECT * FROM pgqueue.{call}", victim.names, sqlstate="PQ002")
-    else:
-        conn.execute(f"SELECT * FROM pgqueue.{call}", victim.names)
+# --- settling
 
 
 def test_a_member_settles_by_id(connect: Connect, roles: Roles, victim: Victim) -> None:
@@ -162,9 +77,10 @@ def test_what_a_crash_left_of_an_exclusive_queue_is_not_taken_with_a_lock_of_one
     db.execute("TRUNCATE pgqueue.session")  # as a crash does
     connect().execute("SELECT pg_advisory_lock(pgqueue._session_lock(), %s)", [victim.session])
     before = belongings(db)
-    for call in (CALLS["take"], CALLS["take_many"], CALLS["take_id"]):
+    (mine,) = column(db, "SELECT id FROM pgqueue.tasks WHERE queue = 'mine'")
+    for call in ("take('mine', %(named)s)", "take_many('{mine}', 2, %(named)s)", f"take_id({mine}, %(named)s)"):
         refused(other, f"SELECT * FROM pgqueue.{call}", victim.names, sqlstate="PQ004")
-    for call in (CALLS["pop"], CALLS["claim_messages"]):
+    for call in ("pop('mine', session => %(named)s)", "claim_messages('mine', session => %(named)s)"):
         refused(other, f"SELECT * FROM pgqueue.{call}", victim.names)
     assert row(other, "SELECT problem FROM pgqueue.ack(%s, session => %s)", victim.id, victim.session) == (
         "taken by another",

@@ -338,3 +338,35 @@ def test_the_first_deadline_of_a_session(db: psycopg.Connection, connect: Connec
     column(db, "SELECT id FROM pgqueue.take_many('{q}', 9)")
     assert 3590 < value(db, deadline) <= 3600
     assert value(connect(), "SELECT pgqueue.session_deadline(%s)", session + 1) is None
+
+
+KICKS = {
+    "kick": "SELECT pgqueue.kick('q', 10)",
+    "kick_task": "SELECT FROM pgqueue.kick_task((SELECT id FROM pgqueue.tasks))",
+}
+
+
+@pytest.mark.parametrize("kick", KICKS)
+def test_a_kicked_task_has_all_its_attempts_again(db: psycopg.Connection, kick: str) -> None:
+    db.execute("SELECT pgqueue.create_queue('q', max_takes => 2), pgqueue.put('q', '1')")
+
+    def fail(times: int) -> None:
+        for _ in range(times):
+            db.execute("SELECT pgqueue.release(id, token, error => 'it failed') FROM pgqueue.take('q')")
+
+    fail(2)
+    assert rows(db, "SELECT state, attempts FROM pgqueue.tasks") == [("buried", 2)]
+    db.execute(KICKS[kick])
+    assert rows(db, "SELECT state, attempts, error FROM pgqueue.tasks") == [("ready", 0, "it failed")]
+    fail(1)
+    assert rows(db, "SELECT state, attempts FROM pgqueue.tasks") == [("ready", 1)]
+    fail(1)
+    assert rows(db, "SELECT state, attempts FROM pgqueue.tasks") == [("buried", 2)]
+    assert rows(db, "SELECT number FROM pgqueue.attempts ORDER BY 1") == [(1,), (2,), (3,), (4,)]
+
+
+def test_a_kick_ends_a_delay_and_leaves_the_attempts(db: psycopg.Connection) -> None:
+    db.execute("SELECT pgqueue.put('q', '1')")
+    db.execute("SELECT pgqueue.release(id, token, delay => '1 h', error => 'it failed') FROM pgqueue.take('q')")
+    db.execute("SELECT pgqueue.kick('q', 1, delayed => true)")
+    assert rows(db, "SELECT state, attempts FROM pgqueue.tasks") == [("ready", 1)]

@@ -15,7 +15,7 @@ from statements import pass_time, put, state, take, value
 from stepping import die
 
 import pgqueue
-from pgqueue._calls.pick import State
+from pgqueue._calls.find import State
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 PICTURE = ET.parse(PICTURES / "states.svg")

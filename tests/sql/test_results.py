@@ -162,6 +162,16 @@ def test_fail_with_a_delay_keeps_what_the_queue_declares_dead(db: psycopg.Connec
         assert outcome(db, id)[:2] == ("ready" if attempt == 1 else "failed", "boom")
 
 
+@pytest.mark.parametrize("delay", [None, "0"])
+def test_a_failure_without_keep_is_recorded_with_its_task_only(
+    db: psycopg.Connection, taken: tuple[int, int], delay: str | None
+) -> None:
+    db.execute("SELECT pgqueue.fail(%s, %s, error => 'boom', keep => NULL, delay => %s)", [*taken, delay])
+    assert state(db, taken[0]) == ("buried" if delay is None else "ready")
+    assert rows(db, "SELECT error FROM pgqueue.attempts WHERE id = %s", taken[0]) == [("boom",)]
+    assert rows(db, "SELECT FROM pgqueue.result") == []
+
+
 def test_a_result_expires_by_itself(db: psycopg.Connection, taken: tuple[int, int]) -> None:
     db.execute("SELECT pgqueue.finish(%s, keep => '1 ms')", [taken[0]])
     eventually(lambda: outcome(db, taken[0])[0] == "unknown")
@@ -169,8 +179,15 @@ def test_a_result_expires_by_itself(db: psycopg.Connection, taken: tuple[int, in
     assert rows(db, "SELECT FROM pgqueue.result") != []
 
 
-@pytest.mark.parametrize("verb", ["finish(%s", "fail(%s", "finish_many(ARRAY[%s]::int8[]"])
-@pytest.mark.parametrize("keep", ["0", "-1 s", None])
+@pytest.mark.parametrize(
+    ("verb", "keep"),
+    [
+        (verb, keep)
+        for verb in ("finish(%s", "fail(%s", "finish_many(ARRAY[%s]::int8[]")
+        for keep in ("0", "-1 s", None)
+        if (verb, keep) != ("fail(%s", None)
+    ],
+)
 def test_keep_must_be_positive(db: psycopg.Connection, taken: tuple[int, int], verb: str, keep: str | None) -> None:
     with pytest.raises(psycopg.errors.DatabaseError) as caught:
         db.execute(f"SELECT pgqueue.{verb}, keep => %s)", [taken[0], keep])

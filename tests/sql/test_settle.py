@@ -276,3 +276,19 @@ def test_a_rolled_back_ack_leaves_the_task_taken(db: psycopg.Connection) -> None
         assert settle(db, "ack", id, token) == ("done", None, None)
     assert state(db, id) == "taken"
     assert settle(db, "ack", id, token) == ("done", None, None)
+
+
+@pytest.mark.parametrize("options", [{}, {"error": "it failed"}, {"error": "it failed", "hold_lane": True}])
+def test_a_delay_does_not_use_up_the_time_to_live(db: psycopg.Connection, options: dict[str, Any]) -> None:
+    """As with a put: the ttl counts while the task can be taken."""
+    id = put(db, "q", ttl="1 min", lane="a")
+    before = value(db, "SELECT expires_at FROM pgqueue.tasks WHERE id = %s", id)
+    token = take(db, "q")[1]
+    names = "".join(f", {name} => %s" for name in options)
+    db.execute(f"SELECT pgqueue.release(%s, %s, delay => '1 h'{names})", [id, token, *options.values()])
+    ((run_at, expires_at),) = rows(db, "SELECT run_at, expires_at FROM pgqueue.tasks WHERE id = %s", id)
+    assert expires_at - before == timedelta(hours=1)
+    assert run_at < expires_at
+    pass_time(db, "1 h")
+    db.execute("SELECT pgqueue.promote_all()")
+    assert take(db, "q")[0] == id

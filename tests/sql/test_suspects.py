@@ -7,12 +7,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 from statements import column, put, row, rows, value
 from stepping import die
 
 Connect = Any
 Session = Callable[[], psycopg.Connection]
 SUSPECTS = "SELECT id FROM pgqueue.task WHERE suspect IS NOT NULL ORDER BY id"
+MARKED = "SELECT id FROM pgqueue.task WHERE killed_after IS NOT NULL ORDER BY id"
 CHARGED = "SELECT id FROM pgqueue.task WHERE attempts > 0 ORDER BY id"
 TAKE = "SELECT id FROM pgqueue.take('q')"
 
@@ -34,17 +36,32 @@ def take_many(conn: psycopg.Connection, n: int, queue: str = "q") -> list[int]:
 
 
 def killed(conn: psycopg.Connection, db: psycopg.Connection) -> None:
+    """The session dies, after a life that no take of this test outlasts."""
     die(conn, db)
+    db.execute("UPDATE pgqueue.session SET started_at = started_at - interval '1 h'")
     db.execute("SELECT FROM pgqueue.sweep()")
+
+
+def kill_twice(session: Session, db: psycopg.Connection, take: Callable[[psycopg.Connection], Any]) -> None:
+    """What `take` takes is suspect after the second death."""
+    for _ in range(2):
+        conn = session()
+        take(conn)
+        killed(conn, db)
+
+
+@pytest.fixture(autouse=True)
+def limited(db: psycopg.Connection) -> None:
+    """Queues in which a death can bury a task."""
+    for queue in ("q", "a", "b"):
+        db.execute("SELECT pgqueue.create_queue(%s, max_takes => 9)", [queue])
 
 
 @pytest.fixture
 def four(db: psycopg.Connection, session: Session) -> list[int]:
-    """Four suspects: a session took them together and died."""
+    """Four suspects: two sessions took them together and died."""
     ids = [put(db, "q", str(n)) for n in range(4)]
-    first = session()
-    assert take_many(first, 4) == ids
-    killed(first, db)
+    kill_twice(session, db, lambda conn: take_many(conn, 4))
     return ids
 
 
@@ -55,11 +72,22 @@ def test_the_only_task_of_a_dead_session_is_charged(db: psycopg.Connection, sess
     id, conn = put(db, "q"), session()
     take_many(conn, 9)
     killed(conn, db)
-    assert (column(db, CHARGED), column(db, SUSPECTS)) == ([id], [id])
+    assert (column(db, CHARGED), column(db, SUSPECTS)) == ([id], [])
     assert "its taker died: " in value(db, "SELECT error FROM pgqueue.tasks")
 
 
-def test_several_tasks_of_a_dead_session_are_suspects_and_not_charged(db: psycopg.Connection, four: list[int]) -> None:
+def test_the_first_death_of_several_tasks_charges_and_restricts_none(db: psycopg.Connection, session: Session) -> None:
+    ids = [put(db, "q") for _ in range(8)]
+    conn = session()
+    take_many(conn, 9)
+    killed(conn, db)
+    assert (column(db, CHARGED), column(db, SUSPECTS)) == ([], [])
+    assert take_many(session(), 9) == ids
+
+
+def test_the_second_death_of_several_tasks_makes_them_suspects_and_charges_none(
+    db: psycopg.Connection, four: list[int]
+) -> None:
     assert (column(db, CHARGED), column(db, SUSPECTS)) == ([], four)
     assert column(db, "SELECT DISTINCT state FROM pgqueue.tasks") == ["ready"]
 
@@ -72,24 +100,29 @@ def test_a_suspect_is_charged_and_its_neighbours_are_not(
     assert take_many(conn, 2) == [four[0]]
     assert take_many(conn, 9) == others
     killed(conn, db)
+    assert (column(db, CHARGED), column(db, SUSPECTS)) == ([four[0]], four)
+    conn = session()
+    assert take_many(conn, 9) == [four[0], *others]
+    killed(conn, db)
     assert (column(db, CHARGED), column(db, SUSPECTS)) == ([four[0]], four + others)
 
 
 def test_two_tasks_that_kill_do_not_bury_a_third(db: psycopg.Connection, session: Session, four: list[int]) -> None:
-    """The innocent suspect comes first, a task that kills beside it: they are taken together once."""
+    """The innocent suspect comes first, a task that kills beside it: they are taken together twice."""
     killer = put(db, "q")
-    conn = session()
-    assert take_many(conn, 1) + take_many(conn, 9) == [four[0], killer]
-    killed(conn, db)
+    for _ in range(2):
+        conn = session()
+        assert take_many(conn, 9) == [four[0], killer]
+        killed(conn, db)
     for _ in range(3):
         conn = session()
         assert (take_many(conn, 9), take_many(conn, 9)) == ([four[0]], [])
         conn.execute("SELECT pgqueue.close_session()")
-    assert rows(db, "SELECT id, attempts FROM pgqueue.task WHERE attempts > 0") == [(four[0], 1)]
+    assert rows(db, "SELECT id, attempts FROM pgqueue.task WHERE attempts > 0") == [(four[0], 2)]
 
 
 def test_max_takes_buries_the_task_that_kills_alone(db: psycopg.Connection, session: Session) -> None:
-    db.execute("SELECT pgqueue.create_queue('q', max_takes => 3)")
+    db.execute("SELECT pgqueue.alter_queue('q', '{\"max_takes\": 3}')")
     ids = [put(db, "q") for _ in range(8)]
     deaths = 0
     while value(db, "SELECT count(*) FROM pgqueue.tasks WHERE state = 'ready'"):
@@ -107,7 +140,7 @@ def test_max_takes_buries_the_task_that_kills_alone(db: psycopg.Connection, sess
                 conn.execute("SELECT FROM pgqueue.ack(%s)", [id])
             conn.execute("SELECT pgqueue.close_session()")
     assert rows(db, "SELECT id, state, attempts FROM pgqueue.tasks") == [(ids[5], "buried", 3)]
-    assert deaths == 4
+    assert deaths == 5
 
 
 # --- claims
@@ -136,9 +169,7 @@ def test_another_session_tries_another_suspect(session: Session, four: list[int]
 
 def test_of_several_queues_one_suspect_is_taken(db: psycopg.Connection, session: Session) -> None:
     ids = {queue: [put(db, queue) for _ in range(2)] for queue in ("a", "b")}
-    first = session()
-    first.execute("SELECT FROM pgqueue.take_many('{a,b}', 9)")
-    killed(first, db)
+    kill_twice(session, db, lambda conn: conn.execute("SELECT FROM pgqueue.take_many('{a,b}', 9)"))
     other = put(db, "b")
     conn = session()
     taken: list[int] = []
@@ -161,9 +192,7 @@ def test_a_claim_from_a_cursor_goes_by_the_same_rule(session: Session, four: lis
 
 def test_in_lanes_a_session_tries_one_suspect_at_a_time(db: psycopg.Connection, session: Session) -> None:
     ids = [put(db, "q", lane=f"lane {n % 3}") for n in range(6)]
-    first = session()
-    assert take_many(first, 9) == ids[:3]
-    killed(first, db)
+    kill_twice(session, db, lambda conn: take_many(conn, 9))
     assert column(db, SUSPECTS) == ids[:3]
     other = put(db, "q")
     conn = session()
@@ -209,7 +238,7 @@ def test_two_claims_of_one_session_take_one_suspect(
 
 
 def test_a_large_group_is_tried_in_quarters(db: psycopg.Connection, session: Session) -> None:
-    """The task that kills is alone at the fourth death, and until then its neighbours are not handled one by one."""
+    """The task that kills is alone at the fifth death, and until then its neighbours are not handled one by one."""
     ids = [put(db, "q") for _ in range(100)]
     killer = ids[40]
     groups = []
@@ -220,18 +249,14 @@ def test_a_large_group_is_tried_in_quarters(db: psycopg.Connection, session: Ses
             conn.execute("SELECT FROM pgqueue.ack_many(%s::int8[])", [held])
         groups.append(len(held))
         killed(conn, db)
-    assert groups == [100, 25, 6, 1]
+    assert groups == [100, 100, 25, 6, 1]
     assert column(db, CHARGED) == [killer]
 
 
 def test_the_least_limit_counts(db: psycopg.Connection, session: Session, four: list[int]) -> None:
     many = [put(db, "q", priority=1) for _ in range(24)]
-    first = session()
-    assert take_many(first, 1) == [four[0]]
-    first.execute("SELECT FROM pgqueue.ack(%s)", [four[0]])
     db.execute("UPDATE pgqueue.task SET priority = 2 WHERE id = ANY (%s)", [four])
-    assert take_many(first, 24) == many
-    killed(first, db)
+    kill_twice(session, db, lambda conn: take_many(conn, 24))
     assert column(db, "SELECT DISTINCT suspect FROM pgqueue.task WHERE id = ANY (%s)", many) == [6]
     conn = session()
     assert take_many(conn, 2) == many[:2]
@@ -265,19 +290,18 @@ def test_an_orderly_end_clears_the_mark(db: psycopg.Connection, session: Session
     conn = session()
     (taken,) = rows(conn, "SELECT id, token FROM pgqueue.take('q')")
     conn.execute(ENDS[end], {"id": taken[0], "token": taken[1]})
-    assert column(db, SUSPECTS) == four[1:]
+    assert (column(db, SUSPECTS), column(db, MARKED)) == (four[1:], four[1:])
     assert column(conn, "SELECT id FROM pgqueue.take('q')") != []
 
 
 @pytest.mark.parametrize("kick", ["kick('q')", "kick_task(%(id)s)"])
 def test_a_kick_clears_the_mark(db: psycopg.Connection, session: Session, kick: str) -> None:
-    db.execute("SELECT pgqueue.create_queue('q', max_takes => 1)")
-    id, conn = put(db, "q"), session()
-    take_many(conn, 1)
-    killed(conn, db)
+    db.execute("SELECT pgqueue.alter_queue('q', '{\"max_takes\": 2}')")
+    id = put(db, "q")
+    kill_twice(session, db, lambda conn: take_many(conn, 1))
     assert rows(db, "SELECT t.state, k.suspect FROM pgqueue.tasks t JOIN pgqueue.task k USING (id)") == [("buried", 1)]
     db.execute(f"SELECT pgqueue.{kick}", {"id": id})
-    assert column(db, SUSPECTS) == []
+    assert (column(db, SUSPECTS), column(db, MARKED)) == ([], [])
 
 
 def test_tasks_that_were_not_begun_keep_the_mark(db: psycopg.Connection, session: Session, four: list[int]) -> None:
@@ -293,4 +317,69 @@ def test_a_session_that_ends_in_order_marks_nothing(db: psycopg.Connection, sess
     conn = session()
     take_many(conn, 9)
     assert value(conn, "SELECT pgqueue.close_session()") == 2
-    assert (column(db, CHARGED), column(db, SUSPECTS)) == ([], [])
+    assert (column(db, CHARGED), column(db, MARKED)) == ([], [])
+
+
+# --- what clears a suspect, and where there are none
+
+
+def outlast(db: psycopg.Connection, id: int) -> None:
+    """The task has been held for longer than the session had lived that died with it."""
+    db.execute("UPDATE pgqueue.task SET killed_after = '0' WHERE id = %s", [id])
+
+
+def test_a_suspect_that_runs_longer_than_its_process_had_lived_counts_for_no_limit(
+    db: psycopg.Connection, session: Session, four: list[int]
+) -> None:
+    conn = session()
+    assert column(conn, TAKE) == [four[0]]
+    assert column(conn, TAKE) == []
+    outlast(db, four[0])
+    assert column(conn, TAKE) == [four[1]]
+    assert column(conn, TAKE) == []
+
+
+def test_a_suspect_that_ran_longer_than_its_process_had_lived_is_not_charged(
+    db: psycopg.Connection, session: Session, four: list[int]
+) -> None:
+    conn = session()
+    assert column(conn, TAKE) == [four[0]]
+    outlast(db, four[0])
+    assert column(conn, TAKE) == [four[1]]
+    db.execute("SELECT FROM pgqueue.sweep()")  # which sees the session alive
+    killed(conn, db)
+    assert (column(db, CHARGED), column(db, SUSPECTS), column(db, MARKED)) == ([four[1]], four[1:], four)
+
+
+def test_the_life_of_the_process_is_what_a_take_has_to_outlast(db: psycopg.Connection, session: Session) -> None:
+    for _ in range(2):
+        put(db, "q")
+    conn = session()
+    take_many(conn, 2)
+    killed(conn, db)
+    hour = "SELECT bool_and(killed_after BETWEEN '1 h' AND '1 h 5 min') FROM pgqueue.task"
+    assert value(db, hour)
+    conn = session()  # its life is shorter
+    take_many(conn, 2)
+    die(conn, db)
+    db.execute("SELECT FROM pgqueue.sweep()")
+    assert value(db, hour)
+
+
+def test_where_attempts_have_no_limit_a_death_leaves_no_mark(db: psycopg.Connection, session: Session) -> None:
+    ids = [put(db, "free") for _ in range(3)]
+    kill_twice(session, db, lambda conn: take_many(conn, 9, "free"))
+    assert (column(db, CHARGED), column(db, MARKED)) == ([], [])
+    assert take_many(session(), 9, "free") == ids
+
+
+@pytest.mark.parametrize(("limits", "marks"), [({"max_attempts": 20}, True), ({}, False)])
+def test_a_limit_of_a_worker_counts_as_one_of_the_queue(
+    db: psycopg.Connection, session: Session, limits: dict[str, int], marks: bool
+) -> None:
+    ids = [put(db, "free") for _ in range(3)]
+    conn = session()
+    conn.execute("SELECT pgqueue.register_worker(1, '{free}', limits => %s)", [Jsonb(limits)])
+    take_many(conn, 9, "free")
+    killed(conn, db)
+    assert column(db, MARKED) == (ids if marks else [])

@@ -6,13 +6,15 @@ CREATE TABLE pgqueue.dependant (
     delay       interval,
     ttl         interval,
     on_failure  "char"      NOT NULL,
-    opened      boolean     NOT NULL DEFAULT false
+    opened      boolean     NOT NULL DEFAULT false,
+    role        name        NOT NULL
 );
 COMMENT ON TABLE  pgqueue.dependant            IS 'Tasks that were put after others, until they are gone.';
 COMMENT ON COLUMN pgqueue.dependant.run_at     IS
     'Not before this time. run_at, delay and ttl are those of its put, and count from when the others have ended.';
 COMMENT ON COLUMN pgqueue.dependant.on_failure IS 'If one of the others fails: w wait, b bury, r run.';
 COMMENT ON COLUMN pgqueue.dependant.opened     IS 'It waits no more: what the others do now does not matter to it.';
+COMMENT ON COLUMN pgqueue.dependant.role       IS 'That put it. It follows only tasks that this role may look at.';
 
 CREATE TABLE pgqueue.dependency (
     task_id     bigint      NOT NULL,

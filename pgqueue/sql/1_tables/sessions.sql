@@ -8,6 +8,7 @@ CREATE UNLOGGED TABLE pgqueue.session (
     grace         interval    NOT NULL,
     started_at    timestamptz NOT NULL DEFAULT now(),
     missing_since timestamptz,
+    seen_at       timestamptz,
     backend_pid   int         NOT NULL,
     epoch         timestamptz NOT NULL,
     suspects      bigint[]
@@ -22,6 +23,8 @@ COMMENT ON COLUMN pgqueue.session.identity      IS
 COMMENT ON COLUMN pgqueue.session.grace         IS
     'How long the session may be missing before its takes are given back.';
 COMMENT ON COLUMN pgqueue.session.missing_since IS 'When a sweep first found the lock free.';
+COMMENT ON COLUMN pgqueue.session.seen_at       IS
+    'Of a missing session: the last moment of which a sweep knows that it was there.';
 COMMENT ON COLUMN pgqueue.session.backend_pid   IS
     'The connection that holds the lock. 0: the session was closed, and is kept for sessions that may join its '
     'identity.';

@@ -68,4 +68,6 @@ CREATE UNLOGGED TABLE pgqueue.worker (
 COMMENT ON TABLE  pgqueue.worker        IS 'The workers that run. A row ends with its session.';
 COMMENT ON COLUMN pgqueue.worker.number IS 'Of the workers of one session, which.';
 COMMENT ON COLUMN pgqueue.worker.queues IS 'The names of the queues that it serves, whether they exist or not.';
-COMMENT ON COLUMN pgqueue.worker.limits IS 'What it was started with, for people: time limits, attempts and the like.';
+COMMENT ON COLUMN pgqueue.worker.limits IS
+    'What it was started with: time limits and the like, for people; and max_attempts, by which a death is judged'
+    ' (suspect.sql).';

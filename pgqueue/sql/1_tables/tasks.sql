@@ -134,6 +134,7 @@ CREATE TABLE pgqueue.task (
     attempts    int         NOT NULL DEFAULT 0,
     state       "char"      NOT NULL DEFAULT 'R',
     suspect     int,
+    killed_after interval,
     data        jsonb       NOT NULL,
     lane        text        COLLATE "C",
     key         text,
@@ -162,9 +163,12 @@ COMMENT ON COLUMN pgqueue.task.ready_at    IS
 COMMENT ON COLUMN pgqueue.task.expires_at  IS 'The task is not taken after this time. NULL: it never expires.';
 COMMENT ON COLUMN pgqueue.task.buried_at   IS 'Since when it is buried.';
 COMMENT ON COLUMN pgqueue.task.done_at     IS 'When it was acked, where done tasks are kept.';
-COMMENT ON COLUMN pgqueue.task.attempts    IS 'How often it failed, passed its deadline, or was charged with a death.';
+COMMENT ON COLUMN pgqueue.task.attempts    IS
+    'How often it failed, passed its deadline, or was charged with a death, since it was put or buried and kicked.';
 COMMENT ON COLUMN pgqueue.task.suspect     IS
-    'A session died that held it: so many such tasks a session may hold at a time. NULL: no limit. See suspect.sql.';
+    'Two sessions died that held it: so many such tasks a session may hold at a time. NULL: no limit. See suspect.sql.';
+COMMENT ON COLUMN pgqueue.task.killed_after IS
+    'A session died that held it, and had lived for so long: a longer take clears the task. NULL: none died.';
 COMMENT ON COLUMN pgqueue.task.lane        IS 'Tasks of a lane are handled strictly one after another. NULL: none.';
 COMMENT ON COLUMN pgqueue.task.key         IS 'Unique among the tasks of the queue that are not done. NULL: none.';
 COMMENT ON COLUMN pgqueue.task.sender      IS
@@ -188,7 +192,7 @@ COMMENT ON COLUMN pgqueue.task.meter       IS
 -- No more indexes than these: each one is write-ahead log on every put. All but two cost a plain put nothing.
 CREATE INDEX task_ready    ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
 CREATE INDEX task_ready_at ON pgqueue.task (queue_id, ready_at)     WHERE state = 'R' AND ready_at IS NOT NULL;
-CREATE INDEX task_delayed  ON pgqueue.task (queue_id, run_at)       WHERE state = 'D';
+CREATE INDEX task_delayed  ON pgqueue.task (queue_id, run_at, id)   WHERE state = 'D';
 CREATE INDEX task_buried   ON pgqueue.task (queue_id, priority, id) WHERE state = 'B';
 CREATE INDEX task_expiring ON pgqueue.task (queue_id, expires_at)   WHERE state <> 'D' AND expires_at IS NOT NULL;
 CREATE INDEX task_lane     ON pgqueue.task (queue_id, lane, priority, id)
@@ -197,7 +201,7 @@ CREATE INDEX task_waiting  ON pgqueue.task (queue_id, priority, id) WHERE state 
 CREATE INDEX task_cancelling ON pgqueue.task (queue_id, id)         WHERE state = 'C';
 CREATE INDEX task_meter    ON pgqueue.task (queue_id, meter, state, priority, id)
  WHERE meter IS NOT NULL AND state <> 'F';
-CREATE INDEX task_done     ON pgqueue.task (queue_id, done_at)      WHERE state = 'F';
+CREATE INDEX task_done     ON pgqueue.task (queue_id, done_at, id)  WHERE state = 'F';
 CREATE INDEX task_listed   ON pgqueue.task (queue_id, xid, id)      WHERE xid IS NOT NULL AND state <> 'F';
 CREATE UNIQUE INDEX task_key ON pgqueue.task (queue_id, key)        WHERE key IS NOT NULL AND state <> 'F';
 

@@ -19,7 +19,9 @@ BEGIN
                c.kept,
                CASE WHEN s.ready > 0 THEN
                    moment - pgqueue._readable(least(due.ready_since,
-                                                    CASE WHEN o.looked_at IS NOT NULL THEN o.ready_since
+                                                    -- Nothing was ready at the look: what is ready now became so later.
+                                                    CASE WHEN o.looked_at IS NOT NULL
+                                                         THEN coalesce(o.ready_since, o.looked_at)
                                                          WHEN head.is_oldest THEN head.created_at
                                                          ELSE pgqueue._find_oldest(q.id) END)) END,
                verbs || c.calls

@@ -45,13 +45,15 @@ BEGIN
             RETURN true;
         END IF;
     END IF;
-    RETURN EXISTS (SELECT FROM pgqueue.queue q, pgqueue.privilege p
-                    WHERE q.id = _may.queue_id AND p.verb = _may.verb
-                      AND (p.queue_id = q.id OR (NOT q.restricted OR p.verb = 'monitor') AND q.name LIKE p.mask)
-                      AND (NOT q.exclusive OR p.verb IN ('put', 'monitor')
-                           OR pg_has_role(_may.role, pgqueue._role_named(q.role), 'USAGE'))
-                      AND pg_has_role(_may.role, p.role, 'USAGE'))
-        OR pg_has_role(_may.role, (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'), 'USAGE');
+    -- A role that is gone is NULL, and may do nothing: the callers ask NOT _may(...).
+    RETURN role IS NOT NULL
+       AND (EXISTS (SELECT FROM pgqueue.queue q, pgqueue.privilege p
+                     WHERE q.id = _may.queue_id AND p.verb = _may.verb
+                       AND (p.queue_id = q.id OR (NOT q.restricted OR p.verb = 'monitor') AND q.name LIKE p.mask)
+                       AND (NOT q.exclusive OR p.verb IN ('put', 'monitor')
+                            OR pg_has_role(_may.role, pgqueue._role_named(q.role), 'USAGE'))
+                       AND pg_has_role(_may.role, p.role, 'USAGE'))
+            OR pg_has_role(_may.role, (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'), 'USAGE'));
 END $$;
 
 -- The same for a queue that does not exist yet.
@@ -100,6 +102,15 @@ BEGIN
     END IF;
 END $$;
 
+-- For verbs on tasks by their ids, before they lock a row: else a role without the right could hold up others for as
+-- long as it waits for another row. They ask again with the rows locked, since a task may have moved meanwhile.
+CREATE OR REPLACE FUNCTION pgqueue._check_tasks(ids bigint[], verb text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._check_guarded(d.queue_id, verb, is_named => false)
+       FROM (SELECT DISTINCT t.queue_id FROM pgqueue.task t WHERE t.id = ANY (ids)) d;
+END $$;
+
 -- A call that needs a queue creates it. So one of the verbs put, take and manage for this name is enough.
 CREATE OR REPLACE FUNCTION pgqueue._check_creation(name text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -113,9 +124,11 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._may_share(role oid) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM pgqueue.privilege p
-                    WHERE p.verb = 'share' AND pg_has_role(_may_share.role, p.role, 'USAGE'))
-        OR pg_has_role(_may_share.role, (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'), 'USAGE');
+    RETURN role IS NOT NULL
+       AND (EXISTS (SELECT FROM pgqueue.privilege p
+                     WHERE p.verb = 'share' AND pg_has_role(_may_share.role, p.role, 'USAGE'))
+            OR pg_has_role(_may_share.role, (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'),
+                           'USAGE'));
 END $$;
 
 -- Whether some role may do less than all four verbs with all open queues. A privilege for a queue that was deleted

@@ -115,7 +115,7 @@ BEGIN
         PERFORM pgqueue._await_lock(
                     pgqueue._hearing_lock(), k, true, true, '1 s', 'takers that hear of queue ' || queue_id);
     END IF;
-    RETURN pg_try_advisory_xact_lock(pgqueue._calling_lock(), k);
+    RETURN pg_try_advisory_xact_lock(pgqueue._calling_lock(), k) IS TRUE;
 END $$;
 
 -- A negated id is the channel of puts that wait for room (special.sql), which has no line.

@@ -44,9 +44,9 @@ DECLARE
 BEGIN
     PERFORM pgqueue._check_read_committed('cancel');
     PERFORM pgqueue._check_array('ids', ids), pgqueue._check_text('a reason', reason);
+    PERFORM pgqueue._check_tasks(ids, 'manage');
     PERFORM FROM pgqueue.task t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
-    PERFORM pgqueue._check_guarded(d.queue_id, 'manage', is_named => false)
-       FROM (SELECT DISTINCT t.queue_id FROM pgqueue.task t WHERE t.id = ANY (ids)) d;
+    PERFORM pgqueue._check_tasks(ids, 'manage');
     -- A new statement, whose snapshot shows the takes of all claims that had these rows.
     FOR q IN
         WITH live AS MATERIALIZED (

@@ -98,6 +98,7 @@ BEGIN
        SET queue_id = q.id, state = w.state, run_at = w.run_at, ready_at = w.ready_at, buried_at = NULL,
            expires_at = coalesce(w.run_at, moment) + q.ttl, ttr = coalesce(t.ttr, q.ttr), attempts = 0,
            routing_key = _move.key, deaths = story, lane = NULL, key = NULL, meter = NULL,
+           suspect = NULL, killed_after = NULL,
            xid = CASE WHEN q.listed THEN pg_current_xact_id() END
       FROM pgqueue.queue q, pgqueue._arrival(q.delay, moment, NULL) w
      WHERE t.id = _move.id AND q.id = queue_ids [1];

@@ -92,3 +92,37 @@ BEGIN
     END IF;
     RETURN n;
 END $$;
+
+-- For a claim: as _promote. And if another transaction T1 is just making ready what is due, and nothing else is ready,
+-- wait for T1, for 250 ms at most. Without that a claim finds the queue empty while T1, mostly a tick, has the rows
+-- locked, although a task was due before the claim began: the first take of a client met the first tick of its own.
+-- T1 may be a transaction of the application's that goes on for long, hence the limit; and a claim that finds another
+-- task does not wait. Two claims that wait for each other end it in the same way.
+CREATE OR REPLACE FUNCTION pgqueue._promote_or_wait(queue_id int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment   CONSTANT timestamptz := clock_timestamp();
+    patience CONSTANT text := current_setting('lock_timeout');
+    n        int           := pgqueue._promote(queue_id);
+BEGIN
+    IF n > 0 OR current_setting('transaction_isolation') <> 'read committed'    -- where the wait would end in an error
+       OR (SELECT t.id FROM pgqueue.task t
+            WHERE t.queue_id = _promote_or_wait.queue_id AND t.state = 'R'
+              AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+            ORDER BY t.priority, t.id LIMIT 1) IS NOT NULL THEN
+        RETURN n;
+    END IF;
+    IF patience::interval NOT BETWEEN '1 ms' AND '250 ms' THEN
+        PERFORM set_config('lock_timeout', '250ms', true);
+    END IF;
+    PERFORM FROM pgqueue.task t
+      WHERE t.queue_id = _promote_or_wait.queue_id AND t.state = 'D' AND t.run_at <= moment
+      ORDER BY t.run_at LIMIT 1 FOR UPDATE;
+    PERFORM FROM pgqueue.take k
+      WHERE k.queue_id = _promote_or_wait.queue_id AND k.deadline < 'infinity' AND k.deadline <= moment
+      ORDER BY k.deadline LIMIT 1 FOR UPDATE;
+    PERFORM set_config('lock_timeout', patience, true);
+    RETURN pgqueue._promote(queue_id);              -- what T1 gave up, if it was rolled back
+EXCEPTION WHEN lock_not_available THEN              -- which also sets the timeout back
+    RETURN n;
+END $$;

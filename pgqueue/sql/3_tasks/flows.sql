@@ -101,8 +101,10 @@ BEGIN
     ELSIF FOUND THEN
         RAISE EXCEPTION 'there is no batch %', wrong.id USING ERRCODE = 'PQ045';
     END IF;
+    -- A task that has ended is as good as one that lives. What this transaction cannot see yet, _link asks for.
     PERFORM pgqueue._check_guarded(q.queue_id, 'look', is_named => false)
-       FROM (SELECT DISTINCT t.queue_id FROM unnest(after) a(id) JOIN pgqueue.task t ON t.id = a.id) q;
+       FROM (SELECT t.queue_id FROM unnest(after) a(id) JOIN pgqueue.task t ON t.id = a.id
+              UNION SELECT r.queue_id FROM unnest(after) a(id) JOIN pgqueue.result r ON r.task_id = a.id) q;
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.allow_flows(queue text) RETURNS void
@@ -127,9 +129,9 @@ BEGIN
      WHERE t.id = _make_wait.id
     RETURNING t.queue_id INTO q;
     SELECT named.id, named.delay, named.ttl INTO q FROM pgqueue.queue named WHERE named.id = q.queue_id;
-    INSERT INTO pgqueue.dependant (task_id, run_at, delay, ttl, on_failure)
+    INSERT INTO pgqueue.dependant (task_id, run_at, delay, ttl, on_failure, role)
     VALUES (id, _make_wait.run_at, CASE WHEN _make_wait.run_at IS NULL THEN coalesce(_make_wait.delay, q.delay) END,
-            coalesce(_make_wait.ttl, q.ttl), left(on_failure, 1)::"char");
+            coalesce(_make_wait.ttl, q.ttl), left(on_failure, 1)::"char", pgqueue._caller());
     INSERT INTO pgqueue.dependency (task_id, on_id, position, state)
     SELECT _make_wait.id, a.id, min(a.n), 'N' FROM unnest(after) WITH ORDINALITY a(id, n) GROUP BY a.id;
     PERFORM pgqueue._link(
@@ -161,7 +163,8 @@ CREATE OR REPLACE FUNCTION pgqueue.put_flow(
     OUT id      bigint,
     OUT state   text,
     OUT existed boolean,
-    OUT kept    jsonb
+    OUT kept    jsonb,
+    OUT there   jsonb
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -182,7 +185,7 @@ BEGIN
             PERFORM pgqueue._check_time('delay', delay, zero => true);
         END IF;
     END IF;
-    SELECT p.id, p.state, p.existed, p.kept INTO id, state, existed, kept
+    SELECT p.id, p.state, p.existed, p.kept, p.there INTO id, state, existed, kept, there
       FROM pgqueue.put(queue => queue, data => data, priority => priority,
                        delay => CASE WHEN waits THEN pgqueue._longest() ELSE delay END, ttr => ttr, ttl => ttl,
                        lane => lane, key => key, if_exists => if_exists, sender => sender,

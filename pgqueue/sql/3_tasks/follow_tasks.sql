@@ -103,6 +103,37 @@ BEGIN
        AND EXISTS (SELECT FROM pgqueue.dependant d WHERE d.task_id = t.id AND NOT d.opened);
 END $$;
 
+-- Of these tasks, living or ended, dependants follow none that their roles may not look at: it is gone for them. A put
+-- has asked already for what it could see. A task that another transaction put, and had not committed, it could not.
+-- There are few roles and few queues, and many tasks: so each pair of a role and a queue is asked for once. Returns
+-- whether there was such a task.
+CREATE OR REPLACE FUNCTION pgqueue._refuse_links(ids bigint[], others bigint[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    refused boolean := false;
+    pair    record;
+BEGIN
+    FOR pair IN
+        SELECT w.role, q.id AS queue_id
+          FROM (SELECT DISTINCT d.role FROM pgqueue.dependant d WHERE d.task_id = ANY (ids)) w,
+               (SELECT t.queue_id FROM pgqueue.task t WHERE t.id = ANY (others)
+                 UNION SELECT r.queue_id FROM pgqueue.result r WHERE r.task_id = ANY (others)) o
+          JOIN pgqueue.queue q ON q.id = o.queue_id
+         WHERE q.guarded AND NOT pgqueue._may(q.id, 'look', pgqueue._role_named(w.role))
+    LOOP
+        refused := true;
+        UPDATE pgqueue.dependency d SET state = 'G'
+         WHERE d.task_id = ANY (ARRAY (SELECT w.task_id FROM pgqueue.dependant w
+                                        WHERE w.task_id = ANY (ids) AND w.role = pair.role))
+           AND d.on_id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
+                                      WHERE t.id = ANY (others) AND t.queue_id = pair.queue_id
+                                      UNION SELECT r.task_id FROM pgqueue.result r
+                                             WHERE r.task_id = ANY (others) AND r.queue_id = pair.queue_id))
+           AND d.state = 'N';
+    END LOOP;
+    RETURN refused;
+END $$;
+
 -- Follow what these dependants wait for and do not follow yet. mine: only what this transaction has put.
 CREATE OR REPLACE FUNCTION pgqueue._link(ids bigint[], mine boolean) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -117,17 +148,25 @@ BEGIN
                     WHERE t.id = ANY (others) AND (t.xmin = me OR NOT mine) ORDER BY t.id FOR UPDATE SKIP LOCKED)
          || ARRAY (SELECT b.id FROM pgqueue.batch b
                     WHERE b.id = ANY (others) AND (b.xmin = me OR NOT mine) ORDER BY b.id FOR UPDATE SKIP LOCKED);
+    IF pgqueue._refuse_links(ids, others) THEN     -- in a snapshot that has what was locked
+        held := ARRAY (SELECT u.id FROM unnest(held) u(id)
+                        WHERE u.id IN (SELECT d.on_id FROM pgqueue.dependency d
+                                        WHERE d.task_id = ANY (ids) AND d.state = 'N'));
+    END IF;
     UPDATE pgqueue.task t SET followed = true WHERE t.id = ANY (held) AND t.followed IS NULL AND t.state <> 'F';
-    -- In a new snapshot: what has no row now, and was not locked, is gone.
+    -- In a new snapshot: what has no row now, and was not locked, is gone. The locked ones are grouped with all: to ask
+    -- o.id <> ALL (held) for each is the simpler form, and takes time by the square of their number.
     UPDATE pgqueue.dependency d SET state = s.state
       FROM (SELECT o.id,
                    CASE WHEN t.id IS NULL AND b.id IS NULL
                         THEN CASE WHEN NOT fresh THEN 'N' WHEN r.error IS NOT NULL THEN 'G' ELSE 'D' END
-                        WHEN o.id <> ALL (held) THEN 'N'
+                        WHEN NOT o.held THEN 'N'
                         WHEN t.state = 'F' OR NOT b.failed THEN 'D'
                         WHEN t.state = 'B' OR b.failed THEN 'F'
                         ELSE 'O' END::"char" AS state
-              FROM unnest(others) o(id)
+              FROM (SELECT u.id, bool_or(u.held) AS held
+                      FROM (SELECT unnest(others), false UNION ALL SELECT unnest(held), true) u(id, held)
+                     GROUP BY u.id) o
               LEFT JOIN pgqueue.task t ON t.id = o.id
               LEFT JOIN pgqueue.batch b ON b.id = o.id
               LEFT JOIN pgqueue.result r ON r.task_id = o.id) s

@@ -12,9 +12,9 @@
 -- nothing behind it runs before it has been done, buried or deleted, however often it fails. Its state is D as that of
 -- every delayed task: counts, promotion and kicks need no case of their own. A task that is put with a delay does not
 -- stand in its lane until it is due: a reminder for tomorrow must not stop today's work. Nor does a task that is
--- released with a delay by hand, unless it is asked for: "later" then means that others may go first. A task that holds
--- its lane is due when it expires at the latest (release), since time alone must not take away a head: no transaction
--- would leave a check.
+-- released with a delay by hand, unless it is asked for: "later" then means that others may go first. A release moves
+-- expires_at by the delay, so a task that holds its lane is due before it expires. It must be: time alone must not take
+-- away a head, since no transaction would leave a check.
 --
 -- A task that is cancelled while it is taken (C: cancelled.sql) keeps its lane like an R, until its take ends.
 --

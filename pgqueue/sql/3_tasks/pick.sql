@@ -1,66 +1,8 @@
--- Looking at a queue's tasks, kicking them, and verbs for one task that is named by its id, at any place in its queue.
+-- Looking at single tasks of a queue, kicking them, and verbs for a task that is named by its id, at any place.
 --
 -- A verb T1 that asks whether a task is taken locks the task's row first and looks for the take after that, in a new
 -- snapshot: a claim T2 that had the row has committed its take by then, and no claim can begin. T1 never waits for a
 -- take while it has the row (1_tables/schema.sql).
-
--- A page of a queue's tasks in one state, whatever the backlog: the query has constants, by which the planner finds the
--- index of that state and needs no sort. Each state has an order of its own.
-CREATE OR REPLACE FUNCTION pgqueue.find_tasks(
-    queue     text,
-    state     text,
-    n         int     DEFAULT 100,
-    skip      int     DEFAULT 0,              -- each costs time, as OFFSET does
-    backwards boolean DEFAULT false
-) RETURNS SETOF pgqueue.tasks
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    q        CONSTANT int    := (SELECT named.id FROM pgqueue.queue named WHERE named.name = find_tasks.queue);
-    looks    CONSTANT bool   := (SELECT seen.looks FROM pgqueue._seen seen WHERE seen.id = q);
-    down     CONSTANT text   := CASE WHEN backwards THEN ' DESC' ELSE '' END;
-    likely   CONSTANT text[] := CASE state                          -- rows that may be in this state
-        WHEN 'ready'   THEN ARRAY [$s$t.stored = 'R'$s$, $s$t.stored = 'D' AND t.run_at <= now()$s$]
-        WHEN 'taken'   THEN ARRAY ['t.id = ANY (ARRAY (SELECT k.task_id FROM pgqueue.take k WHERE k.queue_id = $1'
-                                   ' AND k.deadline > now() ORDER BY k.taken_at' || down || ' LIMIT $3::int8 + $4))']
-        WHEN 'delayed' THEN ARRAY [$s$t.stored = 'D'$s$]
-        WHEN 'buried'  THEN ARRAY [$s$t.stored = 'B'$s$]
-        WHEN 'blocked' THEN ARRAY [$s$t.stored IN ('R', 'L') AND t.lane IS NOT NULL$s$]
-        WHEN 'waiting' THEN ARRAY [$s$t.stored = 'W'$s$]
-        WHEN 'cancelling' THEN ARRAY [$s$t.stored = 'C'$s$]
-        WHEN 'done'    THEN ARRAY [$s$t.stored = 'F'$s$] END;
-    ordering CONSTANT text   := replace(CASE state
-        WHEN 'taken'   THEN 't.taken_at'
-        WHEN 'delayed' THEN 't.run_at'
-        WHEN 'blocked' THEN 't.lane, t.priority, t.id'
-        WHEN 'done'    THEN 't.done_at'
-        ELSE                't.priority, t.id' END, ',', down || ',') || down;
-BEGIN
-    PERFORM pgqueue._check_count('n', n, low => 0), pgqueue._check_count('skip', skip, low => 0);
-    IF likely IS NULL THEN
-        RAISE EXCEPTION 'no task is ever "%": the states are ready, delayed, taken, buried, blocked, waiting, '
-            'cancelling and done',
-            pgqueue._shown(state)
-            USING ERRCODE = 'PQ002';
-    END IF;
-    IF q IS NOT NULL AND looks IS NULL THEN
-        PERFORM pgqueue._check_right(q, 'look');
-    END IF;
-    -- A monitor gets the same tasks through the view, which hides their data. The view has security_barrier: a join
-    -- without LATERAL and OFFSET 0 reads every task.
-    RETURN QUERY EXECUTE (
-        SELECT format(CASE WHEN looks IS NOT FALSE THEN 'SELECT * FROM (%1$s) t ORDER BY %2$s LIMIT $3 OFFSET $4'
-                           ELSE 'SELECT v.* FROM (SELECT * FROM (%1$s) t ORDER BY %2$s LIMIT $3 OFFSET $4) t'
-                                ' CROSS JOIN LATERAL (SELECT * FROM pgqueue.tasks w WHERE w.id = t.id OFFSET 0) v'
-                                ' ORDER BY %2$s' END,
-                      string_agg(format('(SELECT * FROM pgqueue._tasks t WHERE t.queue_id = $1 AND t.state = $2 AND %s'
-                                        ' ORDER BY %s LIMIT $3::int8 + $4)', rows, ordering), ' UNION ALL '), ordering)
-          FROM unnest(likely) rows)
-        USING q, state, n, skip;
-END $$;
-COMMENT ON FUNCTION pgqueue.find_tasks IS
-    'n tasks of a queue in one state, after the first `skip`, fast with millions of tasks: ready and buried by '
-    '(priority, id), taken by taken_at, delayed by run_at, blocked by (lane, priority, id), done, of which only those '
-    'that the queue keeps are there, by done_at; or backwards.';
 
 -- The next two are questions to the view of the tasks that no index answers there: a view with security_barrier is read
 -- as a whole before it is sorted, and a hidden column is not looked up.
@@ -84,6 +26,21 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.find_key IS 'The task of a queue that has the key and is not done; NULL if there is none.';
 
+-- Kick these tasks, which are buried or delayed, and locked by the caller.
+CREATE OR REPLACE FUNCTION pgqueue._kick(queue_id int, ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE pgqueue.task t
+       SET state = CASE WHEN t.followed THEN pgqueue._ready_state(t) WHEN t.lane IS NULL THEN 'R' ELSE 'L' END,
+           run_at = NULL, ready_at = clock_timestamp(),
+           attempts = CASE t.state WHEN 'B' THEN 0 ELSE t.attempts END,
+           buried_at = NULL, suspect = NULL, killed_after = NULL, kicks = coalesce(t.kicks, 0) + 1
+     WHERE t.id = ANY (ids);
+    IF FOUND THEN
+        PERFORM pgqueue._note(queue_id, 'kick', ids), pgqueue._signal(queue_id, cardinality(ids));
+    END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1, delayed boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -103,19 +60,13 @@ BEGIN
                                WHERE b.queue_id = q AND b.state = 'B' ORDER BY b.priority, b.id LIMIT 1) IS NULL
                        ORDER BY t.run_at LIMIT kick.n FOR UPDATE SKIP LOCKED);
     END IF;
-    UPDATE pgqueue.task t
-       SET state = CASE WHEN t.followed THEN pgqueue._ready_state(t) WHEN t.lane IS NULL THEN 'R' ELSE 'L' END,
-           run_at = NULL, ready_at = clock_timestamp(),
-           buried_at = NULL, suspect = NULL, kicks = coalesce(t.kicks, 0) + 1
-     WHERE t.id = ANY (ids);
-    IF ids <> '{}' THEN
-        PERFORM pgqueue._note(q, 'kick', ids), pgqueue._signal(q, cardinality(ids));
-    END IF;
+    PERFORM pgqueue._kick(q, ids);
     RETURN cardinality(ids);
 END $$;
 COMMENT ON FUNCTION pgqueue.kick IS
-    'Make up to n buried tasks ready, lowest (priority, id) first; returns how many. With delayed: if no task is '
-    'buried, delayed tasks, the next that is due first, as beanstalkd''s kick.';
+    'Make up to n buried tasks ready, lowest (priority, id) first; returns how many. Their attempts begin at 0 again, '
+    'so that a limit of attempts does not bury them at once; the view attempts keeps the old ones. With delayed: if no '
+    'task is buried, delayed tasks, the next that is due first, as beanstalkd''s kick; they keep their attempts.';
 
 CREATE OR REPLACE FUNCTION pgqueue.first_task(queue text, state text) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
@@ -255,6 +206,9 @@ DECLARE
 BEGIN
     PERFORM pgqueue._check_read_committed('delete_strict');
     ours := (pgqueue._drop_take(id, token, session)).queue_id IS NOT NULL;
+    IF NOT ours THEN
+        PERFORM pgqueue._check_tasks(ARRAY [id], 'manage');
+    END IF;
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete_strict.id FOR UPDATE;
     IF NOT ours THEN
         PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false);
@@ -277,29 +231,24 @@ LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN
-    UPDATE pgqueue.task t
-       SET state = CASE WHEN t.followed THEN pgqueue._ready_state(t) WHEN t.lane IS NULL THEN 'R' ELSE 'L' END,
-           run_at = NULL, ready_at = clock_timestamp(),
-           buried_at = NULL, suspect = NULL, kicks = coalesce(t.kicks, 0) + 1
-     WHERE t.id = kick_task.id AND t.state IN ('B', 'D')
-    RETURNING t.queue_id INTO of_queue;
+    PERFORM pgqueue._check_tasks(ARRAY [id], 'manage');
+    SELECT t.queue_id INTO of_queue FROM pgqueue.task t
+     WHERE t.id = kick_task.id AND t.state IN ('B', 'D') FOR UPDATE;
     IF FOUND THEN
-        PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false),
-                pgqueue._note(of_queue, 'kick', ARRAY [id]), pgqueue._signal(of_queue, 1);
-    ELSE
-        PERFORM pgqueue._check_guarded(t.queue_id, 'manage', is_named => false)
-           FROM pgqueue.task t WHERE t.id = kick_task.id;
+        PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false), pgqueue._kick(of_queue, ARRAY [id]);
     END IF;
     SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = kick_task.id;
     problem := CASE WHEN state IS NULL THEN 'not found' WHEN of_queue IS NULL THEN 'not buried' END;
 END $$;
-COMMENT ON FUNCTION pgqueue.kick_task IS 'Make a buried or delayed task ready. As beanstalkd''s kick-job.';
+COMMENT ON FUNCTION pgqueue.kick_task IS
+    'Make a buried or delayed task ready. The attempts of a buried one count from 0 again. As beanstalkd''s kick-job.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
 BEGIN
+    PERFORM pgqueue._check_tasks(ARRAY [id], 'manage');
     PERFORM pgqueue._drop_any_take(id);
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete.id FOR UPDATE;
     IF FOUND THEN

@@ -26,7 +26,7 @@ BEGIN
         PERFORM pgqueue._named_session(session);
     END IF;
     IF q.due THEN
-        PERFORM pgqueue._promote(q.id);
+        PERFORM pgqueue._promote_or_wait(q.id);
     END IF;
     IF q.entered AND NOT pgqueue._enter_queue(q.id, pgqueue._named_session(session)) THEN
         RETURN;

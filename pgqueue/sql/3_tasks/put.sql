@@ -65,7 +65,8 @@ CREATE OR REPLACE FUNCTION pgqueue.put(
     OUT id      bigint,
     OUT state   text,                        -- full: no task was put, the queue is at its capacity
     OUT existed boolean,
-    OUT kept    jsonb                        -- the data of that task, if this put was ignored and the caller may look
+    OUT kept    jsonb,                       -- the data of that task, if this put was ignored and the caller may look
+    OUT there   jsonb                        -- and more of it: [priority, attempts, lane, deadline]
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -88,10 +89,14 @@ BEGIN
             SELECT * INTO id, state, existed, kept FROM pgqueue._put_once(
                        whole, data, pgqueue._later(whole.delay, run_at), lane, coalesce(key, pgqueue.data_key(data)),
                        if_exists, sender, unique_for);
-            RETURN;
+        ELSE
+            SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(
+                       whole, data, pgqueue._later(whole.delay, run_at), lane, key, if_exists, sender);
         END IF;
-        SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(
-                   whole, data, pgqueue._later(whole.delay, run_at), lane, key, if_exists, sender);
+        IF kept IS NOT NULL THEN
+            SELECT jsonb_build_array(t.priority, t.attempts, t.lane, t.deadline) INTO there
+              FROM pgqueue._tasks t WHERE t.id = put.id;
+        END IF;
         RETURN;
     END IF;
     IF q.guarded THEN                              -- the first question of _may, which the queue's row makes cheaper

@@ -312,21 +312,30 @@ COMMENT ON FUNCTION pgqueue.truncate_queue IS
     'Remove all tasks of a queue in any state, also those that are taken; returns how many. A task that another '
     'transaction is taking or settling at this moment is left to it.';
 
-CREATE OR REPLACE FUNCTION pgqueue.release_all(queue text) RETURNS int
+-- End the takes of these tasks of a queue, or of all, by any holder; returns how many.
+CREATE OR REPLACE FUNCTION pgqueue._end_takes(queue_id int, ids bigint[] DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    q   CONSTANT int := (pgqueue._known_queue(queue, 'manage')).id;
-    ids bigint[];
+    ended bigint[];
 BEGIN
     WITH gone AS (
         DELETE FROM pgqueue.take
-         WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k WHERE k.queue_id = q FOR UPDATE SKIP LOCKED))
+         WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
+                                   WHERE k.queue_id = _end_takes.queue_id AND (ids IS NULL OR k.task_id = ANY (ids))
+                                     FOR UPDATE SKIP LOCKED))
         RETURNING take.task_id)
-    SELECT array_agg(gone.task_id) INTO ids FROM gone;
-    IF ids IS NOT NULL THEN
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q, -cardinality(ids));
-        PERFORM pgqueue._note(q, 'release', ids), pgqueue._given_back(q, ids), pgqueue._signal(q, cardinality(ids));
+    SELECT array_agg(gone.task_id) INTO ended FROM gone;
+    IF ended IS NOT NULL THEN
+        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (_end_takes.queue_id, -cardinality(ended));
+        PERFORM pgqueue._note(queue_id, 'release', ended), pgqueue._given_back(queue_id, ended),
+                pgqueue._signal(queue_id, cardinality(ended));
     END IF;
-    RETURN coalesce(cardinality(ids), 0);
+    RETURN coalesce(cardinality(ended), 0);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.release_all(queue text) RETURNS int
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN pgqueue._end_takes((pgqueue._known_queue(queue, 'manage')).id);
 END $$;
 COMMENT ON FUNCTION pgqueue.release_all IS 'Give back all taken tasks of a queue, of every holder; returns how many.';

@@ -20,8 +20,8 @@ BEGIN
         RETURN;
     END IF;
     UPDATE pgqueue.task t
-       SET id = DEFAULT, state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END, suspect = NULL,
-           releases = coalesce(t.releases, 0) + 1
+       SET id = DEFAULT, state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END,
+           suspect = NULL, killed_after = NULL, releases = coalesce(t.releases, 0) + 1
      WHERE t.id = requeue.id AND t.followed IS NULL
     RETURNING t.id, CASE WHEN t.lane IS NULL THEN 'ready' ELSE 'blocked' END INTO new_id, state;
     IF FOUND THEN
@@ -29,8 +29,8 @@ BEGIN
         UPDATE pgqueue.step SET task_id = new_id WHERE task_id = requeue.id;
     ELSE                                           -- other rows know a followed task by its id, so that stays
         UPDATE pgqueue.task t
-           SET state = CASE WHEN t.state = 'C' THEN 'C' ELSE pgqueue._ready_state(t) END, suspect = NULL,
-               releases = coalesce(t.releases, 0) + 1
+           SET state = CASE WHEN t.state = 'C' THEN 'C' ELSE pgqueue._ready_state(t) END,
+               suspect = NULL, killed_after = NULL, releases = coalesce(t.releases, 0) + 1
          WHERE t.id = requeue.id
         RETURNING t.id, t.state, CASE t.state WHEN 'R' THEN 'ready' WHEN 'L' THEN 'blocked' WHEN 'W' THEN 'waiting'
                                               ELSE 'cancelled' END INTO new_id, stored, state;
@@ -41,6 +41,9 @@ BEGIN
         PERFORM pgqueue._follow(of_queue, ARRAY [id], 'released');
     END IF;
     PERFORM pgqueue._note(of_queue, 'release', ARRAY [new_id]), pgqueue._signal(of_queue, 1);
+    IF state = 'blocked' THEN                      -- until _note has opened its lane, if no other task is in it
+        SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = new_id;
+    END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.requeue IS
     'Give a task back behind all other tasks of its priority, under a new id, which is returned. A task that waited '

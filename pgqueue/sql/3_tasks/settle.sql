@@ -71,6 +71,7 @@ DECLARE
     later    timestamptz;
     stored   "char";
     marked   boolean;
+    in_lane  boolean;
 BEGIN
     IF delay IS NOT NULL OR every IS NOT NULL OR error IS NOT NULL THEN
         PERFORM pgqueue._check_time('delay', delay, zero => true), pgqueue._check_time('every', every),
@@ -92,17 +93,16 @@ BEGIN
     UPDATE pgqueue.task t
        SET state = CASE WHEN t.state = 'C' THEN 'C' WHEN later IS NOT NULL THEN 'D'
                         WHEN t.followed AND pgqueue._ready_state(t) = 'W' THEN 'W' ELSE 'R' END,
-           -- A task that holds its lane does so until it expires at most: after that it is not taken any more.
-           run_at = CASE WHEN later IS NOT NULL AND t.lane IS NOT NULL AND hold_lane THEN least(later, t.expires_at)
-                         ELSE later END,
+           run_at = later,
+           expires_at = CASE WHEN later IS NULL THEN t.expires_at ELSE t.expires_at + (later - moment) END,
            holds_lane = nullif(later IS NOT NULL AND t.lane IS NOT NULL AND hold_lane, false),
            priority = coalesce(release.priority, t.priority),
            attempts = t.attempts + (release.error IS NOT NULL AND release.counts IS NOT FALSE)::int,
            error = coalesce(release.error, t.error),
-           suspect = NULL,
+           suspect = NULL, killed_after = NULL,
            releases = coalesce(t.releases, 0) + 1
      WHERE t.id = release.id
-    RETURNING t.attempts, t.state, t.followed INTO counted, stored, marked;
+    RETURNING t.attempts, t.state, t.followed, t.lane IS NOT NULL INTO counted, stored, marked, in_lane;
     PERFORM pgqueue._check_verb(queue_id, priority, coalesce(every, delay)),
             pgqueue._note(queue_id, 'release', ARRAY [id]);
     IF error IS NOT NULL THEN
@@ -123,6 +123,9 @@ BEGIN
     IF marked THEN
         PERFORM pgqueue._follow(queue_id, ARRAY [id], 'released');
         state := CASE stored WHEN 'W' THEN 'waiting' ELSE state END;
+    END IF;
+    IF in_lane AND stored = 'R' THEN               -- another task of its lane may come first by now
+        SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = release.id;
     END IF;
     PERFORM pgqueue._signal(queue_id, CASE WHEN later IS NULL THEN 1 END);
 END $$;
@@ -251,6 +254,7 @@ DECLARE
 BEGIN
     PERFORM pgqueue._check_text('an error', error), pgqueue._check_attempt(worker, ended_as, began);
     IF token IS NULL THEN
+        PERFORM pgqueue._check_tasks(ARRAY [id], 'manage');
         PERFORM pgqueue._drop_any_take(id);
     ELSE
         SELECT * INTO dropped FROM pgqueue._drop_take(id, token, NULL);
@@ -265,7 +269,7 @@ BEGIN
            attempts = t.attempts + (bury.token IS NOT NULL AND bury.error IS NOT NULL)::int,
            error = coalesce(bury.error, t.error),
            priority = coalesce(bury.priority, t.priority),
-           suspect = NULL,
+           suspect = NULL, killed_after = NULL,
            buries = coalesce(t.buries, 0) + 1
      WHERE t.id = bury.id AND t.state <> 'F'
     RETURNING t.queue_id, t.state, t.followed INTO queue_id, stored, marked;

@@ -135,8 +135,8 @@ BEGIN
            SET data = _meet_key.data, priority = q.priority, ttr = q.ttr,
                expires_at = coalesce(later, moment) + q.ttl,
                run_at = later, ready_at = CASE WHEN later IS NULL THEN moment END, buried_at = NULL,
-               attempts = 0, error = NULL, suspect = NULL, lane = _meet_key.lane, holds_lane = NULL,
-               sender = _meet_key.sender, meter = NULL,
+               attempts = 0, error = NULL, suspect = NULL, killed_after = NULL, lane = _meet_key.lane,
+               holds_lane = NULL, sender = _meet_key.sender, meter = NULL,
                state = CASE WHEN later IS NOT NULL THEN 'D' WHEN task.followed THEN pgqueue._ready_state(task)
                             WHEN _meet_key.lane IS NULL THEN 'R' ELSE 'L' END
          WHERE task.id = t.id;

@@ -98,7 +98,7 @@ BEGIN
             PERFORM pgqueue._check_session(me);
         END IF;
         IF q.due THEN
-            PERFORM pgqueue._promote(q.id);
+            PERFORM pgqueue._promote_or_wait(q.id);
         END IF;
         IF q.guarded AND NOT pgqueue._may(q.id, 'take') THEN
             PERFORM pgqueue._refuse('take', queue);
@@ -241,7 +241,8 @@ BEGIN
        IS NOT TRUE THEN
         PERFORM pgqueue._check_count('n', n), pgqueue._check_array('queues', queues, nulls => true);
     END IF;
-    PERFORM pgqueue._promote(named.id)
+    PERFORM CASE WHEN cardinality(queues) = 1 THEN pgqueue._promote_or_wait(named.id)
+                 ELSE pgqueue._promote(named.id) END            -- a locked queue holds up no other
        FROM unnest(queues, take_many.after_id) asked(name, after_id)
        JOIN pgqueue._queue_due named ON named.name = asked.name
       WHERE asked.after_id IS NULL AND (named.delay_over OR named.ttr_over);

@@ -1,13 +1,14 @@
 -- The deadline of a take: giving its holder more time, and how much is left. The fence is that of settle.sql.
 
 CREATE OR REPLACE FUNCTION pgqueue.touch(
-    id          bigint,
-    token       bigint   DEFAULT NULL,
-    session     int      DEFAULT NULL,
-    more        interval DEFAULT NULL,
-    OUT state   text,
-    OUT problem text,
-    OUT holder  text
+    id           bigint,
+    token        bigint   DEFAULT NULL,
+    session      int      DEFAULT NULL,
+    more         interval DEFAULT NULL,
+    OUT state    text,
+    OUT problem  text,
+    OUT holder   text,
+    OUT deadline timestamptz                       -- from now on; NULL: none
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -26,7 +27,7 @@ BEGIN
            END
      WHERE k.task_id = touch.id AND k.deadline > clock_timestamp() AND k.session_id <> 0     -- claims: renew_claim
        AND (k.token = touch.token OR touch.token IS NULL AND pgqueue._is_ours(k.session_id, touch.session))
-    RETURNING k.queue_id INTO queue_id;
+    RETURNING k.queue_id, nullif(k.deadline, 'infinity') INTO queue_id, deadline;
     IF FOUND THEN
         state := 'taken';
         IF more > '0' THEN

@@ -53,7 +53,7 @@ COMMENT ON FUNCTION pgqueue.undo_take IS
 CREATE OR REPLACE FUNCTION pgqueue.forget_undo(token bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN pg_advisory_unlock(pgqueue._token_lock(token));
+    RETURN pg_advisory_unlock(pgqueue._token_lock(token)) IS TRUE;
 END $$;
 COMMENT ON FUNCTION pgqueue.forget_undo IS
     'For clients: no longer refuse the claim of a token that this connection undid, since it cannot arrive any more.';

@@ -23,6 +23,7 @@ DECLARE
     me    CONSTANT int := pgqueue._live_session(session);
     named record;
 BEGIN
+    PERFORM pgqueue._check_guarded(queue_id, 'look', is_named => false);
     SELECT q.observed, q.guarded INTO named FROM pgqueue.queue q WHERE q.id = observe.queue_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;

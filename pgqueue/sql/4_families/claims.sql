@@ -110,7 +110,7 @@ BEGIN
     PERFORM pgqueue._check_claim(ttl, grace), pgqueue._check_count('n', n);
     SELECT * INTO q FROM pgqueue._queue_due named WHERE named.name = claim_messages.queue;
     IF q.delay_over OR q.ttr_over THEN
-        PERFORM pgqueue._promote(q.id);
+        PERFORM pgqueue._promote_or_wait(q.id);
     END IF;
     IF q.id IS NULL OR (q.special OR q.guarded) AND NOT pgqueue._enter_queue(q.id, me) THEN
         RETURN;

@@ -23,27 +23,33 @@ BEGIN
     RETURN QUERY
         SELECT d.on_id,
                CASE d.state WHEN 'D' THEN 'done' WHEN 'F' THEN 'failed' WHEN 'G' THEN coalesce(
-                    CASE WHEN r.cancelled THEN 'cancelled' WHEN r.error IS NOT NULL THEN 'failed' END, 'gone')
+                    CASE WHEN NOT seen.looks THEN NULL WHEN r.cancelled THEN 'cancelled'
+                         WHEN r.error IS NOT NULL THEN 'failed' END, 'gone')
                     ELSE 'open' END,
-               q.name,
+               CASE WHEN seen.looks THEN q.name END,
                CASE WHEN b.id IS NOT NULL
                     THEN jsonb_build_object(
                              'total', b.total,
                              'failed', (SELECT count(*) FROM pgqueue.member m
                                          WHERE m.batch_id = b.id AND m.state <> 'O'))
-                    ELSE r.value END,
-               coalesce(r.error, CASE WHEN d.state = 'F' THEN t.error END)
+                    WHEN seen.looks THEN r.value END,
+               CASE WHEN seen.looks THEN coalesce(r.error, CASE WHEN d.state = 'F' THEN t.error END) END
           FROM pgqueue.dependency d
           LEFT JOIN pgqueue.task t ON t.id = d.on_id
           LEFT JOIN pgqueue.batch b ON b.id = d.on_id
           LEFT JOIN pgqueue.result r ON r.task_id = d.on_id
           LEFT JOIN pgqueue.queue q ON q.id = coalesce(t.queue_id, r.queue_id)
+         -- Of a queue that is gone, nothing tells which roles might look into it: only the owner may.
+         CROSS JOIN LATERAL (
+               SELECT CASE WHEN q.guarded THEN pgqueue._may(q.id, 'look')
+                           ELSE q.id IS NOT NULL OR pgqueue._is_owner() END AS looks OFFSET 0) seen
          WHERE d.task_id = predecessors.id
          ORDER BY d.position;
 END $$;
 COMMENT ON FUNCTION pgqueue.predecessors IS
     'The tasks and batches that a task was put after, in their order, with their results, where their holders kept '
-    'any. For its holder, and for roles that may look into its queue.';
+    'any. For its holder, and for roles that may look into its queue; results, errors and names of queues for those '
+    'that may look into the queue of each.';
 
 CREATE OR REPLACE VIEW pgqueue.dependencies WITH (security_barrier) AS
 SELECT d.task_id AS id, q.name AS queue, d.on_id,

@@ -72,21 +72,29 @@ COMMENT ON FUNCTION pgqueue.declare_exchange IS
     'Create an exchange if it does not exist; PQ030 if it exists with another type. An exchange that is not durable '
     'ends with the session. 42501: it exists, and ends with a session of another role.';
 
+-- Whether the caller may delete it, with its bindings.
+CREATE OR REPLACE FUNCTION pgqueue._check_deletion(e pgqueue.exchange) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._check_exchange(e);
+    PERFORM pgqueue._check_guarded(b.queue_id, 'manage', is_named => false)
+       FROM pgqueue.binding b WHERE b.exchange = e.name;
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.delete_exchange(name text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     e pgqueue.exchange;
 BEGIN
+    PERFORM pgqueue._check_deletion(x) FROM pgqueue.exchange x WHERE x.name = delete_exchange.name;
     SELECT * INTO e FROM pgqueue.exchange x WHERE x.name = delete_exchange.name FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no exchange "%"', pgqueue._shown(name) USING ERRCODE = 'PQ031';
     END IF;
-    PERFORM pgqueue._check_exchange(e);
     PERFORM FROM pgqueue.queue q
       WHERE q.id IN (SELECT b.queue_id FROM pgqueue.binding b WHERE b.exchange = delete_exchange.name)
       ORDER BY q.id FOR UPDATE;
-    PERFORM pgqueue._check_guarded(b.queue_id, 'manage', is_named => false)
-       FROM pgqueue.binding b WHERE b.exchange = delete_exchange.name;
+    PERFORM pgqueue._check_deletion(e);            -- of the bindings that were made meanwhile, too
     DELETE FROM pgqueue.exchange x WHERE x.name = delete_exchange.name;
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_exchange IS
@@ -104,6 +112,13 @@ BEGIN
     END IF;
 END $$;
 
+CREATE OR REPLACE FUNCTION pgqueue._check_bound_queue(queue text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._check_guarded(q.id, 'manage') FROM pgqueue.queue q WHERE q.name = queue;
+END $$;
+
+-- Locked. The caller has asked _check_bound_queue before, at which it was not.
 CREATE OR REPLACE FUNCTION pgqueue._bound_queue(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -163,7 +178,7 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._matches(type text, key text, mask text, hint text, pattern text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN pattern IS NULL THEN key = mask
-            ELSE pgqueue._subject(type, key) LIKE hint AND pgqueue._subject(type, key) ~ pattern END;
+            ELSE pgqueue._subject(type, key) LIKE hint AND pgqueue._subject(type, key) ~ pattern END IS TRUE;
 
 -- Put a task into each of these queues, with the defaults of the queue. The statement that puts the tasks also writes
 -- the rows of the statistics, and says whether any queue has options. The simpler form, a call of _count_new and _note
@@ -223,7 +238,7 @@ DECLARE
     r    record;
 BEGIN
     PERFORM pgqueue._check_given('a key', key), pgqueue._check_key(key), pgqueue._check_not_default(exchange),
-            pgqueue._check_sharing();
+            pgqueue._check_sharing(), pgqueue._check_bound_queue(queue);
     UPDATE pgqueue.exchange e SET bound_at = clock_timestamp() WHERE e.name = exchange RETURNING e.type INTO kind;
     IF kind IS NULL THEN
         PERFORM pgqueue._exchange_type(exchange);
@@ -263,7 +278,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     q int;
 BEGIN
-    PERFORM pgqueue._check_not_default(exchange), pgqueue._check_sharing(), pgqueue._exchange_type(exchange);
+    PERFORM pgqueue._check_not_default(exchange), pgqueue._check_sharing(), pgqueue._exchange_type(exchange),
+            pgqueue._check_bound_queue(queue);
     q := pgqueue._bound_queue(queue);
     DELETE FROM pgqueue.binding b WHERE b.exchange = unbind.exchange AND b.key = unbind.key AND b.queue_id = q;
     RETURN FOUND;

@@ -127,6 +127,14 @@ COMMENT ON FUNCTION pgqueue.due_schedules IS
     'For clocks: the schedules that are due (seconds: 0), and the one that is due next. Of queues into which the '
     'caller may put, or from which it may take; without those named. moment: the present time of the server.';
 
+CREATE OR REPLACE FUNCTION pgqueue._check_firing(s pgqueue.schedule) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT pgqueue._may_with(s.queue, 'put') AND NOT pgqueue._may_with(s.queue, 'take') THEN
+        PERFORM pgqueue._refuse('take', NULL);
+    END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.fire_schedule(
     name        text,
     revision    int,
@@ -144,14 +152,15 @@ DECLARE
 BEGIN
     PERFORM pgqueue._check_array('occurrences', occurrences), pgqueue._check_text('error', error, 1024);
     ids := '{}'::bigint[];
+    PERFORM pgqueue._check_firing(k) FROM pgqueue.schedule k WHERE k.name = fire_schedule.name;
     SELECT * INTO s FROM pgqueue.schedule k WHERE k.name = fire_schedule.name FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         outcome := CASE WHEN EXISTS (SELECT FROM pgqueue.schedule k WHERE k.name = fire_schedule.name)
                         THEN 'busy' ELSE 'lost' END;
         RETURN;
-    ELSIF NOT pgqueue._may_with(s.queue, 'put') AND NOT pgqueue._may_with(s.queue, 'take') THEN
-        PERFORM pgqueue._refuse('take', NULL);
-    ELSIF s.paused OR s.revision IS DISTINCT FROM fire_schedule.revision
+    END IF;
+    PERFORM pgqueue._check_firing(s);              -- it may lead to another queue meanwhile
+    IF s.paused OR s.revision IS DISTINCT FROM fire_schedule.revision
        OR s.next_at IS DISTINCT FROM expected THEN
         outcome := 'lost';
         RETURN;

@@ -37,7 +37,7 @@
 CREATE OR REPLACE FUNCTION pgqueue._unlock_key(name text, shared boolean) RETURNS boolean
 LANGUAGE sql VOLATILE RETURN
     CASE WHEN shared THEN pg_advisory_unlock_shared(hashtextextended(name, 0))
-         ELSE pg_advisory_unlock(hashtextextended(name, 0)) END;
+         ELSE pg_advisory_unlock(hashtextextended(name, 0)) END IS TRUE;
 
 CREATE OR REPLACE FUNCTION pgqueue._lock_channel(session int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:lock:' || session;

@@ -14,6 +14,7 @@ DECLARE
     of_queue int;
 BEGIN
     PERFORM pgqueue._check_read_committed('delete_message without a claim');
+    PERFORM pgqueue._check_tasks(ARRAY [id], 'take');
     DELETE FROM pgqueue.take k WHERE k.task_id = _delete_free_message.id AND k.deadline <= clock_timestamp()
     RETURNING k.queue_id INTO of_queue;
     IF FOUND THEN

@@ -58,6 +58,7 @@ BEGIN
         PERFORM pgqueue._check_times(delay, ttr, ttl);
     END IF;
     IF retain THEN
+        PERFORM pgqueue._check_guarded(r.id, 'put', is_named => false) FROM pgqueue._routes(exchange, key) r(id);
         PERFORM FROM pgqueue.exchange e WHERE e.name = publish.exchange FOR SHARE;
         PERFORM pgqueue._retain(exchange, key, data);
     END IF;

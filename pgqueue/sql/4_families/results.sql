@@ -139,13 +139,14 @@ CREATE OR REPLACE FUNCTION pgqueue.fail(
     id          bigint,
     token       bigint   DEFAULT NULL,
     error       text     DEFAULT NULL,
-    keep        interval DEFAULT '1 h',
+    keep        interval DEFAULT '1 h',     -- NULL: the error is kept with the task only
     delay       interval DEFAULT NULL,      -- try again after this time, unless it was the last attempt
     counts      boolean  DEFAULT true,      -- these as for release
     traceback   text     DEFAULT NULL,
     began       timestamptz DEFAULT NULL,
     worker      text     DEFAULT NULL,
     ended_as    text     DEFAULT 'failed',
+    hold_lane   boolean  DEFAULT true,
     OUT state   text,
     OUT problem text,
     OUT holder  text
@@ -155,7 +156,9 @@ DECLARE
     why  CONSTANT text := coalesce(error, 'it was given up');
     task record;
 BEGIN
-    PERFORM pgqueue._check_keep('keep', coalesce(keep, '0'));
+    IF keep IS NOT NULL THEN
+        PERFORM pgqueue._check_keep('keep', keep);
+    END IF;
     SELECT t.queue_id, t.attempts, t.followed INTO task     -- burying it may move it
       FROM pgqueue.task t WHERE t.id = fail.id;
     IF delay IS NULL THEN
@@ -165,10 +168,10 @@ BEGIN
     ELSE
         SELECT r.state, r.problem, r.holder INTO state, problem, holder
           FROM pgqueue.release(id => fail.id, token => fail.token, delay => fail.delay, error => why,
-                               hold_lane => true, counts => fail.counts, traceback => fail.traceback,
+                               hold_lane => fail.hold_lane, counts => fail.counts, traceback => fail.traceback,
                                began => fail.began, worker => fail.worker, ended_as => fail.ended_as) r;
     END IF;
-    IF problem IS NULL AND state IN ('buried', 'dead') THEN
+    IF problem IS NULL AND state IN ('buried', 'dead') AND keep IS NOT NULL THEN
         PERFORM pgqueue._keep_result(id, task.queue_id, task.attempts + (token IS NOT NULL)::int, keep, NULL, why);
         IF task.followed THEN
             PERFORM pgqueue._keep_for_dependants(ARRAY [id]);
@@ -177,8 +180,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.fail IS
     'Bury a task and keep its error for a while; as with bury, a token is checked if it is given. With a delay the '
-    'task is released instead, and its lane waits for it; it has failed only if that was the last attempt of the '
-    'queue''s max_takes.';
+    'task is released instead, and its lane waits for it unless hold_lane is false; it has failed only if that was '
+    'the last attempt of the queue''s max_takes. With keep NULL only the attempt is recorded, as by bury and release.';
 
 CREATE OR REPLACE FUNCTION pgqueue.progress(
     id          bigint,

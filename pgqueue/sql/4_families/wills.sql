@@ -39,8 +39,11 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.clear_will IS 'Remove the session''s will; false if there was none.';
 
+-- Whether a session has ended, or ends now. ending: NULL if none ends now, so the comparison alone gives NULL for a
+-- session that lives, and NOT _has_ended(...) would not hold for it.
 CREATE OR REPLACE FUNCTION pgqueue._has_ended(id int, ending int) RETURNS boolean
-LANGUAGE sql STABLE RETURN id = ending OR NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = _has_ended.id);
+LANGUAGE sql STABLE
+RETURN id IS NOT DISTINCT FROM ending OR NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = _has_ended.id);
 
 CREATE OR REPLACE FUNCTION pgqueue._free_routes(session int, died boolean) RETURNS void
 LANGUAGE plpgsql AS $$

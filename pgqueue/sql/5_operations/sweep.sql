@@ -67,7 +67,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF reason IS NOT NULL THEN
-        PERFORM pgqueue._count_death(ids, reason, began, pgqueue._label_of(session));
+        PERFORM pgqueue._count_death(ids, reason, began, session);
     END IF;
     PERFORM pgqueue._session_ended(session, reason IS NOT NULL);
     DELETE FROM pgqueue.session s
@@ -217,6 +217,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     me     CONSTANT int         := pgqueue.own_session();
+    -- That sweep found no session missing that was not known to be.
+    quiet  CONSTANT timestamptz := (SELECT to_timestamp(last_value / 1e6) FROM pgqueue.last_sweep);
     s          pgqueue.session;
     grace_left interval;
     given_back int;
@@ -241,7 +243,7 @@ BEGIN
         END IF;
         IF s.missing_since IS NULL OR s.missing_since > moment THEN
             s.missing_since := moment;
-            UPDATE pgqueue.session SET missing_since = moment
+            UPDATE pgqueue.session SET missing_since = moment, seen_at = greatest(started_at, least(moment, quiet))
              WHERE ctid = (SELECT k.ctid FROM pgqueue.session k WHERE k.id = s.id FOR UPDATE SKIP LOCKED);
         END IF;
         grace_left := pgqueue._grace_left(s, moment);

@@ -25,7 +25,7 @@ BEGIN
                ('client',
                 'arm arm_again await_ends clean_up close_session disarm due_schedules fire_schedule forget_undo '
                 'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id session_deadline '
-                'stop_hearing sweep tick_ages undo_take '
+                'stop_hearing sweep tick tick_ages undo_take '
                 '_calling_lock _hear _hear_alone _hearing_lock _others_wait _silent_lock'),
                ('put',
                 'allow_flows allow_lanes close_batch create_batch data_key declare_schedules delete_batch '
@@ -36,15 +36,16 @@ BEGIN
                 'delete_strict '
                 'enter_line fail finish finish_many get_claim get_step pop predecessors progress record_step '
                 'register_worker release release_claim release_many renew_claim requeue take take_id take_many '
-                'time_left touch unregister_worker'),
+                'take_or_listen time_left touch unregister_worker'),
                ('look',
                 'await_outcome find_key find_tasks list_messages message_stats newest_tasks observe outcome '
                 'predecessors unobserve'),
                ('monitor', 'find_tasks message_stats newest_tasks'),                -- without data, if it may not look
                ('manage',
-                'alter_queue bind bury cancel cancel_key cancel_many create_queue delete delete_messages delete_queue '
-                'delete_schedule delete_strict drain_queue drain_queues drop_limit kick kick_task pause_queue '
-                'pause_schedule release_all rename_queue resume_schedule run_schedule set_limit truncate_queue unbind'),
+                'act_on_tasks alter_queue bind bury cancel cancel_key cancel_many create_queue delete delete_messages '
+                'delete_queue delete_schedule delete_strict drain_queue drain_queues drop_limit kick kick_task '
+                'pause_queue pause_schedule release_all rename_queue resume_schedule run_schedule set_limit '
+                'truncate_queue unbind'),
                ('share',
                 'ask_lock children clear_will create_node declare_exchange delete_exchange delete_node delete_status '
                 'drop_lock get_status join_group post set_node set_status set_will stored_payload try_lock unlock '

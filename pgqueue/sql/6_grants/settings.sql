@@ -75,8 +75,8 @@ BEGIN
                 'delete_exchange delete_node delete_queue delete_schedule drain_queue drain_queues drop_limit '
                 'drop_lock forget_undo identify join_group last_tick leave_ends observe open_session pause_queue '
                 'pause_schedule post queue_id register_worker release_all rename_queue resume_schedule run_schedule '
-                'session_deadline set_limit set_node set_schedule set_will stored_payload sweep truncate_queue '
-                'try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
+                'session_deadline set_limit set_node set_schedule set_will stored_payload sweep take_or_listen tick '
+                'truncate_queue try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
                 '_may_see _may_see_all'),
                (definer || generic,
                 'count_runs delete_status due_schedules get_status publish put put_flow_many put_many set_status '
@@ -87,7 +87,7 @@ BEGIN
                 'delete_messages delete_strict fail finish get_claim get_step kick_task predecessors progress '
                 'promote_all put_flow put_graph queue_stats record_step release release_claim renew_claim requeue '
                 'take_id touch'),
-               (definer || by_key || in_order || loops, 'find_key find_tasks newest_tasks'),
+               (definer || by_key || in_order || loops, 'act_on_tasks find_key find_tasks newest_tasks'),
                (definer || generic || by_key || in_order,
                 'claim_messages enter_line first_task kick leave_line message_stats next_due pass_on take take_many '
                 'urgent_priority'),
@@ -109,17 +109,17 @@ BEGIN
                 '_note _routes _tell_change'),
                (no_jit, '_check_health'),
                (generic || by_key,
-                '_count_attempt _count_death _delete_tasks _deliver _die _drop_old_claims _fold_deltas '
-                '_lock_claimed _meet_key _move _put_once _put_special _record_attempts _refuse_suspects '
-                '_remove_task _take_sample _trim_queue _untaken'),
-               (generic || by_key || hashed, '_count_anew _counts _known'),
+                '_burials _count_attempt _count_death _delete_tasks _deliver _die _drop_old_claims '
+                '_end_takes _fold_deltas _kick _lock_claimed _meet_key _move _put_once _put_special _record_attempts '
+                '_refuse_suspects _remove_task _take_sample _trim_queue _untaken'),
+               (generic || by_key || hashed, '_count_anew _counts _known _link'),
                (generic || no_jit, '_correct_counts _put_together _totals'),
-               (generic || by_key || in_order, '_call _call_again _drop_expired_results _find_oldest _promote _ready '
-                '_clean_checks _go_on_limits _recheck'),
+               (generic || by_key || in_order, '_call _call_again _drop_expired_results _find_oldest _promote '
+                '_promote_or_wait _ready _clean_checks _go_on_limits _recheck'),
                (generic || by_key || loops,
                 '_ask_holders _bury_dependants _check_batches _claimed_messages _clean_cancellations _clean_done '
                 '_decide _end_batches _end_cancelled _end_left _end_tasks _follow_tasks _forget_dependants '
-                '_given_back _hold_messages _keep_for_dependants _link _mark_members _open _remove_batch '
+                '_given_back _hold_messages _keep_for_dependants _mark_members _open _remove_batch '
                 '_restamp_tasks _settle_flows _stamp_tasks _tell_lanes'),
                (generic || no_jit || no_bitmap, '_clean_attempts _clean_recent_keys _clean_results _clean_statuses'),
                (generic || no_jit || no_seqscan, '_is_message _last_fold _live_claim'),

@@ -1,0 +1,193 @@
+-- Finding tasks of a queue by state, job, error and age, page by page; and acting on all that are found.
+--
+-- A page is read from an index, whatever the backlog: the query has constants, by which the planner finds the index of
+-- that state and needs no sort. Each state has an order of its own, and the place of a task in it is a JSON array: the
+-- marker. The next page begins behind the marker of the last task of this one. OFFSET is the simpler form, and reads
+-- all pages before. A filter that few tasks pass reads the tasks that it leaves out.
+--
+-- act_on_tasks looks for ids first, without locks. Then it locks those rows, skipping what another transaction has
+-- locked, and looks in a new snapshot which of them are in that state still. So a task that was kicked and taken
+-- meanwhile is not deleted. It acts on one page, and its caller commits between pages. The marker is that of the last
+-- task that was found, so a task that was skipped is not met again in the same pass.
+
+-- The columns that order the tasks in a state. The last one is the id.
+CREATE OR REPLACE FUNCTION pgqueue._order_of(state text) RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE state WHEN 'taken'   THEN '{taken_at,id}'::text[]
+                  WHEN 'delayed' THEN '{run_at,id}'
+                  WHEN 'done'    THEN '{done_at,id}'
+                  WHEN 'blocked' THEN '{lane,priority,id}'
+                  ELSE                '{priority,id}' END;
+
+-- The same columns as values: the place of a task among those of its state.
+CREATE OR REPLACE FUNCTION pgqueue._place(
+    state text, priority int, lane text, taken_at timestamptz, run_at timestamptz, done_at timestamptz, id bigint
+) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE state WHEN 'taken'   THEN jsonb_build_array(taken_at, id)
+                  WHEN 'delayed' THEN jsonb_build_array(run_at, id)
+                  WHEN 'done'    THEN jsonb_build_array(done_at, id)
+                  WHEN 'blocked' THEN jsonb_build_array(lane, priority, id)
+                  ELSE                jsonb_build_array(priority, id) END;
+
+-- ORDER BY of a page, with the columns of this alias.
+CREATE OR REPLACE FUNCTION pgqueue._ordering(state text, backwards boolean, alias text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT string_agg(format(CASE WHEN backwards THEN '%s.%s DESC' ELSE '%s.%s' END, alias, f.name), ', '
+                              ORDER BY f.n)
+              FROM unnest(pgqueue._order_of(state)) WITH ORDINALITY f(name, n));
+END $$;
+
+-- The condition for tasks behind the marker $8.
+CREATE OR REPLACE FUNCTION pgqueue._behind(state text, backwards boolean, alias text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT format(' AND (%s) %s (%s)', string_agg(alias || '.' || f.name, ', ' ORDER BY f.n),
+                          CASE WHEN backwards THEN '<' ELSE '>' END,
+                          string_agg(format('($8 ->> %s)::%s', f.n - 1,
+                                            CASE f.name WHEN 'id' THEN 'bigint' WHEN 'priority' THEN 'int'
+                                                        WHEN 'lane' THEN 'text' ELSE 'timestamptz' END),
+                                     ', ' ORDER BY f.n))
+              FROM unnest(pgqueue._order_of(state)) WITH ORDINALITY f(name, n));
+END $$;
+
+-- The query for a page: $1 the queue, $2 the state, $3 n, $4 how many to skip, $5 job, $6 error, $7 older, $8 after.
+CREATE OR REPLACE FUNCTION pgqueue._tasks_query(
+    state text, backwards boolean, job text, error text, older interval, after jsonb
+) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    ordering CONSTANT text   := pgqueue._ordering(state, backwards, 't');
+    behind   CONSTANT text   := CASE WHEN after IS NULL THEN '' ELSE pgqueue._behind(state, backwards, 't') END;
+    filter   CONSTANT text   := CASE WHEN job IS NULL THEN '' ELSE $s$ AND t.data ->> 'job' = $5$s$ END
+                             || CASE WHEN error IS NULL THEN '' ELSE ' AND strpos(t.error, $6) > 0' END
+                             || CASE WHEN older IS NULL THEN '' ELSE ' AND t.created_at <= now() - $7' END;
+    -- Takes by taken_at are sorted, whose index would cost each claim. Without a filter the first n suffice.
+    first    CONSTANT text   := CASE WHEN filter <> '' THEN '' ELSE
+                                    CASE WHEN after IS NULL THEN ''
+                                         ELSE replace(pgqueue._behind(state, backwards, 'k'), 'k.id', 'k.task_id') END
+                                    || ' ORDER BY k.taken_at' || CASE WHEN backwards THEN ' DESC' ELSE '' END
+                                    || ', k.task_id' || CASE WHEN backwards THEN ' DESC' ELSE '' END
+                                    || ' LIMIT $3::int8 + $4' END;
+    likely   CONSTANT text[] := CASE state                          -- rows that may be in this state
+        WHEN 'ready'   THEN ARRAY [$s$t.stored = 'R'$s$, $s$t.stored = 'D' AND t.run_at <= now()$s$]
+        WHEN 'taken'   THEN ARRAY ['t.id = ANY (ARRAY (SELECT k.task_id FROM pgqueue.take k WHERE k.queue_id = $1'
+                                   ' AND k.deadline > now()' || first || '))']
+        WHEN 'delayed' THEN ARRAY [$s$t.stored = 'D'$s$]
+        WHEN 'buried'  THEN ARRAY [$s$t.stored = 'B'$s$]
+        WHEN 'blocked' THEN ARRAY [$s$t.stored IN ('R', 'L') AND t.lane IS NOT NULL$s$]
+        WHEN 'waiting' THEN ARRAY [$s$t.stored = 'W'$s$]
+        WHEN 'cancelling' THEN ARRAY [$s$t.stored = 'C'$s$]
+        WHEN 'done'    THEN ARRAY [$s$t.stored = 'F'$s$] END;
+BEGIN
+    IF likely IS NULL THEN
+        RAISE EXCEPTION 'no task is ever "%": the states are ready, delayed, taken, buried, blocked, waiting, '
+            'cancelling and done', pgqueue._shown(state)
+            USING ERRCODE = 'PQ002';
+    ELSIF jsonb_typeof(after) <> 'array' OR jsonb_array_length(after) <> cardinality(pgqueue._order_of(state)) THEN
+        RAISE EXCEPTION 'after is not the marker of a task that is %: %', state, pgqueue._shown(after::text)
+            USING ERRCODE = 'PQ002',
+                  HINT = 'It is the JSON array of the columns by which the state is ordered, of one task.';
+    END IF;
+    PERFORM pgqueue._check_text('a job', job), pgqueue._check_text('an error', error),
+            pgqueue._check_time('older', older, zero => true);
+    RETURN (SELECT format('SELECT * FROM (%s) t ORDER BY %s LIMIT $3 OFFSET $4',
+                          string_agg(format('(SELECT * FROM pgqueue._tasks t WHERE t.queue_id = $1 AND t.state = $2'
+                                            ' AND %s%s%s ORDER BY %s LIMIT $3::int8 + $4)',
+                                            rows, behind, filter, ordering), ' UNION ALL '), ordering)
+              FROM unnest(likely) rows);
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue.find_tasks(
+    queue     text,
+    state     text,
+    n         int      DEFAULT 100,
+    skip      int      DEFAULT 0,             -- each costs time, as OFFSET does
+    backwards boolean  DEFAULT false,
+    job       text     DEFAULT NULL,
+    error     text     DEFAULT NULL,          -- a part of the error, for example its class
+    older     interval DEFAULT NULL,          -- put at least so long ago
+    after     jsonb    DEFAULT NULL           -- of the last task before, for example: jsonb_build_array(priority, id)
+) RETURNS SETOF pgqueue.tasks
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    q     CONSTANT int  := (SELECT named.id FROM pgqueue.queue named WHERE named.name = find_tasks.queue);
+    looks CONSTANT bool := (SELECT seen.looks FROM pgqueue._seen seen WHERE seen.id = q);
+    query CONSTANT text := pgqueue._tasks_query(state, backwards, job, error, older, after);
+BEGIN
+    PERFORM pgqueue._check_count('n', n, low => 0), pgqueue._check_count('skip', skip, low => 0);
+    IF q IS NOT NULL AND (looks IS NULL OR NOT looks AND coalesce(job, error) IS NOT NULL) THEN
+        PERFORM pgqueue._check_right(q, 'look');
+    END IF;
+    -- A monitor gets the same tasks through the view, which hides their data. The view has security_barrier: a join
+    -- without LATERAL and OFFSET 0 reads every task.
+    RETURN QUERY EXECUTE CASE
+        WHEN looks IS NOT FALSE THEN query
+        ELSE format('SELECT v.* FROM (%s) t CROSS JOIN LATERAL'
+                    ' (SELECT * FROM pgqueue.tasks w WHERE w.id = t.id OFFSET 0) v ORDER BY %s',
+                    query, pgqueue._ordering(state, backwards, 't')) END
+        USING q, state, n, skip, job, error, older, after;
+END $$;
+COMMENT ON FUNCTION pgqueue.find_tasks IS
+    'n tasks of a queue in one state, after the first `skip`, or behind the marker `after`, fast with millions of '
+    'tasks: ready and buried by (priority, id), taken by (taken_at, id), delayed by (run_at, id), blocked by (lane, '
+    'priority, id), done, of which only those that the queue keeps are there, by (done_at, id); or backwards. Only '
+    'those of a job, with an error that has this part, or put so long ago; job and error need the right to look.';
+
+CREATE OR REPLACE FUNCTION pgqueue.act_on_tasks(
+    queue text,
+    verb  text,                               -- kick, release, cancel or delete
+    state text,
+    n     int      DEFAULT 1000,
+    job   text     DEFAULT NULL,              -- these as for find_tasks
+    error text     DEFAULT NULL,
+    older interval DEFAULT NULL,
+    after jsonb    DEFAULT NULL,
+    OUT acted int,
+    OUT next  jsonb
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    q      CONSTANT int  := (pgqueue._known_queue(queue, 'manage')).id;
+    query  CONSTANT text := pgqueue._tasks_query(state, false, job, error, older, after);
+    ids    bigint[];
+    places jsonb[];
+BEGIN
+    PERFORM pgqueue._check_read_committed('act_on_tasks'), pgqueue._check_count('n', n);
+    IF coalesce(job, error) IS NOT NULL THEN
+        PERFORM pgqueue._check_guarded(q, 'look');
+    END IF;
+    IF (verb IN ('cancel', 'delete') OR verb = 'kick' AND state IN ('buried', 'delayed')
+        OR verb = 'release' AND state = 'taken') IS NOT TRUE THEN
+        RAISE EXCEPTION '% is not for tasks that are %: kick is for buried and delayed tasks, release for taken ones, '
+            'cancel and delete are for all', pgqueue._shown(verb), state
+            USING ERRCODE = 'PQ002';
+    END IF;
+    EXECUTE format('SELECT array_agg(t.id), array_agg(pgqueue._place($2, t.priority, t.lane, t.taken_at, t.run_at,'
+                   ' t.done_at, t.id)) FROM (%s) t', query)
+       INTO ids, places USING q, state, n, 0, job, error, older, after;
+    next := places [n];
+    acted := 0;
+    IF verb = 'release' THEN
+        acted := pgqueue._end_takes(q, coalesce(ids, '{}'));        -- NULL would be all
+    ELSIF ids IS NOT NULL THEN
+        ids := ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED);
+        ids := ARRAY (SELECT t.id FROM pgqueue._tasks t
+                       WHERE t.id = ANY (ids) AND t.queue_id = q AND t.state = act_on_tasks.state);
+        acted := cardinality(ids);
+        IF acted = 0 THEN
+            RETURN;
+        ELSIF verb = 'kick' THEN
+            PERFORM pgqueue._kick(q, ids);
+        ELSIF verb = 'cancel' THEN
+            PERFORM pgqueue.cancel_many(ids);
+        ELSE
+            PERFORM pgqueue._note(q, 'delete', ids), pgqueue._remove_batch(q, ids);
+        END IF;
+    END IF;
+END $$;
+COMMENT ON FUNCTION pgqueue.act_on_tasks IS
+    'Kick, release, cancel or delete up to n tasks that find_tasks would find. acted: how many; next: the marker with '
+    'which to go on, in a new transaction; NULL: that were all. A task that another transaction has locked is left '
+    'out. PQ002: not at READ COMMITTED, or the verb does not fit the state. PQ032: there is no such queue.';
