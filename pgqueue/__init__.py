@@ -30,6 +30,7 @@ from .errors import (
     LockLost,
     LockTimeout,
     NoQueue,
+    ProcessDied,
     PutRefused,
     QueueFull,
     SchemaError,
@@ -40,6 +41,7 @@ from .errors import (
     TaskNotFound,
     TaskNotTaken,
     TaskTakenByOther,
+    TimeLimitExceeded,
 )
 
 if TYPE_CHECKING:  # at run time __getattr__ imports them
@@ -99,6 +101,7 @@ __all__ = [
     "LockLost",
     "LockTimeout",
     "NoQueue",
+    "ProcessDied",
     "Put",
     "PutRefused",
     "Queue",
@@ -117,6 +120,7 @@ __all__ = [
     "TaskNotFound",
     "TaskNotTaken",
     "TaskTakenByOther",
+    "TimeLimitExceeded",
     "WatchList",
     "Worker",
     "checkpoint",

@@ -4,7 +4,7 @@
       ServerError, SetupError, SchemaError, NotRunning, NotAllowed, ClosedError, QuotaReached, NoIdentity
       ConnectionLost
         CallTimeout
-      LockBlocked, LockTimeout, LockLost, SoftTimeLimit, ProcessDied
+      LockBlocked, LockTimeout, LockLost, SoftTimeLimit, TimeLimitExceeded, ProcessDied
       QueueExists, NoQueue, QueueExclusive, QueueInUse, QueueNotListed, DeadlineSoon, NotIgnored
       PutRefused
         QueueFull, QueueDraining, DataTooBig, KeyExists, KeyTaken
@@ -36,8 +36,8 @@ class ServerError(Error):
 class ConnectionLost(Error):
     """The connection broke during a call, so it is unknown whether the call took effect.
 
-    A put may be repeated; that may make a duplicate. An ack may be repeated: if the first one took effect, the second
-    raises TaskNotFound.
+    A put may be repeated; that may make a duplicate. Of an ack, release or bury the client does not hold the task any
+    more: it has ended, or is delivered again.
     """
 
 
@@ -179,6 +179,10 @@ class LockLost(Error):
 
 class SoftTimeLimit(Error):
     """Raised in a handler whose soft time limit has passed: it is to finish before its time limit ends it."""
+
+
+class TimeLimitExceeded(Error):
+    """A handler was over its time limit, and was ended or written off. A Retry can name it; no handler meets it."""
 
 
 class ProcessDied(Error):

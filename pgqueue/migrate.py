@@ -39,7 +39,7 @@ PATIENCE = 300.0  # seconds to wait for another migration
 _alembic = threading.Lock()  # Alembic's context is a global of the process
 _REFUSALS = {
     "PQ090": "",  # raised by the down files: rows would be lost
-    "PQ091": "",  # raised by bound.sql: something of ours was bound to a stranger's
+    "PQ091": "",  # raised by bound.sql and owned.sql: something of ours is bound to a stranger's, or belongs to one
     "2BP01": "",  # dependent_objects_still_exist
     "55P03": "a table of pgqueue stayed locked, so nothing was changed; try again: ",  # lock_not_available
 }

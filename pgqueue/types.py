@@ -30,6 +30,7 @@ from ._calls.stats import Stats
 from ._calls.tallies import JobStats
 from ._calls.workers import WorkerInfo
 from ._records.messages import MessagePage
+from ._records.task import TaskPage
 from ._sync.batches import Batches
 from ._sync.cancellation import Cancellation
 from ._sync.exchanges import Exchanges
@@ -106,6 +107,7 @@ __all__ = [
     "Start",
     "Stats",
     "Statuses",
+    "TaskPage",
     "TaskStats",
     "Verb",
     "Watch",

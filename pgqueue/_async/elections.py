@@ -6,7 +6,7 @@ import contextlib
 from typing import Self
 
 from .._engine.awaiting import Background, Condition, Signal, settle
-from .._engine.elections import PAUSE, Callback, Campaign
+from .._engine.elections import Callback, Campaign
 from .._engine.locks import Request, Stopped
 from .._values import arguments
 from .._values.arguments import Seconds
@@ -25,7 +25,7 @@ class AsyncElection(Campaign):
         super().__init__(name, gained, lost)
         self._shell = shell
         self._changed = Condition()
-        self._background = Background(self._campaign, f"pgqueue-election-{name}")
+        self._background = Background(f"pgqueue-election-{name}", self._campaign, lambda: self._closed)
 
     async def wait(self, timeout: Seconds | None = None) -> None:
         """Wait until this client is the leader.
@@ -72,15 +72,10 @@ class AsyncElection(Campaign):
     async def _campaign(self) -> None:
         try:
             while not self._closed:
-                try:
-                    await self._serve(Request(await self._shell.listener(), Signal, self.name))
-                except (Stopped, ClosedError):
-                    break
-                except Exception:
-                    self._erred()
-                    await self._changed.wait_for(lambda: self._closed, PAUSE)
-        finally:
+                await self._serve(Request(await self._shell.listener(), Signal, self.name))
+        except (Stopped, ClosedError):
             self._closed = True
+        finally:
             self._set(None)
 
     async def _serve(self, request: Request) -> None:

@@ -101,10 +101,6 @@ class AsyncManaging:
         """
         return await self._shell.run(calls.truncate_queue(self.name))
 
-    async def release_all(self) -> int:
-        """Give back all taken tasks of the queue, also those of other clients. Returns how many. Raises NoQueue."""
-        return await self._shell.run(calls.release_all(self.name))
-
     async def on_task_change(self, callback: OnChange | None) -> OnChange | None:
         """Call a function with every Change of this queue's tasks from now on, in any client. As Tarantool's.
 

@@ -37,6 +37,8 @@ class AsyncPicking:
     async def kick(self, n: int = 1, *, delayed: bool = False) -> int:
         """Make up to `n` buried tasks ready, lowest (priority, id) first. Returns how many.
 
+        Their attempts count from 0 again; a delayed task keeps its attempts.
+
         Args:
             n: how many at most.
             delayed: if none is buried, delayed ones, the next that is due first. As beanstalkd's kick.
@@ -45,6 +47,8 @@ class AsyncPicking:
 
     async def kick_task(self, task: TaskLike, *, conn: Conn | None = None) -> bool:
         """Make one buried or delayed task ready, as beanstalkd's kick-job; False if it is neither.
+
+        The attempts of a buried task count from 0 again.
 
         Raises:
             TaskNotFound: it is gone.

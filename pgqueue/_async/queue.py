@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._values import arguments
+from .find import AsyncFinding
 from .manage import AsyncManaging
 from .messages import AsyncMessages
 from .pick import AsyncPicking
@@ -12,7 +13,7 @@ from .shell import AsyncShell
 from .take import AsyncTaking
 
 
-class AsyncQueue(AsyncPutting, AsyncTaking, AsyncSettling, AsyncPicking, AsyncManaging):
+class AsyncQueue(AsyncPutting, AsyncTaking, AsyncSettling, AsyncPicking, AsyncFinding, AsyncManaging):
     """A queue by name, from Client.queue(). Its first put or waiting take makes it in the database.
 
     Attributes:

@@ -12,7 +12,7 @@ from .._calls.results import Outcome
 from .._engine import looks, waits
 from .._engine.awaiting import Signal
 from .._engine.waits import TimeLeft
-from .._records.task import TaskLike, named
+from .._records.task import TaskLike, check_result, named
 from .._values import arguments
 from .._values.arguments import Seconds
 from .shell import AsyncShell
@@ -52,11 +52,13 @@ class AsyncResults:
         Raises:
             TaskFailed: it has failed for good (.error says why).
             TaskCancelled: it was cancelled (.reason says why).
-            ResultUnknown: it is gone, and no result is kept. While waiting, this is noticed within 2 s.
+            ResultUnknown: it is gone, and no result is kept. While waiting, this is noticed within 2 s. At once for a
+                task that a job without keep_result has just put.
             TimeoutError: it was not done in time.
             TaskIdRequired, ValueError: the id or the timeout is not valid.
             ClosedError: the client is closed, also while waiting.
         """
+        check_result(task)
         id, seconds = named(task)[0], arguments.timeout(timeout)
         left, ends = TimeLeft(seconds), looks.ended(id)
         found = await self._shell.drive(ends.at_once())

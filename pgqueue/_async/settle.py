@@ -1,23 +1,50 @@
-"""Ending a take: ack, release, bury and the like. As functions by id and token, and as the verbs of a queue."""
+"""Ending a take: ack, release, bury and the like. As functions by id and token, and as the verbs of a queue.
+
+A call that ends a take may fail: its connection is lost, a disk is full, a lock is not granted, Ctrl-C cuts it off. The
+caller then seldom settles the task again, and a living client would hold it for ever, with its lane. So `_end`, which
+all of these verbs go through, leaves no take in doubt:
+
+- A call whose connection was lost is sent once more on another one, in the rest of its time. The token is the fence: if
+  the first call took effect, the second one is refused, and changes nothing. An ack that finds no task has found the
+  first one's work, as the settler of a worker takes it (worker/settler.py). Any other refusal leaves it unknown which
+  of the two it was, and the caller gets the first error.
+- If the call fails for good, the listener gives the take back, and repeats that until it is done. So what the caller
+  sees is: no error, and the verb is done; TakeLost or a refusal such as QueueFull, and it is not done; any other error,
+  and it is not done, or for ConnectionLost perhaps done, and the client does not hold the task any more.
+
+A task that is named by its id alone has no token. A repetition could then meet a later take of the same session, so
+there is none. In a worker the run settles what its handler could not (handlers.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from datetime import datetime
+from time import monotonic
+from typing import Any, TypeVar
+
+import psycopg
 
 from .._calls import ack as ack_calls
 from .._calls import pick as pick_calls
 from .._calls import results as result_calls
 from .._calls import settle as calls
-from .._calls.call import Call, Fence, Named, Refused, insist
+from .._calls.call import Call, Fence, Named, Refused, Rows, insist
 from .._calls.settle import Return
 from .._engine.awaiting import Conn
 from .._records.puts import Put
 from .._records.task import TaskLike, named
 from .._values.arguments import Seconds
+from ..errors import CallTimeout, ConnectionLost, LockBlocked, ServerError, TakeLost, TaskNotFound
 from .shell import AsyncShell
 
+T = TypeVar("T")
+
 KEEP = 3600.0  # seconds for which a result is kept
+GIVEN_UP = "it was given up"  # the error of a task that fails without one, as 4_families/results.sql says
+AGAIN = 0.1  # seconds that a repetition needs at least
+#: The errors after which a take may be held still. What pgqueue refuses otherwise, the caller decides about.
+OPEN = (ConnectionLost, ServerError, LockBlocked, psycopg.Error)
 SettleMany = Callable[[Named, Fence], Call[list[Refused]]]
 
 
@@ -25,37 +52,86 @@ async def ack(shell: AsyncShell, id: int, token: int | None, put: Sequence[Put],
     call = ack_calls.ack(id, shell.fence(token), shell.encode_puts(put))
     for one in put:
         await shell.prepare_put(one.queue, conn, in_lanes=one.options.in_lanes, waits=one.options.waits)
-    return shell.ended(await shell.run(call, conn), conn)
+    return shell.ended(await _end(shell, call, [(id, token)], conn, gone="done"), conn)
 
 
 async def release(shell: AsyncShell, id: int, token: int | None, how: Return, conn: Conn | None) -> str:
-    return shell.ended(await shell.run(calls.release(id, shell.fence(token), how), conn, relaxed=True), conn)
+    call = calls.release(id, shell.fence(token), how)
+    return shell.ended(await _end(shell, call, [(id, token)], conn, relaxed=True), conn)
 
 
 async def bury(
     shell: AsyncShell, id: int, token: int | None, priority: int | None, error: str | None, conn: Conn | None
 ) -> str:
-    return shell.ended(await shell.run(calls.bury(id, shell.fence(token), error, priority), conn), conn)
+    call = calls.bury(id, shell.fence(token), error, priority)
+    return shell.ended(await _end(shell, call, [(id, token)], conn), conn)
 
 
-async def touch(shell: AsyncShell, id: int, token: int | None, more: Seconds | None, conn: Conn | None) -> str:
+async def touch(
+    shell: AsyncShell, id: int, token: int | None, more: Seconds | None, conn: Conn | None
+) -> tuple[str, datetime | None]:
     return await shell.run(calls.touch(id, shell.fence(token), more), conn, relaxed=True)
 
 
 async def finish(shell: AsyncShell, id: int, token: int | None, result: Any, keep: Seconds, conn: Conn | None) -> str:
-    return shell.ended(
-        await shell.run(result_calls.finish(id, shell.fence(token), shell.encode(result), keep), conn), conn
-    )
+    call = result_calls.finish(id, shell.fence(token), shell.encode(result), keep)
+    return shell.ended(await _end(shell, call, [(id, token)], conn, gone="done"), conn)
 
 
 async def fail(
     shell: AsyncShell, id: int, token: int | None, error: str | None, keep: Seconds, conn: Conn | None
 ) -> str:
-    return shell.ended(await shell.run(result_calls.fail(id, shell.fence(token), error, keep), conn), conn)
+    call = result_calls.fail(id, shell.fence(token), error, keep)
+    return shell.ended(await _end(shell, call, [(id, token)], conn), conn)
 
 
 async def requeue(shell: AsyncShell, id: int, token: int | None, conn: Conn | None) -> tuple[int, str]:
-    return await shell.run(pick_calls.requeue(id, shell.fence(token)), conn)
+    return await _end(shell, pick_calls.requeue(id, shell.fence(token)), [(id, token)], conn)
+
+
+async def _end(
+    shell: AsyncShell,
+    call: Call[T],
+    takes: Named,
+    conn: Conn | None,
+    *,
+    relaxed: bool = False,
+    gone: T | None = None,
+) -> T:
+    """Run a call that ends takes, and leave none of them in doubt.
+
+    Args:
+        takes: the ids of the tasks, each with its token.
+        gone: what the call would have returned, if a repetition finds no task. None: it cannot be known.
+    """
+    if conn is not None:
+        return await shell.run(call, conn, relaxed=relaxed)
+    began = monotonic()
+    try:
+        try:
+            return await shell.run(call, relaxed=relaxed)
+        except ConnectionLost as lost:
+            left = shell.settings.call_timeout - (monotonic() - began)
+            if isinstance(lost, CallTimeout) or left < AGAIN or any(token is None for _, token in takes):
+                raise
+            return await _again(shell, call, lost, relaxed, left, gone)
+    except BaseException as error:
+        if isinstance(error, OPEN) or not isinstance(error, Exception):
+            shell.left(takes)
+        raise
+
+
+async def _again(
+    shell: AsyncShell, call: Call[T], lost: ConnectionLost, relaxed: bool, left: float, gone: T | None
+) -> T:
+    try:
+        return await shell.run(call, relaxed=relaxed, within=left)
+    except TaskNotFound:
+        if gone is None:
+            raise lost from None
+        return gone
+    except TakeLost:
+        raise lost from None
 
 
 class AsyncSettling:
@@ -76,9 +152,9 @@ class AsyncSettling:
         """Ack tasks in one statement.
 
         Raises:
-            TakeLost: for the first that could not be acked; the others were.
+            TakeLost: for one that could not be acked; the others were.
         """
-        await self._settle_many(ack_calls.ack_many, tasks, conn)
+        await self._settle_many(ack_calls.ack_many, tasks, conn, gone=True)
 
     async def release(
         self,
@@ -98,7 +174,7 @@ class AsyncSettling:
         """Give tasks back in one statement, without a delay.
 
         Raises:
-            TakeLost: for the first that could not be released; the others were.
+            TakeLost: for one that could not be released; the others were.
         """
         await self._settle_many(calls.release_many, tasks, conn)
 
@@ -137,7 +213,15 @@ class AsyncSettling:
         """
         return (await requeue(self._shell, *named(task), conn))[0]
 
-    async def _settle_many(self, make: SettleMany, tasks: Iterable[TaskLike], conn: Conn | None) -> None:
-        fence = self._shell.fence()
-        call = make([named(task) for task in tasks], fence)
-        insist(await self._shell.run(call, conn), fence)
+    async def _settle_many(
+        self, make: SettleMany, tasks: Iterable[TaskLike], conn: Conn | None, gone: bool | None = None
+    ) -> None:
+        fence, takes = self._shell.fence(), [named(task) for task in tasks]
+        call = make(takes, fence)
+
+        def read(rows: Rows) -> bool:
+            refused = call.read(rows)
+            insist(sorted(refused, key=lambda one: one.problem == "not found"), fence)  # these may be the first call's
+            return True
+
+        await _end(self._shell, Call(call.sql, call.args, read), takes, conn, gone=gone)

@@ -36,11 +36,18 @@ class AsyncShell(ShellBase):
             listener = await in_thread(self.core.listener)
         return listener
 
-    async def run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False) -> T:
-        """Run a call on the caller's connection, or on a pool's; relaxed: its commit need not be durable."""
+    async def run(
+        self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False, within: float | None = None
+    ) -> T:
+        """Run a call on the caller's connection, or on a pool's.
+
+        Args:
+            relaxed: its commit need not be durable.
+            within: seconds, if that is less than call_timeout; for a pool's connection.
+        """
         if conn is not None:
             return await run_on(conn, call)
-        return await self.connections.run(call, relaxed=relaxed)
+        return await self.connections.run(call, relaxed=relaxed, within=within)
 
     async def drive(self, flow: Flow[T]) -> T:
         """Perform a flow."""

@@ -15,13 +15,13 @@ from .._calls.results import Outcome
 from .._calls.settle import Return
 from .._engine.awaiting import Conn
 from .._records.puts import Put
-from .._records.task import TaskRecord, from_found, moved, settled
+from .._records.task import TaskRecord, from_found, moved, settled, touched
 from .._values.arguments import Seconds
 from ..errors import TaskNotTaken
 from . import settle, steps
 from .cancellation import AsyncCancellation
 from .results import AsyncResults
-from .settle import KEEP
+from .settle import GIVEN_UP, KEEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,8 @@ class AsyncTask(TaskRecord):
             TakeLost: as for ack.
         """
         how = Return(delay, every, priority, error, hold_lane)
-        return settled(self, await settle.release(self._home, self.id, self.token, how, conn))
+        state = await settle.release(self._home, self.id, self.token, how, conn)
+        return settled(self, state, priority=priority, error=error)
 
     async def bury(self, *, priority: int | None = None, error: str | None = None, conn: Conn | None = None) -> Self:
         """Set the task aside until it is kicked. As beanstalkd's bury.
@@ -112,7 +113,8 @@ class AsyncTask(TaskRecord):
         Raises:
             TakeLost: as for ack.
         """
-        return settled(self, await settle.bury(self._home, self.id, self.token, priority, error, conn))
+        state = await settle.bury(self._home, self.id, self.token, priority, error, conn)
+        return settled(self, state, priority=priority, error=error)
 
     async def touch(self, more: Seconds | None = None, *, conn: Conn | None = None) -> Self:
         """Keep the task for longer. Without a time to run there is no deadline, and nothing changes.
@@ -126,7 +128,7 @@ class AsyncTask(TaskRecord):
             ValueError: negative, NaN or not a duration.
             TakeLost: as for ack.
         """
-        return settled(self, await settle.touch(self._home, self.id, self.token, more, conn))
+        return touched(self, *await settle.touch(self._home, self.id, self.token, more, conn))
 
     async def finish(self, result: Any = None, *, keep: Seconds = KEEP, conn: Conn | None = None) -> Self:
         """Ack the task and keep its result, both or neither. A worker does so for a handler with keep_result.
@@ -158,7 +160,8 @@ class AsyncTask(TaskRecord):
             ValueError: `keep` is not above 0.
             TakeLost: as for ack.
         """
-        return settled(self, await settle.fail(self._home, self.id, self.token, error, keep, conn))
+        state = await settle.fail(self._home, self.id, self.token, error, keep, conn)
+        return settled(self, state, error=GIVEN_UP if error is None else error)
 
     async def requeue(self, *, conn: Conn | None = None) -> Self:
         """Give the task back behind all others of its priority; see Queue.requeue. Returns it with its new id."""

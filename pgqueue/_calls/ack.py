@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .call import Call, Fence, Named, Refused, columns, refusals, settled
+from .call import Call, Fence, Named, Refused, columns, hasty, refusals, settled
 
 
 def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
@@ -21,10 +21,12 @@ def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
     )
 
 
-def ack_many(tasks: Named, fence: Fence) -> Call[list[Refused]]:
+def ack_many(tasks: Named, fence: Fence, *, patient: bool = True) -> Call[list[Refused]]:
+    """Ack tasks; `patient`: wait for those that another transaction has locked."""
     return Call(
         "SELECT id, state, problem, holder FROM pgqueue.ack_many("
-        "ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => %s::int)",
+        "ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => "
+        + ("%s::int)" if patient else f"{hasty('%s::int')})"),
         (*columns(tasks), fence.session),
         refusals,
     )

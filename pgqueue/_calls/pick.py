@@ -1,10 +1,10 @@
-"""Calls of 3_tasks/pick.sql: one task by its id, and the tasks of a queue by their state."""
+"""Calls of 3_tasks/pick.sql: one task by its id, or by its place."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from .._values import arguments
 from .._values.record import Record
@@ -41,23 +41,6 @@ def peek(id: int) -> Call[Found]:
         " data::pg_catalog.text FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=) %s::bigint",
         (id,),
         read,
-    )
-
-
-State = Literal["taken", "ready", "delayed", "blocked", "waiting", "cancelling", "buried", "done"]
-
-
-def tasks(queue: str, state: State | None, n: int, skip: int) -> Call[list[Found]]:
-    """The tasks of a state, in its order; without a state, the tasks of each state in turn."""
-    states = list(get_args(State)) if state is None else [state]
-    return Call(
-        "SELECT t.id, t.queue, t.state, t.priority, t.attempts, t.error, t.run_at, t.buried_at, t.deadline, t.holder,"
-        " t.lane, t.key, t.data::pg_catalog.text FROM pg_catalog.unnest(%s::pg_catalog.text[]) WITH ORDINALITY"
-        " asked(state, place)"
-        " CROSS JOIN LATERAL pgqueue.find_tasks(queue => %s::pg_catalog.text, state => asked.state, n => %s::int)"
-        " WITH ORDINALITY t ORDER BY asked.place, t.ordinality LIMIT %s::int OFFSET %s::int",
-        (states, queue, n + skip, n, skip),
-        lambda rows: [Found(*row) for row in rows],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -189,12 +190,22 @@ class PutManyOptions(FlowOptions):
 
 
 class Placed(NamedTuple):
-    """The answer to a put. `id` is None and `state` is FULL if there was no room; `kept` is JSON text."""
+    """The answer to a put. `id` is None and `state` is FULL if there was no room; `kept` is JSON text.
+
+    `kept` and the fields after it are of the task that was there, if this put was ignored and the caller may look.
+    """
 
     id: int | None
     state: str
     existed: bool
     kept: str | None
+    priority: int | None = None
+    attempts: int | None = None
+    lane: str | None = None
+    deadline: datetime | None = None
+
+
+_ANSWER = "SELECT id, state, existed, kept::pg_catalog.text, there::pg_catalog.text FROM pgqueue."
 
 
 def put(queue: str, text: str, options: PutOptions, alone: bool = False) -> Call[Placed]:
@@ -209,11 +220,12 @@ def put(queue: str, text: str, options: PutOptions, alone: bool = False) -> Call
     if options.in_flow:
         return put_flow(queue, text, options, alone)
     return Call(
-        f"SELECT id, state, existed, kept::pg_catalog.text FROM pgqueue.put({_QUEUE},"
-        f" data => %s::pg_catalog.jsonb, {_OPTIONS}, lane => %s::pg_catalog.text,"
-        f" key => {_KEY_OF_DATA if options.unique_data else _KEY}, if_exists => %s::pg_catalog.text,"
-        " sender => %s::pg_catalog.uuid, run_at => %s::pg_catalog.timestamptz,"
-        " unique_for => pg_catalog.make_interval(secs => %s::float))",
+        (
+            f"{_ANSWER}put({_QUEUE}, data => %s::pg_catalog.jsonb, {_OPTIONS}, lane => %s::pg_catalog.text,"
+            f" key => {_KEY_OF_DATA if options.unique_data else _KEY}, if_exists => %s::pg_catalog.text,"
+            " sender => %s::pg_catalog.uuid, run_at => %s::pg_catalog.timestamptz,"
+            " unique_for => pg_catalog.make_interval(secs => %s::float))"
+        ),
         (
             queue,
             text,
@@ -232,10 +244,11 @@ def put(queue: str, text: str, options: PutOptions, alone: bool = False) -> Call
 def put_flow(queue: str, text: str, options: PutOptions, alone: bool) -> Call[Placed]:
     """Put a task that waits for others, or belongs to a batch."""
     return Call(
-        f"SELECT id, state, existed, kept::pg_catalog.text FROM pgqueue.put_flow({_QUEUE},"
-        f" data => %s::pg_catalog.jsonb, {_OPTIONS}, lane => %s::pg_catalog.text,"
-        f" key => {_KEY_OF_DATA if options.unique_data else _KEY}, if_exists => %s::pg_catalog.text,"
-        f" sender => %s::pg_catalog.uuid, run_at => %s::pg_catalog.timestamptz, {_FLOW})",
+        (
+            f"{_ANSWER}put_flow({_QUEUE}, data => %s::pg_catalog.jsonb, {_OPTIONS}, lane => %s::pg_catalog.text,"
+            f" key => {_KEY_OF_DATA if options.unique_data else _KEY}, if_exists => %s::pg_catalog.text,"
+            f" sender => %s::pg_catalog.uuid, run_at => %s::pg_catalog.timestamptz, {_FLOW})"
+        ),
         (
             *(queue, text, *_times(options), options.lane, text if options.unique_data else options.key),
             *(options.if_exists, options.sender, options.run_at),
@@ -330,7 +343,11 @@ def allow_lanes(queue: str) -> Call[None]:
 
 
 def _placed(rows: Rows) -> Placed:
-    id, state, existed, kept = rows[0]
+    id, state, existed, kept, *more = rows[0]
+    if more and more[0] is not None:
+        priority, attempts, lane, deadline = json.loads(more[0])
+        until = None if deadline is None else datetime.fromisoformat(deadline)
+        return Placed(id, state, bool(existed), kept, priority, attempts, lane, until)
     return Placed(id, state, bool(existed), kept)
 
 

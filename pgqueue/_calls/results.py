@@ -14,7 +14,7 @@ from .._values import arguments, data
 from .._values.arguments import Seconds
 from .._values.record import Record
 from .attempts import SAID, Report, said
-from .call import Call, Fence, Named, Refused, Rows, columns, error_text, refusals, settled
+from .call import Call, Fence, Named, Refused, Rows, columns, error_text, hasty, refusals, settled
 
 ENDED = frozenset(("done", "failed", "cancelled", "unknown"))
 
@@ -52,6 +52,25 @@ class Outcome(Record):
     def ended(self) -> bool:
         """Whether the task has ended: it is done, failed, cancelled or unknown."""
         return self.state in ENDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A failed attempt: an argument of fail_many.
+
+    Attributes:
+        keep: seconds for which the error is kept as the task's result; None: it is not.
+        delay: seconds until the next attempt; None: there is none, the task has failed.
+        hold_lane: whether the task's lane waits for it during the delay.
+    """
+
+    id: int
+    token: int
+    error: str
+    keep: float | None
+    delay: float | None
+    hold_lane: bool
+    report: Report
 
 
 _COLUMNS = "state, queue, attempts, error, holder, progress::pg_catalog.text, result::pg_catalog.text, updated_at"
@@ -127,9 +146,10 @@ def finish(id: int, fence: Fence, text: str, keep: Seconds) -> Call[str]:
 
 
 def finish_many(tasks: Named, texts: Sequence[str], fence: Fence, keep: Seconds) -> Call[list[Refused]]:
+    """Ack the tasks of a worker, and keep their results; none of them waits for another transaction's lock."""
     return Call(
         "SELECT id, state, problem, holder FROM pgqueue.finish_many("
-        "ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => %s::int,"
+        f"ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => {hasty('%s::int')},"
         " results => %s::pg_catalog.jsonb, keep => pg_catalog.make_interval(secs => %s::float))",
         (*columns(tasks), fence.session, f"[{','.join(texts)}]", _keep(keep)),
         refusals,
@@ -152,6 +172,42 @@ def fail(
         " delay => pg_catalog.make_interval(secs => %s::float), counts => %s::boolean," + SAID + ")",
         (id, fence.token, error_text(error), _keep(keep), delay, report.counts, *said(report)),
         settled(id, fence),
+    )
+
+
+def fail_many(failed: Sequence[Failed], *, patient: bool = True) -> Call[list[Refused]]:
+    """Settle the failed attempts of a worker, each by a call of fail: in one statement, and all of them or none.
+
+    The tasks are locked in the order of their ids; `patient`: each waits for another transaction's lock.
+    """
+    rows = [
+        {
+            "id": one.id,
+            "token": one.token,
+            "error": error_text(one.error),
+            "keep": one.keep,
+            "delay": one.delay,
+            "counts": one.report.counts,
+            "hold_lane": one.hold_lane,
+            "traceback": error_text(one.report.traceback),
+            "began": one.report.began,
+            "ended_as": one.report.state,
+        }
+        for one in sorted(failed, key=lambda one: one.id)
+    ]
+    token = "asked.token" if patient else hasty("asked.token")
+    return Call(
+        "SELECT asked.id, s.state, s.problem, s.holder"
+        " FROM pg_catalog.jsonb_to_recordset(%s::pg_catalog.jsonb) asked(id bigint, token bigint,"
+        " error pg_catalog.text, keep float, delay float, counts boolean, hold_lane boolean,"
+        " traceback pg_catalog.text, began float, ended_as pg_catalog.text),"
+        f" LATERAL pgqueue.fail(id => asked.id, token => {token}, error => asked.error,"
+        " keep => pg_catalog.make_interval(secs => asked.keep), delay => pg_catalog.make_interval(secs => asked.delay),"
+        " counts => asked.counts, hold_lane => asked.hold_lane, traceback => asked.traceback,"
+        " began => pg_catalog.to_timestamp(asked.began), ended_as => asked.ended_as) s"
+        " WHERE s.problem IS NOT NULL",
+        (data.encode(rows, 1 << 30),),
+        refusals,
     )
 
 

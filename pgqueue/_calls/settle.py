@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from .._values import arguments
 from .._values.arguments import Seconds
 from .attempts import SAID, Report, said
-from .call import Call, Fence, Named, Refused, columns, error_text, refusals, settled
+from .call import Call, Fence, Named, Refused, columns, error_text, hasty, refusals, settled
 from .options import set_seconds
 
 
@@ -55,12 +56,15 @@ def release(id: int, fence: Fence, how: Return, report: Report | None = None) ->
     )
 
 
-def touch(id: int, fence: Fence, more: Seconds | None) -> Call[str]:
+def touch(id: int, fence: Fence, more: Seconds | None) -> Call[tuple[str, datetime | None]]:
+    """Give the holder more time: the state, and the deadline from now on."""
+    state = settled(id, fence)
     return Call(
-        "SELECT state, problem, holder FROM pgqueue.touch(id => %s::bigint, token => %s::bigint, session => %s::int,"
+        "SELECT state, problem, holder, deadline"
+        " FROM pgqueue.touch(id => %s::bigint, token => %s::bigint, session => %s::int,"
         " more => pg_catalog.make_interval(secs => %s::float))",
         (id, fence.token, fence.session, arguments.seconds("more", more)),
-        settled(id, fence),
+        lambda rows: (state([row[:3] for row in rows]), rows[0][3]),
     )
 
 
@@ -84,10 +88,30 @@ def time_left(takes: Sequence[tuple[int, int]]) -> Call[dict[int, float | None]]
     )
 
 
-def release_many(tasks: Named, fence: Fence) -> Call[list[Refused]]:
+def release_many(tasks: Named, fence: Fence, *, patient: bool = True) -> Call[list[Refused]]:
+    """Release tasks as they are; `patient`: wait for those that another transaction has locked."""
     return Call(
         "SELECT id, state, problem, holder FROM pgqueue.release_many("
-        "ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => %s::int)",
+        "ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => "
+        + ("%s::int)" if patient else f"{hasty('%s::int')})"),
         (*columns(tasks), fence.session),
+        refusals,
+    )
+
+
+def put_off_many(tasks: Sequence[tuple[int, int, float]]) -> Call[list[Refused]]:
+    """Release tasks of a worker, by id, token and delay in seconds; their lanes wait for them.
+
+    As fail_many: in one statement, in the order of the ids, and none waits for another transaction's lock.
+    """
+    ids, tokens, delays = zip(*sorted(tasks), strict=True)
+    return Call(
+        "SELECT asked.id, s.state, s.problem, s.holder"
+        " FROM ROWS FROM (pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::bigint[]),"
+        " pg_catalog.unnest(%s::float[])) asked(id, token, delay),"
+        f" LATERAL pgqueue.release(id => asked.id, token => {hasty('asked.token')},"
+        " delay => pg_catalog.make_interval(secs => asked.delay), hold_lane => true) s"
+        " WHERE s.problem IS NOT NULL",
+        (list(ids), list(tokens), list(delays)),
         refusals,
     )

@@ -58,6 +58,9 @@ _OF_A_ROLE = {"get_role_oid", "regrolein"}  # until PostgreSQL 15, and since 16
 _UNTRANSLATABLE = "22P05"  # untranslatable_character
 _TOO_LARGE = "54000"  # program_limit_exceeded
 _GRANTS = "The owner of the schema gives rights: SELECT pgqueue.grant_to(role, verbs)"
+#: Of a server that ends the connection: it stops, crashed, starts, or met a timeout that an administrator has set.
+_GONE = {"57P01", "57P02", "57P03", "57P05", "25P03"}
+_BROKEN = "08"  # the class of connection exceptions
 _NO_SCHEMA = {"3F000", "42883", "42P01"}  # invalid_schema_name, undefined_function, undefined_table
 
 
@@ -95,6 +98,6 @@ def known(
         return SchemaError(f"this database lacks a part of the pgqueue schema ({message}): run `pgqueue migrate up`")
     if state == _READ_ONLY or (state == _UNSUPPORTED and source_function == "get_relation_info"):
         return NotRunning(f"queues do not work here ({message}): it is a standby, or read-only")
-    if lost:
+    if lost or state in _GONE or state.startswith(_BROKEN):
         return ConnectionLost(f"the connection to PostgreSQL broke during the call: {message}")
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import LiteralString, TypedDict
 
 from .call import Call, Rows
@@ -40,6 +40,18 @@ def stats(queue: str) -> Call[Stats]:
         return found
 
     return Call(AS_JSON + " FROM pgqueue.queue_stats(name => %s::pg_catalog.text)", (queue,), read)
+
+
+def waiting_long(queues: Sequence[str], seconds: float) -> Call[list[tuple[str, float]]]:
+    """Those of these queues that are not paused and have tasks ready for longer than that, and for how many seconds."""
+    return Call(
+        "SELECT q.name, extract(epoch FROM s.oldest_ready_age)::float FROM pgqueue.queues q,"
+        " LATERAL pgqueue.queue_stats(name => q.name) s"
+        " WHERE q.name OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.text[]) AND q.paused_until IS NULL"
+        " AND s.oldest_ready_age OPERATOR(pg_catalog.>) pg_catalog.make_interval(secs => %s::float) ORDER BY 2 DESC",
+        (list(queues), seconds),
+        lambda rows: [(name, age) for name, age in rows],
+    )
 
 
 def every_stats() -> Call[dict[str, Stats]]:

@@ -27,12 +27,14 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import psycopg
 from psycopg import capabilities
-from psycopg.abc import PQGen
+from psycopg.abc import PQGen, PQGenConn
 from psycopg.waiting import wait, wait_async
+
+from . import forks
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -74,6 +76,21 @@ class BoundedConnection(psycopg.Connection[Row]):
 
     patience = float("inf")
     silent = False  # closed, since the server did not answer
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        forks.opened(self)
+
+    @classmethod
+    def _connect_gen(cls, *args: Any, **options: Any) -> PQGenConn[Self]:
+        return forks.opening(super()._connect_gen(*args, **options))
+
+    @classmethod
+    def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        try:
+            return super().connect(conninfo, **options)
+        except psycopg.Error as error:  # it and psycopg's frame, which has the socket, refer to each other
+            raise error.with_traceback(None) from None
 
     def wait(self, gen: PQGen[T], interval: float = INTERVAL, timeout: float | None = None) -> T:
         if timeout is not None:
@@ -127,6 +144,21 @@ class BoundedAsyncConnection(psycopg.AsyncConnection[Row]):
 
     patience = float("inf")
     silent = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        forks.opened(self)
+
+    @classmethod
+    def _connect_gen(cls, *args: Any, **options: Any) -> PQGenConn[Self]:
+        return forks.opening(super()._connect_gen(*args, **options))
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        try:
+            return await super().connect(conninfo, **options)
+        except psycopg.Error as error:
+            raise error.with_traceback(None) from None
 
     async def wait(self, gen: PQGen[T], interval: float = INTERVAL, timeout: float | None = None) -> T:
         if timeout is not None:

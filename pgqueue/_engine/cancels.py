@@ -36,6 +36,7 @@ from typing import Any, Protocol
 from .._calls import cancel as calls
 from ..errors import ClosedError, ConnectionLost
 from .asked import Asked
+from .owners import later
 from .steps import Signal
 from .switchboard import Ear, Gap, Switchboard
 
@@ -201,9 +202,7 @@ class Cancels:
             except Exception as error:
                 log.warning("which tasks were cancelled is not known, asked again in %s s: %s", LATER, error)
                 if tries:
-                    later = threading.Timer(LATER, self._look, [takes, tries - 1])
-                    later.daemon = True
-                    later.start()
+                    later(LATER, "pgqueue-cancels", self._look, takes, tries - 1)
                 return
             for id, reason in reasons.items():
                 self._tell(id, tokens[id], reason)

@@ -24,6 +24,7 @@ from .._calls.schedules import CHANNEL, Due, Fired, due_schedules, fire_schedule
 from .._values.timetable import between, timetable
 from ..errors import ClosedError, Error, NotAllowed
 from .listener import Listener
+from .outages import AWAY, Outage, Pauses
 from .steps import Flow, Run
 from .switchboard import Ear
 from .waits import MakeSignal, TimeLeft, enter, next_payload
@@ -35,7 +36,7 @@ LOOK = 10.0  # seconds between two looks while there are schedules
 #: Seconds until a schedule is tried again, by the outcome: at first, and doubled each time up to the second one. It is
 #: busy for a millisecond while another clock fires it, and longer while a transaction of the application changes it.
 AGAIN = {"busy": (0.05, 5.0), "early": (0.05, 5.0), "refused": (10.0, 10.0)}
-PAUSE = (1.0, 30.0)  # after a look that failed: first and longest, seconds
+PAUSE = (1.0, 30.0)  # after a look that the server refused: first and longest, seconds
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -50,6 +51,7 @@ class Clock:
         self._pauses: dict[str, float] = {}  # the last pause of each that was put off
         self._told: dict[str, str] = {}  # the problem of each that was logged
         self._pause = PAUSE[0]
+        self._away = Pauses()
         self._hang_up: Callable[[], None] = lambda: None
 
     def stop(self) -> None:
@@ -65,7 +67,7 @@ class Clock:
             yield from enter(listener, ear, TimeLeft(PAUSE[0]))  # without it, a reconnect is a reason to look
             while not self.stopped:
                 listener.switchboard.forget(ear)  # before the look: what is announced after it counts
-                seconds = yield from self._look_safely()
+                seconds = yield from self._look_safely(listener.outage)
                 yield from next_payload(listener, make_signal, ear, TimeLeft(seconds))
         except ClosedError:
             pass
@@ -74,16 +76,20 @@ class Clock:
         finally:
             listener.switchboard.leave(ear)
 
-    def _look_safely(self) -> Flow[float]:
+    def _look_safely(self, outage: Outage) -> Flow[float]:
         try:
             seconds = yield from self.look()
         except (ClosedError, NotAllowed):
             raise
+        except AWAY as error:
+            outage.met(error)
+            return self._away.failed()
         except (Error, psycopg.Error) as error:
             log.warning("schedules wait for %g s: %s", self._pause, str(error).strip())
             seconds, self._pause = self._pause, min(self._pause * 2, PAUSE[1])
             return seconds
         self._pause = PAUSE[0]
+        self._away.succeeded()
         return seconds
 
     def look(self) -> Flow[float]:

@@ -96,7 +96,7 @@ class Connections:
         conninfo = self._core.conninfo()
         with self._lock:
             if relaxed not in self._pools:
-                self._pools[relaxed] = Pool(self._core.settings, conninfo, relaxed)
+                self._pools[relaxed] = Pool(self._core.settings, conninfo, relaxed, self._core.outage)
             return self._pools[relaxed]
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ class AsyncConnections:
         conninfo = await asyncio.to_thread(self._core.conninfo)
         async with self._lock:
             if relaxed not in self._pools:
-                pool = AsyncPool(self._core.settings, conninfo, relaxed)
+                pool = AsyncPool(self._core.settings, conninfo, relaxed, self._core.outage)
                 await pool.open()
                 self._pools[relaxed] = pool
             return self._pools[relaxed]
@@ -191,8 +191,6 @@ class AsyncConnections:
 
 
 def _leave(pools: dict[bool, Any]) -> None:
-    """In a forked child: let go of the parent's pools and of the connections that idled in them."""
+    """In a forked child: let go of the parent's pools. Their connections are detached (forks.py)."""
     for pool in pools.values():
         forks.bury(pool)
-        for conn in [*pool._pool, *pool.front.shrink()]:
-            forks.detach(conn)

@@ -3,6 +3,10 @@
 A Client and its mirror `client.aio` share one core, hence one listener thread, one session and one advisory lock.
 The core connects at the first call and starts the listener at the first take. Threads share all of it. The dictionaries
 of ids and cursors need no lock, since no entry is ever removed: the ids are replaced as a whole.
+
+If the server is absent at the first call, that waits for it as every later call does: it asks again, without the lock,
+with the pauses of outages.py, which all threads share. So fifty threads make no more attempts than one, and each ends
+when its own time is over.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from .._calls.call import Fence
@@ -23,6 +28,7 @@ from . import door, dsn, forks
 from .cursor import ClaimCursor
 from .labels import new_label
 from .listener import Listener
+from .outages import COMING, Outage, Pauses
 
 T = TypeVar("T")
 
@@ -92,6 +98,7 @@ class Core:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.label = new_label()
+        self.outage = Outage(self.label)
         self.closed = False
         self.queue_ids: dict[str, int] = {}
         self.queue_ids_session: int | None = None  # the session under which the ids were read; see takes.py
@@ -99,15 +106,26 @@ class Core:
         self.queues_with_lanes: set[str] = set()  # queues that this client has told to use lanes; only grows
         self.cursors: dict[str, ClaimCursor] = {}
         self.observers: dict[str, Any] = {}  # one a queue; see changes.py
+        self.patience = settings.patience  # seconds for which the first call waits for an absent server
         self._lock = threading.Lock()
-        self._conninfo: str | None = None
+        self._address: str | None = None
+        self._conninfo: str | None = None  # the address, once it was checked
         self._failure: Error | None = None  # of the last check that failed
         self._failed_at = 0.0
+        self._pauses = Pauses()  # between two attempts while the server is absent
         self._listener: Listener | None = None
         forks.register(self)
 
-    def conninfo(self) -> str:
+    def address(self) -> str:
+        """The connection string, unchecked. Raises ServerError if the embedded server cannot be started."""
+        with self._lock:
+            return self._resolved()
+
+    def conninfo(self, within: float | None = None) -> str:
         """The connection string. The first call checks that the server can be reached and that its schema fits.
+
+        Args:
+            within: for how many seconds to wait for an absent server; 0: one attempt. Default: `patience`.
 
         Raises:
             ServerError: the server cannot be reached, or refuses the connection.
@@ -115,15 +133,19 @@ class Core:
             SchemaError: the version of pgqueue's schema in the database does not fit this library.
             ClosedError: the client is closed.
         """
-        return self._once(self._checked_conninfo)
+        return self._patiently(self._checked_conninfo, within)
+
+    def pause(self) -> float:
+        """For how many seconds there is no attempt to find an absent server."""
+        return max(self._pauses.left(), 0.0)
 
     def check(self) -> None:
-        """Connect once more. Raises as conninfo()."""
-        door.check(self.conninfo(), pooled=bool(self.settings.listen_dsn), timeout=self.settings.patience)
+        """Connect once more, in one attempt. Raises as conninfo()."""
+        door.check(self.conninfo(0), pooled=bool(self.settings.listen_dsn), timeout=self.settings.patience)
 
-    def listener(self) -> Listener:
-        """The listener, which the first call starts. Raises as conninfo()."""
-        return self._once(self._started_listener)
+    def listener(self, within: float | None = None) -> Listener:
+        """The listener, which the first call starts. Takes and raises as conninfo()."""
+        return self._patiently(self._started_listener, within)
 
     @property
     def running_listener(self) -> Listener | None:
@@ -168,6 +190,22 @@ class Core:
             listener.stop()
             _listening.discard(self)
 
+    def _patiently(self, check: Callable[[float], T], within: float | None) -> T:
+        """Run a check; again while the server is absent, or lost during the check, which changes nothing.
+
+        `check` gets the seconds for an answer.
+        """
+        end = time.monotonic() + (self.patience if within is None else within)
+        while True:
+            left = end - time.monotonic()
+            try:
+                return self._once(partial(check, max(left, door.ATTEMPT)))
+            except COMING as error:
+                if (left := end - time.monotonic()) <= 0:
+                    raise
+                self.outage.met(error)
+            time.sleep(min(self.pause(), left))
+
     def _once(self, check: Callable[[], T]) -> T:
         """Run a check under the lock. If it fails, the threads that waited for the lock meanwhile fail with it.
 
@@ -175,35 +213,46 @@ class Core:
         """
         began = time.monotonic()
         with self._lock:
-            if self._failure is not None and self._failed_at >= began:
+            if self._failure is not None and (self._failed_at >= began or self._pauses.left() > 0):
                 raise type(self._failure)(*self._failure.args) from self._failure
             try:
-                return check()
+                made = check()
             except Error as error:
                 self._failure, self._failed_at = error, time.monotonic()
+                if isinstance(error, COMING):
+                    self._pauses.failed()
                 raise
+            self._pauses.succeeded()
+            return made
 
-    def _checked_conninfo(self) -> str:
+    def _resolved(self) -> str:
+        if self._address is None:
+            self._address = dsn.resolve(self.settings.dsn)
+        return self._address
+
+    def _checked_conninfo(self, left: float) -> str:
         if self.closed:
             raise ClosedError("the client is closed")
         if self._conninfo is None:
-            conninfo = dsn.resolve(self.settings.dsn)
-            door.check(conninfo, pooled=bool(self.settings.listen_dsn), timeout=self.settings.patience)
-            self._conninfo = conninfo
+            address = self._resolved()
+            door.check(address, pooled=bool(self.settings.listen_dsn), timeout=left)
+            self._conninfo = address
+            self.outage.over()
         return self._conninfo
 
-    def _started_listener(self) -> Listener:
-        settings, direct = self.settings, self._checked_conninfo()
+    def _started_listener(self, left: float) -> Listener:
+        settings, direct = self.settings, self._checked_conninfo(left)
         if self._listener is None:
             if settings.listen_dsn:
                 direct = dsn.plain(settings.listen_dsn)
-                door.check_listening(direct, settings.patience)
+                door.check_listening(direct, left)
             self._listener = Listener(
                 direct,
                 self.label,
                 grace=settings.session_grace,
                 idle_timeout=settings.idle_timeout,
                 call_timeout=settings.call_timeout,
+                outage=self.outage,
             )
             _listening.add(self)
         return self._listener
@@ -216,6 +265,8 @@ class Core:
             _listening.discard(self)
         self.observers = {}
         self.label = new_label()
+        self.outage = Outage(self.label)
+        self._pauses = Pauses()
 
 
 #: The core whose worker runs its handlers in this context. Other threads that a handler starts do not have it.

@@ -15,6 +15,7 @@ SETTINGS = """
     SET default_transaction_isolation = 'read committed'; SET synchronous_commit = off;
     SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;
     SET tcp_user_timeout = 10000; SET client_connection_check_interval = 0; SET client_encoding = 'UTF8'; SET jit = off;
+    SET DateStyle = 'ISO';
 """
 TERMINATE = (
     "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity"

@@ -11,21 +11,31 @@ transaction mode it does not, and LISTEN and the session's lock would be left on
 the pooler find out: C1 marks the server's connection that it got, C2 begins a transaction and keeps the connection that
 it got. In transaction mode C2 finds C1's mark, or C1 finds itself on another connection, or C1 waits for a connection.
 A busy pooler may give both the same connections as before by chance, so they try several times.
+
+A check is one attempt. If the server is absent it raises Absent, and the core asks again (core.py). libpq tells no
+SQLSTATE of a connection that was refused, and its text is in the language of the server or of the process. So libpq's
+ping decides, which knows the SQLSTATE: it tells a server that answers, whatever it says, from one that does not answer
+or is just starting. Ping keeps the interpreter from other threads, so it comes after an attempt that failed at once
+only. The server may have come between the attempt and the ping; the second attempt finds out.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import PGconn, Ping
 
-from ..errors import Error, LockBlocked, NotRunning, ServerError, SetupError
+from .._calls.sqlstates import translate
+from ..errors import CallTimeout, Error, LockBlocked, NotRunning, ServerError, SetupError
 from .bounded import KEEPALIVES, BoundedConnection, Late
 from .dsn import schema_fault, unreachable
+from .outages import Absent
 
 MARK = "pgqueue.direct"
 #: Without a pooler. The isolation level overrides the role's default: a claim has to see the takes that were committed
@@ -55,14 +65,17 @@ def opening(conninfo: str, *, pooled: bool, relaxed: bool = False, lock_patience
 
 
 def check(conninfo: str, *, pooled: bool, timeout: float) -> None:
-    """Connect once.
+    """Connect once, with `timeout` seconds for each answer.
 
     Raises:
-        ServerError: the server cannot be reached, or refuses the connection.
+        Absent: no server answers there, or it is just starting.
+        ServerError: the server refuses the connection.
         SetupError: a pooler, the role or the database is set up so that pgqueue cannot work.
         SchemaError: the schema does not fit this library.
+        ConnectionLost: the server has let the client in, and was gone, or silent, before it had answered.
     """
-    with _connect(opening(conninfo, pooled=pooled), timeout) as conn:
+
+    with _translated(), _connect(opening(conninfo, pooled=pooled), timeout) as conn:
         if pooled:
             _check_pooled(conn)
         elif not _is_marked(conn):
@@ -77,7 +90,7 @@ def check_listening(listen_dsn: str, timeout: float) -> None:
         one = _connect(opening(listen_dsn, pooled=False), timeout)
     except SetupError:  # it refuses options
         one = _connect(opening(listen_dsn, pooled=True), timeout)
-    with one:
+    with _translated(), one:
         if not _is_marked(one):
             with _connect(opening(listen_dsn, pooled=True), timeout) as other:
                 one.patience = other.patience = min(timeout, PATIENCE)
@@ -89,6 +102,19 @@ def check_listening(listen_dsn: str, timeout: float) -> None:
         one.patience = timeout
         if fault := schema_fault(one):
             raise fault
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """The errors of statements as pgqueue's. One without an SQLSTATE is not the server's: the connection is lost."""
+    try:
+        yield
+    except Late as error:
+        raise CallTimeout(str(error)) from None
+    except psycopg.Error as error:
+        if (seen := translate(error, lost=error.sqlstate is None)) is error:
+            raise
+        raise seen from None
 
 
 def why_read_only(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> NotRunning | None:
@@ -110,7 +136,7 @@ def why_read_only(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) 
     return None
 
 
-def without_session(what: str, reason: Exception | None) -> Error:
+def without_session(what: str, reason: BaseException | None) -> Error:
     """The error for a call that needs a session, when the listener could not open one because of `reason`."""
     if isinstance(reason, NotRunning):
         return NotRunning(f"{what} without a session: {reason}")
@@ -120,16 +146,26 @@ def without_session(what: str, reason: Exception | None) -> Error:
 
 
 def _connect(conninfo: str, timeout: float) -> BoundedConnection:
-    end = time.monotonic() + timeout
-    known = conninfo_to_dict(conninfo) | {"connect_timeout": max(1, round(timeout))}
     try:
-        conn = BoundedConnection.connect(make_conninfo("", **known), autocommit=True, prepare_threshold=None)
+        conn = _attempt(conninfo)
+    except Absent:
+        raise
+    except ServerError:  # of a server that answers: by now it may be up
+        conn = _attempt(conninfo)
+    conn.patience = timeout
+    return conn
+
+
+def _attempt(conninfo: str) -> BoundedConnection:
+    try:
+        return BoundedConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as error:
         if "unsupported startup parameter" in str(error):
             raise _pooler(f"refuses a parameter ({str(error).strip()})") from None
-        raise unreachable(conninfo, error) from None
-    conn.patience = max(end - time.monotonic(), 0.1)
-    return conn
+        reason = unreachable(conninfo, error)
+        if isinstance(error, psycopg.errors.ConnectionTimeout) or PGconn.ping(conninfo.encode()) != Ping.OK:
+            raise Absent(str(reason)) from None
+        raise reason from None
 
 
 def _is_marked(conn: BoundedConnection) -> bool:

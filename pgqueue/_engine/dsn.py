@@ -10,8 +10,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from .. import sql as schema
+from .._calls.sqlstates import translate
 from .._values.conninfo import plain as plain  # migrate, a layer below, needs it too
-from ..errors import ServerError, SetupError
+from ..errors import CallTimeout, SchemaError, ServerError, SetupError
+from .bounded import Late
 
 log = logging.getLogger("pgqueue")
 
@@ -55,8 +57,12 @@ def schema_fault(conn: psycopg.Connection[Any]) -> Exception | None:
         return SetupError(
             f"the role {name!r} may not use pgqueue: let the schema's owner run SELECT pgqueue.grant_to({role})"
         )
+    except Late as error:
+        return CallTimeout(str(error))
     except psycopg.Error as error:
-        return schema.mismatch(sqlstate=error.sqlstate) or error
+        if error.sqlstate is None:  # not the server's words: they never came
+            return translate(error, lost=True)
+        return schema.mismatch(sqlstate=error.sqlstate) or translate(error, lost=conn.closed)
 
 
 def _embedded() -> str:
@@ -69,8 +75,16 @@ def _embedded() -> str:
 
     conninfo = embedded.default_server().dsn()
     with psycopg.connect(conninfo, autocommit=True) as conn:
-        if schema_fault(conn):
+        if _is_unfit(conn):
             conn.execute("SELECT pg_catalog.pg_advisory_lock(%s)", [FIRST_USE])
-            if schema_fault(conn):
+            if _is_unfit(conn):
                 migrate.up(conninfo)
     return conninfo
+
+
+def _is_unfit(conn: psycopg.Connection[Any]) -> bool:
+    """Whether the schema does not fit. Raises what keeps the question from its answer: that is no reason to migrate."""
+    fault = schema_fault(conn)
+    if fault is not None and not isinstance(fault, SchemaError):
+        raise fault
+    return fault is not None

@@ -20,8 +20,6 @@ log = logging.getLogger("pgqueue")
 
 Callback = Callable[[Any], Any]
 
-PAUSE = 1.0  # seconds after an unexpected error, for example missing rights
-
 
 class Campaign:
     """The state of an election, shared by both shells."""
@@ -47,9 +45,6 @@ class Campaign:
         """The fence of the lock, as Lock.fence; 0 while not in line or not yet the leader."""
         request = self._request
         return request.fence if request else 0
-
-    def _erred(self) -> None:
-        log.exception("the election %r goes on after an error", self.name)
 
     def _failed(self, callback: Callback | None) -> None:
         log.exception("%s of the election %r failed", getattr(callback, "__name__", callback), self.name)

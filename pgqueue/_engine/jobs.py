@@ -6,6 +6,10 @@ No caller waits for a job, and no job waits for another one. A job is repeated a
 with growing pauses (retries.py), for GIVE_UP seconds. Then it would fail for ever, and the log says that it was given
 up. An error of pgqueue's own is an answer: for example the task that was to be buried is not held any more.
 
+A call may be kept: it says something of the session, for example which queues a worker serves, and is run again on each
+new connection, since the session may be a new one. It is one job with a flag, however often the connection is lost: a
+job for each loss would pile up while the server is away.
+
 An undo is more than a call. Its claim may still be on its way to the server, so the server refuses the claim for as
 long as this connection keeps a lock (sql/3_tasks/undo.sql). The undo is therefore repeated on each new connection,
 and its token is forgotten after KEEP seconds, or as one of the oldest of more than MOST: a lock table has its limits.
@@ -52,6 +56,22 @@ class Job:
         self.done = True
 
 
+class Kept(Job):
+    """A call that is run on each connection."""
+
+    dropped = False
+
+    def run(self, conn: Conn) -> None:
+        if self.dropped:
+            self.done = True
+        else:
+            super().run(conn)
+
+    def drop(self) -> None:
+        """Run it no more, unless it is under way. May be called in any thread."""
+        self.dropped = True
+
+
 class Undo(Job):
     """The undo of the claim of a token."""
 
@@ -75,11 +95,16 @@ class Jobs:
         self._label = label
         self._new: deque[Job] = deque()
         self._waiting: list[Job] = []
+        self._kept: list[Kept] = []  # that this connection has run
         self._undone: deque[Undo] = deque()  # their claims are refused
         self._forgetting = Retry(f"forgetting an undo of the listener of {label}")
 
     def later(self, call: Call[Any]) -> None:
         self._new.append(Job(call, self._label))
+
+    def keep(self, call: Call[Any]) -> Kept:
+        self._new.append(kept := Kept(call, self._label))
+        return kept
 
     def undo(self, token: int) -> None:
         self._new.append(Undo(token, self._label))
@@ -100,8 +125,12 @@ class Jobs:
                 self._waiting.remove(job)
                 if isinstance(job, Undo):
                     self._undone.append(job)
+                elif isinstance(job, Kept):
+                    self._kept.append(job)
             elif job.retry.failing_for() > GIVE_UP:
                 self._waiting.remove(job)
+                if isinstance(job, Kept):  # the next connection tries it again
+                    self._kept.append(job)
                 log.error(
                     "a call of the listener of %s is given up (%s): it failed for %.0f s",
                     self._label,
@@ -111,12 +140,17 @@ class Jobs:
         self._forget(conn)
 
     def disconnected(self) -> None:
-        """The server refuses no claim any more: undo those again that may still arrive."""
+        """The server refuses no claim any more: undo those again that may still arrive. Kept calls are run again."""
         for undo in self._undone:
             if undo.until > time.monotonic():
                 undo.done = False
                 self._waiting.append(undo)
         self._undone.clear()
+        for kept in self._kept:
+            kept.done = False
+            if not kept.dropped:
+                self._waiting.append(kept)
+        self._kept.clear()
         for job in self._waiting:
             job.retry.at = 0.0
 

@@ -8,10 +8,10 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
 
     connect -> open the session -> wake all waiters -> [ reconcile the hub, jobs, ticks, notifications, sleep ] ...
        ^                                                              |
-       '---------------- pause, growing to 5 s <------ lost ----------'
+       '--------------- pause, growing to 0.6 s <----- lost ----------'
 
 - A statement that fails costs itself only; a dead connection is lost (retries.py). The pause before the next connection
-  grows until a connection has served a whole round.
+  grows until a connection has served a whole round (outages.py). A poke does not end it.
 - This connection waits for no lock. Ticks leave out what is locked (sql/2_base/nowait.sql), and LOCK_TIMEOUT ends every
   other wait. Only the opening and the end of the session wait, for claims under way.
 - This connection holds the session's advisory lock, so the session lives as long as the connection. After a loss the
@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import selectors
 import socket
 import threading
@@ -58,7 +57,9 @@ from .asked import Asked, Asks
 from .cancels import Cancels
 from .forks import detach
 from .hub import Hub
-from .jobs import Jobs
+from .jobs import Jobs, Kept
+from .outages import Outage, Pauses
+from .owners import Owned
 from .plans import Plans
 from .posts import Posts
 from .retries import do
@@ -71,7 +72,6 @@ log = logging.getLogger("pgqueue")
 
 TICK = 0.25  # seconds between sweeps, jittered
 CLEANING = 10.0  # seconds between removals of obsolete rows
-PAUSE = (0.02, 5.0)  # before connecting anew: first and longest, seconds
 LOCK_TIMEOUT = "SET lock_timeout = '10ms'; SET pgqueue.listener = 'yes'"  # while the session is open
 PATIENCE = "SET lock_timeout = '2s'"  # before it closes
 
@@ -84,14 +84,22 @@ class Listener:
     """
 
     def __init__(
-        self, conninfo: str, label: str, *, grace: float, idle_timeout: float, call_timeout: float = 15.0
+        self,
+        conninfo: str,
+        label: str,
+        *,
+        grace: float,
+        idle_timeout: float,
+        call_timeout: float = 15.0,
+        outage: Outage | None = None,
     ) -> None:
+        self.outage = outage or Outage(label)
         self.call_timeout = call_timeout
         self.hub = Hub(idle_timeout)
         self.switchboard = Switchboard(idle_timeout)
         self.on_lost: list[Callable[[], None]] = []
         self.session: int | None = None
-        self.failure: Exception | None = None  # why there is no session
+        self.failure: BaseException | None = None  # why there is no session
         self._conninfo = conninfo
         self._label = label
         self._grace = grace
@@ -105,7 +113,7 @@ class Listener:
         self._waiting: list[Signal] = []  # for a session
         self._lock = threading.Lock()
         self.stopping = False
-        self._pause = PAUSE[0]  # before the next connection
+        self._pauses = Pauses()
         self._call_channel: str | None = None
         self._deregistered = False  # found by a sweep: the session of this connection has no row any more
         self._conn: psycopg.Connection[Any] | None = None
@@ -132,6 +140,12 @@ class Listener:
         """Run a call on the listener's connection soon, and repeat it if it fails or the connection breaks."""
         self._jobs.later(call)
         self.poke()
+
+    def keep(self, call: Call[Any]) -> Kept:
+        """Run a call on the listener's connection soon, and again on each new one, until its drop()."""
+        kept = self._jobs.keep(call)
+        self.poke()
+        return kept
 
     def undo(self, token: int) -> None:
         """Give back all that was taken under this token, and refuse its claim if that is still on its way."""
@@ -180,7 +194,7 @@ class Listener:
                 self._start()  # also while the listener is stopping: a thread has to end it
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="pgqueue-listener", daemon=True)
+        self._thread = Owned("pgqueue-listener", self._run, lambda: self.stopping or self._handing_over)
         self._thread.start()
 
     def abandon(self) -> None:
@@ -199,10 +213,9 @@ class Listener:
         while not (self.stopping or self._handing_over):
             try:
                 self._serve(self._conn or self._connect())
-            except Exception as error:  # of any kind: without this thread no taker is woken
+            except BaseException as error:  # of any kind: without this thread no taker is woken
                 self._disconnected(error)
-                self._sleep(random.uniform(self._pause / 2, self._pause))
-                self._pause = min(self._pause * 2, PAUSE[1])
+                self._pause(self._pauses.failed())
         if not self._handing_over:
             self._end()
 
@@ -234,7 +247,8 @@ class Listener:
             if self._deregistered:
                 raise ConnectionLost("another connection closed this session, or deleted its row")
             self._read(conn)
-            self._pause = PAUSE[0]  # a whole round: this connection serves
+            self._pauses.succeeded()  # a whole round: this connection serves
+            self.outage.over()
             due = (again, self._ticks.at, self._jobs.at, self._asks.at, self._posts.at)
             self._sleep(min(due) - time.monotonic())
             if self._read(conn):  # a taker may be waiting for a notification
@@ -273,7 +287,7 @@ class Listener:
                 self._read(self._conn)  # puts that were open called until now
                 if abandoned := self.hub.abandoned() | self._plans.calls:  # and their takers end without a look
                     do(self._conn, wake_calls.pass_on(sorted(abandoned)))
-        except Exception as error:
+        except BaseException as error:  # of any kind: those that wait have to hear of the end
             self._disconnected(error)
         self._hang_up()
         self._tell()
@@ -308,6 +322,12 @@ class Listener:
         elif self.switchboard.is_heard(channel):
             self._posts.add(channel, payload)
 
+    def _pause(self, seconds: float) -> None:
+        """Sleep for the whole time, unless the thread has to end: a poke is no reason to connect sooner."""
+        until = time.monotonic() + seconds
+        while not (self.stopping or self._handing_over) and (left := until - time.monotonic()) > 0:
+            self._sleep(left)
+
     def _sleep(self, seconds: float) -> None:
         self._selector.select(max(0.0, seconds))
         with contextlib.suppress(BlockingIOError):
@@ -325,7 +345,7 @@ class Listener:
             self._selector.unregister(self._selected.fd)
             conn.close()
 
-    def _disconnected(self, error: Exception) -> None:
+    def _disconnected(self, error: BaseException) -> None:
         self.session = None
         self._deregistered = False
         self.failure = error
@@ -340,9 +360,4 @@ class Listener:
         self._asks.refuse(ConnectionLost("the listener's connection broke"))
         self._tell()
         if not self.stopping:
-            log.warning(
-                "the listener of %s lost its connection and tries again: %s",
-                self._label,
-                str(error).strip(),
-                exc_info=not isinstance(error, psycopg.Error),
-            )
+            self.outage.met(error)

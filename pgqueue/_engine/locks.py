@@ -217,8 +217,6 @@ class Request:
     # --- steps
 
     def _session(self, patience: TimeLeft) -> Flow[None]:
-        if self._listener.session is None:
-            self._listener.poke()  # it may be pausing before it connects anew
         while self._listener.session is None and not self._listener.stopping:
             if patience.over():
                 raise without_session(f"the lock {self.name!r} cannot be requested", self._listener.failure)

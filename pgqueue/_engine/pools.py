@@ -6,8 +6,9 @@ next one. So n broken connections cost n looks and one new connection. The pool'
 but the pool sleeps for 0, 1, 2, 4 ... seconds between two broken connections.
 
 While the server cannot be reached, the pool's pauses of 1, 2, 4 ... seconds would keep it away for longer than the
-server is. So the pool is told not to try again. Its attempts try for RETRYING seconds themselves, with short pauses,
-and the calls that wait ask again every ASKING seconds, which starts the next attempt.
+server is. So the pool is told not to try again. Its attempts try for RETRYING seconds themselves, with the pauses of
+outages.py, and the calls that wait ask again every ASKING seconds, which starts the next attempt. What the pool logs of
+each attempt is left out: the outage is told once.
 
 After a call without an answer the idle connections of both pools are dropped (connections.py): they take the same way
 through the network.
@@ -16,7 +17,11 @@ through the network.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import threading
 import time
+from collections import deque
 from typing import Any, cast
 
 import psycopg
@@ -28,19 +33,31 @@ from .core import Settings
 from .door import opening
 from .dsn import unreachable
 from .front import Front
+from .outages import Outage, Pauses
 from .own import OwnAsyncConn, OwnConn, is_alive, ready
 
 RETRYING = 0.5  # seconds for which an attempt of the pool tries to connect; the pool makes two of them
-PAUSE = 0.05  # seconds between two tries
 ASKING = 1.0  # seconds after which a waiting call asks the pool again: it loses its place in the queue
+
+
+NAMES = {False: "pgqueue", True: "pgqueue-claims"}  # of pools, for plain calls and for relaxed ones
+
+
+def _is_others(record: logging.LogRecord) -> bool:
+    """Whether a record of the pool's logger is about a pool that is not ours."""
+    about = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    return not (about in NAMES.values() if isinstance(about, str) else isinstance(about, OwnConn | OwnAsyncConn))
+
+
+logging.getLogger("psycopg.pool").addFilter(_is_others)
 
 
 class _Attempts:
     """Connects for a pool, which calls it as it would a connection class, and keeps the reason of the last failure."""
 
-    def __init__(self) -> None:
+    def __init__(self, outage: Outage) -> None:
         self.failure: Exception | None = None
-        self._end = 0.0
+        self._outage, self._pauses = outage, Pauses()
 
     def connect(self, conninfo: str, **options: Any) -> OwnConn:
         end = time.monotonic() + RETRYING
@@ -49,19 +66,24 @@ class _Attempts:
                 conn = OwnConn.connect(conninfo, **options)
             except psycopg.Error as error:
                 self.failure = error
+                self._outage.met(error)
+                pause = self._pauses.failed()
                 if time.monotonic() > end:
                     raise
-                time.sleep(PAUSE)
+                time.sleep(pause)
             else:
                 self.failure = None
+                self._pauses.succeeded()
+                self._outage.over()
                 return ready(conn)
 
 
 class _AsyncAttempts:
     """As _Attempts."""
 
-    def __init__(self) -> None:
+    def __init__(self, outage: Outage) -> None:
         self.failure: Exception | None = None
+        self._outage, self._pauses = outage, Pauses()
 
     async def connect(self, conninfo: str, **options: Any) -> OwnAsyncConn:
         end = time.monotonic() + RETRYING
@@ -70,11 +92,15 @@ class _AsyncAttempts:
                 conn = await OwnAsyncConn.connect(conninfo, **options)
             except psycopg.Error as error:
                 self.failure = error
+                self._outage.met(error)
+                pause = self._pauses.failed()
                 if time.monotonic() > end:
                     raise
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(pause)
             else:
                 self.failure = None
+                self._pauses.succeeded()
+                self._outage.over()
                 return ready(conn)
 
 
@@ -91,15 +117,30 @@ class _Times:
         return min(ASKING, min(self.connect, limit) - (time.monotonic() - began))
 
 
+class _Line(deque[Any]):
+    """The calls that wait for a connection of a pool. Each thread knows the place of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mine = threading.local()
+
+    def append(self, place: Any) -> None:
+        self.mine.place = place
+        super().append(place)
+
+
 class Pool(ConnectionPool[OwnConn]):
     """lend() instead of getconn()."""
 
-    def __init__(self, settings: Settings, conninfo: str, relaxed: bool) -> None:
+    def __init__(self, settings: Settings, conninfo: str, relaxed: bool, outage: Outage) -> None:
         self._times = _Times(settings)
-        self._attempts = _Attempts()
+        self._attempts = _Attempts(outage)
         self.front: Front[OwnConn] = Front()
         kind = cast("type[OwnConn]", self._attempts)
-        super().__init__(connection_class=kind, open=True, **_arguments(settings, conninfo, relaxed))
+        super().__init__(
+            connection_class=kind, open=True, configure=_read_dates, **_arguments(settings, conninfo, relaxed)
+        )
+        self._waiting = self._line = _Line()
 
     def lend(self, within: float | None) -> OwnConn:
         """A connection that is alive; `within`: seconds for the call, if that is less than call_timeout.
@@ -134,7 +175,28 @@ class Pool(ConnectionPool[OwnConn]):
 
     def _next(self, within: float) -> OwnConn:
         with self.front.waiting():
-            return self.front.take() or self.front.begin(self.getconn(within))
+            return self.front.take() or self.front.begin(self._getconn(within))
+
+    def _getconn(self, within: float) -> OwnConn:
+        """getconn(), for which a Ctrl-C is an error as any other.
+
+        psycopg_pool takes a call out of its queue after an Exception only. After another BaseException the call stays
+        there, the pool gives it the next connection, and nothing brings that back.
+        """
+        mine = self._line.mine
+        mine.place = None
+        try:
+            return self.getconn(within)
+        except Exception:
+            raise
+        except BaseException:
+            if (place := mine.place) is not None:
+                with place._cond:
+                    place.error = place.error or PoolTimeout("interrupted")  # from now on it accepts no connection
+                if place.conn is not None:
+                    place.conn._pool = self
+                    self.putconn(place.conn)
+            raise
 
     def drain(self) -> None:
         super().drain()
@@ -155,12 +217,15 @@ class Pool(ConnectionPool[OwnConn]):
 class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
     """As Pool."""
 
-    def __init__(self, settings: Settings, conninfo: str, relaxed: bool) -> None:
+    def __init__(self, settings: Settings, conninfo: str, relaxed: bool, outage: Outage) -> None:
         self._times = _Times(settings)
-        self._attempts = _AsyncAttempts()
+        self._attempts = _AsyncAttempts(outage)
+        self._returning: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
         self.front: Front[OwnAsyncConn] = Front()
         kind = cast("type[OwnAsyncConn]", self._attempts)
-        super().__init__(connection_class=kind, open=False, **_arguments(settings, conninfo, relaxed))
+        super().__init__(
+            connection_class=kind, open=False, configure=_read_dates_async, **_arguments(settings, conninfo, relaxed)
+        )
 
     async def lend(self, within: float | None) -> OwnAsyncConn:
         times, began = self._times, time.monotonic()
@@ -177,14 +242,36 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
                 if is_alive(conn):
                     conn.patience = limit - (time.monotonic() - began)
                     return conn
-                await conn.close()
-                await self.putconn(conn)
+                await asyncio.shield(self._drop(conn))
             left = times.ask(began, limit)
         raise _none_in_time(self, self._attempts.failure)
 
     async def _next(self, within: float) -> OwnAsyncConn:
         with self.front.waiting():
-            return self.front.take() or self.front.begin(await self.getconn(within))
+            return self.front.take() or self.front.begin(await self._getconn(within))
+
+    async def _getconn(self, within: float) -> OwnAsyncConn:
+        """getconn() in a task of its own, which a cancellation of the caller does not reach.
+
+        In the caller's task, a cancellation that arrives just after the pool has given it a connection loses the
+        connection, and the place in the pool. Here it comes back as soon as the task has it.
+        """
+        asking = asyncio.create_task(self.getconn(within))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            returning = asyncio.create_task(self._unasked(asking))
+            self._returning.add(returning)
+            returning.add_done_callback(self._returning.discard)
+            raise
+
+    async def _unasked(self, asking: asyncio.Task[OwnAsyncConn]) -> None:
+        with contextlib.suppress(PoolTimeout, PoolClosed, asyncio.CancelledError):
+            await self.putconn(await asking)
+
+    async def _drop(self, conn: OwnAsyncConn) -> None:
+        await conn.close()
+        await self.putconn(conn)
 
     async def drain(self) -> None:
         await super().drain()
@@ -202,6 +289,25 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
         await super()._shrink_pool()
 
 
+# psycopg reads times in ISO style only. The server reports its style when a connection starts: where a role or a
+# database has another one, each connection costs one statement more.
+ISO = "SET DateStyle = 'ISO'"
+
+
+def _is_iso(conn: OwnConn | OwnAsyncConn) -> bool:
+    return (conn.info.parameter_status("DateStyle") or "ISO").startswith("ISO")
+
+
+def _read_dates(conn: OwnConn) -> None:
+    if not _is_iso(conn):
+        conn.execute(ISO)
+
+
+async def _read_dates_async(conn: OwnAsyncConn) -> None:
+    if not _is_iso(conn):
+        await conn.execute(ISO)
+
+
 def _arguments(settings: Settings, conninfo: str, relaxed: bool) -> dict[str, Any]:
     pooled = bool(settings.listen_dsn)  # then dsn leads through a pooler: no prepared statements
     return {
@@ -211,7 +317,7 @@ def _arguments(settings: Settings, conninfo: str, relaxed: bool) -> dict[str, An
         "max_size": settings.pool_size,
         "num_workers": 1,
         "reconnect_timeout": 0.0,
-        "name": "pgqueue-claims" if relaxed else "pgqueue",
+        "name": NAMES[relaxed],
     }
 
 

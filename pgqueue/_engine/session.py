@@ -23,8 +23,6 @@ def session(listener: Listener, make_signal: MakeSignal, left: TimeLeft) -> Flow
         NotRunning: it is a standby, or read-only.
         ClosedError: the client is closed.
     """
-    if listener.session is None:
-        listener.poke()  # it may be pausing before it connects anew
     while (found := listener.session) is None:
         if listener.stopping:
             raise ClosedError("the client is closed")

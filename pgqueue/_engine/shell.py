@@ -61,7 +61,12 @@ class ShellBase:
 
     def give_back(self, taken: Iterable[tuple[int, int | None]]) -> None:
         """Have takes released soon that no caller will handle. `taken`: pairs of a task's id and its token."""
-        self.later(release_many(list(taken), Fence(None, None)))
+        if whole := list(taken):
+            self.later(release_many(whole, Fence(None, None)))
+
+    def left(self, takes: Iterable[tuple[int, int | None]]) -> None:
+        """A hook: a verb could not end takes, and its caller has its error. They are given back."""
+        self.give_back([(id, token) for id, token in takes if token is not None])
 
     def made(self, rows: list[Row], make: Callable[[Row], T]) -> list[T]:
         """The tasks of a claim's rows.

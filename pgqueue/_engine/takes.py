@@ -244,8 +244,6 @@ class Take:
 
     def _session(self) -> Flow[int | None]:
         """The session for the take; None when the client closes, or the take is stopped."""
-        if self._listener.session is None:
-            self._listener.poke()  # it may be pausing before it connects anew
         while not self._listener.stopping and not self._stopped():
             if (session := self._listener.session) is not None:
                 return session

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+from .._calls.call import error_text
 from .._calls.pick import Found
 from .._calls.pop import Popped
 from .._calls.put import Placed, PutOptions, insist
 from .._calls.take import Taken
 from .._values import arguments, data
 from .._values.record import Record
+from ..errors import ResultUnknown
 
 TAKEN, DONE = "taken", "done"
 
@@ -23,8 +25,9 @@ class Bound(Record):
     none.
     """
 
-    __slots__ = ("_bound", "_watched")
+    __slots__ = ("_bound", "_unkept", "_watched")
     _bound: Any
+    _unkept: str  # of a task: the name of its job, if that keeps no result
     _watched: Any  # of a task: its take, once a caller has asked for its cancellation
 
     @property
@@ -47,11 +50,12 @@ class TaskRecord(Bound):
         state: ready, delayed, taken, buried, blocked (its lane is busy) or waiting (for a limit, or for other tasks);
             cancelling: taken and cancelled; done after its ack, cancelled, or dead once it was moved to the queue's
             dead letters.
-        data: the data that was put.
-        priority: the lowest is taken first.
-        attempts: how often it failed, passed its deadline, or was charged with the death of its taker.
-        error: the text of the last failed attempt or of the burial; only peek reads it.
-        run_at: when a delayed task becomes ready; only peek reads it.
+        data: the data that was put. None for a task that was there already, if the role may not look into the queue.
+        priority: the lowest is taken first. None after a put that named none: then it is the queue's.
+        attempts: how often it failed, passed its deadline, or was charged with the death of its taker, since its put or
+            the kick that ended its burial.
+        error: the text of the last failed attempt or of the burial; only peek reads it, and a verb that sets it.
+        run_at: when a delayed task becomes ready; only peek reads it, else it is None.
         buried_at: since when it is buried; only peek reads it.
         deadline: the end of its take; None without a time to run.
         holder: the label of its taker: host, process id and program, as in `web1:4711:gunicorn`, with `#2` for the
@@ -66,7 +70,7 @@ class TaskRecord(Bound):
     queue: str
     state: str
     data: Any
-    priority: int = 0
+    priority: int | None = None
     attempts: int = 0
     error: str | None = None
     run_at: datetime | None = None
@@ -79,9 +83,24 @@ class TaskRecord(Bound):
     token: int | None = field(default=None, repr=False)
 
 
+AnyTask = TypeVar("AnyTask", bound=TaskRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage(Record, Generic[AnyTask]):
+    """A page of tasks.
+
+    Attributes:
+        tasks: in the order of their state.
+        marker: what the next page is asked with; None: this is the last one.
+    """
+
+    tasks: list[AnyTask]
+    marker: str | None
+
+
 TaskLike = TaskRecord | int | str  # an argument: a task, or an id as an int or a string of digits
 AnyRecord = TypeVar("AnyRecord", bound=Bound)
-AnyTask = TypeVar("AnyTask", bound=TaskRecord)
 
 
 def bind(record: AnyRecord, home: Any) -> AnyRecord:
@@ -102,9 +121,41 @@ def named(task: TaskLike) -> tuple[int, int | None]:
     return arguments.task_id(task), None
 
 
-def settled(task: AnyTask, state: str) -> AnyTask:
-    """The task after a verb. Its take is over, so it has no token."""
-    return bind(replace(task, state=state, token=task.token if state == TAKEN else None), task._home)
+def without_result(task: AnyTask, job: str) -> AnyTask:
+    """The task, of which is known that no result is kept, since it is one of this job. Returns the task."""
+    object.__setattr__(task, "_unkept", job)
+    return task
+
+
+def check_result(task: TaskLike) -> None:
+    """Raises ResultUnknown: no result of this task is kept, however it ends."""
+    if isinstance(task, TaskRecord) and (job := getattr(task, "_unkept", None)) is not None:
+        raise ResultUnknown(f"job {job} keeps no results: give it keep_result, or options(keep_result=...)", task.id)
+
+
+def settled(task: AnyTask, state: str, *, priority: int | None = None, error: str | None = None) -> AnyTask:
+    """The task after a verb that ended its take. `priority` and `error` are what the verb set; None: nothing.
+
+    An error counts as an attempt where the verb presented a token, which is how a task ends its own take.
+    """
+    changed = replace(
+        task,
+        state=state,
+        priority=task.priority if priority is None else priority,
+        attempts=task.attempts + (error is not None and task.token is not None),
+        error=task.error if error is None else error_text(error),
+        run_at=None,
+        buried_at=None,
+        deadline=None,
+        holder=None,
+        token=None,
+    )
+    return bind(changed, task._home)
+
+
+def touched(task: AnyTask, state: str, deadline: datetime | None) -> AnyTask:
+    """The task with more time."""
+    return bind(replace(task, state=state, deadline=deadline), task._home)
 
 
 def moved(task: AnyTask, new_id: int, state: str) -> AnyTask:
@@ -116,12 +167,16 @@ def from_placed(
     kind: type[AnyTask], placed: Placed, queue: str, value: Any, options: PutOptions, shell: Any
 ) -> AnyTask:
     """The task after a put: the new one, or the one that already had its key. Raises QueueFull."""
+    ignored = placed.existed and options.if_exists != "replace"
     task = kind(
         id=insist(placed, queue),
         queue=queue,
         state=placed.state,
-        data=value if placed.kept is None else data.decode(placed.kept),
-        lane=options.lane,
+        data=(None if ignored else value) if placed.kept is None else data.decode(placed.kept),
+        priority=placed.priority if ignored else options.priority,
+        attempts=placed.attempts or 0,
+        deadline=placed.deadline,
+        lane=placed.lane if ignored else options.lane,
         key=options.key,
         existed=placed.existed,
     )

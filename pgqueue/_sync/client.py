@@ -12,12 +12,13 @@ from uuid import UUID
 from .._async.client import AsyncClient
 from .._async.shell import AsyncShell
 from .._calls import cancel as cancel_calls
+from .._calls import pick as pick_calls
 from .._calls import queue as calls
 from .._calls.schedules import Missed, ScheduleArguments
 from .._engine import changes
 from .._engine.blocking import Conn, Signal, in_thread
 from .._engine.core import Core, Settings
-from .._records.task import TaskLike, named
+from .._records.task import TaskLike, from_found, named
 from .._values import arguments, data
 from .._values.arguments import Seconds
 from .batches import Batches, Flows
@@ -33,6 +34,7 @@ from .results import Results
 from .schedules import Schedules, name_of, options_of, scheduled, source_of
 from .shell import Shell
 from .statuses import Statuses
+from .task import Task
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -148,6 +150,35 @@ class Client(Queues, Flows, Channels, Locking):
             return function
 
         return register
+
+    def peek(self, task: TaskLike) -> Task:
+        """A task as it is now, whatever its queue and state. Raises TaskNotFound if it is gone."""
+        return from_found(Task, self.shell.run(pick_calls.peek(named(task)[0])), self.shell)
+
+    def kick(self, task: TaskLike, *, conn: Conn | None = None) -> bool:
+        """Make a buried or delayed task ready, whatever its queue, as Queue.kick_task; False if it is neither.
+
+        Raises:
+            TaskNotFound: it is gone.
+            NotAllowed: the role may not manage the task's queue.
+        """
+        return self.shell.run(pick_calls.kick_task(named(task)[0]), conn) is not None
+
+    def delete(self, task: TaskLike, *, strict: bool = False, conn: Conn | None = None) -> None:
+        """Remove a task in any state, whatever its queue, as Queue.delete.
+
+        Args:
+            task: the task, or its id.
+            strict: not if another client has taken it.
+            conn: the caller's connection, to delete in its transaction; if strict, at READ COMMITTED.
+
+        Raises:
+            TaskNotFound: it is gone.
+            TaskTakenByOther: if strict.
+            NotAllowed: the role may not manage the task's queue.
+        """
+        id, token = named(task)
+        self.shell.run(pick_calls.delete_one(id, self.shell.fence(token), strict), conn)
 
     def cancel(self, task: TaskLike, reason: str | None = None, *, conn: Conn | None = None) -> str:
         """Cancel a task, whatever its queue and state.

@@ -8,7 +8,7 @@ import contextlib
 from typing import Self
 
 from .._engine.blocking import Background, Condition, Signal, settle
-from .._engine.elections import PAUSE, Callback, Campaign
+from .._engine.elections import Callback, Campaign
 from .._engine.locks import Request, Stopped
 from .._values import arguments
 from .._values.arguments import Seconds
@@ -27,7 +27,7 @@ class Election(Campaign):
         super().__init__(name, gained, lost)
         self._shell = shell
         self._changed = Condition()
-        self._background = Background(self._campaign, f"pgqueue-election-{name}")
+        self._background = Background(f"pgqueue-election-{name}", self._campaign, lambda: self._closed)
 
     def wait(self, timeout: Seconds | None = None) -> None:
         """Wait until this client is the leader.
@@ -74,15 +74,10 @@ class Election(Campaign):
     def _campaign(self) -> None:
         try:
             while not self._closed:
-                try:
-                    self._serve(Request(self._shell.listener(), Signal, self.name))
-                except (Stopped, ClosedError):
-                    break
-                except Exception:
-                    self._erred()
-                    self._changed.wait_for(lambda: self._closed, PAUSE)
-        finally:
+                self._serve(Request(self._shell.listener(), Signal, self.name))
+        except (Stopped, ClosedError):
             self._closed = True
+        finally:
             self._set(None)
 
     def _serve(self, request: Request) -> None:

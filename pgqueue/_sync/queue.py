@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from .._values import arguments
+from .find import Finding
 from .manage import Managing
 from .messages import Messages
 from .pick import Picking
@@ -14,7 +15,7 @@ from .shell import Shell
 from .take import Taking
 
 
-class Queue(Putting, Taking, Settling, Picking, Managing):
+class Queue(Putting, Taking, Settling, Picking, Finding, Managing):
     """A queue by name, from Client.queue(). Its first put or waiting take makes it in the database.
 
     Attributes:

@@ -38,11 +38,16 @@ class Shell(ShellBase):
             listener = in_thread(self.core.listener)
         return listener
 
-    def run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False) -> T:
-        """Run a call on the caller's connection, or on a pool's; relaxed: its commit need not be durable."""
+    def run(self, call: Call[T], conn: Conn | None = None, *, relaxed: bool = False, within: float | None = None) -> T:
+        """Run a call on the caller's connection, or on a pool's.
+
+        Args:
+            relaxed: its commit need not be durable.
+            within: seconds, if that is less than call_timeout; for a pool's connection.
+        """
         if conn is not None:
             return run_on(conn, call)
-        return self.connections.run(call, relaxed=relaxed)
+        return self.connections.run(call, relaxed=relaxed, within=within)
 
     def drive(self, flow: Flow[T]) -> T:
         """Perform a flow."""

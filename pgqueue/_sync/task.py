@@ -17,13 +17,13 @@ from .._calls.results import Outcome
 from .._calls.settle import Return
 from .._engine.blocking import Conn
 from .._records.puts import Put
-from .._records.task import TaskRecord, from_found, moved, settled
+from .._records.task import TaskRecord, from_found, moved, settled, touched
 from .._values.arguments import Seconds
 from ..errors import TaskNotTaken
 from . import settle, steps
 from .cancellation import Cancellation
 from .results import Results
-from .settle import KEEP
+from .settle import GIVEN_UP, KEEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,8 @@ class Task(TaskRecord):
             TakeLost: as for ack.
         """
         how = Return(delay, every, priority, error, hold_lane)
-        return settled(self, settle.release(self._home, self.id, self.token, how, conn))
+        state = settle.release(self._home, self.id, self.token, how, conn)
+        return settled(self, state, priority=priority, error=error)
 
     def bury(self, *, priority: int | None = None, error: str | None = None, conn: Conn | None = None) -> Self:
         """Set the task aside until it is kicked. As beanstalkd's bury.
@@ -114,7 +115,8 @@ class Task(TaskRecord):
         Raises:
             TakeLost: as for ack.
         """
-        return settled(self, settle.bury(self._home, self.id, self.token, priority, error, conn))
+        state = settle.bury(self._home, self.id, self.token, priority, error, conn)
+        return settled(self, state, priority=priority, error=error)
 
     def touch(self, more: Seconds | None = None, *, conn: Conn | None = None) -> Self:
         """Keep the task for longer. Without a time to run there is no deadline, and nothing changes.
@@ -128,7 +130,7 @@ class Task(TaskRecord):
             ValueError: negative, NaN or not a duration.
             TakeLost: as for ack.
         """
-        return settled(self, settle.touch(self._home, self.id, self.token, more, conn))
+        return touched(self, *settle.touch(self._home, self.id, self.token, more, conn))
 
     def finish(self, result: Any = None, *, keep: Seconds = KEEP, conn: Conn | None = None) -> Self:
         """Ack the task and keep its result, both or neither. A worker does so for a handler with keep_result.
@@ -160,7 +162,8 @@ class Task(TaskRecord):
             ValueError: `keep` is not above 0.
             TakeLost: as for ack.
         """
-        return settled(self, settle.fail(self._home, self.id, self.token, error, keep, conn))
+        state = settle.fail(self._home, self.id, self.token, error, keep, conn)
+        return settled(self, state, error=GIVEN_UP if error is None else error)
 
     def requeue(self, *, conn: Conn | None = None) -> Self:
         """Give the task back behind all others of its priority; see Queue.requeue. Returns it with its new id."""

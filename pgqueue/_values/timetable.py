@@ -6,16 +6,17 @@ The occurrences of a timetable are a set of moments, which depends on nothing bu
 rules: each process finds the same. `after(moment)` is the first one after a moment, and `between` the last ones of a
 span. So a process that was stopped for an hour needs no memory of its own.
 
-cronsim reads the expression and walks from time to time. Daylight saving is decided here, as Debian's cron decides it:
+cronsim reads the expression and walks over naive local times, each of which becomes a moment. Daylight saving is
+decided here, as Debian's cron decides it:
 
-- Minute and hour are given ("30 2 * * *"): by the wall clock. The walk is over naive local times, each of which becomes
-  a moment. A time that the clock skips happens at the first moment after the gap; one that comes twice happens the
-  first time only. From the second pass of an hour the walk would lead back into the first: such times are not after
-  the moment, and are dropped.
+- Minute and hour are given ("30 2 * * *"): by the wall clock. A time that the clock skips happens at the first moment
+  after the gap; one that comes twice happens the first time only. From the second pass of an hour the walk would lead
+  back into the first: such times are not after the moment, and are dropped.
 - Minute or hour begins with * ("*/15 * * * *"): by time that has passed, every 15 minutes, also within the hour that
-  comes twice. Here cronsim walks over aware times.
+  comes twice. A time that the clock skips does not happen.
 
 cronsim has these rules as well, but for five fields only: with seconds, a time in the gap would not happen that day.
+And it takes each change for one of whole hours: on Lord Howe, where it is half an hour, it loses times.
 """
 
 from __future__ import annotations
@@ -79,14 +80,34 @@ class Cron:
             raise ValueError(f"the cron expression {expression!r} never occurs: no month has such a day")
 
     def after(self, moment: datetime) -> datetime | None:
-        local = moment.astimezone(self._zone)
         try:
-            for found in _walk(self._expression, local.replace(tzinfo=None) if self._by_wall else local):
-                at = (_first_real(found, self._zone) if self._by_wall else found).astimezone(UTC)
-                if at > moment:
-                    return at
+            return self._by_clock(moment) if self._by_wall else self._by_passed_time(moment)
         except OverflowError:  # beyond the year 9999
-            pass
+            return None
+
+    def _by_clock(self, moment: datetime) -> datetime | None:
+        for found in _walk(self._expression, moment.astimezone(self._zone).replace(tzinfo=None)):
+            if (at := _first_real(found, self._zone).astimezone(UTC)) > moment:
+                return at
+        return None
+
+    def _by_passed_time(self, moment: datetime) -> datetime | None:
+        local = moment.astimezone(self._zone)
+        at = self._next_real(local.replace(tzinfo=None), moment)
+        twice = _repeats_after(local)
+        if at is None or not twice or _repeats_after(at.astimezone(self._zone)):
+            return at
+        # The first pass has no time left. The second one begins with local times before the present one.
+        again = self._next_real(local.replace(tzinfo=None) - twice, moment)
+        return at if again is None else min(at, again)
+
+    def _next_real(self, start: datetime, moment: datetime) -> datetime | None:
+        """The first moment after `moment` of the local times after `start`. A time in a gap has none."""
+        for found in _walk(self._expression, start):
+            for fold in (0, 1):
+                at = found.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
+                if at > moment and at.astimezone(self._zone).replace(tzinfo=None) == found:
+                    return at
         return None
 
     def _occurs(self) -> bool:
@@ -177,6 +198,12 @@ def _is_field(field: str, place: int) -> bool:
 def _walk(expression: str, start: datetime) -> Iterator[datetime]:
     found: Iterator[datetime] = _simulator()(expression, start)
     return found
+
+
+def _repeats_after(local: datetime) -> timedelta:
+    """How much later this local time comes again, in the second pass; zero: it does not."""
+    later = local.replace(fold=1).astimezone(UTC) - local.replace(fold=0).astimezone(UTC)
+    return timedelta() if local.fold else max(timedelta(), later)
 
 
 def _first_real(local: datetime, zone: tzinfo) -> datetime:

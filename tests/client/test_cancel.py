@@ -7,12 +7,12 @@ import pickle
 import statistics
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from eventually import eventually, soon_enough
+from running import running
 from statements import row, rows, value
 
 import pgqueue
@@ -26,17 +26,8 @@ NOTICE = 0.05  # seconds from a cancel to its handler, in the median
 OUTCOME = "SELECT state, error FROM pgqueue.outcome(%s)"
 
 
-@contextmanager
-def working(client: pgqueue.Client, handler: Any, **options: Any) -> Iterator[Worker]:
-    worker = Worker(client, {"q": handler}, **({"retry_delay": 0, "grace": 0} | options))
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
+def working(client: pgqueue.Client, handler: Any, **options: Any) -> AbstractContextManager[Worker]:
+    return running(Worker(client, {"q": handler}, **({"retry_delay": 0, "grace": 0} | options)))
 
 
 # --- the calls

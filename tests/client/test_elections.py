@@ -247,14 +247,17 @@ def test_a_forked_child_leads_nothing(blocking: Callable[..., pgqueue.Client], d
         assert left(db) == (1, 0, 1)
 
 
-async def test_a_cancelled_campaign_releases_it(awaiting: Any, db: psycopg.Connection) -> None:
+async def test_a_cancelled_campaign_releases_it_and_stands_again(awaiting: Any, db: psycopg.Connection) -> None:
     client = awaiting()
     election = client.elect("boss")
     await election.wait(30)
+    fence = election.fence
     election._background._task.cancel()
-    await nothing_left(db)
-    assert not election.leader
+    await soon(lambda: not election.leader)
+    await election.wait(30)
+    assert election.fence > fence
     await election.close()
+    await nothing_left(db)
 
 
 def test_a_server_that_is_away_is_waited_for(

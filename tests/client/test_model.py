@@ -208,6 +208,60 @@ class QueueMachine(Machine):
         assert [value(self.admin, "SELECT pgqueue.delete(%s)", task.id) for _ in range(2)] == [True, False]
         self.model.delete(task)
 
+    @precondition(lambda self: self.any("buried", "delayed"))
+    @rule(data=st.data())
+    def kick_task(self, data: st.DataObject) -> None:
+        task = self.draw_task(data, "buried", "delayed")
+        self.ask("SELECT FROM pgqueue.kick_task(%s)", task.id)
+        self.model.kick_task(task)
+
+    @precondition(lambda self: self.any("ready", "delayed", "taken", "buried", "done"))
+    @rule(data=st.data())
+    def delete_strict(self, data: st.DataObject) -> None:
+        task = self.draw_task(data)
+        problem = "taken by another" if self.model.seen(task) == "taken" else None
+        assert self.ask("SELECT problem FROM pgqueue.delete_strict(%s)", task.id) == [(problem,)]
+        if problem is None:
+            self.model.delete(task)
+
+    @precondition(lambda self: self.any("ready", "delayed", "buried", "done"))
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        task = self.draw_task(data, "ready", "delayed", "buried", "done")
+        expected = ("done", "ended") if task.state == "done" else ("cancelled", None)
+        assert self.ask("SELECT state, problem FROM pgqueue.cancel(%s)", task.id) == [expected]
+        if task.state != "done":
+            self.model.delete(task)
+
+    @rule(queue=QUEUES)
+    def release_all(self, queue: str) -> None:
+        held = self.model.in_state(queue, "taken")
+        assert value(self.admin, "SELECT pgqueue.release_all(%s)", queue) == len(held)
+        for task in held:
+            self.model.release_untouched(task)
+
+    @precondition(lambda self: len(self.model.tasks) > 12)
+    @rule(queue=QUEUES)
+    def truncate_queue(self, queue: str) -> None:
+        tasks = [task for task in self.model.tasks.values() if task.queue == queue]
+        assert value(self.admin, "SELECT pgqueue.truncate_queue(%s)", queue) == len(tasks)
+        for task in tasks:
+            self.model.remove(task)
+
+    @rule(queue=QUEUES, n=TAKEN, by=st.integers(0, SESSIONS - 1))
+    def take_while_it_is_paused(self, queue: str, n: int, by: int) -> None:
+        self.ask("SELECT pgqueue.pause_queue(%s, '1 h')", queue)
+        assert self.ask("SELECT id FROM pgqueue.take_many(ARRAY [%s], %s, %s)", queue, n, self.sessions[by][0]) == []
+        self.ask("SELECT pgqueue.pause_queue(%s, '0')", queue)
+        self.model.act_on_late(queue)
+
+    @rule()
+    def put_while_it_is_draining(self) -> None:
+        self.ask("SELECT pgqueue.drain_queue('q')")
+        with pytest.raises(psycopg.Error, match="drain"):
+            self.ask("SELECT FROM pgqueue.put('q', '1')")
+        self.ask("SELECT pgqueue.drain_queue('q', false)")
+
     # --- claims
 
     @precondition(lambda self: self.any("ready") and len(self.model.claims) < 8)
@@ -331,6 +385,9 @@ class QueueMachine(Machine):
     def end_session(self, which: int) -> None:
         session, conn = self.sessions.pop(which)
         die(conn, self.admin)
+        self.admin.execute(
+            "UPDATE pgqueue.session SET started_at = started_at - interval '1 h'"
+        )  # no take outlasts this life
         held = [task for task in self.model.tasks.values() if task.session == session]
         assert value(self.admin, "SELECT freed FROM pgqueue.sweep()") == len(held)
         self.model.lose(held)

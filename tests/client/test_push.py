@@ -103,18 +103,23 @@ async def test_one_put_that_fails_keeps_the_parent_and_no_children(client, queue
     assert of_queue(db, "leaf") == [0, 1]
 
 
-async def test_a_connection_that_breaks_in_the_middle_keeps_the_parent(client, queue, task, db, dsn):
-    """The second put waits for a transaction that has its key; then the server ends the connection."""
+async def test_a_connection_that_breaks_in_the_middle_gives_the_parent_back(client, queue, task, db, dsn):
+    """The second put waits for a transaction that has its key; then the server ends the connection, and that of the
+    ack's repetition."""
     with psycopg.connect(dsn) as other:
         other.execute("SELECT pgqueue.put('leaf', '0', key => 'k')")
         acking = asyncio.ensure_future(task.ack(put=[Put("q", 1), Put("leaf", 2, key="k"), Put("q", 3)]))
-        pid = await soon(lambda: row(db, BLOCKED))
-        db.execute("SELECT pg_terminate_backend(%s)", pid)
+        (first,) = await soon(lambda: row(db, BLOCKED))
+        db.execute("SELECT pg_terminate_backend(%s)", [first])
+        (second,) = await soon(lambda: (found := row(db, BLOCKED)) and found != (first,) and found)
+        db.execute("SELECT pg_terminate_backend(%s)", [second])
         with pytest.raises(pgqueue.ConnectionLost):
             await acking
         other.rollback()
-    assert (state(db, task.id), of_queue(db, "q"), of_queue(db, "leaf")) == ("taken", [{"n": 1}], [])
-    await task.ack(put=[Put("leaf", 2, key="k")])
+    again = await queue.take(30)
+    assert (of_queue(db, "q"), of_queue(db, "leaf")) == ([{"n": 1}], [])
+    assert again.id == task.id
+    await again.ack(put=[Put("leaf", 2, key="k")])
     assert of_queue(db, "leaf") == [2]
 
 

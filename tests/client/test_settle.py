@@ -234,3 +234,30 @@ async def test_what_is_no_connection(shell, queue):
         await queue.put("x", conn=wrong)
     if shell.name == "async":
         wrong.close()
+
+
+@pytest.mark.parametrize("error", [None, "it \0 broke"])
+@pytest.mark.parametrize("priority", [None, -3])
+@pytest.mark.parametrize("verb", ["release", "delay", "bury", "fail", "touch", "touch more"])
+async def test_what_a_verb_returns_is_what_peek_shows(queue, verb, priority, error):
+    """But for what only peek reads."""
+    await queue.put("x", priority=5, ttr=60)
+    task = await queue.take(0)
+    if verb == "fail":
+        given = await task.fail(error)
+    elif verb.startswith("touch"):
+        given = await task.touch(7 if verb == "touch more" else None)
+    else:
+        how = {"delay": {"delay": 60}}.get(verb, {})
+        given = await getattr(task, "bury" if verb == "bury" else "release")(priority=priority, error=error, **how)
+    seen = await queue.peek(task.id)
+    for name in ("id", "queue", "state", "data", "priority", "attempts", "deadline"):
+        assert getattr(given, name) == getattr(seen, name), name
+    if error is not None and not verb.startswith("touch"):
+        assert given.error == seen.error
+    assert (given.token is not None) == (seen.state == "taken")
+
+
+async def test_a_put_returns_the_priority_that_it_named(queue):
+    task = await queue.put("x", priority=7)
+    assert task.priority == (await queue.peek(task.id)).priority == 7

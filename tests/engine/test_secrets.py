@@ -8,6 +8,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -20,6 +21,7 @@ from commands import environment, invoke, run
 import pgqueue
 from pgqueue import cli, migrate
 from pgqueue._values.conninfo import plain
+from pgqueue.cli import alerts, graphite
 from pgqueue.monitors.webhook import Webhook
 
 pytestmark = pytest.mark.once
@@ -49,6 +51,7 @@ UNREACHABLE = [
     f"postgresql+psycopg://ada:{SECRET}%40%2F@127.0.0.1:1/shop",
     f"host=127.0.0.1 port=1 user=ada password='{SECRET} \\' x' dbname=shop",
 ]
+BRIEF = 0.1  # seconds for which a call waits for an absent server
 every_dsn = pytest.mark.parametrize("dsn", [*MALFORMED, *UNREACHABLE])
 
 #: The arguments of each command that uses a database.
@@ -61,11 +64,13 @@ ARGUMENTS = {
     "bindings": "",
     "bury": "1",
     "cancel": "1",
+    "cancel-all": "q -s ready --yes",
     "changes": "q --timeout 0",
     "create-exchange": "e",
     "create-queue": "q",
     "deaths": "1",
     "delete": "1 --yes",
+    "delete-all": "q -s ready --yes",
     "delete-exchange": "e --yes",
     "delete-queue": "q --yes",
     "demo": "",
@@ -83,6 +88,7 @@ ARGUMENTS = {
     "job": "put app:client tidy",
     "jobs": "",
     "kick": "q",
+    "kick-all": "q",
     "kick-task": "1",
     "limit": "list",
     "list": "q",
@@ -120,7 +126,7 @@ ARGUMENTS = {
     "truncate": "q --yes",
     "unbind": "q e",
     "wait": "c --timeout 0",
-    "worker": "app:client",
+    "worker": "app:client --check",
     "workers": "",
 }
 
@@ -144,18 +150,22 @@ def the_error(function: Callable[[], Any]) -> str:
 
 
 async def awaited(dsn: str) -> None:
-    async with pgqueue.AsyncClient(dsn) as client:
+    async with pgqueue.AsyncClient(dsn, connect_timeout=BRIEF) as client:
         await client.queue("q").put(1)
 
 
 def work(dsn: str) -> None:
+    """It waits for an absent server, and logs why, until it is stopped."""
     client = pgqueue.Client(dsn)
     client.handler("q")(print)
-    pgqueue.Worker(client).run()
+    worker = pgqueue.Worker(client)
+    worker.stop()
+    worker.run()
+    raise RuntimeError("stopped")
 
 
 def shard(dsn: str) -> None:
-    with pgqueue.Shards([dsn, dsn]) as shards:
+    with pgqueue.Shards([dsn, dsn], connect_timeout=BRIEF) as shards:
         shards.queue("q").put(1)
 
 
@@ -174,7 +184,7 @@ def alchemy(dsn: str) -> None:
 def test_entry_points(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     for enter in (
-        lambda: pgqueue.Client(dsn).queue("q").put(1),
+        lambda: pgqueue.Client(dsn, connect_timeout=BRIEF).queue("q").put(1),
         lambda: asyncio.run(awaited(dsn)),
         lambda: work(dsn),
         lambda: shard(dsn),
@@ -185,6 +195,7 @@ def test_entry_points(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     ):
         assert SECRET not in the_error(enter)
     assert SECRET not in caplog.text
+    assert ("cannot reach its server" in caplog.text) == (dsn in UNREACHABLE)
     assert SECRET not in repr(pgqueue.Client(dsn).shell.settings) + repr(pgqueue.Client(dsn)) + repr(
         pgqueue.Client(dsn).shell
     )
@@ -217,6 +228,8 @@ def test_commands(
     caplog.set_level(logging.INFO)
     (tmp_path / "app.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
+    for command in (alerts, graphite):  # they wait for an absent server
+        monkeypatch.setattr(command, "Client", partial(pgqueue.Client, connect_timeout=BRIEF))
     for name, arguments in ARGUMENTS.items():
         sys.modules.pop("app", None)
         given = ["-v", *(["--dsn", dsn] if way == "option" else []), name, *arguments.split()]
@@ -240,7 +253,7 @@ def test_flask(dsn: str) -> None:
 
     def made(**config: str) -> None:
         app = flask.Flask("shop")
-        app.config.update(config)
+        app.config.update(config, PGQUEUE_CONNECT_TIMEOUT=BRIEF)
         queues = PgQueue(app, db=object())
         with app.app_context():
             queues.client.queue("q").put(1)

@@ -7,10 +7,16 @@ import ctypes
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, model_serializer
 
 import pgqueue
 from pgqueue import AsyncTask, Bury, Retry, SoftTimeLimit, Task
@@ -181,3 +187,95 @@ def look_once(task: Task) -> bool:
 
 
 def _hidden() -> None: ...
+
+
+TENANT: ContextVar[str] = ContextVar("tenant", default="none")
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+def see_and_set() -> str:
+    seen = TENANT.get()
+    TENANT.set("left behind")
+    return seen
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+async def see_and_set_async() -> str:
+    return see_and_set()
+
+
+@client.job(queue="crunch", isolation="process", timeout=0.3)
+def fall(how: str) -> None:
+    """Has the policy of job_defaults()."""
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+class Unwritten(BaseModel):
+    """Its own code writes it, and fails."""
+
+    @model_serializer
+    def write(self) -> str:
+        raise AttributeError("half made")
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+UNKEPT: dict[str, Callable[[], Any]] = {
+    "object": object,
+    "NaN": lambda: float("nan"),
+    "set": lambda: {1, 2},
+    "big": lambda: "x" * 2_000_000,
+    "function": lambda: nested,
+    "bytes": lambda: b"\xff",
+    "surrogate": lambda: "\udcff",
+    "NUL": lambda: "a\0b",
+    "deep": lambda: nested(5000),
+    "integer": lambda: 10**5000,
+    "key": lambda: {1: 2},
+    "model": Unwritten,
+}
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60)
+def give_kept(kind: str, path: str):  # type: ignore[no-untyped-def]  # the result's codec has no annotation to go by
+    return give(kind, path)
+
+
+@client.job(queue="crunch", isolation="process")
+def give_and_drop(kind: str, path: str) -> Unwritten:
+    return give(kind, path)
+
+
+def give(kind: str, path: str) -> Any:
+    with Path(path).open("a") as file:
+        file.write(f"{kind}\n")
+    return UNKEPT[kind]()
+
+
+@client.job(queue="crunch", isolation="process", timeout=0.5, retry=Retry(attempts=1))
+def hang_with_programs(path: str) -> None:
+    """One in the group of the process, one with a session of its own, and one that this one has started."""
+    sleep = "import subprocess, sys; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, flush=True);"
+    more = subprocess.Popen(
+        [sys.executable, "-c", sleep + "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    plain = subprocess.Popen(["sleep", "60"])
+    assert more.stdout is not None
+    Path(path).write_text(f"{more.pid} {int(more.stdout.readline())} {plain.pid}")
+    time.sleep(60)
+
+
+@client.job(queue="crunch", isolation="process", retry=Retry(attempts=1))
+async def fail_deep() -> None:
+    await asyncio.gather(fail_inside())
+
+
+async def fail_inside() -> None:
+    raise ValueError("deep inside")

@@ -114,6 +114,13 @@ def fail_until(context, attempt):
     return context.attempt
 
 
+@task(takes_context=True)
+def fail_without(context, path):
+    if not os.path.exists(path):
+        raise ValueError(f"there is no {path}")
+    return context.attempt
+
+
 @task
 def die_once(path):
     """Kills its process, except if the file is there."""

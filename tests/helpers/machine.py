@@ -23,7 +23,7 @@ PAST = "now() - interval '1 s'"
 TASKS = """SELECT id, queue, state, priority, attempts, session, data::int, lane, key, releases, timeouts, buries, kicks
              FROM pgqueue.tasks"""
 DEATHS = "SELECT id, died_in, reason, count FROM pgqueue.dead_letters"
-SUSPECTS = "SELECT id, suspect FROM pgqueue.task WHERE suspect IS NOT NULL ORDER BY id"
+SUSPECTS = "SELECT id, coalesce(suspect, 0) FROM pgqueue.task WHERE killed_after IS NOT NULL ORDER BY id"
 STATS = """SELECT s.calls || jsonb_build_object('waiting', ready + blocked, 'delayed', delayed, 'taken', taken,
                                               'buried', buried, 'kept', kept, 'total', total, 'done', done)
              FROM pgqueue.stats s WHERE queue = %s"""
@@ -134,7 +134,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def suspects_agree(self) -> None:
-        same(self.ask(SUSPECTS), [(id, task.suspect) for id, task in sorted(self.model.tasks.items()) if task.suspect])
+        same(self.ask(SUSPECTS), [(id, task.suspect) for id, task in sorted(self.model.tasks.items()) if task.marked])
 
     @invariant()
     def takes_belong_to_tasks_and_sessions(self) -> None:

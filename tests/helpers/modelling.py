@@ -65,6 +65,7 @@ class Modelled:
     late: bool = False
     expired: bool = False
     holds_lane: bool = False  # while it is delayed
+    marked: bool = False  # a session died that held it
     suspect: int = 0  # how many suspects a session may hold while it holds this one; 0: it is none
     deaths: list[tuple[str, str, int]] = field(default_factory=list)  # queue, reason, how often; the last one first
     releases: int = 0
@@ -213,7 +214,7 @@ class Model:
     def replace(self, task: Modelled, put: Put, data: int) -> None:
         task.give_back("delayed" if put.delay else "ready")
         task.priority, task.data, task.ttr, task.ttl = put.priority, data, put.ttr, put.ttl
-        task.lane, task.attempts, task.expired, task.suspect = put.lane, 0, False, 0
+        task.lane, task.attempts, task.expired, task.suspect, task.marked = put.lane, 0, False, 0, False
         self.calls["q", "put"] += 1
 
     # --- taking and settling
@@ -278,7 +279,7 @@ class Model:
     def release(self, task: Modelled, *, delayed: bool = False, failed: bool = False, holds_lane: bool = False) -> str:
         self.calls[task.queue, "release"] += 1
         task.releases += 1
-        task.suspect = 0
+        task.suspect, task.marked = 0, False
         task.give_back("delayed" if delayed else "ready", failed=failed, holds_lane=holds_lane)
         if failed and self.is_spent(task):
             return self.die(task, "delivery_limit")
@@ -297,7 +298,7 @@ class Model:
     def bury(self, task: Modelled, *, failed: bool = False) -> str:
         self.calls[task.queue, "bury"] += 1
         task.buries += 1
-        task.suspect = 0
+        task.suspect, task.marked = 0, False
         task.give_back("buried", failed=failed)
         if task.queue == "q" and self.options.dead_letter:
             return self.die(task, "rejected")
@@ -308,9 +309,21 @@ class Model:
         for task in kicked:
             task.give_back()
             task.kicks += 1
-            task.suspect = 0
+            task.attempts, task.suspect, task.marked = 0, 0, False
         self.calls[queue, "kick"] += len(kicked)
         return len(kicked)
+
+    def kick_task(self, task: Modelled) -> None:
+        if task.state == "buried":
+            task.attempts = 0
+        task.give_back()
+        task.kicks += 1
+        task.suspect, task.marked = 0, False
+        self.calls[task.queue, "kick"] += 1
+
+    def remove(self, task: Modelled) -> None:
+        """Without a verb of its own: truncate_queue counts no calls."""
+        del self.tasks[task.id]
 
     def delete(self, task: Modelled) -> None:
         self.calls[task.queue, "delete"] += 1
@@ -320,13 +333,15 @@ class Model:
         """Their taker died: counted as a release, as in Tarantool's queue. A task that was tried alone is charged."""
         charged = [task for task in tasks if len(tasks) == 1 or task.suspect == 1]
         suspects = sum(task.suspect > 0 for task in tasks)
+        marked = sum(task.marked for task in tasks) - suspects
         for task in tasks:
             self.calls[task.queue, "release"] += 1
             task.give_back(failed=task in charged)
             if task.suspect:
                 task.suspect = min(task.suspect, max(1, suspects // PART))
-            else:
-                task.suspect = max(1, (len(tasks) - suspects) // PART)
+            elif task.marked:
+                task.suspect = max(1, marked // PART)
+            task.marked |= task.queue == "q" and self.options.max_takes is not None
         for task in charged:
             if self.is_spent(task):
                 self.die(task, "delivery_limit")
@@ -418,6 +433,7 @@ class Model:
             task.deaths = [("q", reason, died + 1), *others]
             task.give_back()
             task.queue, task.attempts, task.lane, task.key = "dead", 0, None, None
+            task.suspect, task.marked = 0, False
             task.ttl = task.expired = False
             return "dead"
         if reason in FAILED:

@@ -1,7 +1,8 @@
 """A TCP proxy in front of the test's server, which can become a black hole: it keeps all connections and moves nothing.
 
 New connections succeed then too, since the kernel accepts them: that is how a stopped pooler or a stopped host behind a
-load balancer looks. What was sent meanwhile is delivered when the proxy goes on.
+load balancer looks. What was sent meanwhile is delivered when the proxy goes on. Or the server can be away: then all
+connections are closed, and each new one at once.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 class Proxy:
     """Forwards connections to the server of `dsn`. `self.dsn` leads through it."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, port: int = 0) -> None:
         known = conninfo_to_dict(dsn)
         self._host, self._port = str(known.get("host") or "localhost"), int(str(known.get("port") or 5432))
-        self._accepting = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._accepting = socket.create_server(("127.0.0.1", port), backlog=64)
         self._port_here = self._accepting.getsockname()[1]
         self.dsn = make_conninfo(dsn, host="127.0.0.1", hostaddr="", port=self._port_here)
         self._moving = threading.Event()
         self._moving.set()
         self._paused = threading.Event()
         self._over = False
+        self._away = False
+        self.attempts = 0  # connections that clients have opened
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._accepting, selectors.EVENT_READ)
         self._kept: list[socket.socket] = []
@@ -54,6 +57,21 @@ class Proxy:
 
     def go_on(self) -> None:
         self._moving.set()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Within the block all connections are closed, those of before and each new one."""
+        self.swallow()
+        self._away = True
+        for end in self._peers:
+            self._selector.unregister(end)
+            end.close()
+        self._peers.clear()
+        self.go_on()
+        try:
+            yield
+        finally:
+            self._away = False
 
     def forget(self) -> None:
         """In a black hole: drop the connections of the clients, and keep those to the server, for good."""
@@ -96,7 +114,10 @@ class Proxy:
             end.close()
 
     def _connect(self, client: socket.socket) -> None:
+        self.attempts += 1
         try:
+            if self._away:
+                raise ConnectionRefusedError
             server = self._server()
         except OSError:
             client.close()

@@ -204,3 +204,25 @@ def test_a_zone_that_does_not_exist_is_named(zone: str) -> None:
 def test_either_a_cron_expression_or_a_time(cron: str | None, every: float | None) -> None:
     with pytest.raises(ValueError, match="every"):
         timetable(cron, every, "UTC")
+
+
+@pytest.mark.parametrize("day", ["2026-04-05", "2026-10-04"])
+@pytest.mark.parametrize(
+    ("expression", "minutes", "hours"),
+    [
+        ("*/7 2 * * *", range(0, 60, 7), [2]),
+        ("45 * * * *", [45], range(24)),
+        ("0 */2 * * *", [0], range(0, 24, 2)),
+        ("*/10 1,2 * * *", range(0, 60, 10), [1, 2]),
+    ],
+)
+def test_changes_of_half_an_hour_lose_no_time(day: str, expression: str, minutes: list[int], hours: list[int]) -> None:
+    """Each minute around the change that the expression matches, from wherever the search begins."""
+    zone, times = ZoneInfo("Australia/Lord_Howe"), Cron(expression, "Australia/Lord_Howe")
+    start = datetime.fromisoformat(day).replace(tzinfo=UTC) - DAY
+    every = [start + timedelta(minutes=n) for n in range(2 * 24 * 60)]
+    shown = [(at, at.astimezone(zone)) for at in every]
+    expected = [at for at, there in shown if there.minute in minutes and there.hour in hours]
+    last = times.after(every[-1])
+    for moment in every[::17]:
+        assert times.after(moment) == next((at for at in expected if at > moment), last)

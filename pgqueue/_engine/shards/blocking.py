@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ..owners import errand
 from .flows import Race, Raced, give_back
 from .servers import UNREACHABLE, Server
 
@@ -28,7 +29,7 @@ def race(race: Race, name: str, take: Take) -> Raced:
     try:
         for server in race.servers:
             arguments = (course, server, take, name, race.n, race.seconds)
-            threading.Thread(target=_run_one, args=arguments, name="pgqueue-shard", daemon=True).start()
+            errand("pgqueue-shard", _run_one, *arguments).start()
         for _ in race.servers:
             tasks, failure = course.arrivals.get()
             if tasks:

@@ -1,0 +1,112 @@
+"""While the server is away: which errors mean that, how long the pauses are, and what is logged. One policy for all.
+
+The listener, the pools, the first call of a client, the clock, the supervisor, the owners of threads (owners.py) and a
+worker's threads each have Pauses of their own, since each of them may be refused for a reason of its own. They are
+computed here only:
+
+- A pause doubles with each failure, up to LONGEST, and is random between a half and the whole of that. Nothing shortens
+  it: what wakes a thread that pauses, for example a poke of the listener, lets it go on pausing. At first a poke ended
+  the pause, and what reacted to the loss of the connection by a poke connected 700 times a second.
+- LONGEST is less than a second, so a call that begins once the server is back has its connection within a second. A
+  pause that a caller may cut short would allow longer ones, but then many callers are a storm.
+
+All of them share the log of their client: an outage is one warning, when it is first met, and another one every TELL
+seconds while it lasts. The first success tells how long it took. An outage that is met again within SAME seconds of its
+end goes on: where the server has no connection left, one part of a client is served while another one is refused, and
+each refusal would be an outage of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+import psycopg
+
+from ..errors import ConnectionLost, Error, ServerError
+
+log = logging.getLogger("pgqueue")
+
+FIRST, LONGEST = 0.02, 0.6  # seconds
+TELL = 30.0  # seconds between two warnings of one outage
+SAME = 1.0  # seconds without it after which an outage is a new one
+
+#: The errors of a call that met the outage: the same call may succeed later. What a lost connection is called is
+#: decided in _calls/sqlstates.py.
+AWAY = (ServerError, ConnectionLost)
+
+
+class Absent(ServerError):
+    """The first connection of a client: no server answers, or it is just starting. What it refuses is no Absent."""
+
+
+#: The errors of the first connection after which another attempt makes sense.
+COMING = (Absent, ConnectionLost)
+
+
+class Pauses:
+    """The pauses of one thread, or of one kind of attempt; `first` and `longest` in seconds."""
+
+    def __init__(self, first: float | None = None, longest: float | None = None) -> None:
+        self.at = 0.0  # the monotonic time before which there is no attempt
+        self._first = FIRST if first is None else first
+        self._longest = LONGEST if longest is None else longest
+        self._next = self._first
+
+    def failed(self) -> float:
+        """An attempt has failed. Returns for how many seconds to pause."""
+        pause = random.uniform(self._next / 2, self._next)
+        self._next = min(2 * self._next, self._longest)
+        self.at = time.monotonic() + pause
+        return pause
+
+    def succeeded(self) -> None:
+        self.at, self._next = 0.0, self._first
+
+    def left(self) -> float:
+        """For how many seconds to pause still; not positive: no more."""
+        return self.at - time.monotonic()
+
+
+class Outage:
+    """The log of one client about its server. Thread-safe."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._lock = threading.RLock()  # a signal's handler may call in here
+        self._since: float | None = None  # None: the server is there
+        self._began, self._ended = 0.0, float("-inf")  # of the last outage
+        self._tell_at = 0.0
+        self._told = False  # since the last success
+
+    def met(self, error: BaseException) -> None:
+        """A part of the client could not reach the server, or has lost it. Warns at once, then every TELL seconds."""
+        with self._lock:
+            now = time.monotonic()
+            if self._since is None:
+                if now - self._ended >= SAME:
+                    self._began = self._tell_at = now
+                self._since = self._began
+            if now < self._tell_at:
+                return
+            self._tell_at, self._told = now + TELL, True
+            lasted = now - self._since
+        text = str(error).strip() or type(error).__name__
+        unexpected = not isinstance(error, Error | psycopg.Error)
+        if lasted < TELL / 2:
+            log.warning("%s cannot reach its server and tries again: %s", self._label, text, exc_info=unexpected)
+        else:
+            log.warning("%s tries again, for %.0f s now: %s", self._label, lasted, text, exc_info=unexpected)
+
+    def over(self) -> None:
+        """A part of the client has reached the server."""
+        if self._since is None:
+            return
+        with self._lock:
+            since, self._since = self._since, None
+            told, self._told = self._told, False
+            self._ended = time.monotonic()
+        if since is not None and told:
+            log.info("%s reached its server again, after %.1f s", self._label, self._ended - since)
