@@ -13,5 +13,6 @@
     clients.py    Client and AsyncClient
 
 A job's task is plain data, `{"job": "shop.send", "args": {"to": "ada"}}`, so SQL and other languages put the same. It
-may have `headers`, an object of strings, and `attempts`, in place of the Retry's. worker/dispatch.py runs it.
+may have `sig`, a digest of the signature; `headers`, an object of strings; and `attempts`, in place of the Retry's.
+worker/dispatch.py runs it.
 """

@@ -18,7 +18,7 @@ from .._sync.queue import Queue
 from .._sync.shell import Shell
 from .._values import arguments
 from .job import Job
-from .options import BatchHandler, JobPolicies, Policies, Settings
+from .options import DEFAULTS, BatchHandler, JobPolicies, Policies, Settings
 from .registering import Register, registering
 from .registry import Registry
 from .setups import ChildSetup, no_setup
@@ -105,10 +105,14 @@ class WithJobs:
                 leaves this argument out stores its default. None, the default, counts all tasks together.
             middleware: called inside the client's middleware.
 
+        A policy that is None is none, also if job_defaults() sets one; one that is left out is that of job_defaults().
+
         Raises:
+            TypeError: there is no such option.
             ValueError: an option is not valid; or, when the decorator is applied: another job has this name, the
-                function has *args, **kwargs or positional-only parameters, an annotation or a default cannot be used,
-                or concurrency, rate or limit_by is not valid. Names the place in the code.
+                function has *args, **kwargs or positional-only parameters, is a method or a generator function, an
+                annotation or a default cannot be used, or concurrency, rate or limit_by is not valid. Names the place
+                in the code.
         """
         return registering(self, queue, name, aliases, policies)
 
@@ -145,7 +149,7 @@ class WithJobs:
             ValueError: one of them is not valid.
             TypeError: there is no such policy, or it is a limit.
         """
-        self.jobs.defaults = Settings(queue=queue, **policies)
+        self.jobs.defaults = Settings.of(DEFAULTS, queue, policies)
 
     @overload
     def on_start(self, function: Callable[[], AsyncIterator[T]], /) -> LoopStart[T]: ...
@@ -181,10 +185,12 @@ class WithJobs:
 
     @property
     def _blocking(self) -> blocking.Client:
+        """The client for blocking code: each class below has one."""
         raise NotImplementedError
 
     @property
     def _awaiting(self) -> awaiting.AsyncClient:
+        """The client for async code, likewise."""
         raise NotImplementedError
 
 

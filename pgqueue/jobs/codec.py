@@ -29,6 +29,9 @@ class Codec(Protocol):
     def result(self, value: Any) -> Any:
         """A result as JSON values. Raises ValueError."""
 
+    def schema(self) -> str:
+        """What the arguments may be, as text: the same wherever the annotations are the same."""
+
 
 def codec(signature: Signature, function: Callable[..., Any], *, keeps_result: bool, plain: bool = False) -> Codec:
     """The codec for a signature. Raises ValueError for an annotation or a default that cannot be used. Names the place.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, Unpack, cast
 
 from .._async.queue import AsyncQueue
 from .._async.task import AsyncTask
 from .._calls.put import PutArguments, PutManyArguments
 from .._records.puts import Put
+from .._records.task import AnyTask, without_result
 from .._sync.queue import Queue
 from .._sync.task import Task
 from ..errors import BadArguments
@@ -17,6 +20,7 @@ from .codec import codec
 from .limits import LIMIT, limit_of
 from .middleware import Order, around_aput, around_put, checked, headed
 from .options import PLAIN, QUEUE, JobPutArguments, Options, Settings
+from .own import read
 from .setups import Finder
 from .signature import Signature, is_async
 
@@ -96,6 +100,12 @@ class Job(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
+    @functools.cached_property
+    def version(self) -> str:
+        """A digest of its signature, put with each task: by that a worker tells arguments for other code from wrong
+        ones."""
+        return hashlib.sha256(self.codec.schema().encode()).hexdigest()[:8]
+
     @property
     def settings(self) -> Settings:
         """Its policies, with the client's defaults for what it leaves open."""
@@ -171,17 +181,32 @@ class Job(Generic[P, R]):
                 with this job that serves the queue does.
             headers: strings that go with the task, for middleware.
             attempts: after this number of failed attempts the task is buried, in place of the Retry's attempts.
+            retry: a Retry of this task, in place of the job's. Without on, never and choose: those of the job apply.
+            timeout, keep_result: of this task, in seconds or as a timedelta, in place of the job's.
 
         Raises:
-            ValueError: an option is out of range, or there is none of that name.
+            ValueError: an option is out of range, or there is none of that name; or a lane goes with a job that has a
+                limit.
         """
+        if options.get("lane") is not None and not self.limit.empty:
+            raise ValueError(
+                f"job {self.name} has a limit, and a task in a lane cannot have one: leave out the lane, or the job's"
+                " concurrency and rate"
+            )
         return BoundJob(self, Options.of(options))
 
     def at(self, home: Home) -> Self:
         """The same job with the queues, the defaults and the middleware of another home. For integrations."""
-        moved = object.__new__(type(self))
-        moved.__dict__.update(self.__dict__, _home=home, _settings=None)
-        return moved
+        return self._changed(_home=home)
+
+    def varied(self, own: Mapping[str, Any]) -> Self:
+        """The same job with the policies that one task's data has. Raises ValueError, TypeError: they are none."""
+        return self._changed(_own=replace(self._own, **read(own, self.settings.retry)))
+
+    def _changed(self, **attributes: Any) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, _settings=None, **attributes)
+        return made
 
     def upgrade(self, function: Upgrade) -> Upgrade:
         """Register a function for tasks whose arguments do not fit any more: a decorator.
@@ -214,11 +239,11 @@ class BoundJob(Generic[P]):
         name, put = self._place()
         queue, data = self._job._home.blocking_queue(name), self._data(args, kwargs)
         if not (middleware := self._job.middleware):
-            return queue.put(data, conn=self._options.conn, **put)
+            return self._told(queue.put(data, conn=self._options.conn, **put))
         order = self._order(name, [data])
 
         def send() -> Task:
-            task = queue.put(headed(data, order), conn=self._options.conn, **put)
+            task = self._told(queue.put(headed(data, order), conn=self._options.conn, **put))
             order.ids = [task.id]
             return task
 
@@ -229,11 +254,11 @@ class BoundJob(Generic[P]):
         name, put = self._place()
         queue, data = self._job._home.awaiting_queue(name), self._data(args, kwargs)
         if not (middleware := self._job.middleware):
-            return await queue.put(data, conn=self._options.conn, **put)
+            return self._told(await queue.put(data, conn=self._options.conn, **put))
         order = self._order(name, [data])
 
         async def send() -> AsyncTask:
-            task = await queue.put(headed(data, order), conn=self._options.conn, **put)
+            task = self._told(await queue.put(headed(data, order), conn=self._options.conn, **put))
             order.ids = [task.id]
             return task
 
@@ -302,6 +327,13 @@ class BoundJob(Generic[P]):
             data = around_put(middleware, order, lambda: headed(data, order))
         return Put(name, data, **put)
 
+    def _told(self, task: AnyTask) -> AnyTask:
+        """The task, which knows if no result of it is kept. A function that gets its Task may keep one itself."""
+        job = self._job
+        if self._options.own.get("keep_result", job.settings.keep_result) or job.signature.wants_task:
+            return task
+        return without_result(task, job.name)
+
     def _order(self, queue: str, every: list[dict[str, Any]]) -> Order:
         return Order(self._job.name, queue, [data["args"] for data in every], dict(self._options.headers or {}))
 
@@ -328,7 +360,9 @@ class BoundJob(Generic[P]):
 
     def _enveloped(self, args: dict[str, Any]) -> dict[str, Any]:
         options = self._options
-        data: dict[str, Any] = {"job": self._job.name, "args": args}
+        data: dict[str, Any] = {"job": self._job.name, "sig": self._job.version, "args": args}
+        if options.own:
+            data["own"] = dict(options.own)
         if options.headers:
             data["headers"] = dict(options.headers)
         if options.attempts is not None:

@@ -19,10 +19,10 @@ LIMIT = ("concurrency", "rate", "limit_by")  # the options of Client.job that ar
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many tasks of a job begin in a time, at most; each attempt counts.
+    """How many tasks of a job begin in a time; each attempt counts.
 
     Attributes:
-        limit: so many in each period, from 1 to 1,000,000.
+        limit: so many in each period on average, from 1 to 1,000,000; in any one at most `burst` more.
         per: the period: seconds, or a timedelta.
         burst: how many may begin at once after a pause. None: a tenth of the limit, and at least 1.
 

@@ -9,9 +9,11 @@ from typing import Any, Literal, TypedDict
 from .._calls.put import PutArguments, PutOptions
 from .._values import arguments
 from .._values.arguments import Seconds
-from .limits import Rate
+from .limits import LIMIT, Rate
 from .middleware import checked
+from .own import written
 from .retry import Retry
+from .words import unknown
 
 Isolation = Literal["thread", "process"]
 QUEUE = "default"  # of jobs that name none
@@ -47,7 +49,12 @@ class Settings:
     """The policies of a job; None: the client's default, and if that has none either, the queue's or the worker's.
 
     Times in seconds. Checked when made; raises ValueError.
+
+    Attributes:
+        given: the names of policies for which None means none, and not the client's default.
     """
+
+    given: frozenset[str] = frozenset()
 
     queue: str | None = None
     retry: Retry | None = None
@@ -77,14 +84,21 @@ class Settings:
         if self.isolation not in (None, "thread", "process"):
             raise ValueError(f"isolation is 'thread' or 'process', not {self.isolation!r}")
 
+    @classmethod
+    def of(cls, call: str, queue: str | None, policies: Policies) -> Settings:
+        """From the keyword arguments of a call. Raises ValueError, and TypeError: there is no such policy."""
+        if strange := sorted(policies.keys() - Policies.__annotations__.keys()):
+            known = ("queue", *Policies.__annotations__) if call == DEFAULTS else JOB_OPTIONS
+            raise TypeError(unknown(call, strange[0], known))
+        return cls(queue=queue, given=frozenset(policies), **policies)
+
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
     def over(self, defaults: Settings) -> Settings:
         """These, and the defaults for what they leave open. Middleware of both: the defaults' is outside."""
-        given = {
-            one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None and value != ()
-        }
+        said = {name: getattr(self, name) for name in (one.name for one in fields(self)) if name != "given"}
+        given = {name: value for name, value in said.items() if value is not None or name in self.given}
         given["middleware"] = (*defaults.middleware, *self.middleware)
         return replace(defaults, **given)
 
@@ -92,6 +106,9 @@ class Settings:
 class JobPutArguments(PutArguments, total=False):
     """The keyword arguments of Job.options; it explains them."""
 
+    retry: Retry | None
+    timeout: Seconds | None
+    keep_result: Seconds | None
     queue: str | None
     conn: Any
     headers: Mapping[str, str] | None
@@ -108,6 +125,7 @@ class Options:
         conn: the caller's connection.
         headers: strings that go with the task, for middleware.
         attempts: in place of the job's Retry.attempts.
+        own: the task's own policies, as its data has them; empty: those of the job.
     """
 
     put: PutArguments = field(default_factory=PutArguments)
@@ -115,12 +133,16 @@ class Options:
     conn: Any = None
     headers: Mapping[str, str] | None = None
     attempts: int | None = None
+    own: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, given: JobPutArguments) -> Options:
         rest: dict[str, Any] = dict(given)
+        if strange := sorted(rest.keys() - PUT_OPTIONS):
+            raise ValueError(unknown("options()", strange[0], PUT_OPTIONS))
+        policies = {name: rest.pop(name, None) for name in ("retry", "timeout", "keep_result")}
         own = {name: rest.pop(name) for name in ("queue", "conn", "headers", "attempts") if name in rest}
-        return cls(PutArguments(**rest), **own)  # type: ignore[typeddict-item]  # Queue.put refuses other names
+        return cls(PutArguments(**rest), own=written(**policies), **own)  # type: ignore[typeddict-item]  # checked
 
     def __post_init__(self) -> None:
         PutOptions.of(self.put)
@@ -140,4 +162,7 @@ class BatchHandler:
     n: int
 
 
+DEFAULTS = "job_defaults()"
+JOB_OPTIONS = ("queue", "name", "aliases", *Policies.__annotations__, *LIMIT)
+PUT_OPTIONS = dict.fromkeys((*PutOptions.__dataclass_fields__, *JobPutArguments.__annotations__))  # in their order
 PLAIN = Options()

@@ -50,6 +50,9 @@ class Plain:
     def result(self, value: Any) -> Any:
         return value
 
+    def schema(self) -> str:
+        return self._signature.schema()
+
     def _check(self, values: dict[str, Any]) -> None:
         for name, value in values.items():
             if not _fits(value, kinds := self._kinds[name]):

@@ -57,7 +57,7 @@ def registering(
         )
     rest: dict[str, Any] = dict(policies)
     limit = {option: rest.pop(option, None) for option in LIMIT}
-    own = Settings(queue=queue, **cast(Policies, rest))
+    own = Settings.of("job()", queue, cast(Policies, rest))
 
     def register(function: Callable[..., Any], /) -> Job[..., Any]:
         found = default_name(function) if name is None else name

@@ -33,6 +33,10 @@ class Unrunnable(Bury):
     """Internal: the worker cannot call the job of a task. No handler raised it, so its traceback says nothing."""
 
 
+class Newer(Unrunnable):
+    """Internal: a worker with other code may be able to. Workers let the task wait for that: worker/newer.py."""
+
+
 class RetryLater(Exception):
     """Raised by a handler: try the task again after this time, whatever its policy's delay is.
 
@@ -73,7 +77,8 @@ class Retry:
         factor: each further delay is this much longer; 1 is a fixed delay.
         max_delay: the longest delay, in seconds or as a timedelta.
         jitter: whether the delay is a random part of that time, which spreads tasks that failed together.
-        on: the exceptions that are tried again; any other buries the task. (), the default: all.
+        on: the exceptions that are tried again; any other buries the task. (), the default: all. TimeLimitExceeded and
+            ProcessDied are exceptions as well.
         never: the exceptions that bury the task, also where `on` has a base class of them.
         choose: a function of the number of failed attempts and the exception, called for what `on` and `never` let
             through. It returns the delay (seconds, or a timedelta), or None to bury the task. `delay`, `factor`,
@@ -116,7 +121,13 @@ class Retry:
 
     def poisoned(self, attempts: int) -> bool:
         """Whether a task that comes back after so many attempts, failed ones and lost ones, is not run again."""
-        return self.exhausted(attempts) if self.takes is None else attempts >= self.takes
+        most = self.most_takes
+        return most is not None and attempts >= most
+
+    @property
+    def most_takes(self) -> int | None:
+        """The number of attempts, failed ones and lost ones, after which a task is not run again; None: no limit."""
+        return self.attempts if self.takes is None else self.takes
 
     def after(self, attempts: int, error: BaseException | None = None) -> float | None:
         """Seconds until the next attempt after so many failed ones, the last of them by `error`; None: bury the task.

@@ -47,6 +47,8 @@ class Signature:
     def __init__(self, function: Callable[..., Any], job: str, local_names: Mapping[str, Any] | None = None) -> None:
         self.job = job
         found = inspect.signature(function)
+        if why := _no_job(function, list(found.parameters)):
+            raise ValueError(f"job {job} ({place(function)}) {why}")
         for parameter in found.parameters.values():
             if parameter.kind in REFUSED:
                 what = REFUSED[parameter.kind].format(parameter.name)
@@ -68,6 +70,10 @@ class Signature:
             if one.kind is one.POSITIONAL_OR_KEYWORD and name in self.parameters
         ]
         self._required = frozenset(name for name, one in self.parameters.items() if not one.optional)
+
+    def schema(self) -> str:
+        """The parameters as text."""
+        return repr([(name, one.optional, one.annotation) for name, one in sorted(self.parameters.items())])
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, defaults left out. Raises BadArguments: one is missing, unknown or twice."""
@@ -98,6 +104,16 @@ class Signature:
         ]
         takes = ", ".join(f"{name}=" if one.optional else name for name, one in self.parameters.items()) or "none"
         return f"{' and '.join(parts)} (its parameters: {takes})" if parts else ""
+
+
+def _no_job(function: Callable[..., Any], parameters: list[str]) -> str | None:
+    """Why a function cannot be a job; None: it can."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "is a generator function, whose call runs nothing: return a list, or put a task for each value"
+    within = getattr(function, "__qualname__", "").rpartition(".")[0]
+    if within and not within.endswith("<locals>") and parameters[:1] in (["self"], ["cls"]):
+        return f"is a method, and a worker has no {parameters[0]} for it: use a function, or a staticmethod"
+    return None
 
 
 def place(function: Callable[..., Any]) -> str:

@@ -14,6 +14,7 @@ it writes bytes as UTF-8 where the validator reads base64. Models keep their own
 
 from __future__ import annotations
 
+import json
 import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any, NotRequired, Required
@@ -55,7 +56,7 @@ class Typed:
         arguments = _typed_dict("Arguments", fields)
         arguments.__pydantic_config__ = CONFIG
         envelope = _typed_dict("Envelope", {"args": NotRequired[arguments]})  # what else is there is not looked at
-        adapter: TypeAdapter[Any] = TypeAdapter(arguments)
+        self._adapter = adapter = TypeAdapter[Any](arguments)
         self._check_given = adapter.validator.validate_python
         self._read_args = adapter.validator.validate_json
         self._read = TypeAdapter(envelope).validator.validate_json
@@ -95,6 +96,12 @@ class Typed:
 
     def result(self, value: Any) -> Any:
         return value if self._write_result is None else self._write_result(value)
+
+    def schema(self) -> str:
+        try:
+            return json.dumps(self._adapter.json_schema(), sort_keys=True)  # the fields of models included
+        except Exception:  # a type that is none of JSON schema's
+            return self._signature.schema()
 
     def _bad(self, error: ValidationError, above: Sequence[str]) -> BadArguments:
         faults = error.errors(include_url=False, include_context=False)

@@ -16,15 +16,15 @@ from .._sync.client import Client as PlainClient
 from .._sync.shell import Shell
 from .._values import arguments
 from .._values import data as json_data
-from ..errors import TakeLost, TaskNotFound
+from ..errors import TaskNotFound
 from ..jobs.clients import AsyncClient, Client
 from ..jobs.retry import Retry
 from ..worker.apart import Apart
 from ..worker.batches import bind_batch
 from ..worker.describing import TOLD, describe
+from ..worker.failures import recorded
 from ..worker.served import Served
-from ..worker.serving import POISON, Serving
-from ..worker.settler import settling
+from ..worker.serving import Serving
 from .records import Ran, State
 
 MOST = 10_000
@@ -120,15 +120,14 @@ class _Drain:
         task = found[0]
         text = json_data.encode(task.data, 1 << 30)
         assert task.token is not None
-        return Taken(task.id, task.token, task.priority, task.attempts, task.deadline, text, task.queue)
+        return Taken(task.id, task.token, task.priority or 0, task.attempts, task.deadline, text, task.queue)
 
     def run(self, row: Taken) -> Ran:
         serving, began = self._serving[row.queue], time.monotonic()
         try:
-            if row.attempts and serving.poisoned(row):
-                return self._failed(row, serving, POISON, began)
-            with self._apart.run(row):
-                settled = serving.run(row)
+            if row.attempts and (refusal := serving.refusal(row)):
+                return self._failed(row, serving, refusal, began)
+            settled = self._apart.run(row, serving.run)
         except Exception as error:
             return self._failed(row, serving, error, began)
         fence = Fence(row.token, None)
@@ -140,19 +139,17 @@ class _Drain:
                 self._client.shell.run(ack.ack(row.id, fence))
         return Ran(id=row.id, queue=row.queue, job=serving.policy(row).job, state="done")
 
-    def _failed(self, row: Taken, serving: Serving[Any], error: BaseException | str, began: float) -> Ran:
+    def _failed(self, row: Taken, serving: Serving[Any], error: BaseException, began: float) -> Ran:
         failed = serving.failure(row, error, began)
-        with contextlib.suppress(TakeLost):  # the handler settled it before it failed
-            self._client.shell.run(settling(failed, "this test"))
+        self._client.shell.run(results.fail_many([recorded(failed)]))  # or the handler settled it before it failed
         state: State = "buried" if failed.delay is None else "delayed" if failed.delay else "ready"
-        exception = error if isinstance(error, BaseException) else None
         return Ran(
             id=row.id,
             queue=row.queue,
             job=failed.job,
             state=state,
             error=failed.error,
-            exception=exception,
+            exception=error,
             delay=failed.delay,
         )
 

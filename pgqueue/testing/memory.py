@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from .._calls.take import Taken
@@ -13,15 +14,18 @@ from .._records.task import TaskLike, TaskRecord
 from .._values import arguments
 from .._values import data as json_data
 from .._values.arguments import Seconds
-from ..errors import NoSchedule
+from ..errors import NoSchedule, TimeLimitExceeded
 from ..jobs.clients import AsyncClient, Client
 from ..jobs.retry import Retry
+from ..jobs.signature import is_async
 from ..worker import dispatch
 from ..worker.apart import Apart
-from ..worker.serving import POISON, Serving
+from ..worker.handlers import Handler, bind, bind_async
+from ..worker.serving import Policy, Serving
 from .records import Kept, Ran
 from .schedules import Schedules, is_of_job
-from .store import EPOCH, AsyncMemoryQueue, AsyncMemoryShell, MemoryClient, MemoryQueue, MemoryShell, Store
+from .shells import AsyncMemoryQueue, AsyncMemoryShell, MemoryClient, MemoryQueue, MemoryShell, closed, refuse
+from .store import EPOCH, Store
 
 MOST = 10_000  # runs in one call: a task that puts itself again would go on for ever
 
@@ -114,30 +118,29 @@ class Tasks(Sequence[Kept]):
         serving = self._serving(task)
         limit = self._limit(task)
         try:
-            if task.attempts and serving.poisoned(row):
-                failed: Any = POISON
-            else:
-                with self._apart.run(row):
-                    settled = serving.run(row)
-                failed = None
+            failed: BaseException | None = serving.refusal(row) if task.attempts else None
+            settled = failed is None and self._apart.run(row, serving.run)
         except Exception as error:
             failed = error
         if limit is not None and self.now - began >= timedelta(seconds=limit):
-            failed = f"it ran for longer than its timeout of {limit:g} s"
+            failed = TimeLimitExceeded(f"it ran for longer than its timeout of {limit:g} s")
         if failed is not None:
             return self._failed(task, serving, row, failed)
         if not settled and task.state == "taken":
             task.state = "done"
         return self._note(task, Ran(id=task.id, queue=task.queue, job=task.job, state=task.state))
 
-    def _failed(self, task: Kept, serving: Serving[bool], row: Taken, error: BaseException | str) -> Ran:
+    def _failed(self, task: Kept, serving: Serving[bool], row: Taken, error: BaseException) -> Ran:
         found = serving.failure(row, error, time.monotonic())
+        if task.cancelling and task.state == "taken":
+            task.state = "cancelled"
+            return self._note(task, Ran(id=task.id, queue=task.queue, job=task.job, state=task.state, exception=error))
         if task.state == "taken":  # the handler has not settled it
             task.attempts += found.counts
             task.error = found.error if found.counts else task.error
+            task.kept = found.delay is None and found.keep is not None
             task.state = "buried" if found.delay is None else "delayed" if found.delay else "ready"
             task.run_at = self.now + timedelta(seconds=found.delay or 0)
-        exception = error if isinstance(error, BaseException) else None
         made = self._note(
             task,
             Ran(
@@ -146,25 +149,36 @@ class Tasks(Sequence[Kept]):
                 job=task.job,
                 state=task.state,
                 error=found.error,
-                exception=exception,
+                exception=error,
                 delay=found.delay,
             ),
         )
         if self._propagate and task.state == "buried":
-            raise exception or TimeoutError(found.error)
+            raise error
         return made
 
     def _serving(self, task: Kept) -> Serving[bool]:
         client: Any = MemoryClient(MemoryShell(self._store))
+        if task.queue in self._client.batch_handlers:
+            refuse("a batch handler")
+        if (handler := self._client.handlers.get(task.queue)) is not None:
+            keep = self._client.keep_results.get(task.queue)
+            return Serving(self._plain(client, handler, keep), lambda row: Policy(self._retry, keep))
         return dispatch.serve(client, self._client.jobs.names, self._retry, self._finish, self._apart.means)
+
+    def _plain(self, client: Any, handler: Handler, keep: float | None) -> Callable[[Taken], bool]:
+        finish = None if keep is None else partial(self._finish, keep=keep)
+        if is_async(handler):
+            return lambda row: self._apart.bridge.run(lambda aio: bind_async(aio, handler, finish)(row))
+        return bind(client, handler, finish)
 
     def _limit(self, task: Kept) -> float | None:
         job = self._client.jobs.find(task.job)
-        return None if job is None else job.settings.timeout  # type: ignore[return-value]  # seconds by now
+        return None if job is None else job.varied(task.data.get("own", {})).settings.timeout  # type: ignore[return-value]  # seconds by now
 
     def _finish(self, row: Taken, result: str, keep: float) -> None:
         task = self._store.tasks[row.id]
-        task.state, task.result = "done", json_data.decode(result)
+        task.state, task.result, task.kept = "done", json_data.decode(result), True
 
     def _note(self, task: Kept, attempt: Ran) -> Ran:
         task.history.append(attempt)
@@ -183,9 +197,11 @@ def without_database(
     """Within this block the jobs of a client put their tasks into memory: no server is needed.
 
     Keys, unique tasks, priorities, delays, retries and timeouts act as in the database and the worker, by a clock that
-    the test sets; so do schedules, after Tasks.start_schedules(). Lanes, limits, ttl, capacities, `after` and `batch`
-    do not. `conn` is ignored. Async jobs run in a loop of their own, in another thread. The hooks of client.on_start()
-    begin before the first run, and end with this block.
+    the test sets; so do schedules, after Tasks.start_schedules(). Results, outcomes, progress, steps, cancels, `after`
+    and puts into queues of plain handlers work as well. Lanes, limits, ttl and capacities do not act, and `conn` is
+    ignored. Whatever else a client does, a batch for example, is a RuntimeError: no call reaches a server. Async jobs
+    run in a loop of their own, in another thread. The hooks of client.on_start() begin before the first run, and end
+    with this block.
 
     Args:
         client: the client of the jobs.
@@ -205,7 +221,7 @@ def without_database(
     tasks = Tasks(client, retry or Retry(), now, propagate)
     if inline:
         tasks._store.put_hook = tasks._run_if_due
-    with _replaced(client, tasks._store):
+    with closed(client, tasks._store), _replaced(client, tasks._store):
         try:
             yield tasks
         finally:

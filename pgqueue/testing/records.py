@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-State = Literal["ready", "delayed", "taken", "done", "buried"]
+State = Literal["ready", "delayed", "waiting", "taken", "done", "buried", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +39,16 @@ class Kept:
     Attributes:
         id: in the order of the puts, from 1.
         data: as it would be in the database: `{"job": ..., "args": {...}}`.
-        state: ready, delayed, taken, done or buried.
+        state: ready, delayed, waiting (for the tasks of `after`), taken, done, buried or cancelled.
         run_at: when it is or was due.
         attempts: how often it has failed.
         error: of the last failed attempt.
         result: as JSON values, of a job with keep_result.
+        kept: whether result() finds how it has ended.
+        progress: what its handler last reported.
+        cancelling: it was cancelled while its handler ran.
+        after: the ids of the tasks that must have ended first.
+        on_failure: what becomes of it if one of those has failed.
         history: its attempts.
     """
 
@@ -57,11 +62,17 @@ class Kept:
     attempts: int = 0
     error: str | None = None
     result: Any = None
+    kept: bool = False
+    progress: Any = None
+    cancelling: bool = False
+    after: list[int] = field(default_factory=list)
+    on_failure: str = "wait"
     history: list[Ran] = field(default_factory=list)
 
     @property
     def job(self) -> str:
-        return str(self.data["job"])
+        """The name of the job; empty if it is none's."""
+        return str(self.data.get("job", "")) if isinstance(self.data, dict) else ""
 
     @property
     def args(self) -> dict[str, Any]:

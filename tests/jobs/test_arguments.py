@@ -94,7 +94,7 @@ def test_a_value_comes_back_as_it_was_put(client: Client, annotation: Any, value
 
     take.__annotations__ = {"it": annotation}
     job = client.job(name="take")(take)
-    assert json.loads(sent(job, value)) == {"job": "take", "args": {"it": written}}
+    assert json.loads(sent(job, value)) == {"job": "take", "sig": job.version, "args": {"it": written}}
     assert received(job, value) == {"it": value}
     assert type(received(job, it=value)["it"]) is type(value) or annotation is float
 
@@ -103,7 +103,7 @@ def test_defaults_are_not_stored(client: Client) -> None:
     @client.job()
     def send(to: str, order: Order | None = None, *, at: datetime | None = None) -> None: ...
 
-    assert json.loads(sent(send, "ada")) == {"job": send.name, "args": {"to": "ada"}}
+    assert json.loads(sent(send, "ada")) == {"job": send.name, "sig": send.version, "args": {"to": "ada"}}
     assert received(send, to="ada", at=datetime(2026, 1, 1)) == {"to": "ada", "at": datetime(2026, 1, 1)}
 
 
@@ -302,7 +302,7 @@ def test_the_task_is_no_argument(client: Client) -> None:
     def send(task: Task, to: str) -> None: ...
 
     assert list(send.signature.parameters) == ["to"]
-    assert json.loads(sent(send, "ada")) == {"job": "send", "args": {"to": "ada"}}
+    assert json.loads(sent(send, "ada")) == {"job": "send", "sig": send.version, "args": {"to": "ada"}}
     with pytest.raises(BadArguments, match="has unknown 'task'"):
         send.prepare("ada", task=1)  # type: ignore[call-arg]
 
@@ -357,5 +357,5 @@ def test_options_go_with_the_task(client: Client) -> None:
     job = client.job("mail", name="send", priority=4, ttr=5)(stars_free)
     put = job.options(queue="other", headers={"a": "b"}, attempts=2, priority=1, delay=3).prepare(7)
     assert put.queue == "other"
-    assert put.data == {"job": "send", "args": {"a": 7}, "headers": {"a": "b"}, "attempts": 2}
+    assert put.data == {"job": "send", "sig": job.version, "args": {"a": 7}, "headers": {"a": "b"}, "attempts": 2}
     assert (put.options.priority, put.options.delay, put.options.ttr) == (1, 3.0, 5.0)

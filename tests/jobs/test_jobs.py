@@ -131,7 +131,6 @@ def test_sql_puts_the_same_task(client: pgqueue.Client, work: Work, db: psycopg.
 
 
 UNRUNNABLE = [
-    ({"job": "nope", "args": {}}, "there is no job 'nope' in this worker: it has count"),
     ({"job": "count", "args": {}}, "job count: args: lacks 'n' (its parameters: n)"),
     ({"job": "count", "args": {"n": 1, "m": 2}}, "job count: args: has unknown 'm' (its parameters: n)"),
     ({"job": "count", "args": {"n": "1"}}, "job count: args.n: Input should be a valid integer, not '1'"),

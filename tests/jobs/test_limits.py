@@ -164,3 +164,13 @@ def test_a_rate_that_makes_no_sense_is_an_error(wrong):
 def test_limits_are_no_defaults():
     with pytest.raises(TypeError, match="concurrency"):
         pgqueue.Client().job_defaults(concurrency=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("limit", [{"concurrency": 2}, {"rate": Rate(5)}, {"concurrency": 1, "limit_by": "n"}])
+def test_a_lane_for_a_job_with_a_limit_is_refused_before_a_worker_declares_it(client, limit):
+    @client.job("mail", name="send", **limit)
+    def send(n: int) -> None: ...
+
+    with pytest.raises(ValueError, match="job send has a limit, and a task in a lane cannot have one"):
+        send.options(lane="a")
+    assert send.options(lane=None, key="a").prepare(1).options.lane is None

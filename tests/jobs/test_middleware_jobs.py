@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import psycopg
 import pytest
 from eventually import eventually
+from running import running
 from statements import column, value
 
 import pgqueue
@@ -62,15 +62,8 @@ class Noting:
             raise
 
 
-@contextmanager
-def working(client: Any, **options: Any) -> Iterator[Worker]:
-    worker = Worker(client, **options)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    yield worker
-    worker.stop()
-    thread.join(30)
-    assert not thread.is_alive()
+def working(client: Any, **options: Any) -> AbstractContextManager[Worker]:
+    return running(Worker(client, **options))
 
 
 def drain(client: pgqueue.Client, queue: str = "q", **options: Any) -> None:
@@ -227,7 +220,7 @@ def test_what_is_no_middleware_is_refused(blocking: Blocking) -> None:
 
 
 def test_runs_are_counted_by_their_jobs(blocking: Blocking, db: psycopg.Connection) -> None:
-    """Also those of aliases, of unknown jobs, and of a mixed queue."""
+    """Also those of aliases, of what is no job, and of a mixed queue."""
     client = blocking()
 
     @client.job(queue="q", name="shop.send", aliases=["old.send"])
@@ -243,7 +236,7 @@ def test_runs_are_counted_by_their_jobs(blocking: Blocking, db: psycopg.Connecti
     for job in (send, bill):
         job.put_many([(False,), (False,), (True,)])
     client.queue("q").put({"job": "old.send", "args": {"fails": False}})
-    client.queue("q").put({"job": "unknown", "args": {}})
+    client.queue("q").put({"job": None, "args": {}})
     drain(client)
     found = db.execute("SELECT job, done, failed, retried FROM pgqueue.job_stats ORDER BY 1").fetchall()
     assert found == [("", 0, 1, 0), ("shop.bill", 2, 1, 1), ("shop.send", 3, 1, 0)]

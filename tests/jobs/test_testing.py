@@ -107,7 +107,7 @@ def test_a_job_that_advances_the_clock_beyond_its_timeout_has_timed_out(client: 
     with without_database(client) as tasks:
         slow.put(29)
         slow.put(31)
-        with pytest.raises(TimeoutError, match="timeout of 30 s"):
+        with pytest.raises(pgqueue.TimeLimitExceeded, match="timeout of 30 s"):
             tasks.run()
         assert [task.state for task in tasks] == ["done", "buried"]
 
