@@ -18,6 +18,7 @@ import psycopg
 from .._calls import stats as counting
 from .._calls.stats import Stats
 from .._engine import forks
+from .._engine.owners import errand
 from .._sync.client import Client
 from .._values import arguments
 from .._values.arguments import Seconds
@@ -77,7 +78,7 @@ class Reader(Generic[T]):
         with self._lock:
             if self._running is None:
                 running: Future[T] = Future()
-                threading.Thread(target=self._run, args=(running,), name="pgqueue-monitor-read", daemon=True).start()
+                errand("pgqueue-monitor-read", self._run, running).start()
                 self._running = running  # the thread cannot clear it before the lock is free
             return self._running
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from .._engine import forks
+from .._engine.owners import Owned
 from .._sync.elections import Election
 from ..errors import ClosedError
 
@@ -32,7 +33,7 @@ class Rounds:
         self._interval = interval
         self._election = election
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = Owned(name, self._run, self._stopped.is_set)
         forks.register(self)
         self._thread.start()
 

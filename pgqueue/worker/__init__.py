@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import threading
 import time
@@ -28,6 +29,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from .._engine.outages import COMING
+from .._engine.owners import errand
 from .._values import arguments
 from .._values.arguments import Seconds
 from .._values.version import VERSION
@@ -158,8 +161,10 @@ class Worker:
         process at once. With `load`, SIGHUP is reload(). Signals are caught in the main thread only; in another thread,
         call stop().
 
+        If no server answers when the worker starts, it logs one warning, waits, and begins when the server is there.
+
         Raises:
-            ServerError, SchemaError: as the first call of a client.
+            ServerError, SchemaError: as the first call of a client, except that an absent server is waited for.
             Error: so many handlers hang that only a new process helps.
         """
         with self._caught_signals():
@@ -186,6 +191,8 @@ class Worker:
             os.write(self._pipe[1], byte)
 
     def _work(self) -> None:
+        if not self._reach():
+            return
         shift = self._present = self._shift(self.client)
         self._register()
         log.info("working on %s", self.banner())
@@ -209,8 +216,30 @@ class Worker:
                 thread.join(None if self.leave_by is None else max(0.0, self.leave_by - time.monotonic()))
             log.info("stopped after %.1f s", time.monotonic() - began)
 
+    def _reach(self) -> bool:
+        """Wait for the server. Returns False if stop() comes first. A reload() comes after it.
+
+        The client's own wait is bounded, and would keep the worker from its signals.
+        """
+        core, reload = self.client.shell.core, False
+        while True:
+            try:
+                core.listener(0)
+            except COMING as error:
+                core.outage.met(error)
+                if select.select([self._pipe[0]], [], [], core.pause())[0]:
+                    byte = os.read(self._pipe[0], 1)
+                    if byte == STOP:
+                        self.stopping.set()
+                        return False
+                    reload = reload or byte == RELOAD
+            else:
+                if reload:
+                    self.reload()
+                return True
+
     def banner(self) -> str:
-        """What it serves, on which database, with which limits, in one line. Raises as the first call of a client."""
+        """What it serves, on which database, with which limits, in one line. Does not connect."""
         return telling.banner(
             self.client.shell.core,
             self._served(self.client),
@@ -221,24 +250,25 @@ class Worker:
         )
 
     def report(self) -> Report:
-        """Whether it is alive and ready, for a health check; asks the database nothing. May be called in any thread."""
+        """Whether it is alive and ready, for a health check. Does not wait for the database. May be called in any
+        thread."""
         if self.stopping.is_set() or (shift := self._present) is None:
             return Report(live=True, ready=False, why="it is stopping" if self.stopping.is_set() else "it is starting")
-        return telling.report(self.client.shell.core, shift.ended_thread(), shift.looked_at)
+        return telling.report(self.client.shell.core, shift.ended_thread(), shift.looked_at, shift.neglected())
 
     def _served(self, client: AnyClient) -> Served:
         return Served.of(client, self._given, self._queues, self._exclude)
 
     def _shift(self, client: AnyClient) -> Shift:
         served = self._served(client)
-        client.shell.core.listener()
+        client.shell.core.listener(0)  # a reload does not wait for another server
         return Shift(client, served, self._terms)
 
     def _register(self) -> None:
         """Say in the database what this worker serves, in place of what it served before."""
         served, terms, old = self._served(self.client), self._terms, self._registration
         limits = {
-            "max_attempts": terms.policy.attempts,
+            "max_attempts": served.max_attempts(terms.policy),
             "time_limit": terms.limits.hard,
             "soft_time_limit": terms.limits.soft,
             "grace": self._grace,
@@ -271,7 +301,7 @@ class Worker:
         replaced, self.client = self.client, client
         self._register()
         old.stop()
-        thread = threading.Thread(target=self._relieve, args=(old, replaced), name="pgqueue-relief", daemon=True)
+        thread = errand("pgqueue-relief", self._relieve, old, replaced)
         self._relieving = {shift: one for shift, one in self._relieving.items() if one.is_alive()} | {old: thread}
         thread.start()
         log.info("reloaded: working on %s", self.banner())

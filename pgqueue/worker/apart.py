@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from typing import Any, TypeVar
 
 from .._calls.take import Taken
 from ..errors import Error
@@ -15,7 +15,9 @@ from .bridge import Bridge
 from .loops import Goodbye, Hello
 from .means import Means
 from .overdue import Limits
-from .runs import Run, Runs, current
+from .runs import Run, Runs, enter
+
+T = TypeVar("T")
 
 PATIENCE = 10.0  # seconds for the ends of hooks in the loop
 
@@ -62,15 +64,12 @@ class Apart:
         if self._errors:
             raise self._errors[0]
 
-    @contextmanager
-    def run(self, row: Taken) -> Iterator[Run]:
-        """Within this block the task is under way."""
+    def run(self, row: Taken, handle: Callable[[Taken], T]) -> T:
+        """Handle a task, in a context of its own. Raises what `handle` raises."""
         run = self.runs.known[row.id] = Run(row, time.monotonic(), self, threading.current_thread())
-        token = current.set(run)
         try:
-            yield run
+            return copy_context().run(enter, run).run(handle, row)
         finally:
-            current.reset(token)
             del self.runs.known[row.id]
 
     def replace(self, run: Run) -> None:

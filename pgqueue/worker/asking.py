@@ -24,6 +24,7 @@ from .._async.cancellation import AsyncCancellation
 from .._calls.results import Outcome
 from .._engine import awaiting, blocking
 from .._engine.cancels import Watched
+from .._engine.owners import Owned
 from .._records.task import TaskRecord
 from .._sync.cancellation import Cancellation
 from .._values import data
@@ -72,7 +73,7 @@ class Link:
         self._numbers = itertools.count(1)
         self._asked: dict[int, Answered] = {}
         self._present: Asking | None = None
-        threading.Thread(target=self._read, name="pgqueue-link", daemon=True).start()
+        Owned("pgqueue-link", self._read, lambda: False, lambda error: self._end()).start()
 
     @property
     def is_forked(self) -> bool:
@@ -106,7 +107,11 @@ class Link:
                     present.watched.set(reason)
             else:
                 self.orders.put(message)
-        os.killpg(0, signal.SIGKILL)  # the worker is gone: where there is no PR_SET_PDEATHSIG
+        self._end()  # the worker is gone: where there is no PR_SET_PDEATHSIG
+
+    def _end(self) -> None:
+        """End the process: without the link its handlers would wait for ever, and so would the worker."""
+        os.killpg(0, signal.SIGKILL)
 
 
 class Asking:

@@ -23,7 +23,7 @@ from ..jobs.signature import is_async
 from .bridge import Bridge
 from .handlers import Noting, insist_on_done
 from .runners import Threads
-from .runs import Run, Runs, current
+from .runs import Run, Runs, enter
 
 Errors = Mapping[int, BaseException | str]  # by the id of a task
 BoundBatch = Callable[[list[Taken]], tuple[set[int], Errors]]  # the ids of those that it has settled, and errors
@@ -43,8 +43,7 @@ class Batches(Threads):
         if run.runner in self._threads:  # not yet, for another task of its batch
             super().replace(run)
 
-    def _run(self) -> None:
-        self._enter()
+    def _work(self) -> None:
         buffer, runs, me = self.buffer, self.runs, threading.current_thread()
         now = buffer.clock()
         while True:
@@ -60,8 +59,7 @@ class Batches(Threads):
             buffer.started(now)
             begun = self._begin(batch, now, me)
             if begun:
-                current.set(begun[0])
-                self._handle_all([run.task for run in begun])
+                enter(begun[0]).run(self._handle_all, [run.task for run in begun])
                 for run in begun:
                     del runs.known[run.task.id]
                 if not all(runs.may_go_on(run) for run in begun if run.doubted):

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from .._async.client import AsyncClient
 from .._engine import forks
+from .._engine.owners import Owned
 from .loops import Goodbye, Hello
 from .runs import STOPPED, Run
 
@@ -109,7 +110,9 @@ class _Side:
         self._hello, self._goodbye = hello, goodbye
         self._loop = asyncio.new_event_loop()
         self._good = concurrent.futures.Future[bool]()  # whether its hello was good
-        self._thread = threading.Thread(target=self._main, name="pgqueue-bridge", daemon=True)
+        self._closing = False
+        self._left = False  # _leave has ended: only then the loop does
+        self._thread = Owned("pgqueue-bridge", self._main, lambda: self._closing, lambda error: self.abandon())
         self._thread.start()
 
     # --- the ender of its runs
@@ -169,9 +172,10 @@ class _Side:
             run.ender = None
 
     def close(self, timeout: float) -> None:
+        self._closing = True
         with contextlib.suppress(RuntimeError):
             asyncio.run_coroutine_threadsafe(self._leave(), self._loop).add_done_callback(
-                lambda _: self._soon(self._loop.stop)
+                lambda _: self._soon(self._stop)
             )
         self._thread.join(timeout)
 
@@ -189,14 +193,18 @@ class _Side:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._begin())
-            while True:
-                try:
+            while not self._left:  # else it was a job that stopped the loop; by _closing, _leave could be left out
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a job, raised through the loop; it fails
                     self._loop.run_forever()
-                    return
-                except (SystemExit, KeyboardInterrupt):
-                    pass  # asyncio raises these two through the loop if a job raises them; the job fails
+        except BaseException:
+            self._loop.run_until_complete(self._cancel_others())  # threads wait for them
+            raise
         finally:
             self._loop.close()
+
+    def _stop(self) -> None:
+        self._left = True
+        self._loop.stop()
 
     async def _begin(self) -> None:
         try:
@@ -204,10 +212,13 @@ class _Side:
         except BaseException as error:
             self._good.set_exception(error)
 
-    async def _leave(self) -> None:
+    async def _cancel_others(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for other in others:
             other.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+    async def _leave(self) -> None:
+        await self._cancel_others()
         await self._goodbye()
         await self._client.shell.connections.close()

@@ -91,6 +91,13 @@ class Buffer:
             self._home, self._wake = home, wake
             self._idle = 0
 
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def idle_for(self, now: float) -> float:
+        """For how many seconds no task was started although a runner is idle; 0.0: none is."""
+        return now - self._moved_at if self._idle and not self.tasks else 0.0
+
     # --- the fetcher
 
     def wanted(self) -> int:

@@ -20,11 +20,11 @@ task and the worker's grace end it as any other (overdue.py).
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable
 
 from .._calls.take import Taken
 from .._engine.cancels import Cancels
+from .._engine.owners import later
 from .buffer import Buffer
 from .runs import Run, Runs
 
@@ -77,9 +77,7 @@ class Cancelling:
                 self._give_back(tasks)
                 return
         if looks:
-            later = threading.Timer(LATER, self.cancelled, [id, token, reason, looks - 1])
-            later.daemon = True
-            later.start()
+            later(LATER, "pgqueue-cancelling", self.cancelled, id, token, reason, looks - 1)
 
     def _cancel(self, run: Run, reason: str | None) -> None:
         if not run.cancelled:

@@ -20,24 +20,26 @@ import ctypes
 import faulthandler
 import importlib
 import inspect
-import json
 import logging
 import os
 import resource
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
 from datetime import datetime
 from types import FrameType
 from typing import Any
 
 from .._records.task import bind
+from .._values import data
 from ..errors import SoftTimeLimit
 from ..jobs.middleware import Running, around_arun, around_run
 from ..jobs.signature import is_async
 from ..jobs.starts import AnyStart, Begun, BegunInLoop
 from .asking import AsyncChildTask, ChildTask, Link, WholeFrames
+from .describing import unkept
 from .frames import Frames
 from .remote import SOFT, hear_levels, resolved, tell_error, tell_log
 from .soft import MESSAGE, steered
@@ -45,6 +47,7 @@ from .soft import MESSAGE, steered
 log = logging.getLogger("pgqueue")
 
 PR_SET_PDEATHSIG = 1
+LARGEST = 1 << 30  # bytes of a result: the worker has the limit
 
 
 def main(fd: int, parent: int) -> None:
@@ -80,6 +83,7 @@ class _Work:
         self._soft = False
         self._coroutine: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._runner = asyncio.Runner()
+        self._context = copy_context()  # of the start hooks; each handler has a copy
         self._middleware: Sequence[Any] = ()  # of the framework
         self._spoiled: BaseException | None = None  # what its setup has raised
         self._begun: dict[int, tuple[Begun, BegunInLoop]] = {}  # the start hooks, by the client that has them
@@ -111,16 +115,15 @@ class _Work:
         try:
             try:
                 self._handling = True
-                result = self._called(order, number)
+                answer = self._called(order, number)
             finally:
                 self._handling = False
-            json.dumps(result)
         except BaseException as error:
             answer = {"done": None, "failed": tell_error(error), "memory": _memory()}
             return answer if self._spoiled is None else answer | {"spoiled": True}
-        return {"done": result, "memory": _memory()}
+        return answer | {"memory": _memory()}
 
-    def _called(self, order: dict[str, Any], number: int) -> Any:
+    def _called(self, order: dict[str, Any], number: int) -> dict[str, Any]:
         if self._spoiled is not None:
             raise self._spoiled
         found = _resolved(order["path"])
@@ -130,12 +133,16 @@ class _Work:
         task = bind(kind(**_read(order["task"]), data=order.get("data")), self._link.begin(number, order["task"]["id"]))
         if "args" in order:
             self._begin(found._home.starts)
+        return self._context.copy().run(self._handled, order, found, task)
+
+    def _handled(self, order: dict[str, Any], found: Any, task: ChildTask) -> dict[str, Any]:
+        if "args" in order:
             values = found.codec.load_args(order["args"])
             if found.signature.wants_task:
                 values["task"] = task
-            return found.codec.result(self._surrounded(found, order, values))
+            return _told(self._surrounded(found, order, values), found.codec.result)
         wants = "task" in inspect.signature(found).parameters
-        return self._finished(found(order["data"], task=task) if wants else found(order["data"]))
+        return _told(self._finished(found(order["data"], task=task) if wants else found(order["data"])))
 
     def _surrounded(self, job: Any, order: dict[str, Any], values: dict[str, Any]) -> Any:
         """Call a job within the framework's middleware."""
@@ -148,15 +155,17 @@ class _Work:
         return around_run(middleware, run, lambda: job.function(**values))
 
     def _finished(self, result: Any) -> Any:
-        return self._runner.run(self._awaited(result)) if inspect.iscoroutine(result) else result
+        return (
+            self._runner.run(self._awaited(result), context=copy_context()) if inspect.iscoroutine(result) else result
+        )
 
     def _begin(self, starts: list[AnyStart]) -> None:
         """Begin the start hooks of a client, once. Raises Error: one of them failed, and so has this task."""
         if not starts or id(starts) in self._begun:
             return
-        begun, in_loop = Begun(starts), BegunInLoop(starts)
+        begun, in_loop = self._context.run(Begun, starts), BegunInLoop(starts)
         try:
-            self._runner.run(in_loop.begin())
+            self._runner.run(in_loop.begin(), context=self._context)
         except BaseException:  # the next task begins them anew
             self._end(begun, in_loop)
             raise
@@ -207,6 +216,18 @@ def _resolved(path: str) -> Any:
     """The object at `module:name`. Raises ImportError, AttributeError."""
     module, _, name = path.partition(":")
     return resolved(module, name)
+
+
+def _told(result: Any, written: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:
+    """The answer with a result. The handler has run, so a result that JSON cannot hold is no error here: the worker
+    knows whether it is to be kept."""
+    try:
+        data.encode(value := written(result), LARGEST)
+    except SoftTimeLimit:
+        raise
+    except Exception as error:
+        return {"done": None, "unkept": unkept(error)}
+    return {"done": value}
 
 
 def _read(told: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ How a child ends:
         T1 sees that the process has ended, by its pidfd. Its socket may stay open in a program that the handler
         started. The task's attempt has failed with ProcessDied, no other task is charged, and a new child begins.
   the watch T2 ends its run
-        SIGKILL for its process group, so what the handler started ends as well.
+        SIGKILL for its process group and its descendants, so what the handler started ends as well, unless the
+        process that started it has ended before.
   it has served enough tasks, holds too much memory, or could not be set up, or the shift ends
         It is asked to end, and killed after LEAVE seconds.
   the worker dies, by SIGKILL too
@@ -40,6 +41,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._engine.owners import Owned, errand
 from .._values import arguments
 from ..errors import ProcessDied
 from ..jobs.setups import ChildSetup
@@ -92,7 +94,7 @@ class Children:
         self._all: set[Child] = set()
         self._closed = False
         self._jobs: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._keeper = threading.Thread(target=self._keep, name="pgqueue-children", daemon=True)
+        self._keeper = Owned("pgqueue-children", self._keep, lambda: self._closed)
 
     def run(self, run: Run, order: Mapping[str, Any], answers: Answers = lambda asked: None) -> Any:
         """Run a handler in a child, in the thread of its run. Returns the result, as JSON gives it.
@@ -179,16 +181,13 @@ class Children:
             child.reap(until)
             self._all.discard(child)
 
-        threading.Thread(target=reap, name="pgqueue-reaper", daemon=True).start()
+        errand("pgqueue-reaper", reap).start()
 
     # --- in the keeper's thread
 
     def _keep(self) -> None:
         while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            except Exception:
-                log.exception("a process for handlers could not be started")
+            job()
         for child in list(self._all):  # lent to a run that was written off, or asked to end just now
             child.kill()
             child.process.wait()
@@ -196,7 +195,7 @@ class Children:
     def _begun(self) -> Child | BaseException:
         try:
             child = Child(self._modules, self._setup)
-        except Exception as error:
+        except BaseException as error:  # of any kind: a runner waits for the answer
             return error
         self._all.add(child)
         return child

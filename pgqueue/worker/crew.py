@@ -6,11 +6,13 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .._calls.take import Taken
 from .._engine import takes
+from .._engine.outages import AWAY, Pauses
+from .._engine.owners import Owned
 from ..errors import ClosedError, Error
 from .buffer import STALE
 from .runners import Coroutines, Threads
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pgqueue")
 
-PAUSE = 1.0  # seconds after an error that the take could not resolve by itself
+REFUSED = (1.0, 1.0)  # seconds to pause after a take that the server refused, for example since rights are missing
 CATCH_UP = 0.01  # seconds until the next look whether the settler has caught up
+REOPEN = 0.1  # seconds until the next look whether it has caught up with one of the queues
 
 
 class Crew:
@@ -41,7 +44,7 @@ class Crew:
         seen: Callable[[list[Taken]], None] = lambda tasks: None,
     ) -> None:
         self._client = client
-        self._queues = queues
+        self.queues = queues
         self._runners = runners
         self._buffer = runners.buffer
         self._settler = settler
@@ -51,7 +54,7 @@ class Crew:
         self._lock = threading.Lock()
         self._signals: weakref.WeakSet[threading.Event] = weakref.WeakSet()  # that the fetcher may be waiting for
         self._unstarted: list[Taken] = []
-        self.thread = threading.Thread(target=self._fetch, name="pgqueue-fetcher", daemon=True)
+        self.thread = Owned("pgqueue-fetcher", self._fetch, self._closing.is_set)
         self.thread.start()
 
     def stop(self) -> None:
@@ -62,6 +65,10 @@ class Crew:
         self._unstarted = self._buffer.close()
         for signal in waited_for:
             signal.set()
+
+    def idle_for(self, now: float) -> float:
+        """For how many seconds no task was started although a runner is idle; 0.0: none is."""
+        return self._buffer.idle_for(now)
 
     def give_back(self) -> None:
         """Release the tasks that were not started; after stop()."""
@@ -74,34 +81,37 @@ class Crew:
         return not self.thread.is_alive() and self._runners.join(max(0.0, until - time.monotonic()))
 
     def _fetch(self) -> None:
+        outage, pauses, refusals = self._client.shell.core.outage, Pauses(), Pauses(*REFUSED)
         while not self._closing.is_set():
             try:
-                if self._settler.behind():  # bounds the tasks that a crash would repeat
-                    self._closing.wait(CATCH_UP)
+                if not (queues := self._settler.open_queues(self.queues)):
+                    self._closing.wait(CATCH_UP)  # this bounds the tasks that a crash would repeat
                 elif wanted := self._buffer.wanted():
-                    tasks = self._take(wanted)
+                    tasks = self._take(queues, wanted)
                     self._settler.give_back(self._buffer.fill(tasks))
                     self._seen(tasks)
                 else:
                     self._buffer.hungry.wait(STALE)
                 self._settler.give_back(self._buffer.surplus())
+                pauses.succeeded()
+                refusals.succeeded()
             except ClosedError:
                 self._closed()
                 return
+            except AWAY as error:
+                outage.met(error)
+                self._closing.wait(pauses.failed())
             except Error as error:
-                log.warning("taking tasks of %s again in %s s: %s", ", ".join(self._queues), PAUSE, error)
-                self._closing.wait(PAUSE)
-            except Exception:
-                log.exception("taking tasks of %s failed, again in %s s", ", ".join(self._queues), PAUSE)
-                self._closing.wait(PAUSE)
+                log.warning("tasks of %s cannot be taken, tried again: %s", ", ".join(self.queues), error)
+                self._closing.wait(refusals.failed())
 
-    def _take(self, n: int) -> list[Taken]:
-        # Tasks in the buffer must not become stale while the fetcher waits for more.
-        timeout = STALE if self._buffer.tasks else None
+    def _take(self, queues: Sequence[str], n: int) -> list[Taken]:
+        # Tasks in the buffer must not become stale while the fetcher waits for more, nor may a queue be left out.
+        timeout = REOPEN if len(queues) < len(self.queues) else STALE if self._buffer.tasks else None
         shell = self._client.shell
         listener = shell.listener()
         stopped = self._closing.is_set
-        flow = takes.take(shell.core, listener, self._signal, self._queues, n, timeout, stopped, timed=True)
+        flow = takes.take(shell.core, listener, self._signal, queues, n, timeout, stopped, timed=True)
         return shell.drive(flow)
 
     def _signal(self) -> threading.Event:

@@ -6,11 +6,20 @@ import os
 import traceback
 from typing import TypeVar
 
+from ..errors import BadData
+
 E = TypeVar("E", bound=BaseException)
 
 _HERE = os.path.dirname(__file__) + os.sep
 
 TOLD = "_pgqueue_told"  # an attribute of an error from a child process: its description there
+
+
+class Traceback(Exception):
+    """The traceback of an error in a child process, as the cause of the error here."""
+
+    def __str__(self) -> str:
+        return "\n" + "".join(self.args)
 
 
 def describe(error: BaseException) -> str:
@@ -27,6 +36,11 @@ def describe(error: BaseException) -> str:
     return (what + where).encode(errors="backslashreplace").decode()
 
 
+def unkept(error: Exception) -> str:
+    """Why a result cannot be written as JSON."""
+    return f"{error.path}: {error.reason}" if isinstance(error, BadData) else describe(error)
+
+
 def formatted(error: BaseException) -> str | None:
     """The exception with its traceback as text, as Python prints it; None if its class prevents that."""
     try:
@@ -36,7 +50,10 @@ def formatted(error: BaseException) -> str | None:
 
 
 def unwrapped(error: E) -> E:
-    """The exception with a traceback that begins in the handler, not in the worker that called it."""
+    """The exception with a traceback that begins in the handler, not in the worker that called it. That of a child's is
+    its cause."""
+    if isinstance(error.__cause__, Traceback):
+        return error.with_traceback(None)
     begin, frame = error.__traceback__, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename.startswith(_HERE):

@@ -5,8 +5,9 @@ the text is not decoded for it; the job's codec then reads the arguments from th
 arguments the call takes 1.0 us if pydantic reads them and 0.7 us if msgspec does; that of a plain handler, for which
 msgspec decodes the text, takes 0.3.
 
-What can never run is buried at once, whatever the policy: a task of an unknown job, or with other arguments than the
-job's. Its error names the difference.
+What can never run is buried at once, whatever the policy: a task with other arguments than the job's. Its error names
+the difference. But a worker with other code may be able to run the task of a job that is unknown here, or of a job that
+had another signature where the task was put: it waits for that worker (newer.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -25,9 +27,10 @@ from .._records.task import from_taken
 from .._sync.client import Client
 from .._sync.task import Task
 from .._values import data
-from ..errors import BadArguments, BadData
+from ..errors import BadArguments
 from ..jobs.job import Job
-from ..jobs.retry import Bury, Retry, Unrunnable
+from ..jobs.retry import Bury, Newer, Retry, Unrunnable
+from .describing import unkept
 from .handlers import Noting, insist_on_done
 from .means import Means, path
 from .runs import Run
@@ -40,6 +43,7 @@ Jobs = Mapping[str, AnyJob]  # by name, aliases included
 One = tuple[str, str, Callable[[Taken], T]]  # of a job: the head of its data, its name, and what runs a row of it
 
 NO_ONE: One[Any] = ("\0", "", lambda row: None)  # no data begins so
+OWN = ', "own": {'  # after the head, in a task with policies of its own
 START = '{"job": "'  # of a job's data as jsonb writes it: the shortest key comes first
 
 
@@ -84,6 +88,16 @@ class _Ones(dict[str, One[T]], Generic[T]):
         found = self[name] = _head(name), job.name, self._made(job)
         return found
 
+    def own(self, row: Taken) -> Callable[[Taken], T] | None:
+        """What runs a task with policies of its own; None: it has none. Raises Unrunnable: they are not valid."""
+        found = _decoded(row.data)
+        if not isinstance(own := found.get("own"), dict):
+            return None
+        try:
+            return self._made(self.jobs[found["job"]].varied(own))
+        except (ValueError, TypeError) as error:
+            raise Unrunnable(f"the task's own policies, {own!r}, are not valid: {error}") from None
+
 
 def _dispatch(ones: _Ones[T], known: Mapping[int, Run]) -> Callable[[Taken], T]:
     last = next(iter(ones.values()), NO_ONE)  # tasks of one job mostly come one after the other
@@ -91,9 +105,12 @@ def _dispatch(ones: _Ones[T], known: Mapping[int, Run]) -> Callable[[Taken], T]:
     def run(row: Taken) -> T:
         nonlocal last
         head, name, one = last
-        if not row.data.startswith(head):
+        as_usual = row.data.startswith(head)
+        if not as_usual:
             head, name, one = last = _found(row, ones)
         known[row.id].job = name
+        if row.data.startswith(OWN, len(head)) if as_usual else '"own"' in row.data:
+            return (ones.own(row) or one)(row)
         return one(row)
 
     return run
@@ -131,7 +148,9 @@ def _isolated(client: Client, job: AnyJob, finish: Finish, means: Means, policy:
         args, home = job.codec.dump(load(row)), Noting(client.shell)
         result = in_child(row=row, args=args, task=from_taken(Task, row, home))
         if keep and not home.settled:
-            finish(row, client.shell.encode(result), keep)  # type: ignore[arg-type]  # seconds by now
+            if (why := means.runs.of(row).unkept) is not None:
+                raise _unkept(job, why)
+            finish(row, _encoded(client, job, result, written=True), keep)  # type: ignore[arg-type]  # seconds by now
             return True
         return home.settled
 
@@ -190,7 +209,8 @@ def _in_loop(
 
 
 def _loader(job: AnyJob) -> Callable[[Taken], dict[str, Any]]:
-    """Reads the arguments of a row. Raises Unrunnable if they do not fit the job, even after its upgrade."""
+    """Reads the arguments of a row. Raises Unrunnable if they do not fit the job, even after its upgrade; Newer if they
+    were put for another signature."""
     codec = job.codec
     load_text = codec.load
 
@@ -199,15 +219,22 @@ def _loader(job: AnyJob) -> Callable[[Taken], dict[str, Any]]:
             return load_text(row.data)
         except ValueError as error:  # BadArguments; or what Python's json does not read
             if job.upgrades is None:
-                raise Unrunnable(str(error)) from None
+                raise _unfit(job, row, str(error)) from None
         try:
             return codec.load_args(job.upgrades(data.decode(row.data).get("args", {})))
         except BadArguments as error:
-            raise Unrunnable(f"{error}, after its upgrade") from None
+            raise _unfit(job, row, f"{error}, after its upgrade") from None
         except Exception as error:
-            raise Unrunnable(f"the arguments do not fit {job.name}, and its upgrade failed: {error!r}") from error
+            why = f"the arguments do not fit {job.name}, and its upgrade failed: {error!r}"
+            raise _unfit(job, row, why) from error
 
     return load
+
+
+def _unfit(job: AnyJob, row: Taken, why: str) -> Unrunnable:
+    found = _decoded(row.data)
+    version = found.get("sig") if isinstance(found, dict) else None
+    return Unrunnable(why) if version in (None, job.version) else Newer(why)
 
 
 def _head(name: str) -> str:
@@ -216,7 +243,7 @@ def _head(name: str) -> str:
 
 
 def _found(row: Taken, ones: _Ones[T]) -> One[T]:
-    """What runs a row. Raises Unrunnable: it is no job's, or that of an unknown job."""
+    """What runs a row. Raises Unrunnable: it is no job's; Newer: it is that of an unknown job."""
     name = _name(row.data)
     if name is None:
         shape = '{"job": "...", "args": {...}}'
@@ -225,7 +252,7 @@ def _found(row: Taken, ones: _Ones[T]) -> One[T]:
         return ones[name]
     except KeyError:
         known = ", ".join(sorted({job.name for job in ones.jobs.values()}))
-        raise Unrunnable(f"there is no job {name!r} in this worker: it has {known}") from None
+        raise Newer(f"there is no job {name!r} in this worker: it has {known}") from None
 
 
 def _name(text: str) -> str | None:
@@ -253,6 +280,8 @@ def _policies(jobs: Jobs, retry: Retry) -> Callable[[Taken], Policy]:
         job = jobs.get(found["job"]) if isinstance(found, dict) and isinstance(found.get("job"), str) else None
         if job is None:
             return Policy(retry)
+        with suppress(ValueError, TypeError):  # then the run has raised the same
+            job = job.varied(found.get("own") or {})
         own = job.settings.retry or retry
         attempts = found.get("attempts")
         if isinstance(attempts, int) and attempts >= 1:
@@ -262,12 +291,17 @@ def _policies(jobs: Jobs, retry: Retry) -> Callable[[Taken], Policy]:
     return policy
 
 
-def _encoded(client: Client | AsyncClient, job: AnyJob, result: object) -> str:
-    """The result as JSON. Raises Bury: to run the job again would give no other."""
+def _encoded(client: Client | AsyncClient, job: AnyJob, result: object, *, written: bool = False) -> str:
+    """The result as JSON. Raises Bury: to run the job again would give no other.
+
+    Args:
+        written: whether the codec has made JSON values of it, in a child process.
+    """
     try:
-        return client.shell.encode(job.codec.result(result))
-    except BadData as error:
-        why: object = f"{error.path}: {error.reason}"
-    except (ValueError, TypeError) as error:
-        why = error
-    raise Bury(f"job {job.name} has run, and its result cannot be kept: {why}")
+        return client.shell.encode(result if written else job.codec.result(result))
+    except Exception as error:
+        raise _unkept(job, unkept(error)) from None
+
+
+def _unkept(job: AnyJob, why: str) -> Bury:
+    return Bury(f"job {job.name} has run, and its result cannot be kept: {why}")

@@ -6,11 +6,15 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+from .._calls.attempts import Report
+from .._calls.results import Failed
 from .._calls.take import Taken
+from ..errors import TimeLimitExceeded
 from ..jobs.retry import Bury, Retry, RetryLater, Unrunnable
 from .describing import describe, formatted, unwrapped
 
 State = Literal["failed", "timeout", "cancelled"]
+OWN = (Unrunnable, TimeLimitExceeded)  # made by the worker: the message says all, and a traceback nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +65,14 @@ def failure(
     """The failed attempt of a task, with the policy's decision. Never raises.
 
     Args:
-        error: what the handler raised, or why it was ended.
+        error: what the handler raised or why it was ended; a text is the word of a batch handler, and of no class.
         retry: the policy. A Bury or RetryLater decides itself.
         began: the monotonic time at which the handler was called.
     """
     if isinstance(error, BaseException):
         error = unwrapped(error)
-    exception = error if isinstance(error, BaseException) and not isinstance(error, Unrunnable) else None
-    said = describe(error) if isinstance(error, BaseException) else error
+    said = str(error) if isinstance(error, (str, *OWN)) else describe(error)
+    exception = None if isinstance(error, (str, *OWN)) else error
     counts, hold_lane = True, retry.hold_lane
     failed = task.attempts + 1
     try:
@@ -79,7 +83,7 @@ def failure(
         elif isinstance(error, Bury):
             said, delay = str(error), None
         else:
-            delay = retry.after(failed, exception)
+            delay = retry.after(failed, None if isinstance(error, str) else error)
     except BaseException as other:  # whatever the policy's own function raises
         said, delay = f"{said}; and its retry policy failed: {describe(other)}", None
     return Failure(
@@ -96,4 +100,17 @@ def failure(
         job=job,
         begun=began,
         ran=time.monotonic() - began,
+    )
+
+
+def recorded(failed: Failure) -> Failed:
+    """A failed attempt as the database records it. A task that was cancelled is given back: the release ends it."""
+    return Failed(
+        id=failed.task.id,
+        token=failed.task.token,
+        error=failed.error,
+        keep=failed.keep if failed.counts else None,
+        delay=0.0 if failed.state == "cancelled" else failed.delay,
+        hold_lane=failed.hold_lane,
+        report=Report(failed.traceback, failed.began, None, failed.state, failed.counts),
     )

@@ -23,6 +23,8 @@ from .._sync.client import Client
 from .._sync.task import Task
 from .._values import data
 from ..errors import BadData
+from ..jobs.retry import Bury
+from .describing import unkept
 
 Handler = Callable[..., Any]
 Bound = Callable[[Taken], bool]
@@ -118,6 +120,9 @@ class Noting:
         self.settled |= conn is None
         return state
 
+    def left(self, takes: object) -> None:
+        """The error goes to the handler: its run settles the task."""
+
 
 def _wants_task(function: Handler) -> bool:
     return "task" in inspect.signature(function).parameters
@@ -128,11 +133,13 @@ def _encoded(client: Client | AsyncClient, result: object) -> str:
         return client.shell.encode(result)
     except BadData as error:
         insist_on_done(result)
-        raise BadData(error.path, f"the handler's result cannot be kept: {error.reason}") from None
+        raise Bury(f"the handler has run, and its result cannot be kept: {unkept(error)}") from None
 
 
 def insist_on_done(result: object) -> None:
-    """Refuse an awaitable result, for example from a lambda around an async function: its work has not begun."""
+    """Refuse a generator, and an awaitable, for example from a lambda around an async function: they have not begun."""
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError("the handler returned a generator, which has run nothing: return a list")
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()

@@ -2,8 +2,9 @@
 
 `GET /live`: 200 while the worker's own threads go on; 503 if one of them has ended or hangs. A database that is away is
 no reason: a restart would not mend that. `GET /ready`: 200 while the worker takes tasks: it has begun, does not stop,
-and has a session in the database; else 503. The body is one line of text that says why. A probe costs the database
-nothing.
+has a session in the database, and no task waits for long while its runners are idle (neglect.py); else 503. The body is
+one line of text that says why. A probe costs the database nothing while tasks are worked off, and one small query every
+ten seconds while the worker is idle.
 """
 
 from __future__ import annotations

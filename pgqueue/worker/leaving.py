@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
+from .._engine.owners import errand
 from . import Worker
 
 log = logging.getLogger("pgqueue")
@@ -28,7 +29,7 @@ LINGER = 20.0  # seconds after the end of the workers in which the main thread m
 def leaving(workers: Sequence[Worker]) -> Iterator[None]:
     """Run the workers within this block, and let the process end after it. It ends by their `leave_by`."""
     failed, over = threading.Event(), threading.Event()
-    threading.Thread(target=_leave, args=(workers, failed, over), name="pgqueue-leaving", daemon=True).start()
+    errand("pgqueue-leaving", _leave, workers, failed, over).start()
     try:
         yield
     except BaseException:
@@ -53,7 +54,7 @@ def _leave(workers: Sequence[Worker], failed: threading.Event, over: threading.E
             return
         time.sleep(FLUSH)
     log.warning("the process ends although some of its threads still run")
-    flush = threading.Thread(target=_flush, name="pgqueue-flush", daemon=True)
+    flush = errand("pgqueue-flush", _flush)
     flush.start()
     flush.join(FLUSH)
     os._exit(failed.is_set())

@@ -1,11 +1,17 @@
-"""An event loop in a thread of its own, with the runners of async handlers: coroutines that await one handler each.
+"""An event loop in a thread of its own, for async handlers: it runs up to `n` of them at once.
+
+Each run has an asyncio task of its own, and a context of its own. Whatever a handler does to its task, or leaves behind
+with it, ends with the run: for example loop.call_later(0.3, asyncio.current_task().cancel), never called off. One task
+for all runs of a runner, the cheaper form, would hand that cancellation to the next handler, or be ended by it between
+two of them. So a runner is no coroutine but a place: a callback of the loop begins the next run when one has ended, or
+when the buffer wakes the place. Nothing that a handler can reach ends it.
 
 A handler that blocks its loop (time.sleep, a computation, C code) blocks all handlers of that loop. Once such a handler
 is over its time, the watch T2 abandons the loop: another loop, with as many runners, empties the buffer from then on.
-The abandoned thread T1 may go on at any moment. Between two awaits it looks at `abandoned`, which T2 sets first:
+The abandoned thread T1 may go on at any moment. Between two runs it looks at `abandoned`, which T2 sets first:
 
   T1 goes on before T2 has written off the run that blocked it    T2 finds no run to write off, and abandons nothing.
-  T1 goes on after that                                           its runners end where they look; the handlers that
+  T1 goes on after that                                           its places end where they look; the handlers that
                                                                   were blocked are cancelled at their next await.
   T1 takes a task while T2 abandons it                            the handler runs to its end in the old loop.
 """
@@ -20,16 +26,17 @@ import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
+from functools import partial
 
 from .._calls.take import Taken
+from .._engine.owners import Owned
 from .buffer import Buffer
-from .runs import Pool, Run, Runs, current
+from .runs import NEVER, Pool, Run, Runs, enter
 
 Hello = Callable[[], Awaitable[bool]]
 Goodbye = Callable[[], Awaitable[None]]
-
-TURN = 0.001  # seconds that handlers without an await may keep the loop
 
 
 def _nothing() -> None:
@@ -55,7 +62,8 @@ class Life:
     Attributes:
         handle: awaited with each task; must not raise.
         enter: called first, in the loop's thread.
-        hello: awaited next; if it returns False, the loop ends without a runner.
+        hello: awaited next; if it returns False, the loop ends without a run. The handlers see what it sets in its
+            context.
         goodbye: awaited last.
     """
 
@@ -66,21 +74,27 @@ class Life:
 
 
 class Loop:
-    """`n` runners that empty the buffer, until it is closed or the loop is abandoned. It can end their runs."""
+    """`n` places for runs. They empty the buffer until it is closed or the loop abandoned. It can end their runs.
 
-    def __init__(self, n: int, life: Life, buffer: Buffer, runs: Runs, pool: Pool) -> None:
+    It calls `lost` if it has ended by an error, before its time: its runs are over.
+    """
+
+    def __init__(
+        self, n: int, life: Life, buffer: Buffer, runs: Runs, pool: Pool, lost: Callable[[Loop], None] = lambda it: None
+    ) -> None:
         self._n = n
         self._life = life
         self._buffer = buffer
         self._runs = runs
         self._pool = pool
-        self._at_work = 0
-        self._runners: set[asyncio.Task[None]] = set()
+        self._busy: set[Run] = set()  # one for each place that has a run
+        self._idle = 0  # places
         self._abandoned = False
         self._loop = asyncio.new_event_loop()
-        self._bell = asyncio.Semaphore(0)
+        self._context: Context = copy_context()  # of which each run has a copy
         self._all_ended = asyncio.Event()
-        self._thread = threading.Thread(target=self._main, name="pgqueue-loop", daemon=True)
+        self._lost = lost
+        self._thread = Owned("pgqueue-loop", self._main, self._is_over, self._give_up)
 
     def start(self) -> None:
         """Begin; the buffer must have moved here."""
@@ -114,27 +128,27 @@ class Loop:
     # --- for its pool
 
     def wake(self, n: int) -> None:
-        def ring() -> None:
-            for _ in range(n):
-                self._bell.release()
+        def wake() -> None:
+            for _ in range(min(n, self._idle)):  # none: it was abandoned in the meantime
+                self._idle -= 1
+                self._go_on()
 
-        self._soon(ring)
+        self._soon(wake)
 
     def replace(self, run: Run) -> None:
-        """The run was written off: begin another runner."""
+        """The run was written off: its place goes on without it."""
 
         def replace() -> None:
-            self._at_work -= 1
-            if not self._abandoned:
-                self._start()
-            self._gone(run.runner)
+            self._busy.discard(run)
+            self._go_on()
 
         self._soon(replace)
 
     def abandon(self) -> bool:
-        """Let its runners end as soon as they can. The buffer must have moved."""
+        """Let its places end as soon as they can. The buffer must have moved."""
         self._abandoned = True
         self.wake(self._n)
+        self._soon(self._end_if_empty)
         return True
 
     def join(self, timeout: float | None = None) -> bool:
@@ -153,65 +167,85 @@ class Loop:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback)
 
-    def _start(self) -> None:
-        runner = self._loop.create_task(self._run())
-        self._runners.add(runner)
-        runner.add_done_callback(self._gone)
-
-    def _gone(self, runner: asyncio.Task[None]) -> None:
-        self._runners.discard(runner)
-        if not self._runners:
-            self._all_ended.set()
-
     def _main(self) -> None:
         self._life.enter()
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             everything = runner.get_loop().create_task(self._all())
-            while not everything.done():
-                # asyncio raises these two through the loop if a handler's own task raises them; the handler fails.
-                with contextlib.suppress(SystemExit, KeyboardInterrupt):
-                    self._loop.run_until_complete(everything)
+            try:
+                while not everything.done() and not self._loop.is_closed():
+                    # asyncio raises the first two through the loop if a handler's own task raises them; the handler
+                    # fails. The third comes if a handler stops the loop.
+                    with contextlib.suppress(SystemExit, KeyboardInterrupt, RuntimeError):
+                        self._loop.run_until_complete(everything)
+                everything.result()
+            except BaseException:
+                self._abandoned = True  # no run begins while the runner ends those under way
+                self._all_ended.set()
+                raise
+
+    def _is_over(self) -> bool:
+        return self._buffer.is_closed()
+
+    def _give_up(self, error: BaseException) -> None:
+        for run in list(self._busy):
+            if self._runs.known.get(run.task.id) is run:
+                del self._runs.known[run.task.id]
+                self._runs.broke(run, f"its event loop has ended: {type(error).__name__}")
+        self._lost(self)
 
     async def _all(self) -> None:
         if await self._life.hello():
+            self._context = copy_context()
             for _ in range(self._n):
-                self._start()
-            await self._all_ended.wait()
+                self._go_on()
+            while not self._all_ended.is_set():
+                with contextlib.suppress(asyncio.CancelledError):  # a handler has cancelled all tasks of the loop
+                    await self._all_ended.wait()
         await self._life.goodbye()
 
-    async def _run(self) -> None:
-        buffer, runs, known, handle = self._buffer, self._runs, self._runs.known, self._life.handle
-        enter = current.set
-        me = asyncio.current_task()
-        assert me is not None
-        now = self._yielded_at = buffer.clock()
+    def _go_on(self) -> None:
+        """Begin the next run of a place; let the place wait, or end, if there is none."""
+        buffer, known = self._buffer, self._runs.known
         while not self._abandoned:
             try:
                 task = buffer.tasks.popleft()
             except IndexError:
                 state = buffer.rest(self)
                 if state is None:
-                    return
+                    break
                 if state:
-                    await self._bell.acquire()
-                    now = buffer.clock()
-                continue
-            buffer.started(now)
-            run = Run(task, now, self._pool, me, self)
-            if known.setdefault(task.id, run) is run:
-                enter(run)
-                self._at_work += 1
-                await handle(task)
-                del known[task.id]
-                if run.doubted and not runs.may_go_on(run):
+                    self._idle += 1
                     return
-                if run.ended_at is not None:
-                    me.uncancel()
-                # Runners that wait for the loop are not at work: handlers that only compute run one at a time.
-                now = buffer.finished(now, self._at_work)
-                self._at_work -= 1
-            else:
-                runs.refuse(run)
-            if now - self._yielded_at > TURN:
-                await asyncio.sleep(0)
-                now = self._yielded_at = buffer.clock()
+                continue
+            now = buffer.clock()
+            buffer.started(now)
+            run = Run(task, NEVER, self._pool, None, self)
+            if known.setdefault(task.id, run) is run:
+                self._busy.add(run)
+                run.runner = asyncio.Task(self._run(run), loop=self._loop, context=self._context.run(enter, run))
+                run.runner.add_done_callback(partial(self._ended, run, now))
+                return
+            self._runs.refuse(run)
+        self._end_if_empty()
+
+    def _end_if_empty(self) -> None:
+        if not self._busy and not self._idle:
+            self._all_ended.set()
+
+    async def _run(self, run: Run) -> None:
+        self._runs.end_if_forked()  # by a handler that had its turn in the same round of the loop
+        run.began = self._buffer.clock()
+        await self._life.handle(run.task)
+        self._runs.end_if_forked()  # here and not in _ended, which comes after the turns of other runs
+
+    def _ended(self, run: Run, since: float, task: asyncio.Task[None]) -> None:
+        """The asyncio task of a run has ended. It began to wait for its first turn at `since`."""
+        if run.began == NEVER:  # another handler has cancelled all tasks of the loop
+            self._runs.broke(run, "its asyncio task was cancelled before it began")
+        del self._runs.known[run.task.id]
+        may_go_on = not run.doubted or self._runs.may_go_on(run)
+        if may_go_on:
+            self._buffer.finished(since, len(self._busy))
+        self._busy.discard(run)
+        if may_go_on or self._abandoned:
+            self._go_on()  # else another run has its place, or replace() comes

@@ -37,8 +37,8 @@ limit still has its take, and fails with it.
 
 Races. The handler's runner T1, the watch T2:
   T1 returns while T2 cuts        a coroutine is cancelled by a callback in its own loop, where T1 stands either in the
-                                  handler's await or has ended its run: the callback looks. A CancelledError never
-                                  reaches the next task of the runner.
+                                  handler's await or has ended its run: the callback looks. The next run has
+                                  another asyncio task (loops.py).
   T1 returns while T2 writes off  runs.py.
   T1 blocks its loop              the callback does not run; loops.py. The watch logs where the loop's thread stands.
   T1 has its child's answer while T2 kills    children.py.
@@ -56,6 +56,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from .._calls import settle as calls
+from .._engine.owners import Owned
 from ..errors import Error
 from .runs import BLOCKED, OVER, STOPPED, Run, Runs
 from .settler import Settler
@@ -83,7 +84,7 @@ class Limits:
 class Watch:
     """A thread that looks after the runs of a shift, until end().
 
-    `fail` ends the worker with an error. `failed` gets a run that was written off and has failed, and why.
+    `fail` ends the worker with an error. `failed` gets a run that was written off and has failed.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Watch:
         settler: Settler,
         limits: Limits,
         fail: Callable[[Error], None],
-        failed: Callable[[Run, str], None],
+        failed: Callable[[Run], None],
     ) -> None:
         self._shell = shell
         self._runs = runs
@@ -103,7 +104,7 @@ class Watch:
         self._failed = failed
         self.looked_at = time.monotonic()
         self._ended = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="pgqueue-watch", daemon=True)
+        self.thread = Owned("pgqueue-watch", self._run, self._ended.is_set)
         self.thread.start()
 
     def end(self) -> None:
@@ -135,12 +136,8 @@ class Watch:
     def _run(self) -> None:
         wait = LOOK
         while not self._ended.wait(wait):
-            try:
-                self._look()
-                wait = self._until_next()
-            except Exception:
-                log.exception("looking after the handlers failed")
-                wait = LOOK
+            self._look()
+            wait = self._until_next()
 
     def _until_next(self) -> float:
         """Seconds until the next look."""
@@ -225,7 +222,7 @@ class Watch:
             return  # it has just ended
         self._report(run)
         if run.cut is not None and run.cut is not OVER:
-            self._failed(run, run.cut)
+            self._failed(run)
         if abandon:
             self._give_up(run)
         else:
@@ -244,7 +241,7 @@ class Watch:
                 if over is None:
                     self._settler.give_back([other.task])
                 elif over is not OVER:
-                    self._failed(other, over)
+                    self._failed(other)
                 other.pool.replace(other)
             if ender := other.ender:
                 ender.end(other)

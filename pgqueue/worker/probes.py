@@ -6,6 +6,8 @@ import http.server
 import threading
 from collections.abc import Callable
 
+from .._engine.owners import Owned
+
 Asked = Callable[[], tuple[bool, bool, str | None]]  # the fields of a Report
 
 
@@ -19,10 +21,12 @@ class Server:
         Handler.report = staticmethod(report)
         self._server = _Server((host, port), Handler)
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="pgqueue-health", daemon=True)
+        self._closed = threading.Event()
+        self._thread = Owned("pgqueue-health", self._server.serve_forever, self._closed.is_set)
         self._thread.start()
 
     def close(self) -> None:
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
 

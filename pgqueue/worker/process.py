@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import ProcessDied
@@ -100,7 +101,7 @@ class Child:
                 self._run, run.ender = None, before
 
     def serve(self, run: Run, order: Mapping[str, Any], answers: Answers) -> Any:
-        """Have the order done; its run must be the child's. Returns the result.
+        """Have the order done; its run must be the child's. Returns the result, or None: see run.unkept.
 
         Raises:
             ProcessDied: the process has ended.
@@ -117,6 +118,7 @@ class Child:
         self.memory, self.spoiled = answer["memory"], "spoiled" in answer
         if failure := answer.get("failed"):
             raise Failed(failure)
+        run.unkept = answer.get("unkept")
         return answer["done"]
 
     def kill(self) -> None:
@@ -143,8 +145,12 @@ class Child:
     def _kill(self) -> None:
         self.killed = True
         if self.process.returncode is None:  # else another process may have its id
+            programs = _descendants(self.process.pid)  # also those with a session of their own
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
+            for pid in programs:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _answer(self, run: Run, answers: Answers, number: int, key: int, verb: str, given: Any, named: Any) -> None:
         if number != self.served:
@@ -191,6 +197,18 @@ def _pidfd(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
+
+
+def _descendants(pid: int) -> list[int]:
+    """The processes that it has started, and those that they have, where /proc tells; no daemons."""
+    found, left = list[int](), [pid]
+    while left:
+        with contextlib.suppress(OSError):
+            for children in Path(f"/proc/{left.pop()}/task").glob("*/children"):
+                started = [int(child) for child in children.read_text().split()]
+                found += started
+                left += started
+    return found
 
 
 def _end(code: int) -> str:

@@ -1,8 +1,8 @@
 """The registration of a worker in the database: what it serves, for people and for the check `unserved`.
 
 It belongs to the session of the client, and so to the listener's connection, on which the calls run. A session may be
-given up while its process lives, for example after an outage that was longer than its grace. So the worker registers
-again whenever the connection was lost; under a session that was resumed this changes nothing.
+given up while its process lives, for example after an outage that was longer than its grace. So the call is kept, and
+repeated on each new connection; under a session that was resumed this changes nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,9 @@ class Registration:
     ) -> None:
         self._listener = listener
         self._number = next(_numbers)
-        self._call = register_worker(self._number, queues, jobs, concurrency, limits, version)
-        listener.on_lost.append(self._register)
-        self._register()
+        self._kept = listener.keep(register_worker(self._number, queues, jobs, concurrency, limits, version))
 
     def end(self) -> None:
         """The worker stops, or goes on with other handlers."""
-        self._listener.on_lost.remove(self._register)
+        self._kept.drop()
         self._listener.later(unregister_worker(self._number))
-
-    def _register(self) -> None:
-        self._listener.later(self._call)

@@ -12,18 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .._calls.results import Outcome
-from .describing import TOLD, describe
+from .describing import TOLD, Traceback, describe, unwrapped
 
 SOFT = signal.SIGXCPU  # raises SoftTimeLimit in a child; the system's own soft limit, which handlers hardly use
 VERBS = frozenset({"ack", "release", "bury", "touch", "finish", "fail", "requeue", "progress"})  # that a child asks for
 LONGEST = 1 << 16  # characters of a traceback or message: a log is no place for more
-
-
-class Traceback(Exception):
-    """The traceback of an error in a child process, as the cause of the error here."""
-
-    def __str__(self) -> str:
-        return "\n" + "".join(self.args)
 
 
 class Failed(Exception):
@@ -50,7 +43,7 @@ def tell_error(error: BaseException) -> dict[str, Any]:
     """An error as JSON; in the child."""
     kind = type(error)
     try:
-        trace = "".join(traceback.format_exception(error))
+        trace = "".join(traceback.format_exception(unwrapped(error)))
     except BaseException:  # whatever the error's class does
         trace = kind.__name__
     return {

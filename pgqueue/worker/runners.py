@@ -15,9 +15,10 @@ from collections.abc import Callable
 
 from .._calls.take import Taken
 from .._engine import forks
+from .._engine.owners import Owned
 from .buffer import Buffer
 from .loops import Life, Loop
-from .runs import Run, Runs, current
+from .runs import Run, Runs, enter
 
 Handle = Callable[[Taken], None]
 
@@ -71,7 +72,7 @@ class Threads:
             return list(self._threads)
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name=f"pgqueue-runner-{next(self._numbers)}", daemon=True)
+        thread = Owned(f"pgqueue-runner-{next(self._numbers)}", self._run, self.buffer.is_closed)
         with self._starting:
             self._threads.add(thread)
             thread.start()
@@ -81,8 +82,18 @@ class Threads:
 
     def _run(self) -> None:
         self._enter()
+        try:
+            self._work()
+        except BaseException as error:
+            me = threading.current_thread()
+            for run in self.runs.under_way():
+                if run.runner is me and self.runs.known.pop(run.task.id, None) is not None:
+                    self.runs.broke(run, f"its runner has ended: {type(error).__name__}")
+            raise
+
+    def _work(self) -> None:
         buffer, pop, handle, runs, n = self.buffer, self.buffer.tasks.popleft, self._handle, self.runs, self.n
-        known, me, enter = runs.known, threading.current_thread(), current.set
+        known, me = runs.known, threading.current_thread()
         now = buffer.clock()
         while True:
             try:
@@ -98,8 +109,7 @@ class Threads:
             buffer.started(now)
             run = Run(task, now, self, me)
             if known.setdefault(task.id, run) is run:
-                enter(run)
-                handle(task)
+                enter(run).run(handle, task)
                 del known[task.id]
                 if run.doubted and not runs.may_go_on(run):
                     return
@@ -137,6 +147,11 @@ class Coroutines:
         blocked.abandon()
         return [other for other in self.runs.under_way() if other.ender is blocked]
 
+    def _lost(self, loop: Loop) -> None:
+        with self._lock:
+            if loop is self._loop:  # else it was abandoned
+                self._loop = self._begin()
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the handlers under way; the buffer must be closed. Returns whether all have ended."""
         return self._loop.join(timeout)
@@ -145,7 +160,7 @@ class Coroutines:
         self._loop.after_fork()
 
     def _begin(self) -> Loop:
-        loop = Loop(self.n, self._make(), self.buffer, self.runs, self)
+        loop = Loop(self.n, self._make(), self.buffer, self.runs, self, self._lost)
         self.buffer.move(loop, loop.wake)
         loop.start()
         return loop

@@ -23,24 +23,32 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol
 
 from .._calls.take import Taken
 from .._engine import forks
+from ..errors import TimeLimitExceeded
 
 log = logging.getLogger("pgqueue")
 
-#: The run of the handler that this code is part of; set by the runner, and left set when the run has ended. Coroutines
-#: and asyncio.to_thread inherit it, other threads that a handler starts do not.
+#: The run of the handler that this code is part of. Coroutines and asyncio.to_thread inherit it, other threads that a
+#: handler starts do not.
 current: ContextVar[Run | None] = ContextVar("pgqueue_run", default=None)
 
-SHORTEST, LONGEST = 1.0, 60.0  # seconds: the delays of a task that is put off
+NEVER = float("inf")  # the beginning of a run whose handler has not begun
+PUT_OFF = 1.0  # seconds: the delay of a task that is put off; a longer one would keep it from other processes as well
 
 # Why a run is cut, beside its limits. They are compared by identity.
 OVER = "its take is over"
 STOPPED = "the worker stops"
 BLOCKED = "another handler blocks its event loop"
+
+
+def enter(run: Run) -> Context:
+    """The context for the handler of a run. What a handler sets in it, no other run sees."""
+    current.set(run)
+    return copy_context()
 
 
 class Pool(Protocol):
@@ -84,7 +92,7 @@ class Run:
     """A handler at work on a task.
 
     Attributes:
-        began: the monotonic time of its beginning.
+        began: the monotonic time of its beginning; NEVER: its asyncio task has not had a turn yet.
         runner: the thread or the asyncio task that it runs in.
         coroutine: the asyncio task in the bridge's loop for which a thread waits; None: there is none.
         ender: what can end it; None: nothing can.
@@ -99,7 +107,9 @@ class Run:
         cancelled: its task was cancelled (cancelling.py).
         reason: why.
         told: gets the reason of a cancel in place of the ender: the handler looks for itself. None: it does not.
+        unkept: why the child process in which it ran could not write its result as JSON; None: it could.
         ended_at: when its ender began to end it.
+        refused_at: its age in seconds when the log last told that its task came again.
         doubted: the runner must not go on without asking.
         written_off: its runner was replaced.
     """
@@ -117,7 +127,9 @@ class Run:
     cancelled = False
     reason: str | None = None
     told: Callable[[str | None], None] | None = None
+    unkept: str | None = None
     ended_at: float | None = None
+    refused_at = 0.0
     doubted = False
     written_off = False
 
@@ -140,6 +152,10 @@ class Run:
             told(reason)
         elif (ender := self.ender) is not None:
             ender.end(self)
+
+    def failed_by(self, raised: BaseException | str = "") -> BaseException | str:
+        """Why its attempt has failed: what its handler raised, or that it was cut, which may have caused the other."""
+        return raised if self.cut is None else TimeLimitExceeded(self.cut)
 
 
 class Known:
@@ -180,20 +196,31 @@ class Runs:
         """The task's handler still runs in this process: put the task off."""
         current.set(None)  # else the log would name the task before
         other = self.known.get(run.task.id, run)  # it may have ended just now
-        age = time.monotonic() - other.began
-        log.warning(
-            "task %s of %s is not begun: its handler of %.1f s ago still runs in this process",
-            *(run.task.id, run.task.queue, age),
-        )
-        self._put_off(run.task, min(max(age, SHORTEST), LONGEST))
+        age = max(0.0, time.monotonic() - other.began)
+        if age >= 2 * other.refused_at:  # a hung handler is told of seldom, though its task comes every second
+            other.refused_at = age
+            log.warning(
+                "task %s of %s is not begun: its handler of %.1f s ago still runs in this process",
+                *(run.task.id, run.task.queue, age),
+            )
+        self._put_off(run.task, PUT_OFF)
+
+    def broke(self, run: Run, why: object) -> None:
+        """A run ended without a settled task, by no fault of its handler: put the task off."""
+        log.error("task %s of %s is put off: %s", run.task.id, run.task.queue, why)
+        self._put_off(run.task, PUT_OFF)
 
     def may_go_on(self, run: Run) -> bool:
         """Whether the runner of a doubted run that has ended still has its place."""
+        self.end_if_forked()
+        with self._lock:
+            return not run.written_off
+
+    def end_if_forked(self) -> None:
+        """End the process if it is a child that a handler forked."""
         if self._forked:
             log.error("a handler forked, and the child returned from it: the child, process %s, ends here", os.getpid())
             os._exit(1)
-        with self._lock:
-            return not run.written_off
 
     def write_off(self, run: Run) -> bool:
         """Whether it was under way; then its runner has lost its place."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 
 from .._calls.schedules import Plan
+from .._engine.owners import Owned
 from .._sync.client import Client
 
 log = logging.getLogger("pgqueue")
@@ -22,19 +23,15 @@ class Scheduling:
         client.schedules.declared = dict(declared)
         client.schedules.sync()
         self._clock = client.schedules.clock()
-        self._thread = threading.Thread(target=self._run, name="pgqueue-clock", daemon=True)
+        self._stopped = threading.Event()
+        self._thread = Owned("pgqueue-clock", self._clock.run, self._stopped.is_set)
         self._thread.start()
 
     def stop(self) -> None:
         """Fire no more. Does not wait."""
+        self._stopped.set()
         self._clock.stop()
 
     def join(self, until: float) -> None:
         """Wait for the thread until a monotonic time, and for a few seconds at most; after stop()."""
         self._thread.join(max(0.0, min(PATIENCE, until - time.monotonic())))
-
-    def _run(self) -> None:
-        try:
-            self._clock.run()
-        except Exception:
-            log.exception("this process fires no schedules any more")

@@ -120,6 +120,13 @@ class Served:
         isolated = (job for job in self.jobs.values() if is_isolated(job))
         return sorted({path(job).partition(":")[0] for job in isolated}) if self.queues else []
 
+    def max_attempts(self, retry: Retry) -> int | None:
+        """The lowest limit of attempts of a handler or a job; `retry` is that of all without their own. None: none."""
+        jobs = [*self.jobs.values(), *(job for one in self.registries.values() for job in one.values())]
+        own = [job.settings.retry or retry for job in jobs] if self.queues else []
+        plain = [retry] if self.handlers or self.batches else []
+        return min((one.most_takes for one in [*own, *plain] if one.most_takes is not None), default=None)
+
     def policy(self, queue: str, retry: Retry) -> Callable[[Taken], Policy]:
         """Of the tasks of a plain or batch handler."""
         policy = Policy(retry, self.keep.get(queue))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from .._calls.take import Taken
-from ..jobs.retry import Retry
+from ..jobs.retry import Retry, Unrunnable
 from .failures import Failure, State, failure
 
 T = TypeVar("T")
@@ -38,9 +38,9 @@ class Serving(Generic[T]):
     run: Callable[..., T]
     policy: Callable[[Taken], Policy]
 
-    def poisoned(self, task: Taken) -> bool:
-        """Whether the task came back too often to be run once more."""
-        return self.policy(task).retry.poisoned(task.attempts)
+    def refusal(self, task: Taken) -> Unrunnable | None:
+        """Why a task that has come back is not run once more; None: it is."""
+        return Unrunnable(POISON) if self.policy(task).retry.poisoned(task.attempts) else None
 
     def failure(self, task: Taken, error: BaseException | str, began: float, *, state: State = "failed") -> Failure:
         """The failed attempt; `began` is the monotonic time at which the handler was called. Never raises."""

@@ -1,41 +1,47 @@
-"""The settler settles the tasks that were handled: acks, with or without results, in batches; failures one by one. And
-it releases the tasks that no handler began.
+"""The settler settles the tasks that were handled, in batches: acks, with or without results, and failures. And it
+releases the tasks that no handler began.
 
 The settler sends the acks when COUNT tasks are done, or AGE seconds after the first of them, whichever comes first.
 When it falls behind, the worker takes no more tasks. So of the tasks that a killed worker had done, usually those of
 the last AGE seconds are repeated, and never more than 6 * COUNT tasks and a full buffer. Results stay in memory until
 they are sent, so their total size is bounded too.
 
-If the connection breaks during a batch, it is unknown whether the batch was acked. The settler sends it again; a task
-that is then not found was acked the first time. A batch that cannot be sent is retried while the worker works: the
-server may be restarting, or an administrator may be restoring permissions. Once the worker stops, the settler gives up
-after LAST seconds, or when the worker's grace is over, and the tasks are delivered again. A result that the server
-refuses fails its own task only.
+Acks come first. A failure costs the server twenty times as much as an ack, so between two looks for acks there is one
+batch of failures, of a size that takes about SLICE seconds at the present pace. A queue whose tasks all fail holds up
+the acks and results of another one for about as long. And if its failures pile up, the worker takes no more tasks of
+that queue, but goes on with the others.
+
+If the connection breaks during a batch, it is unknown whether the batch was settled. The settler sends it again; a task
+that is then not found was acked the first time. sending.py says what becomes of tasks that the server refuses to
+settle. A result or an error that the server cannot store fails its own task only.
 """
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections import Counter, deque
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
 from .._calls import ack as ack_calls
 from .._calls import results as statuses
 from .._calls import settle as settle_calls
-from .._calls.attempts import Report
-from .._calls.call import Call, Fence, Refused
+from .._calls.call import Call, Refused
 from .._calls.take import Taken
 from .._engine import forks
-from ..errors import ClosedError, TakeLost, refusal
+from .._engine.owners import Owned
+from ..errors import refusal
 from ..jobs.retry import Bury, Retry
 from .describing import describe
-from .failures import Failure, failure
+from .failures import Failure, failure, recorded
+from .sending import SLICE, Sender, Verb
 from .tallies import Tallies
 
 if TYPE_CHECKING:
@@ -47,37 +53,46 @@ log = logging.getLogger("pgqueue")
 COUNT = 500
 SIZE = 1 << 22  # characters of results to send at once; up to four times as many are held
 AGE = 0.01
-PAUSE = 0.2  # seconds before the next attempt to send
-LAST = 10.0  # seconds to go on trying once the worker stops
 PARTING = 0.3  # seconds to send what is left when the worker's grace is over
 UNACCEPTABLE = ("22", "54")  # classes of SQLSTATEs: data exception, program limit exceeded
 
+Done = tuple[int, int, str]  # id, token, queue
+Result = tuple[Taken, str]
+
 
 class Settler:
-    """One thread. Runners append to `done` and `failed`, or call finish(), and then call tell().
+    """One thread. Runners append to `done`, or call finish() or fail(), and then call tell().
 
     Attributes:
+        done: of each task that is done its id, token and queue.
         tallies: runners append the runs that succeeded to `tallies.ran`, before tell().
     """
 
     def __init__(self, shell: Shell) -> None:
-        self.done: deque[tuple[int, int]] = deque()
-        self.failed: deque[Failure] = deque()
+        self.done: deque[Done] = deque()
+        self._failed: deque[Failure] = deque()
+        self._failing: Counter[str] = Counter()  # these, by queue
         self._finished: deque[tuple[Taken, str, float]] = deque()
         self._size = 0  # of its results, in characters
-        self._lock = threading.Lock()  # for these two
-        self._back: deque[tuple[Taken, float]] = deque()  # tasks to release, and their delays in seconds
-        self._cancelled: deque[Failure] = deque()
+        self._lock = threading.Lock()  # for these four
+        self._back: deque[Taken] = deque()  # tasks to release
+        self._put_off: deque[tuple[Taken, float]] = deque()  # the same, with a delay in seconds
         self._shell = shell
+        self._sender = Sender(shell)
+        self._portion = 1  # failures to send at once
         self.tallies = Tallies()
-        self._given_up = False
         self._some = threading.Event()
         self._full = threading.Event()
-        self._stopping = threading.Event()
         self._until = float("inf")  # the end of the grace
         self._closing = False
+        self._acks: Verb[Done] = Verb(self._ack, itemgetter(2), self._lost)
+        self._releases = Verb(self._release, attrgetter("queue"), relaxed=True)
+        self._delays = Verb(_put_off, _queue_of_first, relaxed=True)
+        self._ends = Verb(_fail, _queue_of_task, relaxed=True)  # of cancelled tasks
+        self._retries = Verb(_fail, _queue_of_task, self._lost_failure, self._bury, relaxed=True)
+        self._burials = Verb(_fail, _queue_of_task, self._lost_failure, self._bury)
         forks.register(self)
-        self.thread = threading.Thread(target=self._run, name="pgqueue-settler", daemon=True)
+        self.thread = Owned("pgqueue-settler", self._run, self._is_over)
         self.thread.start()
 
     def tell(self) -> None:
@@ -96,30 +111,38 @@ class Settler:
         if full and not self._full.is_set():
             self._full.set()
 
-    def behind(self) -> bool:
-        """Whether so many tasks are done and not settled that no more should be started."""
-        return len(self.done) + len(self.failed) + len(self._finished) >= 4 * COUNT or self._size >= 4 * SIZE
+    def fail(self, failed: Failure) -> None:
+        """An attempt has failed, or its task was cancelled."""
+        with self._lock:
+            self._failed.append(failed)
+            self._failing[failed.task.queue] += 1
+
+    def open_queues(self, queues: Sequence[str]) -> Sequence[str]:
+        """Those of these queues of which more tasks may be started.
+
+        None, while many tasks are done and not settled. Not a queue of which many tasks have failed, or could not be
+        settled, and wait for that: the others do not wait for it.
+        """
+        if len(self.done) + len(self._finished) >= 4 * COUNT or self._size >= 4 * SIZE:
+            return ()
+        failing, held = self._failing, self._sender.held
+        return [queue for queue in queues if failing[queue] + held[queue] < COUNT]
 
     def give_back(self, tasks: list[Taken]) -> None:
         """Release tasks that were not started, or not finished when the worker's grace was over."""
         if tasks:
-            self._back.extend((task, 0.0) for task in tasks)
+            self._back.extend(tasks)
             self.tell()
 
-    def cancelled(self, run: Failure) -> None:
-        """The handler of a cancelled task has ended, and not returned: the release ends the task as cancelled."""
-        self._cancelled.append(run)
-        self.tell()
-
     def put_off(self, task: Taken, delay: float) -> None:
-        """Release a task that is not to be started now."""
-        self._back.append((task, delay))
+        """Release a task that is not to be started for `delay` seconds."""
+        self._put_off.append((task, delay))
         self.tell()
 
     def stop(self, until: float = float("inf")) -> None:
-        """The worker stops: give up LAST seconds after the first attempt to send, or at the monotonic time `until`."""
+        """The worker stops: give up what cannot be sent in time, or at the monotonic time `until`."""
         self._until = until
-        self._stopping.set()
+        self._sender.stop(until)
 
     def close(self) -> None:
         """Settle all remaining tasks, and end. No runner may be at work any more. Does not wait for longer than
@@ -136,83 +159,74 @@ class Settler:
         self._lock = threading.Lock()
         self._some, self._full = threading.Event(), threading.Event()
 
+    # --- the thread
+
     def _run(self) -> None:
-        while not self._closing:
-            if not self._some.wait(self.tallies.due_in()):
-                self.tallies.send(self._count)
-                continue
-            self._full.wait(AGE)
-            self._full.clear()
-            self._some.clear()  # before the look at the deques: a later append sets it again
-            while self.done or self.failed or self._finished or self._back or self._cancelled:
-                self._release()
-                for _ in range(len(self._cancelled)):
-                    self._end_cancelled(self._cancelled.popleft())
-                for _ in range(len(self.failed)):  # no more than these: the acks must not wait for later failures
-                    self._fail(self.failed.popleft())
-                if batch := [self.done.popleft() for _ in range(min(len(self.done), 2 * COUNT))]:
-                    self._ack(batch)
-                for keep, finished in self._some_finished().items():
-                    self._finish(finished, keep)
-                self.tallies.send(self._count)
-        if not self._given_up:
+        while not self._is_over():
+            if self._some.wait(self._due_in()):
+                self._full.wait(AGE)
+                self._full.clear()
+                self._some.clear()  # before the look at the deques: a later append sets it again
+            self._settle()
+            while self._is_left():
+                self._settle()
+        if not self._sender.given_up:
             self.tallies.send(self._count, now=True)
 
-    def _release(self) -> None:
-        at_once = []
-        for _ in range(len(self._back)):
-            task, delay = self._back.popleft()
-            if delay:
-                self._release_later(task, delay)
+    def _is_left(self) -> bool:
+        return bool(self.done or self._finished or self._failed or self._back or self._put_off)
+
+    def _is_over(self) -> bool:
+        return self._closing and not self._is_left() and self._sender.due_in() is None
+
+    def _due_in(self) -> float | None:
+        due = (self.tallies.due_in(), self._sender.due_in())
+        return min((seconds for seconds in due if seconds is not None), default=None)
+
+    def _settle(self) -> None:
+        """All acks, results and releases that are there, and a portion of the failures."""
+        self._send(self._acks, _cut(self.done, 2 * COUNT))
+        for keep, finished in self._some_finished().items():
+            verb = Verb(partial(self._finish, keep), _queue_of_first, self._lost, partial(self._refuse, keep))
+            self._send(verb, finished)
+        self._send(self._releases, _cut(self._back))
+        self._send(self._delays, _cut(self._put_off))
+        self._some_failures()
+        self._sender.send_again()
+        self.tallies.send(self._count)
+
+    def _send(self, verb: Verb[T], items: list[T]) -> None:
+        if items:
+            self._sender.send(verb, items)
+
+    def _some_failures(self) -> None:
+        began, failures = time.monotonic(), self._next_failures()
+        ends, retries, burials = list[Failure](), list[Failure](), list[Failure]()
+        for failed in failures:
+            self.tallies.failed(failed)
+            if failed.state == "cancelled":
+                ends.append(failed)
             else:
-                at_once.append((task.id, task.token))
-        if at_once:
-            call = settle_calls.release_many(at_once, self._fence())
-            self._until_sent(lambda: self._shell.run(call, relaxed=True))
+                _log(failed)
+                (burials if failed.delay is None else retries).append(failed)
+        self._send(self._ends, ends)
+        self._send(self._retries, retries)
+        self._send(self._burials, burials)
+        took = time.monotonic() - began
+        if took > SLICE:
+            self._portion = max(1, self._portion // 2)
+        elif took < SLICE / 2 and len(failures) == self._portion:
+            self._portion = min(COUNT, self._portion * 2)
 
-    def _release_later(self, task: Taken, delay: float) -> None:
-        fence = Fence(task.token, None, self._shell.core.label)
-        call = settle_calls.release(task.id, fence, settle_calls.Return(delay, hold_lane=True))
-        with contextlib.suppress(TakeLost):
-            self._until_sent(lambda: self._shell.run(call, relaxed=True))
+    def _next_failures(self) -> list[Failure]:
+        with self._lock:
+            failures = _cut(self._failed, self._portion)
+            self._failing.subtract(failed.task.queue for failed in failures)
+        return failures
 
-    def _end_cancelled(self, run: Failure) -> None:
-        self.tallies.failed(run)
-        fence = Fence(run.task.token, None, self._shell.core.label)
-        how, report = settle_calls.Return(error=run.error), Report(began=run.began, state="cancelled")
-        call = settle_calls.release(run.task.id, fence, how, report)
-        with contextlib.suppress(TakeLost):
-            self._until_sent(lambda: self._shell.run(call, relaxed=True))
-
-    def _ack(self, batch: list[tuple[int, int]]) -> None:
-        fence = self._fence()
-        self._told(self._until_sent(lambda: self._shell.run(ack_calls.ack_many(batch, fence))), fence)
-
-    def _finish(self, batch: list[tuple[Taken, str]], keep: float) -> None:
-        fence = self._fence()
-        tokens, results = [(task.id, task.token) for task, _ in batch], [result for _, result in batch]
-        call = statuses.finish_many(tokens, results, fence, keep)
-
-        def send() -> list[Refused] | psycopg.Error:
-            try:
-                return self._shell.run(call)
-            except psycopg.Error as error:
-                if (error.sqlstate or "")[:2] in UNACCEPTABLE:
-                    return error
-                raise
-
-        answer = self._until_sent(send)
-        if not isinstance(answer, psycopg.Error):
-            self._told(answer, fence)
-        elif len(batch) == 1:
-            self._fail(self._refused(batch[0][0], answer, keep))
-        else:
-            for one in batch:
-                self._finish([one], keep)
-
-    def _some_finished(self) -> dict[float, list[tuple[Taken, str]]]:
+    def _some_finished(self) -> dict[float, list[Result]]:
         """The next tasks to settle, by the seconds for which their results are kept."""
-        batches: dict[float, list[tuple[Taken, str]]] = {}
+        batches: dict[float, list[Result]] = {}
         n = size = 0
         with self._lock:
             while self._finished and n < 2 * COUNT and size < SIZE:
@@ -222,68 +236,79 @@ class Settler:
             self._size -= size
         return batches
 
-    def _told(self, refused: list[Refused] | None, fence: Fence) -> None:
-        for task in refused or ():
-            if task.problem != "not found":  # else it was acked: by the first attempt, or in the handler's transaction
-                log.warning("a handled task could not be acked: %s", refusal(*task, fence.me))
+    # --- calls, and what the server answers
 
-    def _refused(self, task: Taken, error: psycopg.Error, keep: float) -> Failure:
-        """The server cannot store the task's result: another attempt would have the same one."""
+    def _ack(self, tasks: list[Done]) -> Call[list[Refused]]:
+        return ack_calls.ack_many([(id, token) for id, token, _ in tasks], self._shell.fence(), patient=False)
+
+    def _release(self, tasks: list[Taken]) -> Call[list[Refused]]:
+        return settle_calls.release_many([(one.id, one.token) for one in tasks], self._shell.fence(), patient=False)
+
+    def _finish(self, keep: float, finished: list[Result]) -> Call[list[Refused]]:
+        tokens, results = [(task.id, task.token) for task, _ in finished], [result for _, result in finished]
+        return statuses.finish_many(tokens, results, self._shell.fence(), keep)
+
+    def _lost(self, task: Refused) -> None:
+        if task.problem != "not found":  # else it was acked: by the first attempt, or in the handler's transaction
+            log.warning("a handled task could not be acked: %s", refusal(*task, self._shell.core.label))
+
+    def _lost_failure(self, task: Refused) -> None:
+        log.warning("a failed attempt could not be recorded: %s", refusal(*task, self._shell.core.label))
+
+    def _refuse(self, keep: float, finished: Result, error: Exception) -> bool:
+        """If the server cannot store a result, fail its task: another attempt would have the same one."""
+        if not _is_unacceptable(error):
+            return False
         why = Bury(f"the handler has run, and its result cannot be kept: {describe(error)}")
-        return failure(task, why, Retry(), time.monotonic(), keep=keep)
+        self.fail(failure(finished[0], why, Retry(), time.monotonic(), keep=keep))
+        return True
 
-    def _fail(self, failed: Failure) -> None:
-        self._log(failed)
-        self.tallies.failed(failed)
-        call = settling(failed, self._shell.core.label)
-        try:
-            self._until_sent(lambda: self._shell.run(call, relaxed=failed.delay is not None))
-        except TakeLost as lost:
-            log.warning("a failed attempt could not be recorded: %s", lost)
-
-    def _log(self, failed: Failure) -> None:
-        task, error = failed.task, failed.exception
-        what = f"{failed.job}, task {task.id} of {task.queue}," if failed.job else f"task {task.id} of {task.queue}"
-        if failed.delay is None:
-            log.error("%s is buried after %s attempts: %s", what, task.attempts + 1, failed.error, exc_info=error)
-        elif failed.counts:
-            log.warning("%s failed, again in %.1f s: %s", what, failed.delay, failed.error, exc_info=error)
-        else:
-            log.info("%s is put off, again in %.1f s: %s", what, failed.delay, failed.error)
+    def _bury(self, failed: Failure, error: Exception) -> bool:
+        """If the server cannot store how an attempt failed, bury its task without that."""
+        if not _is_unacceptable(error) or (failed.delay, failed.keep, failed.traceback) == (None, None, None):
+            return False
+        said = f"{failed.error}; and that could not be recorded as it was: {describe(error)}"
+        plain = dataclasses.replace(failed, delay=None, keep=None, traceback=None, error=said)
+        self._sender.send(self._burials, [plain])
+        return True
 
     def _count(self, call: Call[int]) -> int | None:
         return self._shell.run(call, relaxed=True)
 
-    def _fence(self) -> Fence:
-        return self._shell.fence()
 
-    def _until_sent(self, send: Callable[[], T]) -> T | None:
-        """Send until the answer is known. Returns it; None if the settler gave up."""
-        began = time.monotonic()
-        while True:
-            try:
-                return send()
-            except TakeLost:
-                raise
-            except Exception as error:
-                now = time.monotonic()
-                given_up = self._stopping.is_set() and (now - began >= LAST or now >= self._until)
-                if given_up or isinstance(error, ClosedError):
-                    self._given_up = True
-                    log.error("tasks could not be settled and will be delivered again: %s", error)
-                    return None
-                log.warning("settling tasks again in %s s: %s", PAUSE, error)
-                time.sleep(PAUSE)
+_queue_of_task = attrgetter("task.queue")
 
 
-def settling(failed: Failure, me: str) -> Call[str]:
-    """The call that settles a failed attempt, and records it."""
-    task, error, delay = failed.task, failed.error, failed.delay
-    fence = Fence(task.token, None, me)
-    report = Report(failed.traceback, failed.began, None, failed.state, failed.counts)
-    if failed.keep is not None and failed.counts and (delay is None or failed.hold_lane):  # fail() holds lanes
-        return statuses.fail(task.id, fence, error, failed.keep, delay, report)
-    if delay is None:
-        return settle_calls.bury(task.id, fence, error, report=report)
-    how = settle_calls.Return(delay, error=error, hold_lane=failed.hold_lane)
-    return settle_calls.release(task.id, fence, how, report)
+def _queue_of_first(item: tuple[Any, ...]) -> str:
+    task: Taken = item[0]
+    return task.queue
+
+
+def _cut(items: deque[T], most: float = float("inf")) -> list[T]:
+    """Remove and return the first items, `most` at most. Other threads append meanwhile."""
+    return [items.popleft() for _ in range(int(min(len(items), most)))]
+
+
+def _is_unacceptable(error: Exception) -> bool:
+    """Whether the server will refuse the same call whenever it is made."""
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return isinstance(error, ValueError) or (state or "")[:2] in UNACCEPTABLE
+
+
+def _put_off(tasks: list[tuple[Taken, float]]) -> Call[list[Refused]]:
+    return settle_calls.put_off_many([(task.id, task.token, delay) for task, delay in tasks])
+
+
+def _fail(failures: list[Failure]) -> Call[list[Refused]]:
+    return statuses.fail_many([recorded(failed) for failed in failures], patient=False)
+
+
+def _log(failed: Failure) -> None:
+    task, error = failed.task, failed.exception
+    what = f"{failed.job}, task {task.id} of {task.queue}," if failed.job else f"task {task.id} of {task.queue}"
+    if failed.delay is None:
+        log.error("%s is buried after %s attempts: %s", what, task.attempts + 1, failed.error, exc_info=error)
+    elif failed.counts:
+        log.warning("%s failed, again in %.1f s: %s", what, failed.delay, failed.error, exc_info=error)
+    else:
+        log.info("%s is put off, again in %.1f s: %s", what, failed.delay, failed.error)

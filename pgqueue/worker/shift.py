@@ -21,7 +21,7 @@ from .._sync.shell import Shell
 from ..errors import Error
 from ..jobs.clients import AsyncClient as AnyAsyncClient
 from ..jobs.clients import Client as AnyClient
-from ..jobs.retry import Retry
+from ..jobs.retry import Newer, Retry
 from ..jobs.starts import Begun, BegunInLoop
 from . import limiting
 from .batches import Batches, bind_batch
@@ -29,14 +29,17 @@ from .bridge import Bridge
 from .cancelling import Cancelling
 from .children import LEAVE, Children, Recycling
 from .crew import Crew
+from .failures import State
 from .loops import Goodbye, Hello, Life
 from .means import Means
+from .neglect import Neglect
+from .newer import Waiting
 from .overdue import Limits, Watch
 from .runners import Coroutines, Threads
 from .runs import OVER, STOPPED, Known, Run, Runs
 from .scheduling import Scheduling
 from .served import Served
-from .serving import POISON, Serving
+from .serving import Serving
 from .settler import Settler
 from .telling import under_way
 
@@ -88,8 +91,10 @@ class Shift:
         self._bridge = Bridge(self._new_aio, client.shell.core.handle_here, self._hooks)
         self._means = Means(self._runs, terms.limits, self._bridge, self._children)
         self._serving: dict[str, Serving[Any]] = {}
+        self._waiting = Waiting()
         self._watch = Watch(self._client.shell, self._runs, self._settler, terms.limits, terms.failed, self._failed)
         self._crews: list[Crew] = []
+        self._neglect = Neglect(self._client.shell, self._crews)
         self._scheduling: Scheduling | None = None
         try:
             limiting.declare(self._client, served)
@@ -203,23 +208,28 @@ class Shift:
         """The monotonic time of the last look of the watch."""
         return self._watch.looked_at
 
+    def neglected(self) -> str | None:
+        """Which tasks wait although runners are idle, in words; None: none."""
+        return self._neglect.found()
+
     def ended_thread(self) -> str | None:
         """The name of a thread that has ended and should not have, before stop()."""
         threads = [self._settler.thread, self._watch.thread, *(crew.thread for crew in self._crews)]
         return next((thread.name for thread in threads if not thread.is_alive()), None)
 
-    def _failed(self, run: Run, why: str) -> None:
+    def _failed(self, run: Run) -> None:
         """A run was written off that still had its take: its attempt has failed."""
         serving = self._serving[run.task.queue]
         if run.cancelled:
             self._end_cancelled(run, serving)
         else:
-            self._settler.failed.append(serving.failure(run.task, why, run.began, state="timeout"))
+            self._settler.fail(serving.failure(run.task, run.failed_by(), run.began, state="timeout"))
             self._settler.tell()
 
     def _end_cancelled(self, run: Run, serving: Serving[Any]) -> None:
         why = f"it was cancelled: {run.reason or 'no reason was given'}"
-        self._settler.cancelled(serving.failure(run.task, why, run.began, state="cancelled"))
+        self._settler.fail(serving.failure(run.task, why, run.began, state="cancelled"))
+        self._settler.tell()
 
     def _raised(self, task: Taken, serving: Serving[Any], error: BaseException | str) -> None:
         """A handler has raised. If its run was cut, that is why."""
@@ -230,10 +240,11 @@ class Shift:
             self._settler.give_back([task])
         elif run.cancelled:
             self._end_cancelled(run, serving)
-        elif run.cut is not None:
-            self._settler.failed.append(serving.failure(task, run.cut, run.began, state="timeout"))
+        elif isinstance(error, Newer) and (delay := self._waiting.delay(task, error)) is not None:
+            self._settler.put_off(task, delay)
         else:
-            self._settler.failed.append(serving.failure(task, error, run.began))
+            state: State = "failed" if run.cut is None else "timeout"
+            self._settler.fail(serving.failure(task, run.failed_by(error), run.began, state=state))
 
     def _tallied(self, task: Taken, run: Run) -> None:
         """A handler has returned: count its run, unless the watch has settled it in another way."""
@@ -242,17 +253,17 @@ class Shift:
             self._settler.tallies.ran.append((task.queue, run.job, waited, time.monotonic() - run.began))
 
     def _handle(self, served: dict[str, Serving[bool]]) -> Callable[[Taken], None]:
-        done, failed, tell, known = self._settler.done, self._settler.failed, self._settler.tell, self._runs.known
+        done, fail, tell, known = self._settler.done, self._settler.fail, self._settler.tell, self._runs.known
         tallied = self._tallied
 
         def handle(task: Taken) -> None:
             serving, run = served[task.queue], known[task.id]
             try:
-                if task.attempts and serving.poisoned(task):
-                    failed.append(serving.failure(task, POISON, run.began))
+                if task.attempts and (refusal := serving.refusal(task)):
+                    fail(serving.failure(task, refusal, run.began))
                 else:
                     if not serving.run(task):
-                        done.append((task.id, task.token))
+                        done.append((task.id, task.token, task.queue))
                     tallied(task, run)
             except BaseException as error:  # SystemExit too: a handler does not end the worker
                 self._raised(task, serving, error)
@@ -261,20 +272,20 @@ class Shift:
         return handle
 
     def _handle_batch(self, serving: Serving[Any]) -> Callable[[list[Taken]], None]:
-        done, failed, of, tallied = self._settler.done, self._settler.failed, self._runs.of, self._tallied
+        done, fail, of, tallied = self._settler.done, self._settler.fail, self._runs.of, self._tallied
 
         def handle(rows: list[Taken]) -> None:
-            poisoned = {row.id: POISON for row in rows if row.attempts and serving.poisoned(row)}
-            rest = [row for row in rows if row.id not in poisoned]
+            refused = {row.id: why for row in rows if row.attempts and (why := serving.refusal(row))}
+            rest = [row for row in rows if row.id not in refused]
             settled, errors = serving.run(rest) if rest else (set(), {})
             for row in rows:
-                error = poisoned.get(row.id, errors.get(row.id))
-                if error is None or row.id in settled:
+                error = errors.get(row.id)
+                if row.id in refused:
+                    fail(serving.failure(row, refused[row.id], of(row).began))
+                elif error is None or row.id in settled:
                     if row.id not in settled:
-                        done.append((row.id, row.token))
+                        done.append((row.id, row.token, row.queue))
                     tallied(row, of(row))
-                elif error is POISON:
-                    failed.append(serving.failure(row, POISON, of(row).began))
                 else:
                     self._raised(row, serving, error)
             self._settler.tell()
@@ -282,17 +293,17 @@ class Shift:
         return handle
 
     def _handle_async(self, served: dict[str, Serving[Awaitable[bool]]]) -> Callable[[Taken], Awaitable[None]]:
-        done, failed, tell, known = self._settler.done, self._settler.failed, self._settler.tell, self._runs.known
+        done, fail, tell, known = self._settler.done, self._settler.fail, self._settler.tell, self._runs.known
         tallied = self._tallied
 
         async def handle(task: Taken) -> None:
             serving, run = served[task.queue], known[task.id]
             try:
-                if task.attempts and serving.poisoned(task):
-                    failed.append(serving.failure(task, POISON, run.began))
+                if task.attempts and (refusal := serving.refusal(task)):
+                    fail(serving.failure(task, refusal, run.began))
                 else:
                     if not await serving.run(task):
-                        done.append((task.id, task.token))
+                        done.append((task.id, task.token, task.queue))
                     tallied(task, run)
             except BaseException as error:
                 self._raised(task, serving, error)

@@ -1,6 +1,6 @@
 """Soft time limits: SoftTimeLimit is raised in a handler, which may then finish in order before its time limit.
 
-- A coroutine gets it at its present await. asyncio can throw nothing but a CancelledError into a task, so the runner's
+- A coroutine gets it at its present await. asyncio can throw nothing but a CancelledError into a task, so the run's
   task is cancelled, and steered() throws SoftTimeLimit into the handler instead.
 - A thread cannot be interrupted safely (overdue.py), so its handler asks: checkpoint() raises it.
 - In a child process a signal raises it, in the main thread, where the handler runs (child.py).

@@ -9,9 +9,10 @@ supervisor is killed. So no worker outlives its supervisor by more than its grac
 process manager may send SIGTERM to each process of a service, and a worker takes a second one as "at once". Over the
 line the worker reports, once a second, whether it is ready.
 
-A worker that ends by itself is started again, at once if it ran for STEADY seconds, else after a pause that doubles
-from PAUSE to LONGEST: a database that is away, or a module with an error, is not met with a process a second. If a
-worker finds that its command line is wrong before any worker was ready, no restart would help, and the supervisor ends.
+A worker that ends by itself is started again, at once if it ran for STEADY seconds, else after a pause (outages.py)
+that doubles from PAUSE to LONGEST: a database that is away, or a module with an error, is not met with a process a
+second. If a worker finds that its command line is wrong before any worker was ready, no restart would help, and the
+supervisor ends.
 
 A worker is the leader of a process group. So Ctrl-C in a terminal reaches the supervisor alone, which stops the others.
 """
@@ -27,7 +28,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +35,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from .._engine.outages import Pauses
+from .._engine.owners import Owned
 from .health import Report
 from .leaving import FLUSH
 
@@ -82,6 +84,7 @@ class Place:
         self.start_at = 0.0
         self._command = list(command)
         self._began = 0.0
+        self._pauses = Pauses(PAUSE, LONGEST)
         self._pause = 0.0
         self._text = b""
         self._reported = False
@@ -135,9 +138,12 @@ class Place:
         return code
 
     def _later(self) -> None:
-        now = time.monotonic()
-        self._pause = 0.0 if now - self._began >= STEADY else min(max(PAUSE, 2 * self._pause), LONGEST)
-        self.start_at = now + self._pause
+        if time.monotonic() - self._began >= STEADY:
+            self._pauses.succeeded()
+            self._pause = 0.0
+        else:
+            self._pause = self._pauses.failed()
+        self.start_at = time.monotonic() + self._pause
 
     def is_silent(self) -> bool:
         allowed = SILENT if self._reported else STARTING
@@ -283,7 +289,7 @@ def follow(line: int, report: Callable[[], Report], stop: Callable[[], None]) ->
     """Begin to report over the line, and to stop at its end. SIGHUP, unless the worker takes it to reload, is a stop as
     well: the supervisor starts the next process, with the new code."""
     signal.signal(signal.SIGHUP, lambda number, frame: stop())
-    threading.Thread(target=on_line, args=(line, report, stop), name="pgqueue-line", daemon=True).start()
+    Owned("pgqueue-line", lambda: on_line(line, report, stop), lambda: False, lambda error: stop()).start()
 
 
 def on_line(fd: int, report: Callable[[], Report], stop: Callable[[], None]) -> None:

@@ -55,4 +55,4 @@ def _buries(run: Run, policy: Policies, error: BaseException) -> bool:
     """Whether an exception of a handler buries its task. What a cancellation or the end of a grace causes does not."""
     if run.cancelled or run.cut is STOPPED:
         return False
-    return failure(run.task, run.cut or error, policy(run.task).retry, run.began).delay is None
+    return failure(run.task, run.failed_by(error), policy(run.task).retry, run.began).delay is None

@@ -22,13 +22,13 @@ SHOWN = 5  # handlers in a line
 
 
 def banner(core: Core, served: Served, concurrency: int, policy: Retry, limits: Limits, grace: float | None) -> str:
-    """What a worker serves, on which database, with which limits. Without secrets."""
+    """What a worker serves, on which database, with which limits. Without secrets. Does not connect."""
     jobs = served.jobs.by_queue()
     queues = ", ".join(
         f"{queue} ({_jobs(jobs.get(queue, []))})" if queue in served.queues else queue for queue in served.names
     )
     rest = ", ".join(_limits(concurrency, policy, limits, grace))
-    return f"{queues}; on {dsn.describe(core.conninfo())}; {rest}"
+    return f"{queues}; on {dsn.describe(core.address())}; {rest}"
 
 
 def _jobs(jobs: Sequence[Job[..., Any]]) -> str:
@@ -49,12 +49,13 @@ def _limits(concurrency: int, policy: Retry, limits: Limits, grace: float | None
     yield "unlimited grace" if grace is None else f"grace {grace:g} s"
 
 
-def report(core: Core, ended_thread: str | None, looked_at: float) -> Report:
+def report(core: Core, ended_thread: str | None, looked_at: float, neglected: str | None) -> Report:
     """Whether a worker that has begun is alive and ready.
 
     Args:
         ended_thread: a thread of its shift that has ended and should not have.
         looked_at: the monotonic time of the last look of its watch.
+        neglected: which tasks wait although runners are idle.
     """
     if ended_thread is not None:
         return Report(live=False, ready=False, why=f"its thread {ended_thread} has ended")
@@ -63,7 +64,7 @@ def report(core: Core, ended_thread: str | None, looked_at: float) -> Report:
     listener = core.running_listener
     if listener is None or listener.session is None:
         return Report(live=True, ready=False, why="it has no session in the database")  # the log says why
-    return Report(live=True, ready=True)
+    return Report(live=True, ready=neglected is None, why=neglected)
 
 
 def farewell(runs: Sequence[Run], grace: float | None) -> str:

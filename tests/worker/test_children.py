@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from checkout import HELPERS
+from dying import alive
 from eventually import Stopwatch, eventually, in_time
 
 from pgqueue._calls.take import Taken
@@ -51,14 +52,6 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Children]]:
 @pytest.fixture
 def children(make: Callable[..., Children]) -> Children:
     return make()
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def new_run(id: int = 1) -> Run:
@@ -99,7 +92,7 @@ class Calling(threading.Thread):
         return self.ended_at - began
 
 
-@pytest.mark.parametrize("data", [None, 7, "x\n\0é", [1, {"a": None}], "x" * 300_000], ids=lambda data: repr(data)[:20])
+@pytest.mark.parametrize("data", [None, 7, "x\né", [1, {"a": None}], "x" * 300_000], ids=lambda data: repr(data)[:20])
 def test_data_and_results_are_json(children, data):
     assert call(children, "answer", data) == data
 
@@ -109,14 +102,18 @@ def test_a_child_serves_one_task_after_another(children):
     assert call(children, "pid") != os.getpid()
 
 
-def test_what_a_child_cannot_import_or_return_is_a_failure(children):
+def test_what_a_child_cannot_import_is_a_failure(children):
     with pytest.raises(Failed, match="has no attribute 'nothing'"):
         call(children, "nothing")
     with pytest.raises(Failed, match="No module named 'not_there'"):
         children.run(new_run(), {"path": "not_there:f", "data": 1, "task": {"id": 1, "queue": "q"}})
-    with pytest.raises(Failed, match="is not JSON serializable"):
-        call(children, "not_json")
     assert call(children, "answer", 1) == 1
+
+
+def test_a_result_that_json_cannot_hold_is_none_and_the_run_knows_why(children):
+    run = new_run()
+    assert call(children, "not_json", run=run) is None
+    assert run.unkept == "$: JSON cannot hold a object"
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import random
-import sys
-import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from checkout import HELPERS
+from dying import alive
 from eventually import eventually, in_time
+from running import running
 from statements import column, row, rows
 from steady import steady
 
@@ -31,28 +30,8 @@ RUNS = int(os.environ.get("PGQUEUE_TEST_RUNS", "10"))
 BOUND = 0.5  # seconds after a limit
 
 
-@pytest.fixture
-def crunch(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.setenv("PGQUEUE_DSN", dsn)
-    monkeypatch.syspath_prepend(str(HELPERS))
-    sys.modules.pop("crunch", None)
-    module = importlib.import_module("crunch")
-    yield module
-    module.client.close()
-    del sys.modules["crunch"]
-
-
-@contextlib.contextmanager
-def working(client: pgqueue.Client, **options: Any) -> Iterator[Worker]:
-    worker = Worker(client, **({"retry_delay": 0, "grace": 0, "concurrency": 4} | options))
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
+def working(client: pgqueue.Client, **options: Any) -> AbstractContextManager[Worker]:
+    return running(Worker(client, **({"retry_delay": 0, "grace": 0, "concurrency": 4} | options)))
 
 
 @pytest.fixture
@@ -289,3 +268,23 @@ def test_a_job_under_another_name_than_its_functions_is_refused(crunch):
 def test_bounds_of_children_that_cannot_be_are_refused(crunch, wrong):
     with pytest.raises(ValueError, match="max_child"):
         Worker(crunch.client, **wrong)
+
+
+def test_the_traceback_of_a_child_begins_in_the_job(db, worked):
+    for job in (worked.fail, worked.fail_deep):
+        put = job.put("value") if job is worked.fail else job.put()
+        eventually(lambda put=put: put.peek().state == "buried", within=30)
+        (attempt,) = worked.client.results.attempts(put)
+        assert attempt.traceback.rstrip().endswith(("ValueError: wrong", "ValueError: deep inside"))
+        assert "crunch.py" in attempt.traceback
+        assert "/pgqueue/worker/" not in attempt.traceback
+        assert "/pgqueue/jobs/" not in attempt.traceback
+
+
+@pytest.mark.skipif(not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists(), reason="needs Linux's /proc")
+def test_a_time_limit_kills_programs_with_a_session_of_their_own(worked, tmp_path):
+    put = worked.hang_with_programs.put(str(tmp_path / "pids"))
+    eventually(lambda: put.peek().state == "buried", within=30)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 3
+    eventually(lambda: not any(alive(pid) for pid in pids))

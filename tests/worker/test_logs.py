@@ -9,11 +9,12 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from eventually import eventually
+from running import running
 
 import pgqueue
 from pgqueue import Worker
@@ -37,15 +38,8 @@ def stream() -> Iterator[io.StringIO]:
     root.removeHandler(handler)
 
 
-@contextmanager
-def working(client: Any, **options: Any) -> Iterator[None]:
-    worker = Worker(client, **options)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    yield
-    worker.stop()
-    thread.join(30)
-    assert not thread.is_alive()
+def working(client: Any, **options: Any) -> AbstractContextManager[Worker]:
+    return running(Worker(client, **options))
 
 
 def lines(stream: io.StringIO, logger: str = "shop") -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +21,11 @@ from statements import settled_by
 from pgqueue._calls import call as calls
 from pgqueue._calls.call import Refused
 from pgqueue._calls.take import Taken
+from pgqueue._engine import outages
 from pgqueue.errors import ClosedError, ConnectionLost, ServerError
 from pgqueue.jobs.job import is_async
 from pgqueue.worker import crew as crew_module
+from pgqueue.worker import sending as sending_module
 from pgqueue.worker import settler as settler_module
 from pgqueue.worker.buffer import AHEAD, LARGEST, MOST, STALE, Buffer
 from pgqueue.worker.crew import Crew
@@ -33,7 +35,7 @@ from pgqueue.worker.handlers import bind
 from pgqueue.worker.loops import Life
 from pgqueue.worker.policy import policy
 from pgqueue.worker.runners import Coroutines, Threads
-from pgqueue.worker.runs import SHORTEST, Run, Runs
+from pgqueue.worker.runs import PUT_OFF, Run, Runs
 from pgqueue.worker.settler import COUNT, Settler
 
 pytestmark = pytest.mark.once
@@ -345,7 +347,7 @@ def test_the_same_task_does_not_begin_twice():
     runners = Threads(2, handle, Runs(put_off=lambda task, delay: back.append((task.id, delay))))
     runners.buffer.fill([task(1), task(1)])
     eventually(lambda: back)
-    assert (seen, back) == ([1], [(1, SHORTEST)])
+    assert (seen, back) == ([1], [(1, PUT_OFF)])
     hangs.set()
     runners.buffer.close()
     assert runners.join(30)
@@ -461,8 +463,8 @@ class Desk:
     def give_back(self, tasks: list[Taken]) -> None:
         self.back += [task.id for task in tasks]
 
-    def behind(self) -> bool:
-        return self.is_behind
+    def open_queues(self, queues: Sequence[str]) -> Sequence[str]:
+        return () if self.is_behind else queues
 
 
 class Hand(Crew):
@@ -473,9 +475,10 @@ class Hand(Crew):
         self.asked: list[int] = []
         self.waits = threading.Event()
         self.closed = threading.Event()
-        super().__init__(None, ["q"], runners, desk, self.closed.set)  # type: ignore[arg-type]
+        client = SimpleNamespace(shell=SimpleNamespace(core=SimpleNamespace(outage=outages.Outage("me"))))
+        super().__init__(client, ["q"], runners, desk, self.closed.set)  # type: ignore[arg-type]
 
-    def _take(self, n: int) -> list[Taken]:
+    def _take(self, queues: Sequence[str], n: int) -> list[Taken]:
         self.asked.append(n)
         signal = self._signal()
         while not self.coming and not signal.is_set():
@@ -574,15 +577,16 @@ def test_nothing_is_taken_while_the_settler_is_behind():
 
 
 def test_an_error_while_taking_is_logged_and_taking_goes_on(monkeypatch, caplog):
-    monkeypatch.setattr(crew_module, "PAUSE", 0.0)
+    monkeypatch.setattr(crew_module, "REFUSED", (0.0, 0.0))
+    monkeypatch.setattr(outages, "FIRST", 0.0)
     seen: list[int] = []
     hand = Hand(Threads(1, lambda task: seen.append(task.id)), Desk())
     hand.coming += [ServerError("no server"), psycopg.errors.QueryCanceled("too slow"), tasks(1)]
     eventually(lambda: seen == [1])
     hand.end()
     known, unknown = caplog.records
-    assert "taking tasks of q again in 0.0 s: no server" in known.getMessage()
-    assert known.exc_info is None
+    assert "tries again: no server" in known.getMessage()
+    assert not known.exc_info
     assert unknown.exc_info is not None
 
 
@@ -633,7 +637,7 @@ class Office:
     """
 
     def __init__(self) -> None:
-        self.core = SimpleNamespace(label="me")
+        self.core = SimpleNamespace(label="me", outage=outages.Outage("me"))
         self.sent: list[tuple[str, Any]] = []
         self.then: list[Callable[[], Any]] = []
 
@@ -659,7 +663,7 @@ def office() -> Office:
 
 @pytest.fixture
 def settler(office: Office, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settler]:
-    monkeypatch.setattr(settler_module, "PAUSE", 0.001)
+    monkeypatch.setattr(outages, "FIRST", 0.001)
     settler = Settler(office)  # type: ignore[arg-type]
     yield settler
     settler.stop()
@@ -683,7 +687,7 @@ def failed(task: Taken, error: str) -> Failure:
 
 
 def finish(settler: Settler, *ids: int) -> None:
-    settler.done.extend((id, 7) for id in ids)
+    settler.done.extend((id, 7, "q") for id in ids)
     settler.tell()
 
 
@@ -702,9 +706,9 @@ def test_count_tasks_are_acked_at_once(patient, settler, office):
 
 def test_close_settles_what_is_left(patient, settler, office):
     finish(settler, 1, 2)
-    settler.failed.append(failed(task(3), "boom"))
+    settler.fail(failed(task(3), "boom"))
     settler.close()
-    assert sorted(office.sent) == [("ack_many", [1, 2]), ("release", 3)]
+    assert sorted(office.sent) == [("ack_many", [1, 2]), ("fail", [3])]
 
 
 def test_nothing_is_missed_that_comes_while_the_events_are_cleared(settler, office):
@@ -722,24 +726,47 @@ def test_nothing_is_missed_that_comes_while_the_events_are_cleared(settler, offi
 
 def test_failures_do_not_wait_for_acks_without_end(settler, office):
     def more() -> None:
-        settler.failed.append(failed(task(99), "boom"))
+        settler.fail(failed(task(99), "boom"))
         finish(settler, len(office.sent))
 
     office.then = [more] * 20
     finish(settler, 0)
     eventually(lambda: not office.then)
-    assert [verb for verb, _ in office.sent[:4]] == ["ack_many", "release", "ack_many", "release"]
+    assert [verb for verb, _ in office.sent[:4]] == ["ack_many", "fail"] * 2
 
 
 def test_acks_do_not_wait_for_failures_without_end(settler, office):
     def more() -> None:
-        settler.failed.append(failed(task(99), "boom"))
+        settler.fail(failed(task(99), "boom"))
 
     office.then = [more] * 20
-    settler.failed.append(failed(task(98), "boom"))
+    settler.fail(failed(task(98), "boom"))
     finish(settler, 1)
-    eventually(lambda: len(office.sent) == 22)
-    assert [verb for verb, _ in office.sent[:2]] == ["release", "ack_many"]
+    eventually(lambda: not office.then)
+    assert [verb for verb, _ in office.sent[:2]] == ["ack_many", "fail"]
+
+
+def test_acks_wait_for_a_slice_of_the_failures_only(patient, settler, office, monkeypatch):
+    """Each failure takes as long as the slice: between an ack's arrival and its sending there is one of them."""
+    monkeypatch.setattr(settler_module, "SLICE", 0.0)
+    office.then = [lambda n=n: settler.done.append((n, 7, "q")) for n in range(50)]  # type: ignore[misc]
+    for id in range(100, 150):
+        settler.fail(failed(task(id), "boom"))
+    settler.tell()
+    settler._full.set()
+    eventually(lambda: len([verb for verb, _ in office.sent if verb == "fail"]) == 50)
+    verbs = [verb for verb, _ in office.sent]
+    assert verbs[:50] == ["fail", "ack_many"] * 25
+
+
+def test_failures_go_in_batches_that_grow_while_they_are_quick(patient, settler, office):
+    for id in range(1000):
+        settler.fail(failed(task(id), "boom"))
+    settler.close()
+    sizes = [len(ids) for _, ids in office.sent]
+    assert sum(sizes) == 1000
+    assert sizes[:3] == [1, 2, 4]
+    assert max(sizes) > 100
 
 
 @pytest.mark.parametrize(
@@ -750,14 +777,14 @@ def test_what_could_not_be_sent_is_sent_again(settler, office, caplog, error):
     finish(settler, 1)
     eventually(lambda: len(office.sent) == 4)
     assert office.acked() == [1] * 4
-    assert caplog.messages == [f"settling tasks again in 0.001 s: {error}"] * 3
+    assert [str(error) in message for message in caplog.messages] == [True]  # told once
     finish(settler, 2)
     eventually(lambda: office.acked()[-1] == 2)
 
 
 @pytest.mark.parametrize("error", [ServerError("away"), ClosedError("closed")], ids=lambda e: str(e))
 def test_a_stop_gives_up_what_cannot_be_sent(settler, office, caplog, monkeypatch, error):
-    monkeypatch.setattr(settler_module, "LAST", 0.0)
+    monkeypatch.setattr(sending_module, "LAST", 0.0)
     office.then = [fails(error)] * 1000
     settler.stop()
     finish(settler, 1)
@@ -776,10 +803,10 @@ def test_a_task_that_is_gone_is_no_news_but_one_that_was_lost_is(settler, office
 
 def test_a_failure_is_released_and_the_last_one_buried(settler, office, caplog):
     caplog.set_level(logging.WARNING, "pgqueue")
-    settler.failed.append(failed(task(1, attempts=0), "boom"))
-    settler.failed.append(failed(task(2, attempts=1), "bang"))
+    settler.fail(failed(task(1, attempts=0), "boom"))
+    settler.fail(failed(task(2, attempts=1), "bang"))
     settler.tell()
-    eventually(lambda: office.sent == [("release", 1), ("bury", 2)])
+    eventually(lambda: office.sent == [("fail", [1]), ("fail", [2])])
     assert caplog.messages[0].startswith("task 1 of q failed, again in ")
     assert caplog.messages[1] == "task 2 of q is buried after 2 attempts: bang"
 
@@ -795,11 +822,75 @@ def test_behind_when_much_is_done_and_not_settled(settler, office):
     finish(settler, 0)
     assert held.wait(30)
     finish(settler, *range(4 * COUNT - 1))
-    assert not settler.behind()
-    settler.failed.append(failed(task(1), "boom"))
-    assert settler.behind()
+    assert settler.open_queues(["q", "r"]) == ["q", "r"]
+    finish(settler, 0)
+    assert not settler.open_queues(["q", "r"])
     hold.set()
-    eventually(lambda: not settler.behind())
+    eventually(lambda: settler.open_queues(["q", "r"]) == ["q", "r"])
+
+
+def test_failures_that_pile_up_keep_their_own_queue_from_being_taken(settler, office):
+    hold, held = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        held.set()
+        assert hold.wait(30)
+
+    office.then = [wait]
+    finish(settler, 0)
+    assert held.wait(30)
+    for id in range(COUNT):
+        settler.fail(failed(task(id), "boom"))
+    assert settler.open_queues(["q", "r"]) == ["r"]
+    hold.set()
+    settler.tell()
+    eventually(lambda: settler.open_queues(["q", "r"]) == ["q", "r"])
+
+
+class Refusing(Office):
+    """Refuses each call that names one of `bad`, with an error that is no outage."""
+
+    def __init__(self, *bad: int) -> None:
+        super().__init__()
+        self.bad = set(bad)
+        self.settled: list[int] = []
+
+    def run(self, call: calls.Call[Any], relaxed: bool = False) -> list[Refused]:
+        answer = super().run(call, relaxed)
+        if self.sent:
+            if self.bad.intersection(ids := self.sent[-1][1]):
+                raise psycopg.errors.LockNotAvailable("locked")
+            self.settled += ids
+        return answer
+
+
+def test_tasks_that_are_refused_hold_up_no_others(patient, monkeypatch):
+    """One of a thousand: the other queue's tasks are settled next, its own queue's by halves, and it at last."""
+    monkeypatch.setattr(outages, "FIRST", 0.001)
+    office = Refusing(500)
+    settler = Settler(office)  # type: ignore[arg-type]
+    settler.done.extend((id, 7, "rq"[id >= 10]) for id in range(1000))
+    settler.tell()
+    eventually(lambda: len(office.settled) == 999)
+    assert sorted(office.settled[:10]) == list(range(10))
+    assert len(office.sent) < 50
+    eventually(lambda: office.sent[-1] == ("ack_many", [500]))
+    assert settler._sender.held == {"q": 1}
+    office.bad.clear()
+    settler.close()
+    assert sorted(office.settled) == list(range(1000))
+
+
+def test_an_error_that_cannot_be_stored_buries_its_task_without_it(settler, office):
+    def refuse() -> None:
+        raise psycopg.errors.DatetimeFieldOverflow("interval out of range")
+
+    office.then = [refuse]
+    settler.fail(failed(task(1, attempts=0), "boom"))
+    settler.tell()
+    eventually(lambda: len(office.sent) == 2)
+    settler.close()
+    assert office.sent == [("fail", [1])] * 2
 
 
 # --- handlers

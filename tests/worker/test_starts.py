@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import os
 import sys
 import textwrap
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from eventually import eventually
+from running import running
 
 import pgqueue
 from pgqueue import Worker
@@ -28,17 +28,8 @@ def client(blocking: Callable[..., pgqueue.Client]) -> pgqueue.Client:
     return blocking()
 
 
-@contextlib.contextmanager
-def working(client: pgqueue.Client, **options: Any) -> Iterator[Worker]:
-    worker = Worker(client, **({"retry_delay": 0, "grace": 5} | options))
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
+def working(client: pgqueue.Client, **options: Any) -> AbstractContextManager[Worker]:
+    return running(Worker(client, **({"retry_delay": 0, "grace": 5} | options)))
 
 
 def test_a_hook_begins_before_the_first_task_and_ends_after_the_last(client):

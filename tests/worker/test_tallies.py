@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
 import pytest
 from eventually import Stopwatch, eventually
+from running import running
 from statements import column, row, rows, value
 
 import pgqueue
@@ -27,15 +28,8 @@ pytestmark = pytest.mark.once
 Blocking = Callable[..., pgqueue.Client]
 
 
-@contextmanager
-def working(client: Any, **options: Any) -> Iterator[Worker]:
-    worker = Worker(client, **options)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    yield worker
-    worker.stop()
-    thread.join(30)
-    assert not thread.is_alive()
+def working(client: Any, **options: Any) -> AbstractContextManager[Worker]:
+    return running(Worker(client, **options))
 
 
 # --- statistics

@@ -8,10 +8,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from eventually import eventually
+from running import running
 from statements import column, row
 from steady import steady
 
@@ -38,17 +40,8 @@ def hanging() -> Iterator[threading.Event]:
     over.set()
 
 
-@contextlib.contextmanager
-def working(client: pgqueue.Client, handlers: dict[str, Any] | None, **options: Any) -> Iterator[Worker]:
-    worker = Worker(client, handlers, **({"retry_delay": 0, "grace": 0, "max_attempts": 1} | options))
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
+def working(client: pgqueue.Client, handlers: dict[str, Any] | None, **options: Any) -> AbstractContextManager[Worker]:
+    return running(Worker(client, handlers, **({"retry_delay": 0, "grace": 0, "max_attempts": 1} | options)))
 
 
 def total(queue: pgqueue.Queue) -> int:

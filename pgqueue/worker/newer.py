@@ -1,0 +1,55 @@
+"""Tasks that this worker cannot run, and a worker with other code may: they wait for it.
+
+During a rolling deployment the programs that put may have newer code than this worker, or older code. So a task of a
+job that it does not know is released with a delay, and so is one whose arguments do not fit, if it was put for another
+signature of the job than the one here (Job.version). That is no attempt. The delay begins with FIRST and doubles up to
+LONGEST: a worker that knows the job takes the task soon, and many such tasks do not keep this one busy.
+
+A task that was put by mistake would wait for ever. So a worker buries it WAIT seconds after it has met it first. The
+time from the put, which the database knows, would not do: a task may be delayed for longer than that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from .._calls.take import Taken
+from ..jobs.retry import Newer
+
+log = logging.getLogger("pgqueue")
+
+WAIT = 900.0  # seconds
+FIRST, LONGEST = 0.5, 10.0  # seconds
+SAY = 60.0  # seconds between two lines in the log
+
+
+class Waiting:
+    """The tasks of a shift that wait for a worker with other code."""
+
+    def __init__(self) -> None:
+        self._met: dict[int, tuple[float, float]] = {}  # by id, in order: the time of the first meeting, the next delay
+        self._lock = threading.Lock()
+        self._said = float("-inf")
+
+    def delay(self, task: Taken, why: Newer) -> float | None:
+        """Seconds for which to release the task; None: it has waited for long enough. May be called in any thread."""
+        now = time.monotonic()
+        with self._lock:
+            self._forget(now)
+            first, delay = self._met.get(task.id, (now, FIRST))
+            if now - first >= WAIT:
+                del self._met[task.id]
+                return None
+            self._met[task.id] = first, min(2 * delay, LONGEST)
+            if say := now - self._said >= SAY:
+                self._said = now
+        if say:
+            log.warning("%s tasks wait for a worker with other code, for example %s: %s", len(self._met), task.id, why)
+        return delay
+
+    def _forget(self, before: float) -> None:
+        """Those that another worker has taken since: they did not come back when they were due."""
+        while self._met and next(iter(self._met.values()))[0] < before - 2 * WAIT:
+            del self._met[next(iter(self._met))]
