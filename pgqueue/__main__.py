@@ -1,5 +1,17 @@
-"""`python -m pgqueue` is the command `pgqueue`."""
+"""The command `pgqueue`, also as `python -m pgqueue`: small, so that Ctrl-C is silent during the other imports."""
 
-from .cli import main
+import signal
+import sys
 
-main()
+
+def main() -> None:
+    """Import and run the command."""
+    try:
+        from .cli import main as run
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)  # as a shell reports it
+    run()
+
+
+if __name__ == "__main__":
+    main()

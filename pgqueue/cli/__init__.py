@@ -27,12 +27,14 @@ COMMANDS = {
     "bindings": "exchanges",
     "bury": "tasks",
     "cancel": "tasks",
+    "cancel-all": "filtering",
     "changes": "changes",
     "completion": "completion",
     "create-exchange": "exchanges",
     "create-queue": "managing",
     "deaths": "exchanges",
     "delete": "tasks",
+    "delete-all": "filtering",
     "delete-exchange": "exchanges",
     "delete-queue": "managing",
     "demo": "demo",
@@ -50,6 +52,7 @@ COMMANDS = {
     "job": "job",
     "jobs": "workers",
     "kick": "managing",
+    "kick-all": "filtering",
     "kick-task": "tasks",
     "limit": "limits",
     "list": "looking",
@@ -69,7 +72,7 @@ COMMANDS = {
     "put": "put",
     "queues": "looking",
     "release": "tasks",
-    "release-all": "managing",
+    "release-all": "filtering",
     "rename-queue": "managing",
     "requeue": "tasks",
     "restrict": "privileges",
@@ -109,6 +112,9 @@ SECTIONS = {
         "requeue",
         "forward",
         "release-all",
+        "kick-all",
+        "cancel-all",
+        "delete-all",
         "task-stats",
         "outcome",
         "result",
@@ -190,12 +196,17 @@ def main(context: click.Context, dsn: str | None, verbose: bool) -> None:
 
     `pgqueue COMMAND --help` describes a command and its options. `pgqueue demo` shows in 15 seconds how it works.
     """
+    log_to_stderr(verbose)
+    context.obj = dsn
+
+
+def log_to_stderr(verbose: bool) -> None:
+    """Have the log of a command written, unless the program has a log already."""
     logging.basicConfig(level="INFO" if verbose else "WARNING", format="%(asctime)s %(levelname)s %(message)s")
     if not verbose:  # psycopg's log of a call that Ctrl-C cut off; the command prints its own message
         logging.getLogger("psycopg").setLevel(logging.ERROR)
     for handler in logging.getLogger().handlers:  # for the logs of psycopg and of handlers; our own have the filter
         handler.addFilter(printable.one_line)
-    context.obj = dsn
 
 
 if "_PGQUEUE_COMPLETE" in os.environ:  # before click looks for the shell's class

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from .. import Client
 from .._calls.flows import BatchInfo
 from ..terminal import Column
+from .connecting import connect
 from .plainly import plainly
 from .printing import cell, column, cut, echo_json, echo_table, state_column
 from .values import json_lines
@@ -20,7 +20,7 @@ from .values import json_lines
 @plainly
 def show_batches(dsn: str | None, id: int | None, limit: int, as_json: bool) -> None:
     """Show the newest batches and how far they are; or the batch ID, with its tasks that failed."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.batches.newest(limit) if id is None else [client.batches.get(id)]
         failures = [] if id is None else client.batches.failures(id)[:limit]
     if as_json:

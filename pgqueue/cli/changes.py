@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 import click
 
-from .. import Client
 from .._calls.changes import Change
+from .connecting import connect
 from .plainly import nothing, plainly
 from .printing import cell, echo
 from .values import COUNT, QUEUE, json_lines, timeout
@@ -25,7 +25,7 @@ from .values import COUNT, QUEUE, json_lines, timeout
 def changes(dsn: str | None, queue: str, count: int | None, timeout: float | None, as_json: bool) -> None:
     """Print each change of a task of QUEUE from now on, one a line. Exit code 3 if none came in time."""
     told: queues.SimpleQueue[Change] = queues.SimpleQueue()
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         watched = client.queue(queue)
         watched.info()  # fails if there is no such queue
         watched.on_task_change(told.put)

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from .. import Client
 from .._values import printable
+from .connecting import connect
 from .plainly import WRONG, Fault, nothing, plainly
 from .printing import echo
 from .values import CHANNEL, COUNT, json_lines, timeout
@@ -25,7 +25,7 @@ def wait(dsn: str | None, channel: str, timeout: float | None, as_json: bool) ->
 
     Control characters are printed as escapes, except line feeds and tabs; --json has the exact payload.
     """
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         try:
             payload = client.wait(channel, timeout)
         except TimeoutError:
@@ -42,7 +42,7 @@ def post(dsn: str | None, channel: str, payload: str) -> None:
     """Send PAYLOAD to all processes that wait on CHANNEL; with `-`, all of standard input."""
     if payload == "-":
         payload = _read()
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.post(channel, payload)
 
 
@@ -58,7 +58,7 @@ def subscribe(dsn: str | None, channel: str, count: int | None, timeout: float |
 
     Control characters and line feeds are printed as escapes; --json has the exact payload.
     """
-    with Client(dsn) as client, client.subscribe(channel) as subscription:
+    with connect(dsn) as client, client.subscribe(channel) as subscription:
         for _ in itertools.count() if count is None else range(count):
             try:
                 payload = subscription.get(timeout)

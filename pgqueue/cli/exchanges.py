@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from .. import Client
 from .asking import confirm
+from .connecting import connect
 from .plainly import nothing, plainly
 from .printing import column, echo_all
 from .values import JSON, MOMENT, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, TASK, json_lines, yes
@@ -21,7 +21,7 @@ from .values import JSON, MOMENT, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, TA
 @plainly
 def exchanges(dsn: str | None, as_json: bool) -> None:
     """List the exchanges, with how many bindings and retained messages each has."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.exchanges.list()
     columns = (
         column("EXCHANGE", folds=True),
@@ -44,7 +44,7 @@ def exchanges(dsn: str | None, as_json: bool) -> None:
 @plainly
 def bindings(dsn: str | None, exchange: str | None, queue: str | None, as_json: bool) -> None:
     """List the bindings: which queue gets what is published to which exchange under which key."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.exchanges.bindings(exchange, queue)
     echo_all(
         found,
@@ -69,7 +69,7 @@ def bindings(dsn: str | None, exchange: str | None, queue: str | None, as_json: 
 @plainly
 def create_exchange(dsn: str | None, exchange: str, kind: str) -> None:
     """Create EXCHANGE, unless it exists already with this type."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.exchanges.declare(exchange, kind)
 
 
@@ -80,7 +80,7 @@ def create_exchange(dsn: str | None, exchange: str, kind: str) -> None:
 @plainly
 def delete_exchange(dsn: str | None, exchange: str, yes: bool) -> None:
     """Delete EXCHANGE with its bindings and retained messages."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         confirm(f"Delete the exchange {exchange} with its bindings and retained messages?", yes)
         client.exchanges.delete(exchange)
 
@@ -93,7 +93,7 @@ def delete_exchange(dsn: str | None, exchange: str, yes: bool) -> None:
 @plainly
 def bind(dsn: str | None, queue: str, exchange: str, key: str) -> None:
     """Let QUEUE have the tasks that are published to EXCHANGE under a key that matches KEY. Both must exist."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.exchanges.bind(queue, exchange, key)
 
 
@@ -105,7 +105,7 @@ def bind(dsn: str | None, queue: str, exchange: str, key: str) -> None:
 @plainly
 def unbind(dsn: str | None, queue: str, exchange: str, key: str) -> None:
     """Remove the binding of QUEUE to EXCHANGE under KEY. Exit code 3 if there is none."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         if not client.exchanges.unbind(queue, exchange, key):
             nothing()
 
@@ -132,7 +132,7 @@ def publish(
     """
     if run_at is not None and delay is not None:
         raise click.UsageError("give --delay or --at, not both")
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         click.echo(client.exchanges.publish(exchange, key, data, run_at=run_at, delay=delay, **options))
 
 
@@ -143,7 +143,7 @@ def publish(
 @plainly
 def deaths(dsn: str | None, id: int, as_json: bool) -> None:
     """List the queues in which the dead letter ID died, the last death first."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.exchanges.deaths(id)
     echo_all(
         found, as_json, asdict, ("QUEUE", "REASON", "COUNT", "TIME"), lambda d: (d.queue, d.reason, d.count, d.time)

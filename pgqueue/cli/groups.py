@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 import click
 
-from .. import Client
 from .._calls.groups import Member
+from .connecting import connect
 from .grouping import Group
 from .plainly import nothing, plainly
 from .printing import cell, column, echo, echo_all
@@ -28,7 +28,7 @@ def group() -> None:
 @plainly
 def members(dsn: str | None, group: str, as_json: bool) -> None:
     """List the members of GROUP that are alive, in the order in which they joined."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.groups.members(group)
     echo_all(
         found,
@@ -48,7 +48,7 @@ def members(dsn: str | None, group: str, as_json: bool) -> None:
 @plainly
 def watch(dsn: str | None, group: str, count: int | None, timeout: float | None, as_json: bool) -> None:
     """Print the members of GROUP in one line, now and after each change. Exit code 3 if nothing changed in time."""
-    with Client(dsn) as client, client.groups.watch(group) as watch:
+    with connect(dsn) as client, client.groups.watch(group) as watch:
         for _ in itertools.count() if count is None else range(count):
             try:
                 found = watch.get(timeout)

@@ -10,6 +10,7 @@ import click
 
 from .. import AsyncClient, Client, Job
 from .applications import load
+from .connecting import at_once
 from .grouping import Group
 from .plainly import WRONG, Fault, plainly
 from .printing import column, echo, echo_all
@@ -73,6 +74,7 @@ def put_job(dsn: str | None, app: str, name: str, args: Any, as_json: bool, **op
     if dsn:
         os.environ["PGQUEUE_DSN"] = dsn  # for a client that is made without one
     client = load(app)
+    at_once(client)
     if (found := client.jobs.find(name)) is None:
         known = ", ".join(sorted(client.jobs)) or "none"
         raise Fault(f"{app} has no job {name!r}; its jobs: {known}", WRONG)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from .. import Client
 from .._calls.limits import Limit
 from .._values import arguments
+from .connecting import connect
 from .grouping import Group
 from .plainly import plainly
 from .printing import column, echo_all
@@ -28,7 +28,7 @@ def limit() -> None:
 @plainly
 def list_limits(dsn: str | None, queue: str | None, as_json: bool) -> None:
     """List the limits, with the number of tasks that run and that wait."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.limits.list(queue)
     columns = (
         column("QUEUE", folds=True),
@@ -72,7 +72,7 @@ def set_limit(
     """Limit the tasks of QUEUE, or of one of its jobs. Tasks that run go on; others wait for their turn."""
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency, --rate, or both: `pgqueue limit drop` removes a limit")
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.limits.set(queue, job, concurrency=concurrency, rate=rate, per=per, burst=burst, argument=by)
 
 
@@ -83,7 +83,7 @@ def set_limit(
 @plainly
 def drop_limit(dsn: str | None, queue: str, job: str | None) -> None:
     """Remove the limit of QUEUE, or of one of its jobs. The tasks that wait for it become ready."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         if not client.limits.drop(queue, job):
             what = "no limit of its own" if job is None else f"no limit of the job {job!r}"
             raise click.ClickException(f"the queue {queue!r} has {what}")

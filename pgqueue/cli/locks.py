@@ -8,9 +8,9 @@ import sys
 
 import click
 
-from .. import Client
 from .._sync.elections import Election
 from ..errors import LockLost, LockTimeout
+from .connecting import connect
 from .holding import Held
 from .plainly import GONE, nothing, plainly
 from .values import SECONDS, timeout
@@ -48,7 +48,7 @@ def lock(
     """
     _known(command)
     held = Held(command, kill_after, f"the lock {name}")
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         try:
             with client.lock(name, timeout, shared=shared, on_lost=lambda _: held.lose()) as lock:
                 code = held.run({"PGQUEUE_FENCE": lock.fence})
@@ -79,7 +79,7 @@ def elect(dsn: str | None, name: str, command: tuple[str, ...], kill_after: floa
         leading[:] = [Held(command, kill_after, f"the leadership {name}")]
         terms.put((leading[0], election.fence))
 
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.dsn()  # connects: a campaign waits for an absent server; a DSN that is wrong is an error now
         with client.elect(name, gained, lambda _: leading[0].lose()):
             while True:

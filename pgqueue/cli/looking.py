@@ -9,14 +9,16 @@ from typing import get_args
 
 import click
 
-from .. import Client
+from .._calls.find import Filter, State
+from .._calls.find import tasks as listed
 from .._calls.health import Check
 from .._calls.health import health as checks
-from .._calls.pick import FIRST, State
-from .._calls.pick import tasks as listed
+from .._calls.pick import FIRST
 from .._calls.queue import QueueInfo
 from .._records.task import TaskRecord, from_found
 from ..terminal import duration, figure
+from .connecting import connect
+from .filtering import filtered
 from .plainly import FAILED, nothing, plainly
 from .printing import as_dict, cell, column, compact, cut, echo_all, echo_task, state_column
 from .values import QUEUE, json_lines
@@ -35,14 +37,17 @@ SKIP = click.IntRange(0, 1_000_000)
 )
 @click.option("-n", "--limit", type=LIMIT, default=20, show_default=True, help="The most tasks to list.")
 @click.option("--skip", type=SKIP, default=0, help="The number of tasks to skip first.")
+@filtered
 @json_lines
 @click.pass_obj
 @plainly
-def list_tasks(dsn: str | None, queue: str, state: State | None, limit: int, skip: int, as_json: bool) -> None:
+def list_tasks(
+    dsn: str | None, queue: str, state: State | None, limit: int, skip: int, which: Filter, as_json: bool
+) -> None:
     """List tasks of QUEUE without taking them, in the order of their state; by default one state after another."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.queue(queue).info()  # fails if there is no such queue
-        tasks = [from_found(TaskRecord, row) for row in client.shell.run(listed(queue, state, limit, skip))]
+        tasks = [from_found(TaskRecord, row) for row in client.shell.run(listed(queue, state, limit, skip, which))]
     echo_all(
         tasks,
         as_json,
@@ -69,7 +74,7 @@ def list_tasks(dsn: str | None, queue: str, state: State | None, limit: int, ski
 @plainly
 def peek_next(dsn: str | None, queue: str, state: str, as_json: bool) -> None:
     """Show the task that will be taken, become ready, or be kicked next. Exit code 3 if there is none."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.queue(queue).info()
         task = client.queue(queue).peek_next(state)
     if task is None:
@@ -84,7 +89,7 @@ def peek_next(dsn: str | None, queue: str, state: str, as_json: bool) -> None:
 @plainly
 def queues(dsn: str | None, prefix: str, as_json: bool) -> None:
     """List the queues with their options."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.queues(prefix=prefix)
     columns = (column("QUEUE", folds=True), column("CREATED", 1), column("OPTIONS", folds=True))
     echo_all(found, as_json, QueueInfo.as_dict, columns, lambda q: (q.name, q.created_at, _options(q)))
@@ -96,7 +101,7 @@ def queues(dsn: str | None, prefix: str, as_json: bool) -> None:
 @plainly
 def health(dsn: str | None, as_json: bool) -> None:
     """Show the health checks of the database; exit code 1 if one is bad."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.shell.run(checks())
     echo_all(
         found,

@@ -13,6 +13,7 @@ from .._calls.options import named_options
 from .._calls.queue import QueueOptions
 from ..terminal import Progress
 from .asking import confirm
+from .connecting import connect
 from .grouping import suggestion
 from .plainly import plainly
 from .values import COUNT, POSITIVE_SECONDS, QUEUE, read_json, yes
@@ -36,7 +37,7 @@ def create_queue(dsn: str | None, queue: str, options: Sequence[str], if_not_exi
     for name in ("exclusive", "temporary"):
         if given.get(name):
             raise click.BadParameter(f"a queue that is {name} would end with this command", param_hint="'OPTION=VALUE'")
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.create_queue(queue, if_not_exists=if_not_exists, **given)
 
 
@@ -50,7 +51,7 @@ def alter(dsn: str | None, queue: str, options: Sequence[str]) -> None:
     given = _options(options)
     if not given:
         raise click.UsageError("give at least one option to change, for example ttr=120")
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.queue(queue).alter(**given)
 
 
@@ -64,7 +65,7 @@ def alter(dsn: str | None, queue: str, options: Sequence[str]) -> None:
 @plainly
 def delete_queue(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, force: bool, yes: bool) -> None:
     """Delete QUEUE with its tasks, unless one of them is taken; print their number."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         total = _total(client.queue(queue))
         confirm(f"Delete {queue} and its {total} tasks?", yes)
         with Progress(f"deleting {total:,} tasks", unit=""):  # one statement, which tells nothing before its end
@@ -79,7 +80,7 @@ def delete_queue(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, f
 @plainly
 def truncate(dsn: str | None, queue: str, yes: bool) -> None:
     """Remove all tasks of QUEUE, in any state, also those that are taken; print their number."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         total = _total(client.queue(queue))
         confirm(f"Remove the {total} tasks of {queue}?", yes)
         with Progress(f"removing {total:,} tasks", unit=""):  # one statement, which tells nothing before its end
@@ -94,7 +95,7 @@ def truncate(dsn: str | None, queue: str, yes: bool) -> None:
 @plainly
 def pause(dsn: str | None, queue: str, seconds: float) -> None:
     """Let no task be taken from QUEUE for this number of seconds."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         _there(client, queue).pause(seconds)
 
 
@@ -104,7 +105,7 @@ def pause(dsn: str | None, queue: str, seconds: float) -> None:
 @plainly
 def resume(dsn: str | None, queue: str) -> None:
     """End a pause of QUEUE."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         _there(client, queue).pause(0)
 
 
@@ -115,7 +116,7 @@ def resume(dsn: str | None, queue: str) -> None:
 @plainly
 def rename_queue(dsn: str | None, queue: str, name: str) -> None:
     """Give QUEUE another NAME. Its tasks, their takes and its bindings stay."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.queue(queue).rename(name)
 
 
@@ -129,26 +130,11 @@ def drain(dsn: str | None, queue: str | None, every: bool, off: bool) -> None:
     """Let no task be put into QUEUE any more, until `pgqueue drain QUEUE --off`. Takes go on."""
     if every == (queue is not None):
         raise click.UsageError("give a QUEUE or --all")
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         if queue is None:
             client.drain(not off)
         else:
             client.queue(queue).drain(not off)
-
-
-@click.command("release-all")
-@click.argument("queue", type=QUEUE)
-@yes
-@click.pass_obj
-@plainly
-def release_all(dsn: str | None, queue: str, yes: bool) -> None:
-    """Release all tasks of QUEUE that are taken, whichever client holds them; print their number.
-
-    The late acks of their takers are refused. A task may thus be done twice.
-    """
-    with Client(dsn) as client:
-        confirm(f"Release the tasks of {queue} that are taken, while their takers work on them?", yes)
-        click.echo(client.queue(queue).release_all())
 
 
 @click.command()
@@ -159,7 +145,7 @@ def release_all(dsn: str | None, queue: str, yes: bool) -> None:
 @plainly
 def kick(dsn: str | None, queue: str, count: int, delayed: bool) -> None:
     """Make buried tasks of QUEUE ready, the first by (priority, id); print their number."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         click.echo(_there(client, queue).kick(count, delayed=delayed))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from .. import Client
 from .._calls.nodes import Node
 from .asking import confirm
+from .connecting import connect
 from .grouping import Group
 from .plainly import nothing, plainly
 from .printing import cell, compact, echo, echo_all
@@ -32,7 +32,7 @@ def nodes() -> None:
 @plainly
 def get(dsn: str | None, path: str, as_json: bool) -> None:
     """Print the data of the node PATH as JSON."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         _echo(client.nodes.get(path), as_json)
 
 
@@ -42,7 +42,7 @@ def get(dsn: str | None, path: str, as_json: bool) -> None:
 @plainly
 def exists(dsn: str | None, path: str) -> None:
     """Exit with code 0 if there is a node PATH, and with 3 if there is none."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         if not client.nodes.exists(path):
             nothing()
 
@@ -56,7 +56,7 @@ def exists(dsn: str | None, path: str) -> None:
 @plainly
 def create(dsn: str | None, path: str, data: Any, sequential: bool, as_json: bool) -> None:
     """Create the node PATH with DATA, which is JSON, and print its path. Its parent must exist."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         node = client.nodes.create(path, data, sequential=sequential)
     echo(asdict(node), cell(node.path), as_json)
 
@@ -70,7 +70,7 @@ def create(dsn: str | None, path: str, data: Any, sequential: bool, as_json: boo
 @plainly
 def set_(dsn: str | None, path: str, data: Any, version: int | None, as_json: bool) -> None:
     """Set the data of the node PATH to DATA, which is JSON, and print its new version."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         node = client.nodes.set(path, data, version)
     echo(asdict(node), str(node.version), as_json)
 
@@ -83,7 +83,7 @@ def set_(dsn: str | None, path: str, data: Any, version: int | None, as_json: bo
 @plainly
 def delete(dsn: str | None, path: str, version: int | None, yes: bool) -> None:
     """Delete the node PATH, which must have no children."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         confirm(f"Delete the node {path}?", yes)
         client.nodes.delete(path, version)
 
@@ -95,7 +95,7 @@ def delete(dsn: str | None, path: str, version: int | None, yes: bool) -> None:
 @plainly
 def list_(dsn: str | None, path: str, as_json: bool) -> None:
     """List the children of the node PATH, by name. Default: those of the root."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         names = client.nodes.children(path)
     echo_all(names, as_json, lambda name: {"name": name}, ("NAME",), lambda name: (name,))
 
@@ -113,7 +113,7 @@ def watch(dsn: str | None, path: str, children: bool, count: int | None, timeout
 
     The node need not exist yet. Events that follow each other fast may come as one; the last state always comes.
     """
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         watch = client.nodes.watch(path, children=children)
         for _ in itertools.count() if count is None else range(count):
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .. import Client
+from .connecting import connect
 from .plainly import nothing, plainly
 from .printing import as_dict, compact, echo
 from .values import COUNT, QUEUE, SECONDS, json_lines
@@ -24,7 +24,7 @@ def pop(dsn: str | None, queues: tuple[str, ...], count: int, timeout: float, as
 
     A task is lost if the output cannot be written: `pgqueue take --ack` acks a task once it is printed.
     """
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         tasks = client.queue(queues[0]).pop(count, timeout) if len(queues) == 1 else client.pop(queues, count, timeout)
     if not tasks:
         nothing()

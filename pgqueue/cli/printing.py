@@ -95,8 +95,11 @@ def echo_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Any]]) -
 
 
 def table(columns: Sequence[Column | str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """The lines of a table, as echo_table() prints them. A string is a column that is always shown, and not folded."""
-    every = [one if isinstance(one, Column) else column(one) for one in columns]
+    """The lines of a table, as echo_table() prints them.
+
+    A string is a column that is always shown. A long text in it is folded, and an id is not.
+    """
+    every = [one if isinstance(one, Column) else column(one, folds=one not in IDS) for one in columns]
     return drawn(Table(every, [tuple(row) for row in rows]), OUT)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from .. import Client
 from .._calls.privileges import VERBS, Privilege, Verb
 from .._values import arguments
+from .connecting import connect
 from .plainly import plainly
 from .printing import column, echo_json, echo_table
 from .values import QUEUE, Checked, json_lines
@@ -29,7 +29,7 @@ def privileges(dsn: str | None, role: str | None, queue: str | None, as_json: bo
 
     The owner of the schema and monitors see all privileges, another role sees its own.
     """
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.privileges.list(role, queue)
     if as_json:
         for privilege in found:
@@ -70,7 +70,7 @@ def grant(dsn: str | None, role: str, verbs: Sequence[Verb], queue: str | None, 
     roles out: see `pgqueue restrict`.
     """
     _check(queue, pattern)
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         if queue is None:
             client.privileges.grant_to(role, verbs or None, "*" if pattern is None else pattern)
         else:
@@ -84,7 +84,7 @@ def grant(dsn: str | None, role: str, verbs: Sequence[Verb], queue: str | None, 
 def revoke(dsn: str | None, role: str, verbs: Sequence[Verb], queue: str | None, pattern: str | None) -> None:
     """Undo `pgqueue grant` with the same arguments, and no other grant. For the owner of the schema."""
     _check(queue, pattern)
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         if queue is None:
             client.privileges.revoke_from(role, verbs or None, "*" if pattern is None else pattern)
         else:
@@ -98,7 +98,7 @@ def revoke(dsn: str | None, role: str, verbs: Sequence[Verb], queue: str | None,
 @plainly
 def restrict(dsn: str | None, queue: str, off: bool) -> None:
     """Keep QUEUE for the roles that were granted this very queue. For the owner of the schema."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.privileges.restrict(queue, not off)
 
 

@@ -10,9 +10,10 @@ from typing import Any, BinaryIO, get_args
 
 import click
 
-from .. import BadData, Client, Queue
+from .. import BadData, Queue
 from .._values.arguments import IfExists
 from ..terminal import Progress
+from .connecting import connect
 from .lines import Lines
 from .plainly import Fault, nothing, plainly
 from .printing import OUT, compact, echo_json
@@ -76,7 +77,7 @@ def put(
         raise click.UsageError("--if-exists goes with --key")
     lines = Lines(_input(asked=bool(data)), text) if piped else None
     items = [] if piped else [_argument(one, text) for one in data]
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         into = client.queue(queue)
         if lines is not None:
             _put_lines(into, lines, batch, as_json, options)

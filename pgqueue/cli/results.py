@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from .. import Client
 from .._calls.results import Outcome
 from .._sync.settle import KEEP
+from .connecting import connect
 from .plainly import nothing, plainly
 from .printing import cell, column, compact, cut, echo, echo_all, state_column
 from .tasks import HELD, IDS, each, task_of
@@ -54,7 +54,7 @@ def fail(dsn: str | None, ids: Sequence[int], claim: int | None, error: str | No
 @plainly
 def progress(dsn: str | None, id: int, value: Any, claim: int) -> None:
     """Report how far the taken task ID is, with VALUE, which is JSON."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         task_of(client, id, claim).progress(value)
 
 
@@ -65,7 +65,7 @@ def progress(dsn: str | None, id: int, value: Any, claim: int) -> None:
 @plainly
 def outcome(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
     """List what is known of tasks, also after their end."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = [client.results.outcome(id) for id in ids]
     _list(found, as_json)
 
@@ -81,7 +81,7 @@ def result(dsn: str | None, id: int, timeout: float | None, as_json: bool) -> No
 
     Exit code 4 if the task failed, was cancelled, or is gone without a result.
     """
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         try:
             value = client.results.get(id, timeout)
         except TimeoutError:
@@ -97,7 +97,7 @@ def result(dsn: str | None, id: int, timeout: float | None, as_json: bool) -> No
 @plainly
 def follow(dsn: str | None, id: int, timeout: float | None, as_json: bool) -> None:
     """Print the outcome of the task ID now and after each change, until it ends. Exit code 3 if the time was over."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         try:
             for one in client.results.follow(id, timeout):
                 shown = [one.result if one.state == "done" else one.progress, one.error]
@@ -115,7 +115,7 @@ def follow(dsn: str | None, id: int, timeout: float | None, as_json: bool) -> No
 @plainly
 def results(dsn: str | None, id: int, claim: int, as_json: bool) -> None:
     """List the outcomes of the tasks that the taken task ID was put after, in that order."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = task_of(client, id, claim).results()
     _list(found, as_json)
 

@@ -13,6 +13,7 @@ from .._values.arguments import IfExists
 from .._values.timetable import read_zone, timetable
 from ..worker.scheduling import Scheduling
 from .asking import confirm
+from .connecting import connect
 from .grouping import Group
 from .plainly import plainly
 from .printing import column, echo, echo_all, state_column, when
@@ -48,7 +49,7 @@ def list_(dsn: str | None, as_json: bool) -> None:
 
     DECLARED names the program whose code declares it; `removed`: its code does so no more, and the schedule goes on.
     """
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.schedules.list()
     echo_all(found, as_json, ScheduleInfo.as_dict, COLUMNS, _row)
 
@@ -104,7 +105,7 @@ def set_(
         timetable(cron, every, tz)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=hint) from None
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         click.echo(client.schedules.set(name, cron, queue, value, every=every, tz=tz, missed=missed, **options))
 
 
@@ -114,7 +115,7 @@ def set_(
 @plainly
 def pause(dsn: str | None, name: str) -> None:
     """Fire the schedule NAME no more until it is resumed."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.schedules.pause(name)
 
 
@@ -124,7 +125,7 @@ def pause(dsn: str | None, name: str) -> None:
 @plainly
 def resume(dsn: str | None, name: str) -> None:
     """Go on with the schedule NAME, from now on."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.schedules.resume(name)
 
 
@@ -135,7 +136,7 @@ def resume(dsn: str | None, name: str) -> None:
 @plainly
 def run(dsn: str | None, name: str, as_json: bool) -> None:
     """Put the task of the schedule NAME now, and print its id. The times of the schedule stay."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         id = client.schedules.run_now(name)
     echo({"id": id}, str(id), as_json)
 
@@ -147,7 +148,7 @@ def run(dsn: str | None, name: str, as_json: bool) -> None:
 @plainly
 def delete(dsn: str | None, name: str, yes: bool) -> None:
     """Delete the schedule NAME. A worker whose code declares it sets it again when it starts."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.schedules.get(name)
         confirm(f"Delete the schedule {name} of {found.queue}?", yes)
         client.schedules.delete(name)
@@ -161,7 +162,7 @@ def delete(dsn: str | None, name: str, yes: bool) -> None:
 @plainly
 def next_(dsn: str | None, name: str, count: int, as_json: bool) -> None:
     """Print the next times of the schedule NAME, in its time zone."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         for at in client.schedules.next(name, count):
             echo({"at": at}, at.isoformat(" "), as_json)
 

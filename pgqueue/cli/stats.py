@@ -13,6 +13,7 @@ import click
 from .. import Client
 from .._calls.stats import VERBS, Stats
 from ..terminal import duration, figure
+from .connecting import connect
 from .live import show
 from .plainly import plainly
 from .printing import STYLES, cell, column, echo_json, table
@@ -41,7 +42,7 @@ RATES = ("put", "take", "ack")
 @plainly
 def stats(dsn: str | None, queues: Sequence[str], watch: bool, interval: float, as_json: bool) -> None:
     """Show the number of tasks in each state: of QUEUES, or of all queues."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         if not watch:
             _print(_look(client, queues), as_json)
             return

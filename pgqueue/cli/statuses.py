@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .. import Client
+from .connecting import connect
 from .grouping import Group
 from .plainly import nothing, plainly
 from .printing import compact, echo
@@ -27,7 +27,7 @@ def status() -> None:
 @plainly
 def get(dsn: str | None, key: str, as_json: bool) -> None:
     """Print the status of KEY. Exit code 3 if it has none."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         value = client.statuses.get(key)
     if value is None:
         nothing()
@@ -44,7 +44,7 @@ def set_(dsn: str | None, key: str, value: Any, ttl: float | None) -> None:
     """Set the status of KEY to VALUE, for example `pgqueue status set page '"converted"'`."""
     if value is None:
         raise click.UsageError("a status cannot be null: `pgqueue status delete` removes it")
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         client.statuses.set(key, value, ttl=ttl)
 
 
@@ -57,7 +57,7 @@ def set_(dsn: str | None, key: str, value: Any, ttl: float | None) -> None:
 @plainly
 def wait(dsn: str | None, key: str, value: Any, timeout: float | None, as_json: bool) -> None:
     """Wait until the status of KEY is VALUE, by default any value, and print it. Exit code 3 if it did not come."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         try:
             found = client.statuses.wait(key, value, timeout)
         except TimeoutError:
@@ -71,7 +71,7 @@ def wait(dsn: str | None, key: str, value: Any, timeout: float | None, as_json: 
 @plainly
 def delete(dsn: str | None, key: str) -> None:
     """Remove the status of KEY. Exit code 3 if it has none."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         if not client.statuses.delete(key):
             nothing()
 

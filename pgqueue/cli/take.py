@@ -12,11 +12,12 @@ import sys
 
 import click
 
-from .. import Client, Queue
+from .. import Queue
 from .._calls.messages import MessageLimits
 from .._values.arguments import MAX_INT, MAX_SECONDS
 from ..jobs.retry import Retry
 from ..worker.policy import policy
+from .connecting import connect
 from .plainly import FAILED, nothing, plainly
 from .printing import as_dict, compact, echo, flush
 from .running import run
@@ -67,7 +68,7 @@ def take(
         raise click.UsageError("--ttr cannot be used with --ack, which acks at once")
     if command and shutil.which(command[0]) is None:
         raise click.BadParameter(f"there is no program {command[0]!r}", param_hint="'COMMAND'")
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         of = client.queue(queue)
         if command:
             how = policy(max_attempts=max_attempts or 20, retry_delay=1.0 if retry_delay is None else retry_delay)

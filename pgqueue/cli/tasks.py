@@ -13,9 +13,11 @@ from .. import Client, Queue, Task
 from .._calls.pick import TaskStats
 from .._records.task import bind, home_of
 from ..errors import ClaimDoesNotExist, TaskError, TaskNotFound
+from ..terminal import duration
 from .asking import confirm
+from .connecting import connect
 from .plainly import GONE, Fault, plainly
-from .printing import echo, echo_all, echo_attempt, echo_task
+from .printing import column, echo, echo_all, echo_attempt, echo_task
 from .take import LIMITS, TTR
 from .values import CLAIM, JSON, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, TASK, json_lines, yes
 
@@ -74,7 +76,7 @@ def release(
 @plainly
 def requeue(dsn: str | None, ids: Sequence[int], claim: int, as_json: bool) -> None:
     """Release tasks behind all others of their priority. Each gets a new id, which is printed."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
 
         def one(id: int) -> None:
             done = task_of(client, id, claim).requeue()
@@ -198,11 +200,14 @@ def kicktask_of(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
 @plainly
 def task_stats(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
     """List how often tasks were taken, released, buried and kicked, and how old they are, in seconds."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = [task_of(client, id, None).stats() for id in ids]
     names = [field.name for field in fields(TaskStats)]
-    headings = [name.upper() for name in names]
-    echo_all(found, as_json, asdict, headings, lambda one: list(asdict(one).values()))
+    columns = [  # the last are left out first
+        column(name.upper(), spare, shown=duration if name in ("ttr", "age", "time_left") else None)
+        for spare, name in enumerate(names)
+    ]
+    echo_all(found, as_json, asdict, columns, lambda one: list(asdict(one).values()))
 
 
 @click.command()
@@ -212,7 +217,7 @@ def task_stats(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
 @plainly
 def peek(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
     """Show tasks as they are now, also those that are taken."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         for task in (task_of(client, id, None).peek() for id in ids):
             echo_task(task, as_json)
             if not as_json:
@@ -222,7 +227,7 @@ def peek(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
 
 def each(dsn: str | None, ids: Sequence[int], claim: int | None, as_json: bool, verb: Callable[[Task], str]) -> None:
     """Call the verb for each task, and print its state. A task that is gone does not stop the others."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
 
         def one(id: int) -> None:
             state = verb(task_of(client, id, claim))

@@ -42,6 +42,9 @@ class QueueName(Checked):
         return [CompletionItem(name) for name in offered(ctx, incomplete)]
 
 
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
 def read_json(text: str) -> Any:
     """The value of a JSON text. Raises ValueError, which names the place; also for NaN and Infinity."""
     try:
@@ -63,6 +66,13 @@ def _number(text: str) -> float:
         raise ValueError(f"{text!r} is not a number") from None
 
 
+def _duration(text: str) -> float | None:
+    """Seconds of a text as 90, 90s, 15m, 1h or 2d. Raises ValueError."""
+    unit = UNITS.get(text[-1:])
+    number = _number(text if unit is None else text[:-1])
+    return arguments.seconds("it", number * (unit or 1))
+
+
 def _positive(text: str) -> float | None:
     return arguments.seconds("it", _number(text), positive=True)
 
@@ -82,6 +92,7 @@ CLAIM = Checked("claim", claim_id)
 CHANNEL = Checked("channel", arguments.channel_name)
 SECONDS = Checked("seconds", lambda text: arguments.seconds("it", _number(text)))
 POSITIVE_SECONDS = Checked("seconds", _positive)
+DURATION = Checked("duration", _duration)
 MOMENT = Checked("time", _moment)
 COUNT = click.IntRange(min=1, max=arguments.MAX_INT)
 PRIORITY = click.IntRange(min=-arguments.MAX_INT - 1, max=arguments.MAX_INT)

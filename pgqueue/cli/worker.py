@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from .. import Client, Worker
+from .._engine.outages import COMING
 from .._values import printable
 from ..worker.health import address, answering
 from ..worker.leaving import leaving
@@ -83,7 +84,11 @@ def work(
     """What the command does with its options; `make` makes the worker. Also for the command of a framework."""
     place, line = _place(health), own_line()
     options["queues"] = options["queues"] or None
+    silent = quiet or line is not None or _is_verbose(context)
     if processes is not None and line is None and not check:
+        if not silent:
+            at_once = options["concurrency"]
+            click.echo(f"starting {processes} worker processes, each with {at_once} handlers at once", err=True)
         supervisor = supervise(processes, options["grace"])
         with answering(place, supervisor.report):
             code = supervisor.run()
@@ -91,15 +96,26 @@ def work(
     working = make(**options)
     with _closing(working):
         if check:
+            working.client.shell.core.check()
             click.echo(f"would work on {working.banner()}")
             return
-        verbose = context.find_root().params.get("verbose")
-        if not (verbose or quiet or line is not None):
+        with contextlib.suppress(*COMING):  # an absent server: run() waits for it
+            working.client.shell.core.conninfo(0)
+        if not silent:
             click.echo(f"working on {printable.line(working.banner())}", err=True)
         with answering(place if line is None else None, working.report), leaving([working]):
             if line is not None:
                 follow(line, working.report, working.stop)
             working.run()
+
+
+def _is_verbose(context: click.Context | None) -> bool:
+    """Whether -v was given, to `pgqueue` or to `flask pgqueue`."""
+    while context is not None:
+        if context.params.get("verbose"):
+            return True
+        context = context.parent
+    return False
 
 
 def _place(health: str | None) -> tuple[str, int] | None:

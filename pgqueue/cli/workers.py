@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from .. import Client
 from .._calls.tallies import JobStats
+from .connecting import connect
 from .plainly import plainly
 from .printing import column, echo_all, state_column, when
 from .values import json_lines
@@ -24,7 +24,7 @@ TIMES = {"wait_p50": 5, "wait_p95": 2, "run_p50": 7, "run_p95": 1}
 @plainly
 def workers(dsn: str | None, as_json: bool) -> None:
     """List the workers that run, with the queues and jobs that each serves."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.workers()
     echo_all(
         found,
@@ -48,7 +48,7 @@ def workers(dsn: str | None, as_json: bool) -> None:
 @plainly
 def jobs(dsn: str | None, as_json: bool) -> None:
     """Show the runs of each job in the last hour: how they ended, and how long tasks waited and runs took."""
-    with Client(dsn) as client:
+    with connect(dsn) as client:
         found = client.job_stats()
     columns = [
         column("QUEUE", folds=True),

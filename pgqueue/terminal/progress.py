@@ -13,6 +13,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from .._engine.owners import errand
 from .._values import printable
 from .console import Console
 from .wording import duration, figure
@@ -96,7 +97,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._active and (self._console.live or self._pause is not None):
-            self._thread = threading.Thread(target=self._run, name="pgqueue progress", daemon=True)
+            self._thread = errand("pgqueue progress", self._run)
             self._thread.start()
         return self
 

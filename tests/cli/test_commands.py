@@ -40,7 +40,7 @@ def nowhere() -> Iterator[str]:
     """The DSN of a port at which nothing listens, and nothing else can."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        yield f"postgresql://somebody@127.0.0.1:{bound.getsockname()[1]}/any"
+        yield f"postgresql://app@127.0.0.1:{bound.getsockname()[1]}/any"
 
 
 @pytest.fixture
@@ -145,7 +145,16 @@ def test_a_wrong_command_line(apps, nowhere, arguments, said):
     assert said in failed(invoke(*arguments, PGQUEUE_DSN=nowhere), 2)
 
 
-@pytest.mark.parametrize("arguments", [["worker", "good"], ["migrate", "status"], ["migrate", "up"], ["demo"]])
+@pytest.mark.parametrize("command", ["cancel-all", "delete-all"])
+def test_a_state_is_needed(apps, nowhere, command):
+    done = invoke("--dsn", nowhere, command, "q", "--yes")
+    assert done.returncode == 2
+    assert "Missing option '-s' / '--state'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["worker", "good", "--check"], ["migrate", "status"], ["migrate", "up"], ["demo"]]
+)
 def test_no_server(apps, nowhere, arguments):
     port = nowhere.rpartition(":")[2].partition("/")[0]
     line = failed(invoke("--dsn", nowhere, *arguments), 1)

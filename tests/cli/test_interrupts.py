@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,3 +126,22 @@ def test_ctrl_c_in_a_call(name: str) -> None:
         assert interrupt.came, done.stderr
     if interrupt.came:
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+WHILE_IMPORTED = """
+import subprocess
+import sys
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from importlib.metadata import entry_points
+(command,) = entry_points(group="console_scripts", name="pgqueue")
+command.load()()
+"""
+
+
+def test_ctrl_c_while_the_command_is_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", WHILE_IMPORTED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -83,7 +83,7 @@ def test_a_task_is_put_with_its_options(app: Path, command: Commands, db: psycop
     assert json.loads(printed) == {"id": 2, "queue": "other", "state": "delayed", "existed": False}
     assert lines("client", "shop_of_jobs.report") == ["3"]
     assert lines("aio", "later", '{"n": 1}') == ["4"]
-    rows = db.execute("SELECT queue, priority, key, data FROM pgqueue.tasks ORDER BY id").fetchall()
+    rows = db.execute("SELECT queue, priority, key, data - 'sig' FROM pgqueue.tasks ORDER BY id").fetchall()
     at = {"to": "ada", "at": "2030-01-01T00:00:00Z"}
     assert rows == [
         ("mail", 0, None, {"job": "shop_of_jobs.send", "args": at}),

@@ -180,14 +180,19 @@ def test_a_lock_that_is_lost_before_its_command_starts_is_said(capsys):
     assert capsys.readouterr().err == "Error: the lock x is lost; true was not started\n"
 
 
-def test_a_signal_to_end_counts_while_the_command_ends_for_a_lost_lock():
+UNTIL_TOLD = "trap : TERM; touch began; while [ ! -e told ]; do sleep 0.01; done"
+
+
+def test_a_signal_to_end_counts_while_the_command_ends_for_a_lost_lock(tmp_path):
     """`elect` would else wait for its next election, and outlive its service's stop."""
-    held = Held(["sh", "-c", "trap 'exit 7' TERM; echo; while :; do sleep 0.01; done"], 30.0, "the leadership x")
+    held = Held(["sh", "-c", f"cd {tmp_path}; {UNTIL_TOLD}"], 30.0, "the leadership x")
 
     def lose_and_end():
-        eventually(lambda: held._process)
+        eventually((tmp_path / "began").exists)  # sooner, SIGTERM would end the command, and then this process
         held.lose()
         os.kill(os.getpid(), signal.SIGTERM)
+        eventually(lambda: held.told)
+        (tmp_path / "told").touch()
 
     thread = threading.Thread(target=lose_and_end)
     thread.start()

@@ -344,5 +344,22 @@ def test_a_wrong_command_line_asks_nothing_of_a_server(line, said):
 def test_no_schema_and_no_server(empty_dsn, line):
     arguments = line.split()
     assert "run `pgqueue migrate up`" in failed(invoke("--dsn", empty_dsn, *arguments), 1)
-    nowhere = "postgresql://somebody@127.0.0.1:1/any"
+    nowhere = "postgresql://app@127.0.0.1:1/any"
     assert failed(invoke("--dsn", nowhere, *arguments), 1).startswith("cannot connect to PostgreSQL (host=127.0.0.1")
+
+
+def test_tasks_are_listed_kicked_cancelled_deleted_and_released_by_a_filter(command, queue):
+    for n in range(6):
+        queue.put({"job": "odd" if n % 2 else "even", "args": {}})
+    for n, task in enumerate(queue.take_many(6, timeout=0)):
+        task.bury(error="KeyError: x" if n < 3 else "ValueError: y")
+    listed = command.lines("list", "q", "--state", "buried", "--job", "odd", "--error", "ValueError", "--json")
+    assert len(listed) == 2
+    assert command.lines("list", "q", "--older", "1h", "--json") == []
+    assert command.lines("kick-all", "q", "--job", "odd", "--error", "ValueError") == ["2"]
+    assert command.lines("cancel-all", "q", "--state", "buried", "--job", "odd", "--yes") == ["1"]
+    assert command.lines("delete-all", "q", "--state", "buried", "--error", "KeyError", "--yes") == ["2"]
+    queue.take_many(2, timeout=0)
+    assert command.lines("release-all", "q", "--job", "even", "--yes") == ["0"]
+    assert command.lines("release-all", "q", "--job", "odd", "--yes") == ["2"]
+    assert "'1w' is not a number" in command.fails(2, "list", "q", "--older", "1w")

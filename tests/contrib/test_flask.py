@@ -10,6 +10,7 @@ import textwrap
 import threading
 from contextlib import contextmanager
 from datetime import date
+from typing import Any
 
 import pytest
 import sqlalchemy
@@ -421,7 +422,11 @@ def test_a_worker_of_several_processes(shop, dsn, app, tmp_path):
             assert client.queue("slow").peek(slow.id).state == "ready"
         finally:
             supervisor.terminate()
-        assert supervisor.wait(30) == 0, supervisor.stdout.read()
+        said = supervisor.stdout.read()
+        assert (supervisor.wait(30), "starting 2 worker processes, each with 1 handlers at once\n" in said) == (
+            0,
+            True,
+        ), said
 
 
 def test_the_commands_use_the_applications_database(shop, app, db):
@@ -447,3 +452,50 @@ def test_jsonify_of_a_task_and_a_claim(shop, dsn):
         assert json.loads(jsonify(task).data) == task.as_dict()
         assert json.loads(jsonify(tasks=[task], of=claim).data) == {"tasks": [task.as_dict()], "of": claim.as_dict()}
         assert json.loads(jsonify(date(2030, 1, 2)).data) == "Wed, 02 Jan 2030 00:00:00 GMT"
+
+
+# --- what a client has beside jobs
+
+
+def test_an_extension_has_batches_schedules_and_hooks(shop, dsn, db):
+    seen: list[Any] = []
+
+    @shop.queues.batch_handler("rows", n=10)
+    def load(tasks):
+        seen.append((current_app.name, [task.data for task in tasks], engine()))
+
+    @shop.queues.on_start
+    def engine():
+        yield "an engine"
+        seen.append("ended")
+
+    @shop.queues.cron(every=3600, name="hourly")
+    @shop.queues.handler("plain")
+    def plain(data): ...
+
+    @shop.queues.cron("0 9 * * *", name="daily", args={"n": 1})
+    @shop.queues.job("jobs")
+    def count(n: int): ...
+
+    app = shop.app(dsn)
+    with app.app_context():
+        client = shop.queues.client
+        client.queue("rows").put(1)
+        with shop.working(app):
+            eventually(lambda: client.queue("rows").stats()["total"] == 0)
+            found = {one.name: one.queue for one in client.schedules.list()}
+    assert found == {"hourly": "plain", "daily": "jobs"}
+    assert seen == [("shop", [1], "an engine"), "ended"]
+
+
+def test_a_schedule_that_is_not_valid_is_an_error_where_it_is_written(shop):
+    with pytest.raises(ValueError, match="minute '61'"):
+        shop.queues.cron("61 * * * *")
+
+
+def test_the_commands_have_a_log(app, monkeypatch):
+    levels = []
+    monkeypatch.setattr("logging.basicConfig", lambda **given: levels.append(given["level"]))
+    for options in ([], ["-v"]):
+        assert app.test_cli_runner().invoke(args=["pgqueue", *options, "stats"]).exit_code == 0
+    assert levels == ["INFO"]

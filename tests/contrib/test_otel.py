@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import flask
@@ -18,6 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from running import running
 
 import pgqueue
 from pgqueue import Worker
@@ -63,15 +63,8 @@ def exported() -> Exported:
     return Exported()
 
 
-@contextmanager
-def working(client: Any, **options: Any) -> Iterator[None]:
-    worker = Worker(client, **options)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    yield
-    worker.stop()
-    thread.join(30)
-    assert not thread.is_alive()
+def working(client: Any, **options: Any) -> AbstractContextManager[Worker]:
+    return running(Worker(client, **options))
 
 
 def is_child(span: ReadableSpan, parent: ReadableSpan) -> bool:
@@ -274,5 +267,5 @@ def test_without_a_provider_nothing_is_sent(blocking: Blocking) -> None:
     def send() -> None: ...
 
     task = send.put()
-    assert task.data == {"job": send.name, "args": {}}
+    assert task.data == {"job": send.name, "sig": send.version, "args": {}}
     assert not trace.get_current_span().get_span_context().is_valid

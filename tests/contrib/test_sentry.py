@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
 import pytest
 import sentry_sdk
 from eventually import eventually
+from running import running
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
@@ -49,15 +49,8 @@ def kept() -> Iterator[Kept]:
     sentry_sdk.get_global_scope().set_client(None)
 
 
-@contextmanager
-def working(client: Any, **options: Any) -> Iterator[None]:
-    worker = Worker(client, **options)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    yield
-    worker.stop()
-    thread.join(30)
-    assert not thread.is_alive()
+def working(client: Any, **options: Any) -> AbstractContextManager[Worker]:
+    return running(Worker(client, **options))
 
 
 def drain(client: pgqueue.Client, queue: str = "q") -> None:

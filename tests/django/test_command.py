@@ -109,7 +109,7 @@ def test_check_and_chosen_queues(django_db, no_handlers):
 def test_a_server_that_is_not_there(monkeypatch):
     monkeypatch.setattr(handlers, "_registered", {})
     handlers.handler("mail")(print)
-    for arguments in (["worker"], ["stats"], ["put", "mail", "1"]):
+    for arguments in (["worker", "--check"], ["stats"]):
         with pytest.raises(CommandError, match="nonexistent") as caught:
             pgqueue(*arguments)
         assert "\n" not in str(caught.value)

@@ -15,6 +15,7 @@ from django.db.backends.signals import connection_created
 from django.test import override_settings
 from django_orders.models import Order
 from eventually import eventually
+from psycopg.conninfo import make_conninfo
 from statements import column, value
 from tasking import backend
 
@@ -232,8 +233,9 @@ def test_handlers_of_several_databases(dsn, other_dsn, point):
 
 
 def test_when_one_of_several_cannot_work_none_does(dsn, point):
-    """The database `other` is not there."""
+    """The server has no database of the name that `other` gives."""
     point("default", dsn)
+    point("other", make_conninfo(dsn, dbname="none"))
     for alias in ("default", "other"):
         handler("mail", using=alias)(print)
     with pytest.raises(Exception, match="cannot connect to PostgreSQL"):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+from datetime import UTC, datetime
 
 import pytest
 from eventually import eventually
 from hostile import STRINGS, obeyed
 
+from pgqueue.cli import printing
 from pgqueue.terminal import Column, Console, Progress, Table, ago, drawn, duration, figure
 from pgqueue.terminal import console as consoles
 from pgqueue.terminal.progress import WINDOW, Pace
@@ -219,3 +221,12 @@ def test_no_progress_in_a_pipe_unless_asked_for(monkeypatch: pytest.MonkeyPatch)
         assert progress._thread is None
     with Progress("put", 4, after=0.0, plain=30.0) as progress:
         eventually(lambda: "put: 0 of 4 tasks" in out.getvalue())
+
+
+def test_a_column_that_is_only_named_is_folded_and_its_ids_are_not(screen: Screen) -> None:
+    """As the commands name most of their columns."""
+    rows = [(1234567, "a queue with a name of many words", "expired", datetime(2030, 1, 31, tzinfo=UTC))]
+    lines = [without_colour(line) for line in printing.table(("ID", "QUEUE", "REASON", "TIME"), rows * 2)]
+    assert max(map(len, lines)) <= 60
+    assert "1234567" in lines[1]
+    assert " ".join(lines).count("words") == 2

@@ -140,7 +140,7 @@ class JoinedShell(Shell):
         joined = connections[self._using]
         return None if waiting and joined.get_autocommit() else joined
 
-    def run(self, call: Call[T], conn: Any = None, *, relaxed: bool = False) -> T:
+    def run(self, call: Call[T], conn: Any = None, *, relaxed: bool = False, within: float | None = None) -> T:
         return super().run(call, conn or connections[self._using], relaxed=relaxed)
 
 

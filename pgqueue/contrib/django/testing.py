@@ -15,7 +15,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
 from django.test import TransactionTestCase
 
-from ... import AsyncClient, TakeLost, Task, TaskNotFound
+from ... import AsyncClient, Task, TaskNotFound
 from ..._async.shell import AsyncShell
 from ..._calls import results as statuses
 from ..._calls.call import Call, Fence
@@ -27,12 +27,12 @@ from ..._records.task import from_found, from_taken
 from ...jobs.retry import Retry
 from ...worker.apart import Apart
 from ...worker.bridge import Bridge
+from ...worker.failures import recorded
 from ...worker.loops import no_hooks
 from ...worker.means import Means
 from ...worker.overdue import Limits
 from ...worker.served import Served
 from ...worker.serving import Serving
-from ...worker.settler import settling
 from . import clients
 from .handlers import equip
 from .tidy import left_alone
@@ -134,13 +134,12 @@ class _Run:
     def __call__(self, row: Taken, task: Task) -> None:
         serving, began = self._serving[row.queue], time.monotonic()
         try:
-            with self._apart.run(row), left_alone():
-                settled = serving.run(row)
+            with left_alone():
+                settled = self._apart.run(row, serving.run)
         except BaseException as error:
             failed = serving.failure(row, error, began)
             if not connections[self._using].needs_rollback:
-                with suppress(TakeLost):  # the handler settled it before it failed
-                    self.joined.shell.run(settling(failed, self.joined.shell.core.label))
+                self.joined.shell.run(statuses.fail_many([recorded(failed)]))  # or the handler settled it
             if not isinstance(error, Exception) or not self._tells(row.queue, failed.job):
                 raise
             return
@@ -184,7 +183,9 @@ class _AwaitingShell(AsyncShell):
         self.together = None
         self._using = using
 
-    async def run(self, call: Call[Any], conn: Any = None, *, relaxed: bool = False) -> Any:
+    async def run(
+        self, call: Call[Any], conn: Any = None, *, relaxed: bool = False, within: float | None = None
+    ) -> Any:
         return await sync_to_async(lambda: borrowed.run(connections[self._using], call))()
 
 

@@ -6,18 +6,21 @@ and is found through current_app.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack, overload
 
 from flask import Flask, current_app
 
 from ... import Client, Worker
 from ..._values import arguments
 from ..._values.arguments import Seconds
-from ...jobs.options import JobPolicies, Policies, Settings
+from ..._values.timetable import timetable
+from ...jobs.options import DEFAULTS, BatchHandler, JobPolicies, Policies, Settings
 from ...jobs.registering import Register, registering
 from ...jobs.registry import Registry
+from ...jobs.starts import AnyStart, LoopStart, Start, made
 from .commands import commands
 from .contexts import in_context
 from .isolated import child_setup
@@ -29,6 +32,7 @@ from .settings import SettingError, client_options
 __all__ = ["FlaskQueue", "PgQueue", "SettingError"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Installed(NamedTuple):
@@ -63,6 +67,10 @@ class PgQueue:
         self._handlers: dict[str, tuple[Callable[..., Any], Seconds | None]] = {}
         self.jobs = Registry()
         self.middleware: list[Any] = []
+        self._starts: list[AnyStart] = []
+        self._clients: weakref.WeakSet[Client] = weakref.WeakSet()  # of the applications
+        self._batch_handlers: dict[str, BatchHandler] = {}
+        self._schedules: list[Callable[[Client], object]] = []
         if app is not None:
             self.init_app(app)
 
@@ -74,7 +82,10 @@ class PgQueue:
         if "pgqueue" in app.extensions:
             raise RuntimeError("this application has a PgQueue already: use that one")
         options = client_options(app.config, with_db=self._db is not None)
-        app.extensions["pgqueue"] = Installed(self, Client(**options))
+        client = Client(**options)
+        client.starts += self._starts
+        self._clients.add(client)
+        app.extensions["pgqueue"] = Installed(self, client)
         app.cli.add_command(commands)
         serialize_records(app)
 
@@ -112,6 +123,55 @@ class PgQueue:
 
         return register
 
+    def batch_handler(self, queue: str, n: int = 100) -> Callable[[F], F]:
+        """Register a function that handles up to `n` tasks of a queue at once; as Client.batch_handler.
+
+        Each call has an app context of its own, as a handler has.
+        """
+        arguments.queue_name(queue)
+        arguments.count("n", n)
+
+        def register(function: F) -> F:
+            self._batch_handlers[queue] = BatchHandler(function, n)
+            return function
+
+        return register
+
+    def cron(self, cron: str | None = None, *, every: Seconds | None = None, **options: Any) -> Callable[[F], F]:
+        """Schedule a job or the handler of a queue: a decorator, above @queues.job or @queues.handler.
+
+        A worker of an application sets the schedule when it starts.
+
+        Args:
+            cron, every, options: as for Client.cron.
+
+        Raises:
+            ValueError, ImportError: as Client.cron; what concerns the function and the options, when a worker is made.
+        """
+        timetable(cron, arguments.seconds("every", every), options.get("tz", "UTC"))
+
+        def register(function: F) -> F:
+            self._schedules.append(lambda client: client.cron(cron, every=every, **options)(function))
+            return function
+
+        return register
+
+    @overload
+    def on_start(self, function: Callable[[], AsyncIterator[T]], /) -> LoopStart[T]: ...
+    @overload
+    def on_start(self, function: Callable[[], Iterator[T]], /) -> Start[T]: ...
+    def on_start(self, function: Callable[[], Any], /) -> AnyStart:
+        """Register a generator function as a hook of workers: a decorator; as Client.on_start.
+
+        In `flask pgqueue worker` and in child processes the hook of a process has an app context. That of an event loop
+        has none.
+        """
+        hook: AnyStart = made(function)
+        self._starts.append(hook)
+        for client in self._clients:
+            client.starts.append(hook)
+        return hook
+
     def job(
         self,
         queue: str | None = None,
@@ -136,7 +196,7 @@ class PgQueue:
 
     def job_defaults(self, *, queue: str | None = None, **policies: Unpack[Policies]) -> None:
         """Set policies for the jobs that leave them open; as Client.job_defaults."""
-        self.jobs.defaults = Settings(queue=queue, **policies)
+        self.jobs.defaults = Settings.of(DEFAULTS, queue, policies)
 
     def worker(self, *, app: str | None = None, **options: Any) -> Worker:
         """A worker for the jobs and handlers, in the current application.
@@ -152,8 +212,14 @@ class PgQueue:
         """
         # The application itself and not the proxy: the worker's threads have no current one. Flask's types hide this.
         present: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
+        client = self.client
         for queue, (function, keep) in self._handlers.items():
-            self.client.handler(queue, keep_result=keep)(in_context(present, function))
+            client.handler(queue, keep_result=keep)(function)
+        for schedule in self._schedules:  # before the handlers are others in its eyes
+            schedule(client)
+        client.handlers = {queue: in_context(present, function) for queue, function in client.handlers.items()}
+        for queue, many in self._batch_handlers.items():
+            client.batch_handler(queue, many.n)(in_context(present, many.function))
         self.client.jobs = registered(self, present)
         self.client.child_setup = partial(child_setup, self.client.jobs, app)
         return Worker(self.client, **options)

@@ -9,7 +9,7 @@ import click
 from flask import current_app
 from flask.cli import AppGroup, with_appcontext
 
-from ...cli import COMMANDS, main
+from ...cli import COMMANDS, log_to_stderr, main
 from ...cli.plainly import plainly
 from ...cli.worker import work
 from ...cli.worker import worker as plain_worker
@@ -30,11 +30,14 @@ class Commands(AppGroup):
         return main.get_command(context, name) if name in COMMANDS.keys() - WITHOUT else None
 
 
-@click.group("pgqueue", cls=Commands)
+@click.group("pgqueue", cls=Commands, context_settings=main.context_settings)
+@click.option("-v", "--verbose", is_flag=True, help="Write a log to standard error.")
 @with_appcontext
 @click.pass_context
-def commands(context: click.Context) -> None:
+def commands(context: click.Context, verbose: bool) -> None:
     """The task queues of this application."""
+    if verbose:  # else the application's own log is enough
+        log_to_stderr(verbose)
     context.obj = current_app.extensions["pgqueue"].client.shell.settings.dsn
 
 

@@ -19,6 +19,7 @@ from django.db import DatabaseError, connections, transaction
 from django.utils import autoreload
 
 from pgqueue import Error, migrate
+from pgqueue._engine.outages import COMING
 from pgqueue.contrib.django import clients, working
 from pgqueue.worker.health import address, answering
 from pgqueue.worker.leaving import leaving
@@ -85,6 +86,8 @@ class Command(BaseCommand):
             workers = working.workers(database, **given)
             if line is None:
                 for worker in workers:
+                    with contextlib.nullcontext() if check else contextlib.suppress(*COMING):
+                        worker.client.shell.core.conninfo(0)
                     self.stdout.write(f"{'would work' if check else 'working'} on {worker.banner()}")
             if not check:
                 report = partial(working.report, workers)

@@ -1,0 +1,99 @@
+"""The options that choose tasks by job, error and age; and `kick-all`, `cancel-all`, `delete-all`, `release-all`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, get_args
+
+import click
+
+from .._calls.find import Filter, State
+from .asking import confirm
+from .connecting import connect
+from .plainly import plainly
+from .values import DURATION, QUEUE, yes
+
+JOB = click.option("--job", help="Only tasks of the job with this name.")
+ERROR = click.option("--error", help="Only tasks with an error that has this part, for example ValueError.")
+OLDER = click.option("--older", type=DURATION, help="Only tasks that were put so long ago: seconds, or as 15m, 1h, 2d.")
+
+
+def filtered(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command with the options of a filter, which it gets as `which`."""
+
+    @functools.wraps(command)
+    def chosen(*args: Any, job: str | None, error: str | None, older: float | None, **options: Any) -> Any:
+        return command(*args, which=Filter.of(job, error, older), **options)
+
+    return JOB(ERROR(OLDER(chosen)))
+
+
+def _of_states(*states: str, **default: Any) -> Callable[..., Any]:
+    """Without a `default` the option is required; click takes a default of None for one that was given."""
+    return click.option(
+        "-s",
+        "--state",
+        type=click.Choice(states),
+        required=not default,
+        show_default=True,
+        help="The state of the tasks.",
+        **default,
+    )
+
+
+@click.command("kick-all")
+@click.argument("queue", type=QUEUE)
+@_of_states("buried", "delayed", default="buried")
+@filtered
+@click.pass_obj
+@plainly
+def kick_all(dsn: str | None, queue: str, state: State, which: Filter) -> None:
+    """Make all buried tasks of QUEUE ready, or those that the options choose; print their number."""
+    with connect(dsn) as client:
+        click.echo(client.queue(queue).kick_all(state, **which._asdict()))
+
+
+@click.command("cancel-all")
+@click.argument("queue", type=QUEUE)
+@_of_states(*get_args(State))
+@filtered
+@yes
+@click.pass_obj
+@plainly
+def cancel_all(dsn: str | None, queue: str, state: State, which: Filter, yes: bool) -> None:
+    """Cancel the tasks of QUEUE in a state, or those of them that the options choose; print their number."""
+    with connect(dsn) as client:
+        confirm(f"Cancel these tasks of {queue} that are {state}?", yes)
+        click.echo(client.queue(queue).cancel_all(state, **which._asdict()))
+
+
+@click.command("delete-all")
+@click.argument("queue", type=QUEUE)
+@_of_states(*get_args(State))
+@filtered
+@yes
+@click.pass_obj
+@plainly
+def delete_all(dsn: str | None, queue: str, state: State, which: Filter, yes: bool) -> None:
+    """Delete the tasks of QUEUE in a state, or those of them that the options choose; print their number."""
+    with connect(dsn) as client:
+        confirm(f"Delete these tasks of {queue} that are {state}?", yes)
+        click.echo(client.queue(queue).delete_all(state, **which._asdict()))
+
+
+@click.command("release-all")
+@click.argument("queue", type=QUEUE)
+@filtered
+@yes
+@click.pass_obj
+@plainly
+def release_all(dsn: str | None, queue: str, which: Filter, yes: bool) -> None:
+    """Release the tasks of QUEUE that are taken, or those that the options choose; print their number.
+
+    It releases them whichever client holds them. The late acks of their takers are refused. A task may thus be done
+    twice.
+    """
+    with connect(dsn) as client:
+        confirm(f"Release the tasks of {queue} that are taken, while their takers work on them?", yes)
+        click.echo(client.queue(queue).release_all(**which._asdict()))
