@@ -28,11 +28,12 @@ format: ## Format the code and sort the imports
 	ruff check --fix .
 	ruff format .
 
-generate: ## Write the blocking shell, the initial migration, the SQL reference and the table of rights
+generate: ## Write the blocking shell, the initial migration, the SQL reference, and the tables of rights and verbs
 	python tools/blocking.py
 	python tools/migration.py
 	python tools/sqlreference.py
 	python tools/rights.py
+	python tools/verbs.py
 
 docs: ## Build the site in build/site, with warnings as errors
 	sphinx-build -W --keep-going -n -b html docs build/site

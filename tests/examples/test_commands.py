@@ -75,8 +75,10 @@ def test_the_index_has_every_example_with_its_commands():
     rows = [
         line.split("|")[1:5] for line in (folder / "README.md").read_text("utf-8").splitlines() if line[:3] == "| ["
     ]
-    listed = [link for row in rows for link in re.findall(r"\]\((\w+(?:\.py)?)[/)]", row[0])]
-    assert sorted(listed) == sorted(p.name for p in folder.iterdir() if p.suffix == ".py" or list(p.glob("*.py")))
+    listed = [link for row in rows for link in re.findall(r"\]\((\w+(?:\.\w+)?)[/)]", row[0])]
+    assert sorted(listed) == sorted(
+        p.name for p in folder.iterdir() if p.suffix in (".py", ".rb") or list(p.glob("*.py"))
+    )
     for name, (_, _, _, commands) in zip([row[0] for row in rows], rows, strict=True):
         path = folder / re.findall(r"\]\(([^)]+)\)", name)[0]
         for command in re.findall(r"`([^`]+)`", commands):

@@ -1,0 +1,187 @@
+"""The worker in Ruby, as a process beside clients of the library: it is woken, killed, cut off and ended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import psycopg
+import pytest
+from checkout import CHECKOUT
+from commands import environment
+from eventually import eventually
+from statements import value
+from steady import steady
+
+
+def has_ruby() -> bool:
+    ruby = shutil.which("ruby")
+    return bool(ruby) and subprocess.run([str(ruby), "-rpg", "-e", ""], capture_output=True).returncode == 0
+
+
+pytestmark = [pytest.mark.once, pytest.mark.skipif(not has_ruby(), reason="needs ruby and ruby-pg")]
+BACK = 0.5 + 0.25  # seconds: the grace and a tick
+
+
+class Ruby:
+    """A running worker; `lines` are what it printed: for each task, its id, its queue, the time and its data."""
+
+    def __init__(self, dsn: str, errors: Path) -> None:
+        self.errors = errors
+        with errors.open("a") as stderr:
+            self.process = subprocess.Popen(
+                ["ruby", str(CHECKOUT / "examples" / "worker.rb"), "q"],
+                env=environment(PGQUEUE_DSN=dsn),
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        self._lines: SimpleQueue[list[Any]] = SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            id, _, began, data = line.split(" ", 3)
+            self._lines.put([int(id), float(began), json.loads(data)])
+
+    def began(self) -> list[Any]:
+        """The id, time and data of the next task."""
+        return self._lines.get(timeout=30)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(10)
+
+
+@pytest.fixture
+def ruby(dsn: str, tmp_path: Path) -> Iterator[Callable[[], Ruby]]:
+    running: list[Ruby] = []
+
+    def start() -> Ruby:
+        running.append(Ruby(dsn, tmp_path / "errors"))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.kill()
+
+
+def sleeps(db: psycopg.Connection, workers: int = 1) -> None:
+    """Until so many connections listen to the queue, and are armed: a put notifies."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'worker.rb' AND state = 'idle' AND query"
+    eventually(lambda: value(db, f"{waiting} LIKE '%%take_or_listen%%'") == workers)
+    eventually(lambda: value(db, "SELECT pgqueue._is_awaited(pgqueue.queue_id('q'))"))
+
+
+@contextmanager
+def watching(dsn: str) -> Iterator[Any]:
+    """Seconds since the beginning of the block, without stalls of the machine, up to a time of time.time()."""
+    with steady(dsn) as watch:
+        start = time.time()
+        yield lambda until: until - start - watch.lost(start, until)
+
+
+def test_it_takes_acks_and_ends(db: psycopg.Connection, ruby: Any, blocking: Any) -> None:
+    queue = blocking().queue("q")
+    tasks = queue.put_many([{"n": 1}, "two", None])
+    worker = ruby()
+    assert [worker.began()[2] for _ in tasks] == [{"n": 1}, "two", None]
+    failed = queue.put({"error": "no such address"})
+    assert worker.began()[0] == failed.id
+    found = eventually(lambda: (task := failed.peek()).state == "delayed" and task)
+    assert (found.attempts, found.error) == (1, "RuntimeError: no such address")
+    slow = queue.put({"seconds": 0.5})
+    assert worker.began()[0] == slow.id
+    assert worker.end() == 0  # after the task
+    assert worker.errors.read_text() == ""
+    assert value(db, "SELECT count(*) FROM pgqueue.tasks WHERE state <> 'delayed'") == 0
+    assert value(db, "SELECT count(*) FROM pgqueue.sessions WHERE label LIKE 'worker.rb%%'") == 0
+
+
+def test_a_put_wakes_it(db: psycopg.Connection, dsn: str, ruby: Any) -> None:
+    """Its own look comes four times a second, which the median of twenty would show as 125 ms."""
+    worker = ruby()
+    times = []
+    for n in range(20):
+        sleeps(db)
+        with watching(dsn) as seconds:
+            db.execute("SELECT FROM pgqueue.put('q', %s::jsonb)", [str(n)])
+            times.append(seconds(worker.began()[1]))
+    assert sorted(times)[10] < 0.03, times
+
+
+@pytest.mark.slow
+def test_a_killed_worker_in_ruby_gives_its_task_to_one_in_python(dsn: str, ruby: Any, blocking: Any) -> None:
+    queue = blocking().queue("q")
+    for _ in range(3):
+        task = queue.put({"seconds": 60})
+        worker = ruby()
+        assert worker.began()[0] == task.id
+        with steady(dsn) as watch:
+            worker.process.kill()
+            taken = queue.take(10)
+            took = watch()
+        assert taken.id == task.id
+        assert took < BACK + 0.1, took
+        taken.ack()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_in_python_gives_its_task_to_one_in_ruby(
+    db: psycopg.Connection, dsn: str, ruby: Any, start: Any
+) -> None:
+    for _ in range(3):
+        id = value(db, "SELECT id FROM pgqueue.put('q', '1')")
+        holder = start("holder", dsn, "q", 0.5)
+        assert holder.ask("take 1") == {"taken": [id]}
+        worker = ruby()
+        sleeps(db)
+        with watching(dsn) as seconds:
+            holder.kill()
+            began = worker.began()
+            took = seconds(began[1])
+        assert began[0] == id
+        assert took < BACK + 0.1, took
+        eventually(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") == 0)
+        assert worker.end() == 0
+
+
+def test_a_worker_that_is_cut_off_goes_on(db: psycopg.Connection, ruby: Any, blocking: Any) -> None:
+    """Asleep; and during a task, whose ack it sends again, and which is refused once another worker has the task."""
+    worker = ruby()
+    sleeps(db)
+    cut_off(db)
+    queue = blocking().queue("q")
+    task = queue.put({"seconds": 2})
+    assert worker.began()[0] == task.id
+    cut_off(db)
+    taken = queue.take(10)
+    assert taken.id == task.id
+    eventually(lambda: f"task {task.id} was not settled: it is taken by another" in worker.errors.read_text())
+    taken.ack()
+    after = queue.put("after")
+    assert worker.began()[0] == after.id
+    assert worker.end() == 0
+
+
+def cut_off(db: psycopg.Connection) -> None:
+    backends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'worker.rb'"
+    assert value(db, backends) is True
