@@ -600,7 +600,7 @@ def test_a_lane_whose_lock_a_collision_holds_is_only_late(db: psycopg.Connection
     id, other = put(db, "q", lane="a"), connect()
     other.execute("BEGIN")
     other.execute(
-        "SELECT pg_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._lane_bucket(pgqueue.queue_id('q'), 'a'))"
+        "SELECT pg_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._bucket_in_queue(pgqueue.queue_id('q'), 'a'))"
     )
     assert taken(db) == []
     assert value(db, "SELECT seconds FROM pgqueue.next_due(ARRAY ['q'])") == 0

@@ -46,8 +46,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827335;
 CREATE OR REPLACE FUNCTION pgqueue._filling_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827336;
 
--- (_entering_lock, bucket of a lane): a claim that takes a task of the lane tries it exclusively, until its transaction
--- ends. lane.sql
+-- (_entering_lock, bucket of a lane in its queue): a claim that takes a task of the lane tries it exclusively, until its
+-- transaction ends. lane.sql
 CREATE OR REPLACE FUNCTION pgqueue._entering_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827337;
 
@@ -77,8 +77,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827341;
 CREATE OR REPLACE FUNCTION pgqueue._calling_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827342;
 
--- (_admitting_lock, bucket of a meter): a claim that admits tasks of the meter tries it exclusively, until its
--- transaction ends. limits.sql
+-- (_admitting_lock, bucket of a meter in its queue): a claim that admits tasks of the meter tries it exclusively, until
+-- its transaction ends. limits.sql
 CREATE OR REPLACE FUNCTION pgqueue._admitting_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827343;
 
@@ -92,7 +92,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827344;
 CREATE OR REPLACE FUNCTION pgqueue._token_lock(token bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN hashint8extended(token, 1885827339);
 
--- Queues, lanes and tasks by the thousand share 1024 locks each, so that they cannot fill the lock table.
+-- Queues and tasks by the thousand share 1024 locks each, so that they cannot fill the lock table. Whoever holds one of
+-- these locks for long costs others of its bucket a notification, or has them poll.
 
 CREATE OR REPLACE FUNCTION pgqueue._bucket(queue_id int) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN queue_id & 1023;
@@ -100,8 +101,12 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN queue_id & 1023;
 CREATE OR REPLACE FUNCTION pgqueue._batch_bucket(id bigint) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (id & 2147483647)::int;
 
-CREATE OR REPLACE FUNCTION pgqueue._lane_bucket(queue_id int, lane text) RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (hashtextextended(lane, queue_id) & 1023)::int;
+-- Lanes and meters share 256 locks in each queue. While a transaction holds such a lock, other claims take nothing from
+-- its lanes, so the bucket is the queue's own: with buckets for all queues, the simpler form, one transaction that took
+-- from 4,000 lanes of its role's queue kept every other role out of the lanes of all queues. Queue ids that differ by a
+-- multiple of 2^24 share buckets.
+CREATE OR REPLACE FUNCTION pgqueue._bucket_in_queue(queue_id int, name text) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN queue_id << 8 | (hashtextextended(name, 0) & 255)::int;
 
 -- Waiting
 -- -------

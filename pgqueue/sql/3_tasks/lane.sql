@@ -43,8 +43,8 @@
 -- would insert its take, and C2 would wait for C1 at the unique index, with its tasks' rows locked. So a claim that
 -- takes in a lane first tries an advisory lock for the lane, and leaves the lane alone if another transaction has it.
 -- With the lock it looks again, in a new snapshot: a transaction that had the lock before has committed. The lock lives
--- as long as the transaction, and so keeps the lane for a pop, which leaves no take. There are 1024 buckets, so that
--- large batches cannot fill the lock table.
+-- as long as the transaction, and so keeps the lane for a pop, which leaves no take. There are 256 buckets in
+-- each queue, so that large batches cannot fill the lock table.
 --
 -- A transaction that frees a lane makes the next task R at once, so that what users see is exact; its check is only
 -- looked at. A look finds heads that are L where events cross, and where only a transaction at READ COMMITTED could
@@ -179,7 +179,7 @@ BEGIN
                        FOR UPDATE OF t SKIP LOCKED) c
              WHERE c.lane IS NULL
                 OR pg_try_advisory_xact_lock(pgqueue._entering_lock(),
-                                             pgqueue._lane_bucket(_find_heads.queue_id, c.lane))
+                                             pgqueue._bucket_in_queue(_find_heads.queue_id, c.lane))
              LIMIT n);
         EXIT WHEN ids <> '{}' OR lane IS NULL;
         lane := pgqueue._check_lanes(queue_id, lane, 1000);

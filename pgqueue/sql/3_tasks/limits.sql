@@ -57,10 +57,6 @@
 --
 -- Lanes and limits exclude each other in one task: a put of both is refused. A queue may have tasks of both kinds.
 
--- A meter's lock is shared by bucket, as lanes' are: 1024 of them cannot fill the lock table.
-CREATE OR REPLACE FUNCTION pgqueue._meter_bucket(queue_id int, meter text) RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (hashtextextended(meter, queue_id) & 1023)::int;
-
 -- The value of an argument as it stands in a meter: JSON text, numbers without trailing zeros, long ones by their hash.
 -- Empty without the argument, or with null: all such tasks have one meter. Arguments of a job are in `args`; a task
 -- without it is looked at itself.
@@ -145,7 +141,7 @@ DECLARE
     l record;
 BEGIN
     ids := '{}';
-    is_open := pg_try_advisory_xact_lock(pgqueue._admitting_lock(), pgqueue._meter_bucket(queue_id, meter));
+    is_open := pg_try_advisory_xact_lock(pgqueue._admitting_lock(), pgqueue._bucket_in_queue(queue_id, meter));
     IF NOT is_open THEN
         RETURN;
     END IF;
