@@ -1,4 +1,4 @@
-"""Every function with a session argument: it is refused with another role's session, and works for its role, the members and the owner.
+"""Every function with a session argument: another role is refused, and its own role, the members and the owner are not.
 
 All on one victim: what is refused changes nothing, and what is allowed is rolled back.
 """

@@ -759,7 +759,8 @@ def test_acks_wait_for_a_slice_of_the_failures_only(patient, settler, office, mo
     assert verbs[:50] == ["fail", "ack_many"] * 25
 
 
-def test_failures_go_in_batches_that_grow_while_they_are_quick(patient, settler, office):
+def test_failures_go_in_batches_that_grow_while_they_are_quick(patient, settler, office, monkeypatch):
+    monkeypatch.setattr(settler_module, "SLICE", 60.0)  # any batch is quick, however busy the machine is
     for id in range(1000):
         settler.fail(failed(task(id), "boom"))
     settler.close()
@@ -811,38 +812,36 @@ def test_a_failure_is_released_and_the_last_one_buried(settler, office, caplog):
     assert caplog.messages[1] == "task 2 of q is buried after 2 attempts: bang"
 
 
-def test_behind_when_much_is_done_and_not_settled(settler, office):
-    hold, held = threading.Event(), threading.Event()
+def hold_up(settler: Settler, office: Office) -> Callable[[], None]:
+    """Hold the settler up in a call, until what this returns is called."""
+    begun, over = threading.Event(), threading.Event()
 
     def wait() -> None:
-        held.set()
-        assert hold.wait(30)
+        begun.set()
+        assert over.wait(30)
 
     office.then = [wait]
     finish(settler, 0)
-    assert held.wait(30)
+    assert begun.wait(30)
+    return over.set
+
+
+def test_behind_when_much_is_done_and_not_settled(settler, office):
+    let_go = hold_up(settler, office)
     finish(settler, *range(4 * COUNT - 1))
     assert settler.open_queues(["q", "r"]) == ["q", "r"]
     finish(settler, 0)
     assert not settler.open_queues(["q", "r"])
-    hold.set()
+    let_go()
     eventually(lambda: settler.open_queues(["q", "r"]) == ["q", "r"])
 
 
 def test_failures_that_pile_up_keep_their_own_queue_from_being_taken(settler, office):
-    hold, held = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        held.set()
-        assert hold.wait(30)
-
-    office.then = [wait]
-    finish(settler, 0)
-    assert held.wait(30)
+    let_go = hold_up(settler, office)
     for id in range(COUNT):
         settler.fail(failed(task(id), "boom"))
     assert settler.open_queues(["q", "r"]) == ["r"]
-    hold.set()
+    let_go()
     settler.tell()
     eventually(lambda: settler.open_queues(["q", "r"]) == ["q", "r"])
 
