@@ -124,8 +124,8 @@ def test_advisory_locks_are_declared_in_one_file() -> None:
     declared = [int(n) for n in re.findall(r"^LANGUAGE sql .* RETURN (\d+);", schema.read("2_base/advisory.sql"), re.M)]
     assert declared == list(range(declared[0], declared[0] + len(declared)))
     for statement in STATEMENTS:
-        keys = re.findall(r"\b(?:pg_\w*advisory_\w+|_await_lock)\(\s*([^,()]+)", statement.text)
-        if statement.name == "_await_lock":  # its caller names the class
+        keys = re.findall(r"\b(?:pg_\w*advisory_\w+|_await_lock|_begin_work)\(\s*([^,()]+)", statement.text)
+        if statement.name in ("_await_lock", "_begin_work"):  # its caller names the class
             keys = [key for key in keys if key not in ("class", "class int")]
         classes = [key for key in keys if key != "hashtextextended"]  # a lock by name has one key
         assert [key for key in classes if not re.fullmatch(r"pgqueue\._\w+_lock", key)] == [], statement.name

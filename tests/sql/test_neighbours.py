@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from statements import rows, value
+from eventually import eventually
+from statements import column, pass_time, put, row, rows, state, value
+from stepping import die
 
 Connect = Callable[..., psycopg.Connection]
 
@@ -42,3 +44,114 @@ def test_each_queue_has_buckets_of_its_own(db: psycopg.Connection, queue: int) -
     buckets = "SELECT pgqueue._bucket_in_queue(%s, g::text) AS k FROM generate_series(1, 5000) g"
     assert value(db, f"SELECT count(DISTINCT k) FROM ({buckets}) b", queue) == 256
     assert not rows(db, f"{buckets} INTERSECT {buckets}", queue, queue + 1)
+
+
+# --- periodic work in a transaction that stays open
+
+
+def dead_task(db: psycopg.Connection, connect: Connect) -> int:
+    """A task whose taker has just died, without a grace."""
+    taker = connect()
+    taker.execute("SELECT pgqueue.open_session(label => 'dead', grace => '0')")
+    put(db, "q")
+    (id,) = column(taker, "SELECT id FROM pgqueue.take('q')")
+    die(taker, db)
+    return int(id)
+
+
+def later(db: psycopg.Connection) -> None:
+    """Move the beginnings of the periodic work so far back that others go on."""
+    for work in ("sweep", "promotion", "cleaning"):
+        rows(db, f"SELECT setval('pgqueue.begun_{work}', last_value - 2000000) FROM pgqueue.begun_{work}")
+
+
+WORK = ("SELECT pgqueue.promote_all()", "SELECT pgqueue.sweep()", "SELECT pgqueue.clean_up()")
+FOREIGN = "SELECT blocks FROM pgqueue._foreign_locks() WHERE pid = %s"
+STATED = "SELECT pgqueue.set_status('old', '1', ttl => '1 ms')"
+
+
+@pytest.fixture
+def idle(connect: Connect) -> Iterator[psycopg.Connection]:
+    """A transaction that has done the periodic work and goes on."""
+    with connect(autocommit=False) as conn:
+        for call in WORK:
+            conn.execute(call)
+        yield conn
+        conn.rollback()
+
+
+def test_dead_sessions_are_swept_beside_an_open_transaction_that_sweeps(
+    db: psycopg.Connection, connect: Connect, idle: psycopg.Connection
+) -> None:
+    id = dead_task(db, connect)
+    assert row(db, "SELECT freed, clients FROM pgqueue.sweep()") == (0, None)
+    later(db)
+    assert row(db, "SELECT freed FROM pgqueue.sweep()") == (1,)
+    assert state(db, id) == "ready"
+
+
+def test_due_tasks_are_promoted_beside_an_open_transaction_that_promotes(
+    db: psycopg.Connection, idle: psycopg.Connection
+) -> None:
+    id = put(db, "q", delay="1 h")
+    pass_time(db, "2 h")
+    rows(db, WORK[0])
+    assert value(db, "SELECT state FROM pgqueue.task WHERE id = %s", id) == "D"
+    later(db)
+    rows(db, WORK[0])
+    assert value(db, "SELECT state FROM pgqueue.task WHERE id = %s", id) == "R"
+
+
+def test_the_cleaning_goes_on_beside_an_open_transaction_that_cleans(
+    db: psycopg.Connection, idle: psycopg.Connection
+) -> None:
+    rows(db, STATED)
+    eventually(lambda: value(db, "SELECT clock_timestamp() > expires_at FROM pgqueue.status"))
+    rows(db, WORK[2])
+    assert value(db, "SELECT count(*) FROM pgqueue.status") == 1
+    later(db)
+    rows(db, WORK[2])
+    assert value(db, "SELECT count(*) FROM pgqueue.status") == 0
+
+
+def test_work_beside_another_waits_for_none_of_its_rows(db: psycopg.Connection, connect: Connect) -> None:
+    """Each call ends, and none raises, while a transaction has written all that such work writes."""
+    db.execute("SET statement_timeout = '5s'")
+    puts = [put(db, "q", delay="1 h") for _ in range(3)]
+    dead_task(db, connect)
+    rows(db, STATED)
+    pass_time(db, "2 h")
+    with connect(autocommit=False) as idle:
+        for call in WORK:
+            idle.execute(call)
+        assert len(puts) == 3
+        put(db, "q", delay="0.001 s")
+        later(db)
+        for call in WORK:
+            rows(db, call)
+        idle.rollback()
+
+
+@pytest.mark.slow
+def test_a_transaction_that_lasts_does_no_more_of_the_work(
+    db: psycopg.Connection, connect: Connect, idle: psycopg.Connection
+) -> None:
+    eventually(lambda: value(idle, "SELECT clock_timestamp() > now() + interval '2 s'"))
+    id = dead_task(db, connect)
+    assert row(idle, "SELECT freed, clients FROM pgqueue.sweep()") == (0, None)
+    assert row(db, "SELECT freed FROM pgqueue.sweep()") == (1,)
+    assert state(db, id) == "ready"
+
+
+def test_health_names_a_transaction_that_has_been_at_the_work_for_long(
+    db: psycopg.Connection, idle: psycopg.Connection
+) -> None:
+    assert rows(db, FOREIGN, idle.info.backend_pid) == []
+    began = "(extract(epoch FROM now()) - 11)::int"
+    for work in ("sweeping", "promoting", "cleaning"):  # as if it had begun 11 seconds ago
+        idle.execute(f"SELECT pg_advisory_xact_lock_shared(pgqueue._{work}_lock(), {began})")
+    assert column(db, FOREIGN, idle.info.backend_pid) == [
+        "delayed tasks, deadlines and statistics",
+        "the cleaning",
+        "the return of the tasks of dead sessions",
+    ]

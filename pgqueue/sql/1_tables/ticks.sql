@@ -9,10 +9,17 @@ BEGIN
     EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.last_sweep', kind);
     EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.last_promotion', kind);
     EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.last_cleaning', kind);
+    EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.begun_sweep', kind);
+    EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.begun_promotion', kind);
+    EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.begun_cleaning', kind);
     EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.clients', kind);
 END $$;
 COMMENT ON SEQUENCE pgqueue.last_sweep IS
     'When a sweep last found nothing to write: microseconds since 1970, by the server''s clock.';
 COMMENT ON SEQUENCE pgqueue.last_promotion IS 'The same of promote_all.';
 COMMENT ON SEQUENCE pgqueue.last_cleaning IS 'The same of clean_up.';
+COMMENT ON SEQUENCE pgqueue.begun_sweep IS
+    'When the transaction began that was the last one to sweep alone: microseconds since 1970, by the server''s clock.';
+COMMENT ON SEQUENCE pgqueue.begun_promotion IS 'The same of promote_all.';
+COMMENT ON SEQUENCE pgqueue.begun_cleaning IS 'The same of clean_up.';
 COMMENT ON SEQUENCE pgqueue.clients IS 'How many living sessions that sweep found, its own included.';

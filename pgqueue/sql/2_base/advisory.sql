@@ -30,14 +30,15 @@ CREATE OR REPLACE FUNCTION pgqueue._claiming_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827332;
 
 -- (_sweeping_lock, 0): the sweep tries it exclusively: one sweep at a time in a database. Until its transaction ends.
+-- (_sweeping_lock, second): each sweep shares it as long: the second in which its transaction began. ticks.sql
 CREATE OR REPLACE FUNCTION pgqueue._sweeping_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827333;
 
--- (_promoting_lock, 0): promote_all tries it exclusively, until its transaction ends.
+-- (_promoting_lock, 0) and (_promoting_lock, second): promote_all, as the sweep does.
 CREATE OR REPLACE FUNCTION pgqueue._promoting_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827334;
 
--- (_cleaning_lock, 0): clean_up tries it exclusively, until its transaction ends.
+-- (_cleaning_lock, 0) and (_cleaning_lock, second): clean_up, as the sweep does.
 CREATE OR REPLACE FUNCTION pgqueue._cleaning_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827335;
 
@@ -46,8 +47,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827335;
 CREATE OR REPLACE FUNCTION pgqueue._filling_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827336;
 
--- (_entering_lock, bucket of a lane in its queue): a claim that takes a task of the lane tries it exclusively, until its
--- transaction ends. lane.sql
+-- (_entering_lock, bucket of a lane in its queue): a claim that takes a task of the lane tries it exclusively, until
+-- its transaction ends. lane.sql
 CREATE OR REPLACE FUNCTION pgqueue._entering_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827337;
 
@@ -108,12 +109,40 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (id & 2147483647)::int;
 CREATE OR REPLACE FUNCTION pgqueue._bucket_in_queue(queue_id int, name text) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN queue_id << 8 | (hashtextextended(name, 0) & 255)::int;
 
+CREATE OR REPLACE FUNCTION pgqueue._queue_of_bucket(bucket int) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN bucket >> 8;
+
 -- Waiting
 -- -------
 -- Any role that may connect to the database can hold any of these locks, for as long as it likes, and PostgreSQL cannot
 -- forbid it. So each call that needs a lock tries it first, which costs no more than to wait for it, and if that fails
 -- waits for it here, for a limited time. PQ007 then names the holder, and the view health knows which holders are none
 -- of ours (5_operations/foreign.sql).
+
+-- All classes: for health, which names who holds a lock of ours and cannot be at work for us
+-- (5_operations/foreign.sql). `kept` says how long we keep it: by a listener (shared), for the life of a session, to
+-- the end of a transaction, or to the end of a tick, which is a transaction of its own.
+-- tests/sql/test_lock_classes.py compares them with the functions above.
+CREATE OR REPLACE VIEW pgqueue._lock_class AS
+SELECT c.class, c.kept, c.blocks
+  FROM (VALUES
+       (pgqueue._waiter_lock(), 'listener', 'puts, which notify needlessly'),
+       (pgqueue._silent_lock(), 'transaction', 'takers that wait, which poll'),
+       (pgqueue._session_lock(), 'session', 'the return of the tasks of session %s'),
+       (pgqueue._claiming_lock(), 'transaction', 'claims of session %s'),
+       (pgqueue._sweeping_lock(), 'tick', 'the return of the tasks of dead sessions'),
+       (pgqueue._promoting_lock(), 'tick', 'delayed tasks, deadlines and statistics'),
+       (pgqueue._cleaning_lock(), 'tick', 'the cleaning'),
+       (pgqueue._filling_lock(), 'transaction', 'puts into queue %s'),
+       (pgqueue._entering_lock(), 'transaction', 'takes from lanes of queue %s'),
+       (pgqueue._folding_lock(), 'transaction', 'statistics'),
+       (pgqueue._awaiting_lock(), 'listener', 'results, which notify needlessly'),
+       (pgqueue._untold_lock(), 'transaction', 'clients that wait for results, which poll'),
+       (pgqueue._hearing_lock(), 'listener', 'puts, which wake every process'),
+       (pgqueue._calling_lock(), 'transaction', 'puts, which wake every process'),
+       (pgqueue._admitting_lock(), 'transaction', 'takes of limited tasks of queue %s'),
+       (pgqueue._closing_lock(), 'transaction', 'the closing of batch %s')
+       ) c(class, kept, blocks);
 
 -- The backends that hold a lock, for people.
 CREATE OR REPLACE FUNCTION pgqueue._lock_holders(class int, key int) RETURNS text

@@ -63,7 +63,7 @@ BEGIN
         PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
     END IF;
     IF NOT pg_try_advisory_xact_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(id)) THEN
-        PERFORM pgqueue._await_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(id), false, false, NULL,
+        PERFORM pgqueue._await_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(id), false, false, '10 s',
                                     'closing batch ' || id);
     END IF;
     SELECT c.closed_at, pgqueue._is_callers(pgqueue._role_named(c.role)) AS is_callers INTO b
@@ -84,7 +84,8 @@ END $$;
 COMMENT ON FUNCTION pgqueue.close_batch IS
     'Close a batch: no task is added to it any more, and it ends with the last of its tasks. The tasks in puts wait '
     'for that; unless their on_failure says otherwise they run also if tasks of the batch failed. Returns how many '
-    'tasks the batch has, and the ids of those that were put. Waits for transactions that have put into the batch.';
+    'tasks the batch has, and the ids of those that were put. Waits for transactions that have put into the batch, for '
+    'ten seconds at most (PQ007).';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_batch(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$

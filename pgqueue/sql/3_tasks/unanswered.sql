@@ -34,7 +34,8 @@ END $$;
 -- each other closely: a tick within 0.15 s of the first sight is none. If that call has no answer either, many at the
 -- head may be stopped, for example all processes of a machine that hangs: to call them one by one would take a tick
 -- for each. So the second call ends the line, and then each eighth: a task that is locked would end it at each tick.
-CREATE OR REPLACE FUNCTION pgqueue._call_again() RETURNS void
+-- Not alone: another tick may have locked what was noted, so it is not looked at.
+CREATE OR REPLACE FUNCTION pgqueue._call_again(alone boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     moment  CONSTANT timestamptz := clock_timestamp();
@@ -52,6 +53,10 @@ BEGIN
         EXIT WHEN q IS NULL;
         n := pgqueue._ready(q);
         CONTINUE WHEN n = 0;
+        IF NOT alone THEN
+            PERFORM pgqueue._signal(q, n);
+            CONTINUE;
+        END IF;
         ready := ready || q;
         seen := (SELECT u.seen_at FROM pgqueue.unanswered u WHERE u.queue_id = q);
         IF seen IS NULL THEN
@@ -66,5 +71,7 @@ BEGIN
             END IF;
         END IF;
     END LOOP;
-    DELETE FROM pgqueue.unanswered u WHERE u.queue_id <> ALL (ready);
+    IF alone THEN
+        DELETE FROM pgqueue.unanswered u WHERE u.queue_id <> ALL (ready);
+    END IF;
 END $$;

@@ -5,8 +5,9 @@
 -- dead sessions keep their tasks, delayed tasks stay delayed. So health looks for holders like these:
 --
 --   a lock that we keep for a transaction    held outside of any transaction
+--   a lock that we keep for a tick           the same; or by a transaction that began more than 10 s ago, or is no tick
 --   SESSION(id)                              held outside of any transaction, and not by that session's backend
---   WAITER(k), exclusively                   held outside of any transaction
+--   a listener's lock, exclusively           held outside of any transaction
 --   any of these                             held by a role without USAGE on the schema
 --   a named lock with requests in line       held without a row in lock_holder, and not by a transaction of ours
 --
@@ -18,7 +19,25 @@
 -- A role without USAGE may call a SECURITY DEFINER function of the application's that puts. The locks of such a put
 -- count as foreign while its transaction is open.
 --
+-- The view _lock_class (2_base/advisory.sql) has all classes. A lock that a user of a queue holds in a transaction of
+-- its own, for example of a lane, is none of these: only that queue's users wait for it.
+--
 -- pg_locks is read once if all is well. The lock manager is locked meanwhile: for people and monitors, not for ticks.
+
+-- What the number of a lock stands for, in the text of its class.
+CREATE OR REPLACE FUNCTION pgqueue._lock_subject(class bigint, number int) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    queue CONSTANT int := CASE class WHEN pgqueue._filling_lock() THEN number
+                                     WHEN pgqueue._entering_lock() THEN pgqueue._queue_of_bucket(number)
+                                     WHEN pgqueue._admitting_lock() THEN pgqueue._queue_of_bucket(number) END;
+BEGIN
+    RETURN coalesce((SELECT quote_ident(q.name) FROM pgqueue.queue q WHERE q.id = queue), number::text);
+END $$;
+
+-- Whether a transaction with this lock of a tick began long ago (ticks.sql); NULL for the number 0, which says nothing.
+CREATE OR REPLACE FUNCTION pgqueue._is_old_tick(number int) RETURNS boolean
+LANGUAGE sql STABLE RETURN extract(epoch FROM clock_timestamp()) - nullif(number, 0) NOT BETWEEN -10 AND 10;
 
 CREATE OR REPLACE FUNCTION pgqueue._odd_locks() RETURNS TABLE (lock text, pid int, role text, blocks text)
 LANGUAGE plpgsql AS $$
@@ -26,48 +45,36 @@ BEGIN
     RETURN QUERY
         WITH l AS MATERIALIZED (
             SELECT k.pid, k.virtualtransaction AS vxid, k.virtualtransaction LIKE '%/0' AS idle,
-                   k.objsubid = 1 AS named,
+                   k.objsubid = 1 AS named, c.kept, c.blocks,
                    k.classid::bigint AS class, k.objid::int AS number, k.classid::bigint << 32 | k.objid::bigint AS key,
                    k.mode = 'ExclusiveLock' AS exclusive
               FROM pg_catalog.pg_locks k
               JOIN pg_catalog.pg_database d ON d.oid = k.database AND d.datname = current_database()
+              LEFT JOIN pgqueue._lock_class c ON c.class = k.classid::bigint AND k.objsubid = 2
              WHERE k.locktype = 'advisory' AND k.granted AND k.pid IS NOT NULL
-               AND (k.objsubid = 1 OR k.classid::bigint BETWEEN pgqueue._waiter_lock() AND pgqueue._calling_lock())),
+               AND (k.objsubid = 1 OR c.class IS NOT NULL)),
         b AS MATERIALIZED (
             SELECT a.pid, a.usename::text AS role, NOT has_schema_privilege(a.usesysid, 'pgqueue', 'USAGE') AS outside
               FROM pg_catalog.pg_stat_activity a WHERE a.pid IN (SELECT l.pid FROM l)),
         odd AS (
-            SELECT l.*,
-                   CASE l.class WHEN pgqueue._waiter_lock() THEN 'puts, which notify needlessly'
-                                WHEN pgqueue._silent_lock() THEN 'takers that wait, which poll'
-                                WHEN pgqueue._session_lock() THEN 'the return of the tasks of session ' || l.number
-                                WHEN pgqueue._claiming_lock() THEN 'claims of session ' || l.number
-                                WHEN pgqueue._sweeping_lock() THEN 'the return of the tasks of dead sessions'
-                                WHEN pgqueue._promoting_lock() THEN 'delayed tasks, deadlines and statistics'
-                                WHEN pgqueue._cleaning_lock() THEN 'the cleaning'
-                                WHEN pgqueue._filling_lock() THEN
-                                    'puts into queue ' || coalesce((SELECT quote_ident(q.name) FROM pgqueue.queue q
-                                                                     WHERE q.id = l.number), l.number::text)
-                                WHEN pgqueue._entering_lock() THEN 'takes from lanes'
-                                WHEN pgqueue._awaiting_lock() THEN 'results, which notify needlessly'
-                                WHEN pgqueue._untold_lock() THEN 'clients that wait for results, which poll'
-                                WHEN pgqueue._hearing_lock() THEN 'puts, which wake every process'
-                                WHEN pgqueue._calling_lock() THEN 'puts, which wake every process'
-                                ELSE 'statistics' END AS purpose,
-                   CASE l.class WHEN pgqueue._waiter_lock() THEN l.idle AND l.exclusive
-                                WHEN pgqueue._awaiting_lock() THEN l.idle AND l.exclusive
-                                WHEN pgqueue._hearing_lock() THEN l.idle AND l.exclusive
-                                WHEN pgqueue._session_lock() THEN
-                                    l.idle AND EXISTS (SELECT FROM pgqueue.session s
-                                                        WHERE s.id = l.number AND s.backend_pid <> l.pid)
-                                ELSE l.idle END AS strange
+            SELECT l.pid, l.vxid, l.key, l.class, l.number, l.named, l.blocks,
+                   CASE l.kept WHEN 'listener' THEN l.idle AND l.exclusive
+                               WHEN 'tick' THEN
+                                   l.idle OR (SELECT bool_and(NOT pgqueue._is_old_tick(own.number)) FROM l own
+                                               WHERE own.pid = l.pid AND own.class = l.class) IS NOT TRUE
+                               WHEN 'session' THEN
+                                   l.idle AND EXISTS (SELECT FROM pgqueue.session s
+                                                       WHERE s.id = l.number AND s.backend_pid <> l.pid)
+                               ELSE l.idle END AS strange
               FROM l WHERE NOT l.named
              UNION ALL
-            SELECT l.*, 'the lock ' || quote_ident(t.name), l.idle
+            SELECT l.pid, l.vxid, l.key, l.class, l.number, l.named, 'the lock ' || quote_ident(t.name), l.idle
               FROM (SELECT DISTINCT w.name FROM pgqueue.lock_ticket w) t
               JOIN l ON l.named AND l.key = hashtextextended(t.name, 0)
              WHERE NOT EXISTS (SELECT FROM pgqueue.lock_holder h WHERE h.backend_pid = l.pid AND h.name = t.name))
-        SELECT concat_ws(' ', odd.pid, odd.vxid, odd.key, odd.named), odd.pid, coalesce(b.role, '?'), odd.purpose
+        SELECT concat_ws(' ', odd.pid, odd.vxid, odd.key, odd.named), odd.pid, coalesce(b.role, '?'),
+               CASE WHEN odd.named THEN odd.blocks
+                    ELSE format(odd.blocks, pgqueue._lock_subject(odd.class, odd.number)) END
           FROM odd LEFT JOIN b ON b.pid = odd.pid
          WHERE odd.strange OR b.outside;
 END $$;

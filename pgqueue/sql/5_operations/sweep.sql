@@ -1,6 +1,6 @@
--- The sweep: finds dead sessions and gives back what they held; and the other periodic work: promote_all, next_due,
--- clean_up. A listener calls the sweep at each tick, unless another one has just done so (ticks.sql). Of several at
--- once the first one wins.
+-- The sweep: finds dead sessions and gives back what they held; and the other periodic work: promote_all, next_due;
+-- clean_up is in cleaning.sql. A listener calls the sweep at each tick, unless another one has just done so
+-- (ticks.sql). Of several at once the first one does it, and if it does not end, others go on (_begin_work).
 --
 -- If the sweep can share a session's lock, no process holds it. The process may be reconnecting, so the session gets
 -- its grace from the first time that it was found missing; after a restart of the server, which frees every lock at
@@ -118,16 +118,28 @@ COMMENT ON FUNCTION pgqueue.close_session IS
     'takes to the other sessions of it, or for its grace to a session that joins. PQ002: the session is alive on '
     'another connection. 42501: it belongs to another role.';
 
+-- Make tasks of all queues ready that are due; returns how many.
+CREATE OR REPLACE FUNCTION pgqueue._promote_due() RETURNS bigint
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT coalesce(sum(pgqueue._promote(q.id)), 0)
+              FROM pgqueue._queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over);
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.promote_all() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     fresh CONSTANT boolean := pg_current_xact_id_if_assigned() IS NULL;
-    n int;
+    work  record;
+    n     int := 0;
 BEGIN
-    IF pgqueue._can_move_tasks() AND pg_try_advisory_xact_lock(pgqueue._promoting_lock(), 0) THEN
+    IF NOT pgqueue._can_move_tasks() THEN
+        RETURN 0;
+    END IF;
+    SELECT * INTO work FROM pgqueue._begin_work(pgqueue._promoting_lock(), 'pgqueue.begun_promotion');
+    IF work.goes_on AND work.alone THEN
         PERFORM pgqueue._go_on_listing(), pgqueue._go_on_limits(fresh);        -- first: see listed.sql
-        SELECT sum(pgqueue._promote(q.id)) INTO n
-          FROM pgqueue._queue_due q WHERE q.delay_over OR q.ttr_over OR q.ttl_over;
+        n := pgqueue._promote_due();
         PERFORM pgqueue._settle_flows(0), pgqueue._end_left();
         PERFORM pgqueue._check_all_lanes();
         PERFORM pgqueue._call_again();
@@ -136,8 +148,17 @@ BEGIN
             PERFORM pgqueue._take_sample();
             PERFORM pgqueue._stamp('pgqueue.last_promotion');
         END IF;
+    ELSIF work.goes_on THEN                        -- the statistics are left to the other one
+        PERFORM pgqueue._do_beside('pgqueue._go_on_listing()'),
+                pgqueue._do_beside(format('pgqueue._go_on_limits(%L)', fresh)),
+                pgqueue._do_beside('pgqueue._promote_due()'),
+                pgqueue._do_beside('pgqueue._settle_flows(0)'),
+                pgqueue._do_beside('pgqueue._end_left()'),
+                pgqueue._do_beside('pgqueue._check_all_lanes()'),
+                pgqueue._do_beside('pgqueue._call_again(alone => false)'),
+                pgqueue._stamp('pgqueue.last_promotion');
     END IF;
-    RETURN coalesce(n, 0);
+    RETURN n;
 END $$;
 COMMENT ON FUNCTION pgqueue.promote_all IS
     'The tick of every listener: make tasks of all queues ready that are due, remove expired ones, and fold the '
@@ -232,7 +253,7 @@ BEGIN
         RETURN;
     END IF;
     alive := me IS NULL OR EXISTS (SELECT FROM pgqueue.session own WHERE own.id = me);
-    IF NOT pg_try_advisory_xact_lock(pgqueue._sweeping_lock(), 0) THEN
+    IF NOT (pgqueue._begin_work(pgqueue._sweeping_lock(), 'pgqueue.begun_sweep')).goes_on THEN
         RETURN;
     END IF;
     clients := CASE WHEN me IS NULL THEN 0 ELSE 1 END;
@@ -265,71 +286,3 @@ COMMENT ON FUNCTION pgqueue.sweep IS
     'Give back the takes of dead sessions. freed: how many tasks; again: after how many seconds to call it again; '
     'alive: false if the session that was opened on this connection is not registered any more; clients: how many '
     'sessions live, NULL if another transaction is sweeping.';
-
--- Takes of sessions that have no row. No call leaves one behind, but a session's row can be deleted by hand, and a
--- claim for the own session of a connection may have an old snapshot (session.sql). Takes are not indexed by their
--- session, so this looks at a part of the table: about 240,000 takes, in 30 ms. In one snapshot a take is there only if
--- its session is.
-CREATE OR REPLACE FUNCTION pgqueue._clean_takes() RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    part record;
-    lost int;
-BEGIN
-    SELECT * INTO part FROM pgqueue._part_to_clean('pgqueue.take');
-    FOR lost IN
-        SELECT DISTINCT k.session_id FROM pgqueue.take k
-         WHERE k.ctid >= part.low AND k.ctid < part.high
-           AND k.session_id NOT IN (SELECT s.id FROM pgqueue.session s UNION ALL SELECT 0)
-         LIMIT 100
-    LOOP
-        IF pg_try_advisory_xact_lock(pgqueue._claiming_lock(), lost) THEN
-            PERFORM pgqueue._free_session(lost, 'its taker left: session ' || lost);
-        END IF;
-    END LOOP;
-END $$;
-
-CREATE OR REPLACE FUNCTION pgqueue.clean_up() RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT pg_try_advisory_xact_lock(pgqueue._cleaning_lock(), 0) THEN
-        RETURN;
-    END IF;
-    IF pgqueue._can_write('payload') THEN
-        PERFORM pgqueue._clean_payloads();
-    END IF;
-    IF pgqueue._can_write('status') THEN
-        PERFORM pgqueue._clean_statuses();
-    END IF;
-    IF pgqueue._can_write('recent_key') THEN
-        PERFORM pgqueue._clean_recent_keys();
-    END IF;
-    IF pgqueue._can_write('result', 'progress', 'take') THEN
-        PERFORM pgqueue._clean_results();
-    END IF;
-    IF pgqueue._can_write('step', 'task') THEN
-        PERFORM pgqueue._clean_steps();
-    END IF;
-    IF pgqueue._can_write('batch', 'batch_part', 'member', 'dependency') THEN
-        PERFORM pgqueue._clean_batches();
-    END IF;
-    IF pgqueue._can_write('tally_part', 'tally', 'queue') THEN
-        PERFORM pgqueue._fold_tallies();
-    END IF;
-    IF pgqueue._can_end_sessions() THEN
-        PERFORM pgqueue._clean_takes();
-        PERFORM pgqueue._clean_nodes();
-        PERFORM pgqueue._clean_routes();
-        PERFORM pgqueue._clean_counts();
-        PERFORM pgqueue._clean_buckets();
-        PERFORM pgqueue._clean_observers();
-        PERFORM pgqueue._clean_workers();
-        PERFORM pgqueue._clean_done();
-        PERFORM pgqueue._clean_attempts();
-        PERFORM pgqueue._clean_cancellations();
-        PERFORM pgqueue._set_guards();
-        PERFORM pgqueue._stamp('pgqueue.last_cleaning');
-    END IF;
-END $$;
-COMMENT ON FUNCTION pgqueue.clean_up IS
-    'Remove what has expired or was left behind: every listener calls it now and then.';

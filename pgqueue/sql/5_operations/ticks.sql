@@ -33,6 +33,18 @@
 -- snapshot, and an UNLOGGED sequence needs neither write-ahead log nor a transaction id. A row of a table is the
 -- simpler form and has all three. A notification with each tick would wake all listeners; to ask costs less.
 --
+-- One at a time
+-- ---------------
+-- Of several transactions at the work one is alone with it: T1, which got the lock (class, 0), and has it until it
+-- ends. A client's T1 ends at once. Any role may call the work in a transaction that it leaves open, and any role may
+-- hold the lock. So T1 notes when it began, and if that is two seconds ago, T2 goes on without the lock: it skips the
+-- rows that T1 has locked, and leaves out what would wait for T1. And T1, once it is two seconds old, does no more of
+-- the work: else it could go on to take what T2 is about to find. What T1 has done already comes with its commit.
+-- Health names T1: each transaction at the work shares (class, the second in which it began).
+--
+-- Simpler forms: to free the lock at the end of the call lets two do the work that one has not committed, at each tick.
+-- To go on if the stamp is old does so on every busy server, where ticks write and leave no stamp.
+--
 -- Clocks. A stamp in the future is of before a step of the clock, or of another server, and counts as none. A step back
 -- can make an old stamp look new, for less than an interval: it delays one tick.
 
@@ -47,6 +59,35 @@ BEGIN
        AND current_setting('transaction_isolation') = 'read committed' THEN
         PERFORM setval(work, pgqueue._micros());
     END IF;
+END $$;
+
+-- Begin the work: goes_on, and whether it is this transaction's alone. `begun`: when the last one began that was.
+CREATE OR REPLACE FUNCTION pgqueue._begin_work(
+    class int, begun regclass, OUT goes_on boolean, OUT alone boolean
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    patience CONSTANT bigint := 2000000;
+    mine     CONSTANT bigint := (extract(epoch FROM now()) * 1000000)::bigint;
+BEGIN
+    alone := pg_try_advisory_xact_lock(class, 0);
+    goes_on := pgqueue._micros() - mine < patience
+           AND (alone OR pgqueue._micros() - coalesce(pg_sequence_last_value(begun), 0) NOT BETWEEN 0 AND patience);
+    IF goes_on AND pg_try_advisory_xact_lock_shared(class, (mine / 1000000)::int) AND alone THEN
+        PERFORM setval(begun, mine);
+    END IF;
+END $$;
+
+-- Do a part of the work, a call, beside another transaction: if it would have to wait, it is left out.
+CREATE OR REPLACE FUNCTION pgqueue._do_beside(part text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    patience CONSTANT text := current_setting('lock_timeout');
+BEGIN
+    PERFORM set_config('lock_timeout', '100ms', true);
+    EXECUTE 'SELECT ' || part;
+    PERFORM set_config('lock_timeout', patience, true);
+EXCEPTION WHEN lock_not_available THEN             -- which also sets the timeout back
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.tick_ages(
