@@ -26,7 +26,7 @@ BEGIN
                 'arm arm_again await_ends clean_up close_session disarm due_schedules fire_schedule forget_undo '
                 'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id session_deadline '
                 'stop_hearing sweep tick tick_ages undo_take '
-                '_calling_lock _hear _hear_alone _hearing_lock _others_wait _silent_lock'),
+                '_await_lock _calling_lock _hear _hear_alone _hearing_lock _lock_holders _others_wait _silent_lock'),
                ('put',
                 'allow_flows allow_lanes close_batch create_batch data_key declare_schedules delete_batch '
                 'delete_schedule pause_schedule publish put put_flow put_flow_many put_graph put_many resume_schedule '
