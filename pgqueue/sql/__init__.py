@@ -22,6 +22,7 @@ from ..errors import SchemaError
 LAYERS = {
     "1_tables": (
         "schema",
+        "roles",
         "quotas",
         "tasks",
         "attempts",
@@ -38,8 +39,8 @@ LAYERS = {
         "flows",
     ),
     "2_base": (
-        *("advisory", "nowait", "parts", "caller", "bounds", "quotas", "rights", "names", "secret", "line", "wake"),
-        *("session", "turns", "identity", "follow", "count", "stats", "queue_stats", "task"),
+        *("advisory", "nowait", "parts", "caller", "bounds", "quotas", "rights", "roles", "names", "secret"),
+        *("line", "wake", "session", "turns", "identity", "follow", "count", "stats", "queue_stats", "task"),
     ),
     "3_tasks": (
         *("ends", "cancelled", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits", "admission"),

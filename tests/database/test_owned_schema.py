@@ -68,3 +68,19 @@ def test_a_superuser_does_not_upgrade_for_the_owner(empty: psycopg.Connection, p
     empty.execute("RESET ROLE")
     with pytest.raises(SchemaError, match=f"belongs to role {planter}, and not to postgres, which migrates it"):
         migrate.up(connection=empty)
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
+def test_health_names_a_strangers_object_in_the_schema(empty: psycopg.Connection, planter: str, planted: str) -> None:
+    """Before the next upgrade refuses it."""
+    migrate.up(connection=empty)
+    health = "SELECT status, detail FROM pgqueue.health WHERE name = 'strange_objects'"
+    assert empty.execute(health).fetchone() == ("ok", "")
+    empty.execute(f"GRANT USAGE, CREATE ON SCHEMA pgqueue TO {planter}".encode())
+    if "_caller" in planted:
+        planted = planted.replace("_caller()", "_caller(int)")
+    empty.execute(f"SET ROLE {planter}; {planted}; RESET ROLE".encode())
+    status, detail = empty.execute(health).fetchone() or ("", "")
+    assert status == "bad"
+    assert f" of {planter}" in detail
+    assert detail.endswith(": look at what it does, and drop it")

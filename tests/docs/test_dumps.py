@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,19 +9,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from programs_of_servers import program
 from servers import Server
 
 import pgqueue
-
-
-def program(name: str, server: Server) -> Path:
-    """The server's own, of its version: an older pg_dump refuses a newer server."""
-    with server.connect() as admin:
-        (bindir,) = admin.execute("SELECT setting FROM pg_config WHERE name = 'BINDIR'").fetchone() or ("",)
-    found = shutil.which(name, path=bindir)
-    if found is None:
-        pytest.skip(f"the server has no {name} in {bindir}")
-    return Path(found)
 
 
 @contextmanager

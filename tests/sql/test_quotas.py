@@ -133,7 +133,7 @@ async def test_python_raises_limit_reached(client: Any, db: psycopg.Connection) 
 
 def test_the_count_walks_no_further_than_the_limit(db: psycopg.Connection) -> None:
     rows(db, "SELECT pgqueue.create_node('/n' || i) FROM generate_series(1, 50) i")
-    assert value(db, "SELECT pgqueue._made('nodes', current_user, 7)") == 7
+    assert value(db, "SELECT pgqueue._made('nodes', current_user::regrole, 7)") == 7
 
 
 # --- sizes

@@ -24,6 +24,7 @@ OF_VIEWS = {
     "_health_stats",
     "_is_attended",
     "_jobs_taken",
+    "_lost_roles",
     "_may_see",
     "_may_see_all",
     "_unserved",

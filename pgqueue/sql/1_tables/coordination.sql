@@ -4,6 +4,7 @@ CREATE TABLE pgqueue.node (
     path        text        COLLATE "C" PRIMARY KEY CHECK (length(path) BETWEEN 1 AND 1024),
     parent      text        COLLATE "C" REFERENCES pgqueue.node (path) CHECK ((parent IS NULL) = (path = '/')),
     role        name,
+    role_id     oid         GENERATED ALWAYS AS (pgqueue._role_id(role)) STORED,
     session_id  int,
     data        jsonb       NOT NULL DEFAULT 'null',
     version     int         NOT NULL DEFAULT 0,
@@ -24,7 +25,7 @@ COMMENT ON COLUMN pgqueue.node.next_number IS
     'The number of the next sequential node below this one; no number is given twice.';
 
 CREATE INDEX node_parent  ON pgqueue.node (parent);
-CREATE INDEX node_role    ON pgqueue.node (role);
+CREATE INDEX node_role    ON pgqueue.node (role_id);
 CREATE INDEX node_session ON pgqueue.node (session_id) WHERE session_id IS NOT NULL;
 
 INSERT INTO pgqueue.node (path) VALUES ('/');

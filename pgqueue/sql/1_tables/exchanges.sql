@@ -3,6 +3,7 @@
 CREATE TABLE pgqueue.exchange (
     name        text        PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
     role        name        NOT NULL,
+    role_id     oid         GENERATED ALWAYS AS (pgqueue._role_id(role)) STORED,
     session_id  int,
     type        text        NOT NULL CHECK (type IN ('fanout', 'direct', 'topic', 'mqtt')),
     created_at  timestamptz NOT NULL DEFAULT now(),
@@ -15,13 +16,14 @@ COMMENT ON COLUMN pgqueue.exchange.session_id IS 'The exchange is deleted when t
 COMMENT ON COLUMN pgqueue.exchange.bound_at   IS
     'When a queue was last bound: this update orders binds and retained messages; see exchanges.sql.';
 
-CREATE INDEX exchange_role ON pgqueue.exchange (role);
+CREATE INDEX exchange_role ON pgqueue.exchange (role_id);
 
 CREATE TABLE pgqueue.binding (
     exchange    text        NOT NULL REFERENCES pgqueue.exchange ON DELETE CASCADE,
     key         text        NOT NULL CHECK (octet_length(key) <= 255),
     queue_id    int         NOT NULL REFERENCES pgqueue.queue ON DELETE CASCADE,
     role        name        NOT NULL,
+    role_id     oid         GENERATED ALWAYS AS (pgqueue._role_id(role)) STORED,
     hint        text,
     pattern     text        CHECK ((pattern IS NULL) = (hint IS NULL)),
     PRIMARY KEY (exchange, key, queue_id)
@@ -32,7 +34,7 @@ COMMENT ON COLUMN pgqueue.binding.hint    IS
     'A LIKE pattern for all keys that `pattern` matches: it is tried first, and is much cheaper.';
 COMMENT ON COLUMN pgqueue.binding.pattern IS 'A regular expression for the key. NULL: the keys have to be equal.';
 
-CREATE INDEX binding_role  ON pgqueue.binding (role);
+CREATE INDEX binding_role  ON pgqueue.binding (role_id);
 CREATE INDEX binding_queue ON pgqueue.binding (queue_id);
 CREATE INDEX binding_mask  ON pgqueue.binding (exchange) WHERE pattern IS NOT NULL;
 

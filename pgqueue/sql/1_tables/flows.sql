@@ -7,7 +7,8 @@ CREATE TABLE pgqueue.dependant (
     ttl         interval,
     on_failure  "char"      NOT NULL,
     opened      boolean     NOT NULL DEFAULT false,
-    role        name        NOT NULL
+    role        name        NOT NULL,
+    role_id     oid         GENERATED ALWAYS AS (pgqueue._role_id(role)) STORED
 );
 COMMENT ON TABLE  pgqueue.dependant            IS 'Tasks that were put after others, until they are gone.';
 COMMENT ON COLUMN pgqueue.dependant.run_at     IS
@@ -38,6 +39,7 @@ CREATE INDEX dependency_failed ON pgqueue.dependency (task_id) WHERE state IN ('
 CREATE TABLE pgqueue.batch (
     id          bigint      PRIMARY KEY,
     role        name        NOT NULL DEFAULT current_user,
+    role_id     oid         GENERATED ALWAYS AS (pgqueue._role_id(role)) STORED,
     name        text        CHECK (octet_length(name) BETWEEN 1 AND 255),
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     closed_at   timestamptz,

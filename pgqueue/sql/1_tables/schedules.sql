@@ -3,6 +3,7 @@
 CREATE TABLE pgqueue.schedule (
     name        text        COLLATE "C" PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 200),
     role        name        NOT NULL,
+    role_id     oid         GENERATED ALWAYS AS (pgqueue._role_id(role)) STORED,
     queue       text        NOT NULL CHECK (length(queue) BETWEEN 1 AND 200),
     cron        text        CHECK (octet_length(cron) <= 255),
     every       interval    CHECK (every >= '1 s' AND every <= '1000000000 s'),
@@ -25,7 +26,7 @@ CREATE TABLE pgqueue.schedule (
 COMMENT ON TABLE  pgqueue.schedule             IS
     'What is put into a queue again and again: schedules.sql of 4_families.';
 COMMENT ON COLUMN pgqueue.schedule.role        IS
-    'The role that set it, by its name: the tasks are put with its rights.';
+    'The role that set it: the tasks are put with its rights.';
 COMMENT ON COLUMN pgqueue.schedule.queue       IS 'By its name: a queue that was deleted is created again by a put.';
 COMMENT ON COLUMN pgqueue.schedule.cron        IS 'A cron expression with 5 fields, or with 6: the first is seconds.';
 COMMENT ON COLUMN pgqueue.schedule.every       IS 'In place of cron: at the multiples of this time since 1970, in UTC.';
@@ -46,7 +47,7 @@ COMMENT ON COLUMN pgqueue.schedule.revision    IS
     'Counts the changes: what was found for an earlier revision does not fire this one.';
 
 CREATE INDEX schedule_next ON pgqueue.schedule (next_at) WHERE NOT paused;
-CREATE INDEX schedule_role ON pgqueue.schedule (role);
+CREATE INDEX schedule_role ON pgqueue.schedule (role_id);
 
 CREATE TABLE pgqueue.recent_key (
     queue_id    int         NOT NULL,

@@ -3,6 +3,7 @@
 CREATE UNLOGGED TABLE pgqueue.payload (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     role        name        NOT NULL,
+    role_id     oid         GENERATED ALWAYS AS (pgqueue._role_id(role)) STORED,
     size        int         NOT NULL,
     payload     text        NOT NULL,
     seen_at     timestamptz
@@ -12,7 +13,7 @@ COMMENT ON COLUMN pgqueue.payload.size    IS 'Of the payload, in bytes: quotas.s
 COMMENT ON COLUMN pgqueue.payload.seen_at IS
     'When a cleaning first saw the row; the post may be much older than its commit.';
 
-CREATE INDEX payload_role ON pgqueue.payload (role, size);
+CREATE INDEX payload_role ON pgqueue.payload (role_id, size);
 
 CREATE TABLE pgqueue.status (
     key         text        PRIMARY KEY CHECK (length(key) BETWEEN 1 AND 200),

@@ -4,6 +4,7 @@ CREATE TABLE pgqueue.queue (
     id              int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name            text        NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 200),
     role            name        NOT NULL DEFAULT current_user,
+    role_id         oid         GENERATED ALWAYS AS (pgqueue._role_id(role)) STORED,
     session_id      int,
     type            text        CHECK (type IN ('fifo', 'fifottl', 'utube', 'utubettl', 'limfifottl')),
     priority        int         NOT NULL DEFAULT 0,
@@ -27,6 +28,7 @@ CREATE TABLE pgqueue.queue (
     restricted      boolean     NOT NULL DEFAULT false,
     guarded         boolean     NOT NULL DEFAULT false,
     dead_letter_role name,
+    dead_letter_role_id oid     GENERATED ALWAYS AS (pgqueue._role_id(dead_letter_role)) STORED,
     created_at      timestamptz NOT NULL DEFAULT now(),
     lanes           boolean     NOT NULL DEFAULT false,
     metered         boolean     NOT NULL DEFAULT false,
@@ -39,7 +41,7 @@ CREATE TABLE pgqueue.queue (
 );
 COMMENT ON TABLE  pgqueue.queue IS 'A named container of tasks, with the defaults of its puts.';
 COMMENT ON COLUMN pgqueue.queue.role IS
-    'The role that created it, by its name: so a dump can be restored where there is no such role.';
+    'The role that created it. roles.sql says why it is stored twice.';
 COMMENT ON COLUMN pgqueue.queue.session_id IS 'The queue is deleted when this session ends. NULL: permanent.';
 COMMENT ON COLUMN pgqueue.queue.type IS
     'A type of Tarantool''s queue: its tasks cannot have what such a queue lacks. NULL: they can have anything.';
@@ -81,10 +83,11 @@ COMMENT ON COLUMN pgqueue.queue.flows IS 'There may be tasks that wait for other
 COMMENT ON COLUMN pgqueue.queue.special IS
     'The queue has an option beyond the defaults of a put. Where it is false, put, take and ack pay one test for it.';
 
-CREATE INDEX queue_role ON pgqueue.queue (role);
+CREATE INDEX queue_role ON pgqueue.queue (role_id);
 
 CREATE TABLE pgqueue.privilege (
-    role        regrole     NOT NULL,
+    role        name        NOT NULL,
+    role_id     oid         GENERATED ALWAYS AS (pgqueue._role_id(role)) STORED,
     verb        text        NOT NULL CHECK (verb IN ('put', 'take', 'look', 'manage', 'share', 'monitor')),
     queue_id    int         CHECK ((queue_id IS NULL) <> (pattern IS NULL)),
     pattern     text        COLLATE "C",
@@ -97,7 +100,7 @@ COMMENT ON COLUMN pgqueue.privilege.queue_id IS
 COMMENT ON COLUMN pgqueue.privilege.pattern IS 'Names of queues, where * stands for any characters, also for none.';
 COMMENT ON COLUMN pgqueue.privilege.mask    IS 'The pattern, for LIKE.';
 
-CREATE UNIQUE INDEX privilege_key ON pgqueue.privilege (role, verb, coalesce(queue_id, 0), coalesce(pattern, ''));
+CREATE UNIQUE INDEX privilege_key ON pgqueue.privilege (role_id, verb, coalesce(queue_id, 0), coalesce(pattern, ''));
 CREATE INDEX privilege_queue ON pgqueue.privilege (queue_id) WHERE queue_id IS NOT NULL;
 
 CREATE TABLE pgqueue.listing (

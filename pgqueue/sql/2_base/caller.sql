@@ -11,10 +11,6 @@ LANGUAGE sql STABLE PARALLEL SAFE RETURN coalesce(nullif(current_setting('role')
 CREATE OR REPLACE FUNCTION pgqueue._caller_role() RETURNS regrole
 LANGUAGE sql STABLE PARALLEL SAFE RETURN quote_ident(pgqueue._caller())::regrole;
 
--- What outlives a server (queues, nodes, exchanges) has its role by name. NULL: there is no such role here.
-CREATE OR REPLACE FUNCTION pgqueue._role_named(name name) RETURNS oid
-LANGUAGE sql STABLE PARALLEL SAFE RETURN to_regrole(quote_ident(name));
-
 CREATE OR REPLACE FUNCTION pgqueue._is_owner() RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN pg_has_role(pgqueue._caller(), (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'), 'USAGE');

@@ -34,21 +34,21 @@ COMMENT ON FUNCTION pgqueue.set_quota IS
     'have made; NULL: any number. What is there stays. Only the owner of the schema may call it.';
 
 -- The stored payloads of posts are counted in bytes, and the other things one by one.
-CREATE OR REPLACE FUNCTION pgqueue._made(what text, role name, most bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION pgqueue._made(what text, role oid, most bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE what
         WHEN 'queues' THEN (SELECT count(*) FROM (
-            SELECT FROM pgqueue.queue q WHERE q.role = _made.role LIMIT most) t)
+            SELECT FROM pgqueue.queue q WHERE q.role_id = _made.role LIMIT most) t)
         WHEN 'exchanges' THEN (SELECT count(*) FROM (
-            SELECT FROM pgqueue.exchange e WHERE e.role = _made.role LIMIT most) t)
+            SELECT FROM pgqueue.exchange e WHERE e.role_id = _made.role LIMIT most) t)
         WHEN 'bindings' THEN (SELECT count(*) FROM (
-            SELECT FROM pgqueue.binding b WHERE b.role = _made.role LIMIT most) t)
+            SELECT FROM pgqueue.binding b WHERE b.role_id = _made.role LIMIT most) t)
         WHEN 'nodes' THEN (SELECT count(*) FROM (
-            SELECT FROM pgqueue.node n WHERE n.role = _made.role LIMIT most) t)
+            SELECT FROM pgqueue.node n WHERE n.role_id = _made.role LIMIT most) t)
         WHEN 'schedules' THEN (SELECT count(*) FROM (
-            SELECT FROM pgqueue.schedule s WHERE s.role = _made.role LIMIT most) t)
-        WHEN 'payloads' THEN (SELECT coalesce(sum(p.size), 0) FROM pgqueue.payload p WHERE p.role = _made.role)
+            SELECT FROM pgqueue.schedule s WHERE s.role_id = _made.role LIMIT most) t)
+        WHEN 'payloads' THEN (SELECT coalesce(sum(p.size), 0) FROM pgqueue.payload p WHERE p.role_id = _made.role)
     END;
 END $$;
 
@@ -58,7 +58,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     most CONSTANT bigint := (SELECT q.number FROM pgqueue.quota q WHERE q.what = _check_quota.what);
 BEGIN
-    IF most IS NOT NULL AND pgqueue._made(what, pgqueue._caller(), most) >= most THEN
+    IF most IS NOT NULL AND pgqueue._made(what, pgqueue._caller_role(), most) >= most THEN
         RAISE EXCEPTION 'role % has reached its limit of % %', pgqueue._caller(), most,
             CASE what WHEN 'payloads' THEN 'bytes of payloads' ELSE what END
             USING ERRCODE = 'PQ006',

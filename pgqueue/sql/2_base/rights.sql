@@ -37,7 +37,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF verb IN ('put', 'take') THEN
         PERFORM FROM pgqueue.privilege p
-          WHERE p.role = _may.role AND p.verb = _may.verb
+          WHERE p.role_id = _may.role AND p.verb = _may.verb
             AND (p.queue_id = _may.queue_id
                  OR p.pattern = '*' AND NOT (SELECT q.restricted FROM pgqueue.queue q WHERE q.id = _may.queue_id))
             AND (_may.verb = 'put' OR NOT (SELECT q.exclusive FROM pgqueue.queue q WHERE q.id = _may.queue_id));
@@ -51,8 +51,8 @@ BEGIN
                      WHERE q.id = _may.queue_id AND p.verb = _may.verb
                        AND (p.queue_id = q.id OR (NOT q.restricted OR p.verb = 'monitor') AND q.name LIKE p.mask)
                        AND (NOT q.exclusive OR p.verb IN ('put', 'monitor')
-                            OR pg_has_role(_may.role, pgqueue._role_named(q.role), 'USAGE'))
-                       AND pg_has_role(_may.role, p.role, 'USAGE'))
+                            OR pg_has_role(_may.role, q.role_id, 'USAGE'))
+                       AND pg_has_role(_may.role, p.role_id, 'USAGE'))
             OR pg_has_role(_may.role, (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'), 'USAGE'));
 END $$;
 
@@ -62,7 +62,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM pgqueue.privilege p
                     WHERE p.verb = _may_name.verb AND _may_name.name LIKE p.mask
-                      AND pg_has_role(pgqueue._caller(), p.role, 'USAGE'))
+                      AND pg_has_role(pgqueue._caller(), p.role_id, 'USAGE'))
         OR pgqueue._is_owner();
 END $$;
 
@@ -126,18 +126,30 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN role IS NOT NULL
        AND (EXISTS (SELECT FROM pgqueue.privilege p
-                     WHERE p.verb = 'share' AND pg_has_role(_may_share.role, p.role, 'USAGE'))
+                     WHERE p.verb = 'share' AND pg_has_role(_may_share.role, p.role_id, 'USAGE'))
             OR pg_has_role(_may_share.role, (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue'),
                            'USAGE'));
 END $$;
 
--- Whether some role may do less than all four verbs with all open queues. A privilege for a queue that was deleted
--- counts: until a grant or a revoke forgets it, its role has EXECUTE on the functions of its verb (grants.sql).
+-- Whether some role that has EXECUTE may do less than all four verbs with all open queues. A privilege for a queue that
+-- was deleted counts: until a grant or a revoke forgets it, its role has EXECUTE on the functions of its verb
+-- (grants.sql).
+--
+-- EXECUTE is what PostgreSQL's catalogue says. To ask the privileges alone is the simpler form, and fails: where they
+-- are missing, after a restore that lost them for example, nobody would be limited. The absence of a row never gives a
+-- right.
 CREATE OR REPLACE FUNCTION pgqueue._roles_are_limited() RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM pgqueue.privilege p WHERE p.verb <> 'monitor'
-                    GROUP BY p.role HAVING count(*) FILTER (WHERE p.pattern = '*' AND p.verb <> 'share') < 4);
+                    GROUP BY p.role_id HAVING count(*) FILTER (WHERE p.pattern = '*' AND p.verb <> 'share') < 4)
+        OR EXISTS (SELECT FROM (SELECT DISTINCT a.grantee,        -- of each of the four verbs, one function
+                                       f.proname = ANY ('{put,take,find_key,alter_queue}') AS is_verb
+                                  FROM pg_proc f, aclexplode(coalesce(f.proacl, acldefault('f', f.proowner))) a
+                                 WHERE f.pronamespace = 'pgqueue'::regnamespace AND a.grantee <> f.proowner) e
+                    WHERE NOT EXISTS (SELECT FROM pgqueue.privilege p
+                                       WHERE p.role_id = e.grantee
+                                         AND (p.verb NOT IN ('monitor', 'share') OR NOT e.is_verb)));
 END $$;
 
 -- Correct the marks of all queues, and forget roles that were dropped. Part of clean_up, and so it waits for no row;
@@ -149,7 +161,8 @@ DECLARE
 BEGIN
     DELETE FROM pgqueue.privilege
      WHERE ctid = ANY (ARRAY (SELECT p.ctid FROM pgqueue.privilege p
-                               WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = p.role)
+                               WHERE p.role_id IS NOT NULL
+                                 AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = p.role_id)
                                  FOR UPDATE SKIP LOCKED));
     limited := pgqueue._roles_are_limited();
     UPDATE pgqueue.queue SET guarded = NOT guarded
@@ -203,7 +216,7 @@ BEGIN
         PERFORM pgqueue._check_right(q.id, 'take');
     END IF;
     IF q.exclusive AND q.session_id IS DISTINCT FROM session THEN
-        IF NOT coalesce(pgqueue._is_callers(pgqueue._role_named(q.role)), false) THEN
+        IF NOT coalesce(pgqueue._is_callers(q.role_id), false) THEN
             PERFORM pgqueue._refuse('take', q.name);
         END IF;
         RAISE EXCEPTION 'queue "%" is exclusive: only session % may take from it', q.name, q.session_id
@@ -228,7 +241,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM pgqueue.privilege p
                     WHERE p.verb = _may_see_all.verb AND p.pattern = '*'
-                      AND pg_has_role(pgqueue._caller(), p.role, 'USAGE'))
+                      AND pg_has_role(pgqueue._caller(), p.role_id, 'USAGE'))
         OR pgqueue._is_owner();
 END $$;
 
@@ -245,11 +258,12 @@ SELECT q.id, q.name, x.looks
  WHERE x.looks OR (SELECT pgqueue._may_see_all('monitor')) OR pgqueue._may_see(q.id, 'monitor');
 
 CREATE OR REPLACE VIEW pgqueue.privileges WITH (security_barrier) AS
-SELECT pg_get_userbyid(p.role)::text AS role, p.verb, q.name AS queue, p.pattern
+SELECT coalesce(r.rolname, p.role)::text AS role, p.verb, q.name AS queue, p.pattern
   FROM pgqueue.privilege p
   LEFT JOIN pgqueue.queue q ON q.id = p.queue_id
+  LEFT JOIN pg_roles r ON r.oid = p.role_id
  WHERE (p.pattern IS NOT NULL OR q.id IS NOT NULL)
-   AND (pgqueue._is_callers(p.role) OR (SELECT pgqueue._may_see_all('monitor')));
+   AND (pgqueue._is_callers(p.role_id) OR (SELECT pgqueue._may_see_all('monitor')));
 COMMENT ON VIEW pgqueue.privileges IS
     'What each role may do: a verb, for one queue or for a pattern of names. A role sees its own; monitors see all.';
 
@@ -260,7 +274,7 @@ SELECT q.name, q.type, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes,
        q.auto_delete, q.listed, q.lanes, q.draining,
        CASE WHEN q.paused_until > now() THEN q.paused_until END AS paused_until,
        CASE WHEN q.restricted
-            THEN ARRAY (SELECT DISTINCT r.rolname::text FROM pgqueue.privilege p JOIN pg_roles r ON r.oid = p.role
+            THEN ARRAY (SELECT DISTINCT r.rolname::text FROM pgqueue.privilege p JOIN pg_roles r ON r.oid = p.role_id
                          WHERE p.queue_id = q.id ORDER BY 1)
        END AS granted_to,
        q.session_id AS session, CASE WHEN seen.looks THEN q.metadata END AS metadata, q.created_at, q.id,

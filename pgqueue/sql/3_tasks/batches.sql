@@ -66,7 +66,7 @@ BEGIN
         PERFORM pgqueue._await_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(id), false, false, '10 s',
                                     'closing batch ' || id);
     END IF;
-    SELECT c.closed_at, pgqueue._is_callers(pgqueue._role_named(c.role)) AS is_callers INTO b
+    SELECT c.closed_at, pgqueue._is_callers(c.role_id) AS is_callers INTO b
       FROM pgqueue.batch c WHERE c.id = close_batch.id FOR UPDATE;
     IF b.is_callers IS NOT TRUE THEN
         RAISE EXCEPTION 'there is no batch %', id USING ERRCODE = 'PQ045';
@@ -91,7 +91,7 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_batch(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM pgqueue.batch b
-      WHERE b.id = delete_batch.id AND b.closed_at IS NULL AND pgqueue._is_callers(pgqueue._role_named(b.role))
+      WHERE b.id = delete_batch.id AND b.closed_at IS NULL AND pgqueue._is_callers(b.role_id)
         FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;

@@ -159,11 +159,11 @@ BEGIN
     FOR t IN
         SELECT task.id, task.deaths, q.name AS queue, q.dead_letter,
                coalesce(q.dead_letter_key, task.routing_key, q.name) AS key,
-               pgqueue._role_named(q.dead_letter_role) AS setter
+               pgqueue._living_role(q.dead_letter_role_id) AS setter
           FROM pgqueue.task, pgqueue.queue q
          WHERE task.id = ANY (ids) AND q.id = task.queue_id AND q.dead_letter IS NOT NULL
-           AND CASE WHEN pgqueue._role_named(q.dead_letter_role) IS NULL THEN NOT q.guarded
-                    ELSE pgqueue._may(q.id, 'manage', pgqueue._role_named(q.dead_letter_role)) END
+           AND CASE WHEN pgqueue._living_role(q.dead_letter_role_id) IS NULL THEN NOT q.guarded
+                    ELSE pgqueue._may(q.id, 'manage', pgqueue._living_role(q.dead_letter_role_id)) END
          ORDER BY task.id
     LOOP
         story := pgqueue._add_death(t.deaths, t.queue, reason, moment);

@@ -59,7 +59,7 @@ BEGIN
         PERFORM pgqueue._await_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(batch), true, false, '10 s',
                                     'adding to batch ' || batch);
     END IF;
-    SELECT c.closed_at, pgqueue._is_callers(pgqueue._role_named(c.role)) AS is_callers INTO b
+    SELECT c.closed_at, pgqueue._is_callers(c.role_id) AS is_callers INTO b
       FROM pgqueue.batch c WHERE c.id = batch;
     IF b.is_callers IS NOT TRUE THEN
         RAISE EXCEPTION 'there is no batch %', batch USING ERRCODE = 'PQ045';
@@ -93,9 +93,9 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'a task cannot wait for task %, which was never put', wrong.id USING ERRCODE = 'PQ044';
     END IF;
-    SELECT b.id, b.closed_at, pgqueue._is_callers(pgqueue._role_named(b.role)) AS is_callers INTO wrong
+    SELECT b.id, b.closed_at, pgqueue._is_callers(b.role_id) AS is_callers INTO wrong
       FROM unnest(after) a(id) JOIN pgqueue.batch b ON b.id = a.id
-     WHERE b.closed_at IS NULL OR pgqueue._is_callers(pgqueue._role_named(b.role)) IS NOT TRUE LIMIT 1;
+     WHERE b.closed_at IS NULL OR pgqueue._is_callers(b.role_id) IS NOT TRUE LIMIT 1;
     IF wrong.is_callers THEN
         RAISE EXCEPTION 'batch % is open: a task can wait for it once it is closed', wrong.id USING ERRCODE = 'PQ046';
     ELSIF FOUND THEN

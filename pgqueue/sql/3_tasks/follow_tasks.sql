@@ -114,17 +114,18 @@ DECLARE
     pair    record;
 BEGIN
     FOR pair IN
-        SELECT w.role, q.id AS queue_id
-          FROM (SELECT DISTINCT d.role FROM pgqueue.dependant d WHERE d.task_id = ANY (ids)) w,
+        SELECT w.role_id, q.id AS queue_id
+          FROM (SELECT DISTINCT d.role_id FROM pgqueue.dependant d WHERE d.task_id = ANY (ids)) w,
                (SELECT t.queue_id FROM pgqueue.task t WHERE t.id = ANY (others)
                  UNION SELECT r.queue_id FROM pgqueue.result r WHERE r.task_id = ANY (others)) o
           JOIN pgqueue.queue q ON q.id = o.queue_id
-         WHERE q.guarded AND NOT pgqueue._may(q.id, 'look', pgqueue._role_named(w.role))
+         WHERE q.guarded AND NOT pgqueue._may(q.id, 'look', pgqueue._living_role(w.role_id))
     LOOP
         refused := true;
         UPDATE pgqueue.dependency d SET state = 'G'
          WHERE d.task_id = ANY (ARRAY (SELECT w.task_id FROM pgqueue.dependant w
-                                        WHERE w.task_id = ANY (ids) AND w.role = pair.role))
+                                        WHERE w.task_id = ANY (ids)
+                                          AND w.role_id IS NOT DISTINCT FROM pair.role_id))
            AND d.on_id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
                                       WHERE t.id = ANY (others) AND t.queue_id = pair.queue_id
                                       UNION SELECT r.task_id FROM pgqueue.result r

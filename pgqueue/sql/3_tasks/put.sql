@@ -101,7 +101,7 @@ BEGIN
     END IF;
     IF q.guarded THEN                              -- the first question of _may, which the queue's row makes cheaper
         PERFORM FROM pgqueue.privilege p
-          WHERE p.role = pgqueue._caller_role() AND p.verb = 'put'
+          WHERE p.role_id = pgqueue._caller_role() AND p.verb = 'put'
             AND (p.queue_id = q.id OR p.pattern = '*' AND NOT q.restricted);
         IF NOT FOUND AND NOT pgqueue._may(q.id, 'put') THEN
             PERFORM pgqueue._refuse('put', queue);

@@ -159,13 +159,13 @@ BEGIN
     q := pgqueue._checked_options(q);
     IF options ?| '{dead_letter,dead_letter_key}' THEN
         q := pgqueue._own_dead_letter(q);
+        UPDATE pgqueue.queue r SET dead_letter_role = q.dead_letter_role WHERE r.id = q.id;
     END IF;
     UPDATE pgqueue.queue altered
        SET priority = coalesce(q.priority, 0), delay = coalesce(q.delay, '0'), ttr = q.ttr, ttl = q.ttl,
            maxlen = q.maxlen, max_takes = q.max_takes, dead_letter = q.dead_letter, dead_letter_key = q.dead_letter_key,
            auto_delete = coalesce(q.auto_delete, false), capacity = q.capacity, max_size = q.max_size,
-           keep_done = q.keep_done, listed = coalesce(q.listed, false), metadata = q.metadata,
-           dead_letter_role = q.dead_letter_role
+           keep_done = q.keep_done, listed = coalesce(q.listed, false), metadata = q.metadata
      WHERE altered.id = q.id;
     IF q.listed AND NOT before THEN
         PERFORM pgqueue._begin_listing(q.id);

@@ -74,7 +74,7 @@ SELECT b.id, b.name,
                                   WHERE p.batch_id = b.id)) AS total,
               (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state = 'O') AS open,
               (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state <> 'O') AS failed OFFSET 0) n
- WHERE pgqueue._is_callers((SELECT r.oid FROM pg_roles r WHERE r.rolname = b.role))
+ WHERE pgqueue._is_callers(b.role_id)
     OR (SELECT pgqueue._may_see_all('monitor'));
 COMMENT ON VIEW pgqueue.batches IS
     'Every batch, until a day after its end: how many tasks it has, and how many of them are done, have failed and are '
@@ -92,7 +92,7 @@ SELECT s.state, count(n.state) AS batches, coalesce(sum(n.open), 0)::bigint AS o
               (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state <> 'O') AS failed
          FROM pgqueue.batch b
         WHERE (b.ended_at IS NULL OR b.failed)
-          AND (pgqueue._is_callers((SELECT r.oid FROM pg_roles r WHERE r.rolname = b.role))
+          AND (pgqueue._is_callers(b.role_id)
                OR (SELECT pgqueue._may_see_all('monitor')))) n ON n.state = s.state
  GROUP BY s.state;
 COMMENT ON VIEW pgqueue.batch_stats IS

@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION pgqueue._schedule_queue(s pgqueue.schedule) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 DECLARE
-    setter CONSTANT oid := pgqueue._role_named(s.role);
+    setter CONSTANT oid := pgqueue._living_role(s.role_id);
     q      pgqueue.queue;
 BEGIN
     SELECT * INTO q FROM pgqueue.queue named WHERE named.name = s.queue;
@@ -14,14 +14,14 @@ BEGIN
                   HINT = 'Give it the verb put, or set the schedule again as a role that has it.';
     ELSIF q.id IS NULL THEN
         IF NOT EXISTS (SELECT FROM pgqueue.privilege p
-                        WHERE p.verb = 'put' AND s.queue LIKE p.mask AND pg_has_role(setter, p.role, 'USAGE'))
+                        WHERE p.verb = 'put' AND s.queue LIKE p.mask AND pg_has_role(setter, p.role_id, 'USAGE'))
            AND NOT pg_has_role(setter, (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'pgqueue'), 'USAGE')
         THEN
             RAISE EXCEPTION 'there is no queue "%" any more, and role % may not create it', s.queue,
                 quote_ident(s.role) USING ERRCODE = 'insufficient_privilege';
         END IF;
         INSERT INTO pgqueue.queue (name, role, draining, guarded)
-        VALUES (s.queue, s.role, EXISTS (SELECT FROM pgqueue.draining), pgqueue._roles_are_limited())
+        VALUES (s.queue, pg_get_userbyid(setter), EXISTS (SELECT FROM pgqueue.draining), pgqueue._roles_are_limited())
             ON CONFLICT DO NOTHING;
         SELECT * INTO q FROM pgqueue.queue named WHERE named.name = s.queue;
     END IF;
@@ -234,7 +234,7 @@ SELECT s.name, s.queue, s.cron, s.every, s.tz, s.missed,
        s.error IS NOT NULL AS refused
   FROM pgqueue.schedule s
   LEFT JOIN pgqueue._seen q ON q.name = s.queue
- CROSS JOIN LATERAL (SELECT coalesce(pgqueue._is_callers(to_regrole(quote_ident(s.role))), false) OFFSET 0) o(own)
+ CROSS JOIN LATERAL (SELECT coalesce(pgqueue._is_callers(s.role_id), false) OFFSET 0) o(own)
  CROSS JOIN LATERAL (SELECT coalesce(q.looks, false) OR o.own) x(looks)
   LEFT JOIN pgqueue._tasks t ON t.id = s.last_task
   LEFT JOIN pgqueue.result r ON r.task_id = s.last_task AND r.expires_at > clock_timestamp()

@@ -85,7 +85,7 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._check_node(node pgqueue.node) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT coalesce(pgqueue._is_callers(pgqueue._role_named(node.role)), pgqueue._is_owner()) THEN
+    IF NOT coalesce(pgqueue._is_callers(node.role_id), pgqueue._is_owner()) THEN
         RAISE EXCEPTION 'node "%" belongs to %', node.path,
             coalesce('role "' || node.role || '"', 'the owner of the schema')
             USING ERRCODE = 'insufficient_privilege', HINT = 'Only the role that created a node sets and deletes it.';

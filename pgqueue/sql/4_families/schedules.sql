@@ -54,7 +54,7 @@ DECLARE
     s pgqueue.schedule;
 BEGIN
     SELECT * INTO s FROM pgqueue.schedule k WHERE k.name = _own_schedule.name;
-    IF FOUND AND NOT coalesce(pgqueue._is_callers(pgqueue._role_named(s.role)), false)
+    IF FOUND AND NOT coalesce(pgqueue._is_callers(s.role_id), false)
        AND NOT pgqueue._may_with(s.queue, 'manage') THEN
         RAISE EXCEPTION 'schedule "%" was set by role %, and role % may not manage its queue', pgqueue._shown(name),
             quote_ident(s.role), quote_ident(pgqueue._caller()) USING ERRCODE = 'insufficient_privilege';
@@ -147,10 +147,10 @@ BEGIN
         END IF;
     END IF;
     s := pgqueue._own_schedule(name);
-    IF (s.role, s.queue, s.cron, s.every, s.tz, s.missed, s.data, s.options, s.declared, s.removed_at)
-       IS NOT DISTINCT FROM (pgqueue._caller(), _set_schedule.queue, _set_schedule.cron, _set_schedule.every,
-                             _set_schedule.tz, _set_schedule.missed, _set_schedule.data, _set_schedule.options,
-                             coalesce(source, s.declared), NULL) THEN
+    IF (s.role_id, s.queue, s.cron, s.every, s.tz, s.missed, s.data, s.options, s.declared, s.removed_at)
+       IS NOT DISTINCT FROM (pgqueue._caller_role()::oid, _set_schedule.queue, _set_schedule.cron,
+                             _set_schedule.every, _set_schedule.tz, _set_schedule.missed, _set_schedule.data,
+                             _set_schedule.options, coalesce(source, s.declared), NULL) THEN
         RETURN 'kept';
     END IF;
     UPDATE pgqueue.schedule k

@@ -66,6 +66,9 @@ BEGIN
         PERFORM pgqueue._clean_attempts();
         PERFORM pgqueue._clean_cancellations();
         PERFORM pgqueue._set_guards();
+        IF pgqueue._can_write('schedule') THEN
+            PERFORM pgqueue._follow_renames();
+        END IF;
         PERFORM pgqueue._stamp('pgqueue.last_cleaning');
     END IF;
 END $$;

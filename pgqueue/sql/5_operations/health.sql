@@ -4,6 +4,25 @@
 -- configured: a monitor with other limits compares the values itself. docs/guides/monitoring.md gives the reasons for
 -- them.
 
+-- What is in the schema and is not its owner's: 6_grants/owned.sql has the same query, which runs where this function
+-- may itself be a stranger's.
+CREATE OR REPLACE FUNCTION pgqueue._strange_objects() RETURNS TABLE (object text, owner name)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT pg_describe_object(o.classid, o.objid, 0), pg_get_userbyid(o.owner)
+          FROM (SELECT d.classid, d.objid,
+                       coalesce((SELECT w.refobjid FROM pg_shdepend w
+                                  WHERE w.dbid = (SELECT b.oid FROM pg_database b WHERE b.datname = current_database())
+                                    AND w.classid = d.classid AND w.objid = d.objid AND w.deptype = 'o'), 10) AS owner
+                  FROM pg_depend d
+                 WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'pgqueue'::regnamespace
+                   AND d.classid = ANY ('{pg_class,pg_proc,pg_type,pg_operator,pg_opclass,pg_opfamily,pg_collation,
+                                          pg_conversion,pg_ts_dict,pg_ts_config,pg_statistic_ext}'::regclass[])) o
+         WHERE o.owner <> (SELECT s.nspowner FROM pg_namespace s WHERE s.nspname = 'pgqueue')
+         ORDER BY 1;
+END $$;
+
 -- The view pgqueue.health.
 CREATE OR REPLACE FUNCTION pgqueue._check_health()
 RETURNS TABLE (name text, status text, value double precision, unit text, detail text)
@@ -94,6 +113,15 @@ BEGIN
             SELECT 'foreign_locks', 1, 1, count(*), 'locks',
                    string_agg(format('backend %s of role %s blocks %s', f.pid, f.role, f.blocks), '; ')
               FROM pgqueue._foreign_locks() f
+             UNION ALL
+            SELECT 'lost_roles', 1, NULL, count(*), 'roles',
+                   format('%s have privileges and cannot use them: CREATE ROLE, where it is missing, then `pgqueue '
+                          'migrate up`; grant again to roles that were there', string_agg(r.role, ', '))
+              FROM pgqueue._lost_roles() r
+             UNION ALL
+            SELECT 'strange_objects', 1, 1, count(*), 'objects',
+                   format('%s: look at what it does, and drop it', string_agg(o.object || ' of ' || o.owner, ', '))
+              FROM pgqueue._strange_objects() o
              UNION ALL
             SELECT 'schema_version', NULL, NULL, max(v.version_num)::double precision, 'version', 'of `pgqueue migrate`'
               FROM pgqueue.schema_version v)

@@ -20,8 +20,8 @@ BEGIN
                ('view',
                 'first_task job_runs last_tick own_session queue_stats run_bounds why '
                 '_advisory_locks _bucket _caller _check_health _foreign_locks _health_stats _is_attended _is_awaited '
-                '_is_callers _is_owner _jobs_taken _label_host _label_pid _may_see _may_see_all _percentile _rate '
-                '_readable _session_alive _session_lock _unserved _waiter_lock'),
+                '_is_callers _is_owner _jobs_taken _label_host _label_pid _lost_roles _may_see _may_see_all '
+                '_percentile _rate _readable _session_alive _session_lock _strange_objects _unserved _waiter_lock'),
                ('client',
                 'arm arm_again await_ends clean_up close_session disarm due_schedules fire_schedule forget_undo '
                 'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id session_deadline '
@@ -91,7 +91,7 @@ CREATE OR REPLACE FUNCTION pgqueue._revoke_verbs(role regrole, verbs text[]) RET
 LANGUAGE plpgsql AS $$
 DECLARE
     kept CONSTANT text[] := ARRAY (SELECT DISTINCT p.verb FROM pgqueue.privilege p
-                                    WHERE p.role = _revoke_verbs.role);
+                                    WHERE p.role_id = _revoke_verbs.role);
     g record;
 BEGIN
     FOR g IN
@@ -110,8 +110,8 @@ END $$;
 
 -- Take back what roles had for queues that were deleted. The end of a queue cannot do so: it is often part of a sweep,
 -- in which a REVOKE fails if another transaction grants or revokes at this moment. To delete the privileges with the
--- queue, and no more, is the simpler form and a hole: the role keeps EXECUTE, and without its privilege _set_guards
--- takes the guard off the other queues.
+-- queue, and no more, is the simpler form: the role keeps EXECUTE, and for want of its privilege all queues are
+-- guarded.
 CREATE OR REPLACE FUNCTION pgqueue._forget_queues() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -121,9 +121,9 @@ BEGIN
         WITH gone AS (
             DELETE FROM pgqueue.privilege p
              WHERE p.queue_id IS NOT NULL AND NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = p.queue_id)
-            RETURNING p.role, p.verb)
-        SELECT gone.role, array_agg(DISTINCT gone.verb) AS verbs
-          FROM gone JOIN pg_roles known ON known.oid = gone.role GROUP BY gone.role
+            RETURNING p.role_id, p.verb)
+        SELECT known.oid AS role, array_agg(DISTINCT gone.verb) AS verbs
+          FROM gone JOIN pg_roles known ON known.oid = gone.role_id GROUP BY known.oid
     LOOP
         PERFORM pgqueue._revoke_verbs(r.role, r.verbs);
     END LOOP;
@@ -136,10 +136,11 @@ DECLARE
 BEGIN
     LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;    -- the race of rights.sql
     INSERT INTO pgqueue.privilege (role, verb, queue_id, pattern, mask)
-    SELECT _add_privileges.role, v.verb, _add_privileges.queue_id, _add_privileges.pattern, mask
+    SELECT pg_get_userbyid(_add_privileges.role), v.verb, _add_privileges.queue_id, _add_privileges.pattern, mask
       FROM unnest(verbs) v(verb)
         ON CONFLICT DO NOTHING;
-    PERFORM pgqueue._forget_queues(), pgqueue._grant_verbs(role, verbs), pgqueue._set_guards();
+    PERFORM pgqueue._forget_queues(), pgqueue._grant_verbs(role, verbs), pgqueue._follow_renames(),
+            pgqueue._set_guards();
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._remove_privileges(role regrole, verbs text[], queue_id int, pattern text)
@@ -148,7 +149,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;
     DELETE FROM pgqueue.privilege p
-     WHERE p.role = _remove_privileges.role AND p.verb = ANY (verbs)
+     WHERE p.role_id = _remove_privileges.role AND p.verb = ANY (verbs)
        AND p.queue_id IS NOT DISTINCT FROM _remove_privileges.queue_id
        AND p.pattern IS NOT DISTINCT FROM _remove_privileges.pattern;
     PERFORM pgqueue._revoke_verbs(role, verbs), pgqueue._forget_queues(), pgqueue._set_guards();
@@ -166,6 +167,34 @@ BEGIN
                                     '{put,take,look,manage,share,monitor}');
     END IF;
     RETURN pgqueue._known_verbs(coalesce(verbs, '{put,take,look,manage}'), '{put,take,look,manage,monitor}');
+END $$;
+
+-- Part of an upgrade: what a restore could give to nobody goes to the roles that the server has by now.
+CREATE OR REPLACE FUNCTION pgqueue._bind_roles() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    r record;
+BEGIN
+    FOR r IN
+        WITH found AS (
+            DELETE FROM pgqueue.privilege p USING pg_roles here
+             WHERE p.role_id IS NULL AND here.rolname = p.role RETURNING here.oid, p.*),
+        bound AS (
+            INSERT INTO pgqueue.privilege (role, verb, queue_id, pattern, mask)
+            SELECT f.role, f.verb, f.queue_id, f.pattern, f.mask FROM found f
+                ON CONFLICT DO NOTHING)
+        SELECT f.oid, array_agg(DISTINCT f.verb) AS verbs FROM found f GROUP BY f.oid
+    LOOP
+        PERFORM pgqueue._grant_verbs(r.oid, r.verbs);
+    END LOOP;
+    UPDATE pgqueue.queue SET role = role, dead_letter_role = dead_letter_role
+     WHERE role_id IS NULL OR dead_letter_role_id IS NULL AND dead_letter_role IS NOT NULL;
+    UPDATE pgqueue.schedule SET role = role WHERE role_id IS NULL;
+    UPDATE pgqueue.exchange SET role = role WHERE role_id IS NULL;
+    UPDATE pgqueue.binding SET role = role WHERE role_id IS NULL;
+    UPDATE pgqueue.node SET role = role WHERE role_id IS NULL AND role IS NOT NULL;
+    UPDATE pgqueue.batch SET role = role WHERE role_id IS NULL;
+    UPDATE pgqueue.dependant SET role = role WHERE role_id IS NULL;
 END $$;
 
 -- For the owner of the schema: these functions run with the caller's rights, and other roles have none on the tables.
@@ -257,10 +286,10 @@ BEGIN
     created := ARRAY (SELECT p.oid::regprocedure FROM pg_proc p
                        WHERE p.pronamespace = 'pgqueue'::regnamespace
                          AND (p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) a WHERE a.grantee = 0)));
-    PERFORM pgqueue._set_guards();
     FOR f IN
         SELECT p.role, p.verb, g.kind, string_agg(g.name, ', ') FILTER (WHERE g.is_new) AS new
-          FROM (SELECT DISTINCT k.role, k.verb FROM pgqueue.privilege k) p, pgqueue._grantables(p.verb) g
+          FROM (SELECT DISTINCT r.oid::regrole AS role, k.verb
+                  FROM pgqueue.privilege k JOIN pg_roles r ON r.oid = k.role_id) p, pgqueue._grantables(p.verb) g
          GROUP BY p.role, p.verb, g.kind
         HAVING bool_or(g.is_new)
            AND bool_and(g.is_new OR CASE g.kind WHEN 'TABLE' THEN has_table_privilege(p.role, g.object, 'SELECT')
@@ -272,5 +301,6 @@ BEGIN
     FOREACH one IN ARRAY created LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', one);
     END LOOP;
+    PERFORM pgqueue._bind_roles(), pgqueue._set_guards();
     PERFORM set_config('search_path', search_path, true);
 END $$;

@@ -6,7 +6,7 @@
 -- it directly. Public functions that run as their caller touch no table (arm, arm_again, data_key, disarm,
 -- own_session, stop_hearing), or are the owner's own (grants.sql, set_quota of quotas.sql). Some helpers run as the
 -- owner because a view calls them, with the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended,
--- _health_stats.
+-- _lost_roles, _health_stats.
 --
 -- search_path. With a caller's path, a function or an operator that a stranger planted in the schema `public` could fit
 -- a call of ours better than the server's own, and would run with the rights of our function's role. So nothing of ours
@@ -59,9 +59,9 @@ DECLARE
          _is_ours _keep_result _keep_tasks _label_of _later _limits_due _line_start _lock_heads _lock_room _lock_rooms
          _mark_members _may _meet_key _meter _meter_of_put _meter_value _move _note _notify _open_meter _promote
          _put_alike _put_all _put_by_key _put_many_once _put_once _put_special _put_special_many _put_together
-         _queue_length _ready_state _record_attempts _refuse_suspects _release_dropped _release_waiting _retain _routes
-         _routes_for _signal _tell_change _tell_ends _tell_lanes _tell_meters _trim_queue _type_lacks _unblock _untaken
-         _wait_again _waits_for_tasks';
+         _queue_length _ready_state _record_attempts _refuse_suspects _release_dropped _release_waiting _retain _role_id
+         _routes _routes_for _signal _tell_change _tell_ends _tell_lanes _tell_meters _trim_queue _type_lacks _unblock
+         _untaken _wait_again _waits_for_tasks';
     f record;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -99,7 +99,7 @@ BEGIN
                (definer || no_jit, 'why'),
                -- of a view, since a monitor cannot read the tables
                (definer || no_jit, '_foreign_locks'),
-               (definer, '_is_attended _unserved'),
+               (definer, '_is_attended _lost_roles _unserved'),
                (definer || no_jit, 'job_runs _jobs_taken'),
                (definer || generic || by_key, '_health_stats'),
                -- helpers
