@@ -100,8 +100,8 @@ class Cluster:
         Removing them is safe: sessions that outlive their postmaster still hold its shared memory, and a new postmaster
         refuses to start as long as they do.
         """
-        for path in (Path(f"{stale.socket}.lock"), stale.socket, self.root / reaper.DATA / "postmaster.pid"):
-            path.unlink(missing_ok=True)
+        stale.forget_socket()
+        (self.root / reaper.DATA / "postmaster.pid").unlink(missing_ok=True)
         reaper.forget_run(self.root, stale)
 
     def _configure(self, user: account.Account) -> None:
@@ -152,7 +152,7 @@ class Cluster:
 
 
 def _check_major(data: Path, programs: binaries.Binaries) -> None:
-    major = (data / "PG_VERSION").read_text().strip()
+    major = (reaper.read_file(data / "PG_VERSION") or "").strip()
     if major != str(programs.major):
         raise ServerError(
             f"{data} is of PostgreSQL {major}, the programs in {programs.bindir} are {programs.version}: "

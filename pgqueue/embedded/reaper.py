@@ -21,14 +21,22 @@ it would keep the pid of a killed process without end, and the server with it.
 The reaper waits for an exclusive lock on the claims, without polling. The lock proves nothing about the next instant,
 since a new user may wait for it. So the reaper releases it, enters the gate, and tries again: while it holds the gate,
 no new user can arrive.
+
+If the caller is root, the account of the server has written `data`, and may have written anything there. So nothing in
+it is believed: a process is the server's if the account owns it and it works in `data`, and a socket if it is in a
+directory that this package makes, and the account listens on it. Without that a forged postmaster.pid has root stop
+another cluster, and delete files where only root may.
 """
 
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import signal
 import socket
+import stat
+import struct
 import subprocess
 import sys
 import time
@@ -47,6 +55,9 @@ READY_WITHIN = 120.0  # seconds a postmaster may take to recover from a crash
 STOPPED_WITHIN = 30.0  # seconds a fast shutdown may take before an immediate one
 LAUNCHED_WITHIN = 5.0  # seconds from the launch of a postmaster to its pid file
 
+_NUMBER = re.compile("[0-9]{1,9}")
+_TEMPORARY = re.compile("/tmp/pgqueue-[A-Za-z0-9_]+")
+
 
 class Postmaster(NamedTuple):
     """The contents of postmaster.pid."""
@@ -56,31 +67,72 @@ class Postmaster(NamedTuple):
     run: str
     listens_on: str
     ready: bool
+    owner: int
 
     @property
     def socket(self) -> Path:
         return Path(self.run, f".s.PGSQL.{self.port}")
 
     def accepts(self) -> bool:
-        """True if a server listens on the socket."""
+        """True if a server of the account listens on the socket."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1)
             try:
                 probe.connect(str(self.socket))
+                if hasattr(socket, "SO_PEERCRED"):  # pid, uid, gid
+                    peer = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+                    return peer[1] == self.owner
             except OSError:
                 return False
         return True
 
+    def forget_socket(self) -> None:
+        """Remove the socket's files. Their directory is held open: the account may put a link in its place."""
+        with contextlib.suppress(OSError):
+            directory = os.open(self.run, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if os.fstat(directory).st_uid == self.owner:
+                    for leftover in (f"{self.socket.name}.lock", self.socket.name):
+                        with contextlib.suppress(FileNotFoundError):
+                            os.unlink(leftover, dir_fd=directory)
+            finally:
+                os.close(directory)
+
 
 def read(root: Path) -> Postmaster | None:
     """The contents of postmaster.pid, which may be stale; None if there is none."""
+    text = read_file(root / DATA / "postmaster.pid")
+    if text is None:
+        return None
+    lines = [line.strip() for line in text.splitlines()]
+    lines += [""] * (8 - len(lines))  # the postmaster writes it little by little
+    pid, port = (int(line) if _NUMBER.fullmatch(line) else 0 for line in (lines[0], lines[3]))
+    owner = os.stat(root / DATA).st_uid
+    run = lines[4] if owner == os.geteuid() or _is_temporary(lines[4], owner) else str(root / RUN)
+    return Postmaster(pid, port, run, lines[5], lines[7] == "ready", owner)
+
+
+def read_file(path: Path) -> str | None:
+    """The text of a small file of the account's; None if there is none. Neither a link nor a pipe is followed."""
     try:
-        lines = [line.strip() for line in (root / DATA / "postmaster.pid").read_text().splitlines()]
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    lines += [""] * (8 - len(lines))  # the postmaster writes it little by little
-    pid, port = (int(line) if line.isdigit() else 0 for line in (lines[0], lines[3]))
-    return Postmaster(pid, port, lines[4], lines[5], lines[7] == "ready")
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is no file: remove it")
+        return file.read(10_000).decode(errors="replace")
+
+
+def _is_temporary(run: str, owner: int) -> bool:
+    """Whether it is a directory that cluster.py made for a socket whose own place has too long a name."""
+    if not _TEMPORARY.fullmatch(run):
+        return False
+    try:
+        found = os.lstat(run)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == owner
 
 
 def find(root: Path) -> Postmaster | None:
@@ -95,7 +147,7 @@ def find(root: Path) -> Postmaster | None:
         waited = time.monotonic() - began
         if postmaster is not None and postmaster.ready and postmaster.accepts():
             return postmaster
-        if postmaster is None or not is_postgres(postmaster.pid):
+        if postmaster is None or not is_servers(root, postmaster):
             # The file may be stale or still empty: a postmaster that was launched is about to write its own.
             if waited > LAUNCHED_WITHIN or not (root / STARTING).exists():
                 return None
@@ -122,6 +174,24 @@ def is_postgres(pid: int) -> bool:
     return not state.startswith("Z") and name.strip().rpartition("/")[2] == "postgres"
 
 
+def is_servers(root: Path, postmaster: Postmaster) -> bool:
+    """True if the process of the pid file is the server's: the account's, and at work in `data`."""
+    if not is_postgres(postmaster.pid):
+        return False
+    process = Path(f"/proc/{postmaster.pid}")
+    try:
+        if not process.exists():
+            command = ["ps", "-o", "uid=", "-p", str(postmaster.pid)]  # no /proc on macOS
+            return subprocess.run(command, capture_output=True, text=True).stdout.strip() == str(postmaster.owner)
+        if process.stat().st_uid != postmaster.owner:
+            return False
+        with contextlib.suppress(PermissionError):  # root in a container may not look; its uid then decides
+            return (process / "cwd").samefile(root / DATA)
+        return True
+    except FileNotFoundError:
+        return False
+
+
 def halt(root: Path) -> bool:
     """Stop the server by a fast shutdown. Returns True if there was one. Call it behind the gate."""
     postmaster = find(root)
@@ -129,12 +199,12 @@ def halt(root: Path) -> bool:
     if postmaster is None:
         return False
     for number in (signal.SIGINT, signal.SIGQUIT):  # fast: end the sessions; immediate: leave a recovery
-        if not is_postgres(postmaster.pid):  # or a pid of another container, which must not be killed
+        if not is_servers(root, postmaster):  # or a pid of another container, which must not be killed
             break
         with contextlib.suppress(ProcessLookupError):
             os.kill(postmaster.pid, number)
         deadline = time.monotonic() + STOPPED_WITHIN
-        while is_postgres(postmaster.pid) and time.monotonic() < deadline:
+        while is_servers(root, postmaster) and time.monotonic() < deadline:
             time.sleep(POLL)
     forget_run(root, postmaster)
     return True
@@ -143,9 +213,8 @@ def halt(root: Path) -> bool:
 def forget_run(root: Path, postmaster: Postmaster) -> None:
     """Remove the socket's directory if it had to be outside of the server's directory."""
     if postmaster.run and Path(postmaster.run) != root / RUN:
+        postmaster.forget_socket()
         with contextlib.suppress(OSError):
-            for leftover in (postmaster.socket, Path(f"{postmaster.socket}.lock")):
-                leftover.unlink(missing_ok=True)
             os.rmdir(postmaster.run)
 
 
