@@ -6,6 +6,8 @@ needs one flush instead of two. The SQL functions cannot have this setting, sinc
 caller's whole transaction. Behind a transaction pooler it is not possible either, since the setting would stay with a
 server connection that other clients use next.
 
+At a limit of connections claims run in the pool for puts, and pay a flush (scarcity.py).
+
 A call ends within the client's call_timeout, the wait for a connection included. A connection that breaks during a call
 raises ConnectionLost, and an answer that does not come in time CallTimeout (bounded.py).
 """
@@ -23,6 +25,7 @@ import psycopg
 
 from .._calls.call import Call
 from . import forks
+from .attempts import Elsewhere
 from .borrowed import fail, translated
 from .core import Core
 from .own import OwnAsyncConn, OwnConn
@@ -50,7 +53,11 @@ class Connections:
         Written out: two context managers would cost a put 5 % of its time.
         """
         pool = self._pools.get(relaxed) or self._open(relaxed)
-        conn = pool.lend(within)
+        try:
+            conn = pool.lend(within)
+        except Elsewhere:
+            pool = self._pools.get(False) or self._open(False)
+            conn = pool.lend(within)
         try:
             if call.long:
                 conn.patience = LONG * self._core.settings.call_timeout
@@ -96,7 +103,9 @@ class Connections:
         conninfo = self._core.conninfo()
         with self._lock:
             if relaxed not in self._pools:
-                self._pools[relaxed] = Pool(self._core.settings, conninfo, relaxed, self._core.outage)
+                self._pools[relaxed] = Pool(
+                    self._core.settings, conninfo, relaxed, self._core.outage, self._core.scarcity
+                )
             return self._pools[relaxed]
 
     def close(self) -> None:
@@ -123,7 +132,11 @@ class AsyncConnections:
 
     async def run(self, call: Call[T], *, relaxed: bool = False, within: float | None = None) -> T:
         pool = self._pool(relaxed) or await self._open(relaxed)
-        conn = await pool.lend(within)
+        try:
+            conn = await pool.lend(within)
+        except Elsewhere:
+            pool = self._pool(False) or await self._open(False)
+            conn = await pool.lend(within)
         try:
             if call.long:
                 conn.patience = LONG * self._core.settings.call_timeout
@@ -174,7 +187,7 @@ class AsyncConnections:
         conninfo = await asyncio.to_thread(self._core.conninfo)
         async with self._lock:
             if relaxed not in self._pools:
-                pool = AsyncPool(self._core.settings, conninfo, relaxed, self._core.outage)
+                pool = AsyncPool(self._core.settings, conninfo, relaxed, self._core.outage, self._core.scarcity)
                 await pool.open()
                 self._pools[relaxed] = pool
             return self._pools[relaxed]

@@ -29,6 +29,7 @@ from .cursor import ClaimCursor
 from .labels import new_label
 from .listener import Listener
 from .outages import COMING, Outage, Pauses
+from .scarcity import Scarcity
 
 T = TypeVar("T")
 
@@ -99,6 +100,7 @@ class Core:
         self.settings = settings
         self.label = new_label()
         self.outage = Outage(self.label)
+        self.scarcity = Scarcity()
         self.closed = False
         self.queue_ids: dict[str, int] = {}
         self.queue_ids_session: int | None = None  # the session under which the ids were read; see takes.py
@@ -199,12 +201,26 @@ class Core:
         while True:
             left = end - time.monotonic()
             try:
-                return self._once(partial(check, max(left, door.ATTEMPT)))
+                made = self._once(partial(check, max(left, door.ATTEMPT)))
             except COMING as error:
                 if (left := end - time.monotonic()) <= 0:
                     raise
                 self.outage.met(error)
+                self.scarcity.refused(self, error)
+            else:
+                self.scarcity.served(self)
+                return made
             time.sleep(min(self.pause(), left))
+
+    # As a part of the client that needs a connection, for a check (scarcity.py).
+
+    needs, is_pool = 1, False
+
+    def held(self) -> int:
+        return 0
+
+    def give_way(self) -> None:
+        """Only pools are asked."""
 
     def _once(self, check: Callable[[], T]) -> T:
         """Run a check under the lock. If it fails, the threads that waited for the lock meanwhile fail with it.
@@ -253,6 +269,7 @@ class Core:
                 idle_timeout=settings.idle_timeout,
                 call_timeout=settings.call_timeout,
                 outage=self.outage,
+                scarcity=self.scarcity,
             )
             _listening.add(self)
         return self._listener
@@ -266,6 +283,7 @@ class Core:
         self.observers = {}
         self.label = new_label()
         self.outage = Outage(self.label)
+        self.scarcity = Scarcity()
         self._pauses = Pauses()
 
 

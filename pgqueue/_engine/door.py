@@ -16,7 +16,8 @@ A check is one attempt. If the server is absent it raises Absent, and the core a
 SQLSTATE of a connection that was refused, and its text is in the language of the server or of the process. So libpq's
 ping decides, which knows the SQLSTATE: it tells a server that answers, whatever it says, from one that does not answer
 or is just starting. Ping keeps the interpreter from other threads, so it comes after an attempt that failed at once
-only. The server may have come between the attempt and the ping; the second attempt finds out.
+only. The server may have come between the attempt and the ping; the second attempt finds out. A limit of connections
+is as if the server were absent: it lets the client in when others have gone.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from ..errors import CallTimeout, Error, LockBlocked, NotRunning, ServerError, S
 from .bounded import KEEPALIVES, BoundedConnection, Late
 from .dsn import schema_fault, unreachable
 from .outages import Absent
+from .scarcity import limit_of, with_remedy
 
 MARK = "pgqueue.direct"
 #: Without a pooler. The isolation level overrides the role's default: a claim has to see the takes that were committed
@@ -68,7 +70,7 @@ def check(conninfo: str, *, pooled: bool, timeout: float) -> None:
     """Connect once, with `timeout` seconds for each answer.
 
     Raises:
-        Absent: no server answers there, or it is just starting.
+        Absent: no server answers there, it is just starting, or a limit of connections is reached.
         ServerError: the server refuses the connection.
         SetupError: a pooler, the role or the database is set up so that pgqueue cannot work.
         SchemaError: the schema does not fit this library.
@@ -142,7 +144,7 @@ def without_session(what: str, reason: BaseException | None) -> Error:
         return NotRunning(f"{what} without a session: {reason}")
     if isinstance(reason, psycopg.Error) and reason.sqlstate == "PQ007":
         return LockBlocked(f"{what} without a session: {reason.diag.message_primary}")
-    return ServerError(f"{what} without a session: {reason or 'the listener has not connected yet'}")
+    return ServerError(f"{what} without a session: {with_remedy(reason or 'the listener has not connected yet')}")
 
 
 def _connect(conninfo: str, timeout: float) -> BoundedConnection:
@@ -163,7 +165,9 @@ def _attempt(conninfo: str) -> BoundedConnection:
         if "unsupported startup parameter" in str(error):
             raise _pooler(f"refuses a parameter ({str(error).strip()})") from None
         reason = unreachable(conninfo, error)
-        if isinstance(error, psycopg.errors.ConnectionTimeout) or PGconn.ping(conninfo.encode()) != Ping.OK:
+        if isinstance(error, psycopg.errors.ConnectionTimeout) or limit_of(error):
+            raise Absent(str(reason)) from None
+        if PGconn.ping(conninfo.encode()) != Ping.OK:
             raise Absent(str(reason)) from None
         raise reason from None
 

@@ -14,6 +14,7 @@ from .._calls.sqlstates import translate
 from .._values.conninfo import plain as plain  # migrate, a layer below, needs it too
 from ..errors import CallTimeout, SchemaError, ServerError, SetupError
 from .bounded import Late
+from .scarcity import with_remedy
 
 log = logging.getLogger("pgqueue")
 
@@ -44,7 +45,7 @@ def describe(conninfo: str) -> str:
 
 
 def unreachable(conninfo: str, reason: object) -> ServerError:
-    return ServerError(f"cannot connect to PostgreSQL ({describe(conninfo)}): {str(reason).strip()}")
+    return ServerError(f"cannot connect to PostgreSQL ({describe(conninfo)}): {with_remedy(reason)}")
 
 
 def schema_fault(conn: psycopg.Connection[Any]) -> Exception | None:

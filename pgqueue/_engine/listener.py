@@ -63,6 +63,7 @@ from .owners import Owned
 from .plans import Plans
 from .posts import Posts
 from .retries import do
+from .scarcity import Scarcity
 from .steps import Signal
 from .switchboard import Switchboard
 from .ticks import Tick, Ticks, Work
@@ -92,8 +93,10 @@ class Listener:
         idle_timeout: float,
         call_timeout: float = 15.0,
         outage: Outage | None = None,
+        scarcity: Scarcity | None = None,
     ) -> None:
         self.outage = outage or Outage(label)
+        self._scarcity = scarcity or Scarcity()
         self.call_timeout = call_timeout
         self.hub = Hub(idle_timeout)
         self.switchboard = Switchboard(idle_timeout)
@@ -207,6 +210,16 @@ class Listener:
         for end in self._pipe:
             end.close()
 
+    # --- as a part of its client that needs a connection (scarcity.py)
+
+    needs, is_pool = 1, False
+
+    def held(self) -> int:
+        return int(self._conn is not None)
+
+    def give_way(self) -> None:
+        """Only pools are asked."""
+
     # --- the thread
 
     def _run(self) -> None:
@@ -223,6 +236,7 @@ class Listener:
         conn = direct.connect(self._conninfo, self._notified, self.call_timeout)
         self._selected = self._selector.register(conn.fileno(), selectors.EVENT_READ)
         self._conn = conn
+        self._scarcity.served(self)
         self._backend = direct.succeed(conn, self._backend)
         opened = do(conn, session_calls.open_session(self.last_session, self._grace, self._label, self.identity))
         conn.execute(LOCK_TIMEOUT)
@@ -361,3 +375,4 @@ class Listener:
         self._tell()
         if not self.stopping:
             self.outage.met(error)
+            self._scarcity.refused(self, error)

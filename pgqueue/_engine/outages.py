@@ -39,7 +39,10 @@ AWAY = (ServerError, ConnectionLost)
 
 
 class Absent(ServerError):
-    """The first connection of a client: no server answers, or it is just starting. What it refuses is no Absent."""
+    """The first connection of a client: no server answers, it is just starting, or it has no connection left.
+
+    What it refuses for another reason is no Absent.
+    """
 
 
 #: The errors of the first connection after which another attempt makes sense.

@@ -6,9 +6,12 @@ next one. So n broken connections cost n looks and one new connection. The pool'
 but the pool sleeps for 0, 1, 2, 4 ... seconds between two broken connections.
 
 While the server cannot be reached, the pool's pauses of 1, 2, 4 ... seconds would keep it away for longer than the
-server is. So the pool is told not to try again. Its attempts try for RETRYING seconds themselves, with the pauses of
-outages.py, and the calls that wait ask again every ASKING seconds, which starts the next attempt. What the pool logs of
-each attempt is left out: the outage is told once.
+server is. So the pool is told not to try again. Its attempts try for a while themselves (attempts.py), and the calls
+that wait ask again every ASKING seconds, which starts the next attempt. What the pool logs of each attempt is left out:
+the outage is told once.
+
+At a limit of connections a pool gives way to other parts of its client (scarcity.py), and the pool for claims sends
+its calls to the other pool (Elsewhere).
 
 After a call without an answer the idle connections of both pools are dropped (connections.py): they take the same way
 through the network.
@@ -22,21 +25,23 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, cast
+from weakref import WeakMethod
 
-import psycopg
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
 from ..errors import ClosedError, ServerError
+from .attempts import AsyncAttempts, BlockingAttempts
 from .core import Settings
 from .door import opening
 from .dsn import unreachable
 from .front import Front
-from .outages import Outage, Pauses
-from .own import OwnAsyncConn, OwnConn, is_alive, ready
+from .outages import Outage
+from .own import OwnAsyncConn, OwnConn, is_alive
+from .scarcity import Scarcity
 
-RETRYING = 0.5  # seconds for which an attempt of the pool tries to connect; the pool makes two of them
 ASKING = 1.0  # seconds after which a waiting call asks the pool again: it loses its place in the queue
 
 
@@ -50,58 +55,6 @@ def _is_others(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("psycopg.pool").addFilter(_is_others)
-
-
-class _Attempts:
-    """Connects for a pool, which calls it as it would a connection class, and keeps the reason of the last failure."""
-
-    def __init__(self, outage: Outage) -> None:
-        self.failure: Exception | None = None
-        self._outage, self._pauses = outage, Pauses()
-
-    def connect(self, conninfo: str, **options: Any) -> OwnConn:
-        end = time.monotonic() + RETRYING
-        while True:
-            try:
-                conn = OwnConn.connect(conninfo, **options)
-            except psycopg.Error as error:
-                self.failure = error
-                self._outage.met(error)
-                pause = self._pauses.failed()
-                if time.monotonic() > end:
-                    raise
-                time.sleep(pause)
-            else:
-                self.failure = None
-                self._pauses.succeeded()
-                self._outage.over()
-                return ready(conn)
-
-
-class _AsyncAttempts:
-    """As _Attempts."""
-
-    def __init__(self, outage: Outage) -> None:
-        self.failure: Exception | None = None
-        self._outage, self._pauses = outage, Pauses()
-
-    async def connect(self, conninfo: str, **options: Any) -> OwnAsyncConn:
-        end = time.monotonic() + RETRYING
-        while True:
-            try:
-                conn = await OwnAsyncConn.connect(conninfo, **options)
-            except psycopg.Error as error:
-                self.failure = error
-                self._outage.met(error)
-                pause = self._pauses.failed()
-                if time.monotonic() > end:
-                    raise
-                await asyncio.sleep(pause)
-            else:
-                self.failure = None
-                self._pauses.succeeded()
-                self._outage.over()
-                return ready(conn)
 
 
 class _Times:
@@ -132,15 +85,16 @@ class _Line(deque[Any]):
 class Pool(ConnectionPool[OwnConn]):
     """lend() instead of getconn()."""
 
-    def __init__(self, settings: Settings, conninfo: str, relaxed: bool, outage: Outage) -> None:
+    def __init__(self, settings: Settings, conninfo: str, relaxed: bool, outage: Outage, scarcity: Scarcity) -> None:
         self._times = _Times(settings)
-        self._attempts = _Attempts(outage)
+        self._attempts = BlockingAttempts(relaxed, outage, scarcity)
         self.front: Front[OwnConn] = Front()
         kind = cast("type[OwnConn]", self._attempts)
         super().__init__(
             connection_class=kind, open=True, configure=_read_dates, **_arguments(settings, conninfo, relaxed)
         )
         self._waiting = self._line = _Line()
+        self._attempts.give_way = _weakly(self.give_way)
 
     def lend(self, within: float | None) -> OwnConn:
         """A connection that is alive; `within`: seconds for the call, if that is less than call_timeout.
@@ -148,6 +102,7 @@ class Pool(ConnectionPool[OwnConn]):
         Raises:
             ServerError: none could be had in time.
             ClosedError: the client is closed.
+            Elsewhere: it is for another pool.
         """
         times, began = self._times, time.monotonic()
         limit = times.call if within is None or within > times.call else within
@@ -174,6 +129,7 @@ class Pool(ConnectionPool[OwnConn]):
             self.putconn(one)
 
     def _next(self, within: float) -> OwnConn:
+        within = self._attempts.asking(within)
         with self.front.waiting():
             return self.front.take() or self.front.begin(self._getconn(within))
 
@@ -198,6 +154,26 @@ class Pool(ConnectionPool[OwnConn]):
                     self.putconn(place.conn)
             raise
 
+    def putconn(self, conn: OwnConn) -> None:
+        if self._attempts.has_surplus() and not conn.closed:
+            with self._lock:
+                self._nconns -= 1
+            self._close_connection(conn)
+        else:
+            super().putconn(conn)
+
+    def give_way(self) -> None:
+        """Close what another part of the client needs more. What is in use now comes to putconn() after its use."""
+        for conn in self.front.drain():
+            self.putconn(conn)
+        while self._attempts.has_surplus():
+            with self._lock:
+                if not self._pool:
+                    break
+                conn = self._pool.popleft()
+                self._nconns -= 1
+            self._close_connection(conn)
+
     def drain(self) -> None:
         super().drain()
         for conn in self.front.drain():
@@ -217,15 +193,17 @@ class Pool(ConnectionPool[OwnConn]):
 class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
     """As Pool."""
 
-    def __init__(self, settings: Settings, conninfo: str, relaxed: bool, outage: Outage) -> None:
+    def __init__(self, settings: Settings, conninfo: str, relaxed: bool, outage: Outage, scarcity: Scarcity) -> None:
         self._times = _Times(settings)
-        self._attempts = _AsyncAttempts(outage)
+        self._attempts = AsyncAttempts(relaxed, outage, scarcity)
         self._returning: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
         self.front: Front[OwnAsyncConn] = Front()
         kind = cast("type[OwnAsyncConn]", self._attempts)
         super().__init__(
             connection_class=kind, open=False, configure=_read_dates_async, **_arguments(settings, conninfo, relaxed)
         )
+        self._loop = asyncio.get_running_loop()
+        self._attempts.give_way = _weakly(self._give_way_soon)
 
     async def lend(self, within: float | None) -> OwnAsyncConn:
         times, began = self._times, time.monotonic()
@@ -247,6 +225,7 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
         raise _none_in_time(self, self._attempts.failure)
 
     async def _next(self, within: float) -> OwnAsyncConn:
+        within = self._attempts.asking(within)
         with self.front.waiting():
             return self.front.take() or self.front.begin(await self._getconn(within))
 
@@ -260,9 +239,7 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
-            returning = asyncio.create_task(self._unasked(asking))
-            self._returning.add(returning)
-            returning.add_done_callback(self._returning.discard)
+            self._keep(asyncio.create_task(self._unasked(asking)))
             raise
 
     async def _unasked(self, asking: asyncio.Task[OwnAsyncConn]) -> None:
@@ -272,6 +249,33 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
     async def _drop(self, conn: OwnAsyncConn) -> None:
         await conn.close()
         await self.putconn(conn)
+
+    async def putconn(self, conn: OwnAsyncConn) -> None:
+        if self._attempts.has_surplus() and not conn.closed:
+            async with self._lock:
+                self._nconns -= 1
+            await self._close_connection(conn)
+        else:
+            await super().putconn(conn)
+
+    async def give_way(self) -> None:
+        for conn in self.front.drain():
+            await self.putconn(conn)
+        while self._attempts.has_surplus():
+            async with self._lock:
+                if not self._pool:
+                    break
+                conn = self._pool.popleft()
+                self._nconns -= 1
+            await self._close_connection(conn)
+
+    def _give_way_soon(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(lambda: self._keep(self._loop.create_task(self.give_way())))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
 
     async def drain(self) -> None:
         await super().drain()
@@ -287,6 +291,17 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
         for conn in self.front.shrink():
             await self.putconn(conn)
         await super()._shrink_pool()
+
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """The method of a pool, which this does not keep alive."""
+    reference = WeakMethod(method)
+
+    def call() -> None:
+        if (bound := reference()) is not None:
+            bound()
+
+    return call
 
 
 # psycopg reads times in ISO style only. The server reports its style when a connection starts: where a role or a
