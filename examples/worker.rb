@@ -14,6 +14,7 @@ class Worker
   def initialize(dsn, queues, &handler)
     @dsn, @queues, @handler = dsn, PG::TextEncoder::Array.new.encode(queues), handler
     @stop = false
+    @refusals = 0 # in succession, before the server has let it in for the first time; nil after that
   end
 
   def stop = @stop = true
@@ -28,6 +29,7 @@ class Worker
         @db.exec("SELECT pgqueue.close_session()") # gives back what is not settled
       rescue PG::ConnectionBad, PG::UnableToSend, PG::ServerError => error
         raise unless @db.nil? || @db.finished? || @db.status != PG::CONNECTION_OK
+        raise if refused?(error)
 
         warn "lost the server, trying again in #{pause} s: #{error.message.lines.first&.strip}"
         sleep(pause * rand(0.5..1))
@@ -45,7 +47,20 @@ class Worker
     @db = PG.connect(@dsn, connect_timeout: 5, keepalives_idle: 5, keepalives_interval: 2, keepalives_count: 3,
                            tcp_user_timeout: 10_000, application_name: "worker.rb")
     @db.exec_params("SELECT pgqueue.open_session(label => $1)", ["worker.rb, process #{Process.pid}"])
+    @refusals = nil
     settle if @settled # its answer was lost with the connection
+  end
+
+  # Whether the server is there and has never let this worker in, for example since the password is wrong: a worker that
+  # tries again hides that. A server that starts, or has no connection left, lets it in later. Twice, since the server
+  # may have come up between the attempt and the ping.
+  def refused?(error)
+    return false if @refusals.nil?
+
+    answers = PG::Connection.ping(@dsn) == PG::PQPING_OK
+    is_full = error.message.match?(/too many (connections|clients)|connection slots are reserved/)
+    @refusals = answers && !is_full ? @refusals + 1 : 0
+    @refusals > 1
   end
 
   # Take a task and do it, or sleep until one may be there.
@@ -90,5 +105,9 @@ if $PROGRAM_NAME == __FILE__
     raise data["error"] if data.is_a?(Hash) && data["error"]
   end
   %w[INT TERM].each { |name| trap(name) { worker.stop } }
-  worker.run
+  begin
+    worker.run
+  rescue PG::Error => error
+    abort "worker.rb ends: #{error.message.strip}"
+  end
 end

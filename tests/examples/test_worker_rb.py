@@ -19,6 +19,8 @@ import pytest
 from checkout import CHECKOUT
 from commands import environment
 from eventually import eventually
+from psycopg.conninfo import make_conninfo
+from refusing import refusing
 from statements import value
 from steady import steady
 
@@ -72,11 +74,11 @@ class Ruby:
 
 
 @pytest.fixture
-def ruby(dsn: str, tmp_path: Path) -> Iterator[Callable[[], Ruby]]:
+def ruby(dsn: str, tmp_path: Path) -> Iterator[Callable[..., Ruby]]:
     running: list[Ruby] = []
 
-    def start() -> Ruby:
-        running.append(Ruby(dsn, tmp_path / "errors"))
+    def start(place: str = dsn) -> Ruby:
+        running.append(Ruby(place, tmp_path / "errors"))
         return running[-1]
 
     yield start
@@ -180,6 +182,30 @@ def test_a_worker_that_is_cut_off_goes_on(db: psycopg.Connection, ruby: Any, blo
     after = queue.put("after")
     assert worker.began()[0] == after.id
     assert worker.end() == 0
+
+
+@pytest.mark.parametrize("sqlstate", ["28P01", "3D000"], ids=["password", "database"])
+def test_what_a_server_refuses_ends_it_with_the_servers_words(ruby: Any, sqlstate: str) -> None:
+    with refusing(sqlstate, "no entry") as here:
+        worker = ruby(here)
+        assert worker.process.wait(30) == 1
+    assert worker.errors.read_text().splitlines()[-1].endswith("FATAL:  no entry")
+
+
+@pytest.mark.parametrize(("sqlstate", "message"), [("57P03", "starting"), ("53300", "sorry, too many clients already")])
+def test_a_server_that_may_let_it_in_later_is_asked_again(ruby: Any, sqlstate: str, message: str) -> None:
+    with refusing(sqlstate, message) as here:
+        worker = ruby(here)
+        eventually(lambda: worker.errors.read_text().count(message) >= 4)
+        assert worker.process.poll() is None
+
+
+def test_a_role_without_rights_ends_it_with_the_servers_words(stranger: Any, dsn: str, ruby: Any) -> None:
+    with stranger() as conn:
+        name = conn.info.user
+    worker = ruby(make_conninfo(dsn, user=name, password="stranger"))
+    assert worker.process.wait(30) == 1
+    assert "permission denied for schema pgqueue" in worker.errors.read_text()
 
 
 def cut_off(db: psycopg.Connection) -> None:
