@@ -170,7 +170,7 @@ FUNCTIONS: dict[str, list[Call]] = {
     "drop_limit": [named("manage", "SELECT pgqueue.drop_limit('secret', 'rare')")],
     "drop_lock": [Call("SELECT pgqueue.drop_lock(1)", "share", "", "nothing")],
     "due_schedules": [
-        Call("SELECT name FROM pgqueue.due_schedules()", "client", "put take owner", "nothing"),
+        Call("SELECT name FROM pgqueue.due_schedules()", "client", "manage owner", "nothing"),
     ],
     "enter_line": [Call("SELECT pgqueue.enter_line('{{{q}}}', '{{1}}')", "take", "", "nothing")],
     "fail": [
@@ -192,7 +192,7 @@ FUNCTIONS: dict[str, list[Call]] = {
         Call(
             "SELECT pgqueue.fire_schedule('victim', 1, NULL, ARRAY [clock_timestamp()], NULL)",
             "client",
-            "put take owner",
+            "manage owner",
         ),
     ],
     "first_task": [seen(f"SELECT pgqueue.first_task('secret', '{state}')") for state in ("ready", "delayed", "buried")],

@@ -345,27 +345,50 @@ def test_a_role_has_so_many_schedules_and_no_more(s: psycopg.Connection) -> None
 # --- rights
 
 
-def test_a_worker_fires_with_the_rights_of_the_role_that_set_it(
+def test_it_fires_with_the_rights_of_the_role_that_set_it(
     db: psycopg.Connection, connect: Connect, make: MakeRole
 ) -> None:
-    setter, worker = make(), make()
-    db.execute("SELECT pgqueue.revoke_from(%s), pgqueue.revoke_from(%s)", [setter, worker])
-    db.execute("SELECT pgqueue.grant('q', %s, '{put}'), pgqueue.grant('q', %s, '{take}')", [setter, worker])
-    connect(options=f"-c role={setter}").execute(SET % "")
-    revision, at = due(db)
-    taker = connect(options=f"-c role={worker}")
+    setter, manager = make(), make()
+    db.execute("SELECT pgqueue.revoke_from(%s), pgqueue.revoke_from(%s)", [setter, manager])
+    db.execute("SELECT pgqueue.grant('q', %s, '{put}'), pgqueue.grant('q', %s, '{manage}')", [setter, manager])
+    user = connect(options=f"-c role={setter}")
+    user.execute(SET % "")
+    other = connect(options=f"-c role={manager}")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        taker.execute("SELECT pgqueue.put('q', '1')")
-    assert column(taker, "SELECT name FROM pgqueue.due_schedules()") == ["s"]
-    assert fire(taker, revision, at)[0] == "fired"
+        other.execute("SELECT pgqueue.put('q', '1')")
+    for clock in (user, other):
+        assert column(clock, "SELECT name FROM pgqueue.due_schedules()") == ["s"]
+        assert fire(clock, *due(db))[0] == "fired"
+        db.execute("SELECT pgqueue.delete_schedule('s')")
+        user.execute(SET % "")
 
     db.execute("SELECT pgqueue.revoke('q', %s, '{put}')", [setter])
-    outcome, _, problem = fire(taker, *due(db))
+    outcome, _, problem = fire(other, *due(db))
     assert outcome == "refused"
     assert "may not put into queue" in str(problem)
+
+
+@pytest.mark.parametrize("verbs", ["{put}", "{take}", "{put,take,look}"])
+def test_who_may_not_change_it_does_not_fire_it(
+    db: psycopg.Connection, connect: Connect, make: MakeRole, verbs: str
+) -> None:
+    """Its clock could say that there are no more occurrences, or any number of them."""
+    role = make()
+    db.execute("SELECT pgqueue.revoke_from(%s)", [role])
+    db.execute("SELECT pgqueue.grant('q', %s, %s::text[])", [role, verbs])
+    db.execute(SET % "")
+    revision, at = due(db)
+    worker = connect(options=f"-c role={role}")
+    before = rows(db, "SELECT * FROM pgqueue.schedule")
+    assert rows(worker, "SELECT name FROM pgqueue.due_schedules()") == []
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        fire(worker, revision, at)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        worker.execute("SELECT pgqueue.fire_schedule('s', %s, %s, '{}', NULL, 'forged')", [revision, at])
     for verb in ("pause", "resume", "run", "delete"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            taker.execute(f"SELECT pgqueue.{verb}_schedule('s')")
+            worker.execute(f"SELECT pgqueue.{verb}_schedule('s')")
+    assert rows(db, "SELECT * FROM pgqueue.schedule") == before
 
 
 def test_a_role_neither_sees_nor_fires_the_schedules_of_other_queues(

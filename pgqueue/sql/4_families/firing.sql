@@ -113,7 +113,7 @@ BEGIN
             SELECT s.* FROM pgqueue.schedule s LEFT JOIN pgqueue.queue q ON q.name = s.queue
              WHERE NOT s.paused AND s.next_at IS DISTINCT FROM 'infinity'
                AND s.name <> ALL (coalesce(except_for, '{}'::text[]))
-               AND (NOT q.guarded OR pgqueue._may_with(s.queue, 'put') OR pgqueue._may_with(s.queue, 'take')))
+               AND (NOT q.guarded OR pgqueue._may_change(s)))
         (SELECT s.name, s.revision, s.cron, s.every, s.tz, s.counts_from, s.next_at, present, 0::double precision
            FROM mine s WHERE s.next_at IS NULL OR s.next_at <= present
           ORDER BY s.next_at NULLS FIRST, s.name LIMIT most)
@@ -124,14 +124,14 @@ BEGIN
           ORDER BY s.next_at, s.name LIMIT 1);
 END $$;
 COMMENT ON FUNCTION pgqueue.due_schedules IS
-    'For clocks: the schedules that are due (seconds: 0), and the one that is due next. Of queues into which the '
-    'caller may put, or from which it may take; without those named. moment: the present time of the server.';
+    'For clocks: the schedules that are due (seconds: 0), and the one that is due next. Of those that the caller '
+    'set, and of queues that it may manage; without those named. moment: the present time of the server.';
 
 CREATE OR REPLACE FUNCTION pgqueue._check_firing(s pgqueue.schedule) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT pgqueue._may_with(s.queue, 'put') AND NOT pgqueue._may_with(s.queue, 'take') THEN
-        PERFORM pgqueue._refuse('take', NULL);
+    IF NOT pgqueue._may_change(s) THEN
+        PERFORM pgqueue._refuse('manage', NULL);
     END IF;
 END $$;
 
@@ -200,7 +200,8 @@ END $$;
 COMMENT ON FUNCTION pgqueue.fire_schedule IS
     'For clocks: put the tasks of the occurrences that have come, as `missed` says, and move next_at, if the schedule '
     'is still as due_schedules told. outcome: fired; lost: it is not, so look again; busy: another transaction has it; '
-    'early: an occurrence has not come yet; refused, with a problem: try again later.';
+    'early: an occurrence has not come yet; refused, with a problem: try again later. For the role that set it, and '
+    'roles that may manage its queue: what the clock says is believed.';
 
 CREATE OR REPLACE FUNCTION pgqueue.run_schedule(name text) RETURNS bigint
 LANGUAGE plpgsql AS $$
