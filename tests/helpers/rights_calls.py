@@ -252,8 +252,7 @@ FUNCTIONS: dict[str, list[Call]] = {
     "promote_all": [tick("SELECT pgqueue.promote_all()")],
     "publish": [
         named("put", "SELECT pgqueue.publish('', 'secret', '1')"),
-        named("put", "SELECT pgqueue.publish('news', 'a.b', '1')"),
-        Call("SELECT pgqueue.publish('news', 'a.b', '1', retain => true)", "put"),  # it asks for share as well
+        Call("SELECT pgqueue.publish('news', 'a.b', '1')", "put", "put owner", "nothing"),  # it is left out
     ],
     "put_flow": [
         named("put", "SELECT * FROM pgqueue.put_flow('secret', '1')"),

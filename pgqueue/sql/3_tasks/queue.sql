@@ -38,12 +38,14 @@ BEGIN
 END $$;
 
 -- The queue with the caller as the role that set its dead_letter. The caller has to have the right to put into the
--- queues that it leads to by now; dead.sql asks again at each death.
+-- queue that it names; dead.sql asks at each death, also for the queues that are bound to an exchange by then.
 CREATE OR REPLACE FUNCTION pgqueue._own_dead_letter(q pgqueue.queue) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pgqueue._check_guarded(r.id, 'put', is_named => q.dead_letter = '')
-       FROM pgqueue._routes(q.dead_letter, coalesce(q.dead_letter_key, q.name)) r(id);
+    IF q.dead_letter = '' THEN
+        PERFORM pgqueue._check_guarded(r.id, 'put')
+           FROM pgqueue._routes('', coalesce(q.dead_letter_key, q.name)) r(id);
+    END IF;
     q.dead_letter_role := CASE WHEN q.dead_letter IS NOT NULL THEN pgqueue._caller() END;
     RETURN q;
 END $$;

@@ -215,7 +215,7 @@ END $$;
 -- Check what is published against the options of all queues that it goes to, before any of them gets it. Dead letters
 -- and wills are not checked: no caller is there to get an error.
 CREATE OR REPLACE FUNCTION pgqueue._check_publish(
-    queue_ids int[], data jsonb, priority int, delay interval, ttr interval, ttl interval, is_named boolean
+    queue_ids int[], data jsonb, priority int, delay interval, ttr interval, ttl interval
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -224,7 +224,7 @@ BEGIN
     FOR q IN SELECT * FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) AND (named.special OR named.guarded)
               ORDER BY named.id LOOP
         IF q.guarded THEN
-            PERFORM pgqueue._check_right(q.id, 'put', is_named);
+            PERFORM pgqueue._check_right(q.id, 'put');
         END IF;
         PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, NULL, NULL, 'ignore'), pgqueue._check_size(q, data),
                 pgqueue._lock_room(q);

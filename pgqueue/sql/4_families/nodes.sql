@@ -251,7 +251,9 @@ END $$;
 COMMENT ON FUNCTION pgqueue.children IS 'The names of a node''s children, sorted.';
 
 -- A group is a node below /groups, and its members are ephemeral nodes below that. Both are created as they are needed;
--- in a loop, for another transaction may delete an empty group at this very moment.
+-- in a loop, for another transaction may delete an empty group at this very moment. A transaction that has created the
+-- group, or its newest numbered member, and is still open holds up the next one: that fails with 55P03 after a second
+-- (settings.sql), so that a stranger's transaction stops nobody for longer.
 CREATE OR REPLACE FUNCTION pgqueue.join_group(
     name           text,
     data           jsonb DEFAULT 'null',
@@ -280,7 +282,8 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.join_group IS
-    'Add a member to a group, under a given name, or member- and a number, until its session ends. problem: exists.';
+    'Add a member to a group, under a given name, or member- and a number, until its session ends. problem: '
+    'exists. 55P03: another transaction has been joining the group for a second and is still open; try again.';
 
 CREATE OR REPLACE FUNCTION pgqueue._free_nodes(session int) RETURNS void
 LANGUAGE plpgsql AS $$

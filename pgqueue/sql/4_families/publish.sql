@@ -31,6 +31,20 @@ BEGIN
     END IF;
 END $$;
 
+-- Of these queues, those into which the caller may put. The others are left out, and `calls` of their stats counts a
+-- drop. To refuse the publish is the simpler form: then a binding of a stranger's queue, which its publishers may not
+-- even undo, ends all publishing through an exchange that is shared.
+CREATE OR REPLACE FUNCTION pgqueue._reachable(ids int[]) RETURNS int[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    reached CONSTANT int[] := ARRAY (SELECT q.id FROM pgqueue.queue q
+                                      WHERE q.id = ANY (ids) AND (NOT q.guarded OR pgqueue._may(q.id, 'put')));
+BEGIN
+    INSERT INTO pgqueue.delta (queue_id, verb, calls)
+    SELECT left_out.id, 'drop', 1 FROM unnest(ids) left_out(id) WHERE left_out.id <> ALL (reached);
+    RETURN reached;
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.publish(
     exchange text,
     key      text,
@@ -58,7 +72,6 @@ BEGIN
         PERFORM pgqueue._check_times(delay, ttr, ttl);
     END IF;
     IF retain THEN
-        PERFORM pgqueue._check_guarded(r.id, 'put', is_named => false) FROM pgqueue._routes(exchange, key) r(id);
         PERFORM FROM pgqueue.exchange e WHERE e.name = publish.exchange FOR SHARE;
         PERFORM pgqueue._retain(exchange, key, data);
     END IF;
@@ -71,11 +84,14 @@ BEGIN
         RETURN 0;
     END IF;
     IF checked THEN
-        PERFORM pgqueue._check_publish(ids, data, priority, delay, ttr, ttl, is_named => exchange = '');
+        IF exchange <> '' THEN
+            ids := pgqueue._reachable(ids);
+        END IF;
+        PERFORM pgqueue._check_publish(ids, data, priority, delay, ttr, ttl);
     END IF;
     RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl, run_at);
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
-    'Put a task into every queue that is bound to the exchange with a matching key; returns how many queues. With '
-    'retain, queues that are bound later get the last message of each key; the data null ends that. The caller needs '
-    'the verb put for each of these queues, and with retain also share.';
+    'Put a task into every queue that is bound to the exchange with a matching key; returns how many queues. Queues '
+    'into which the caller may not put are left out; without an exchange that is an error. With retain, queues that '
+    'are bound later get the last message of each key, and the caller needs share; the data null ends that.';

@@ -17,10 +17,11 @@ DECLARE
     me CONSTANT int := pgqueue._live_session(session);
 BEGIN
     PERFORM pgqueue._check_publishing(exchange, key, retain), pgqueue._check_data('data', data);
-    IF exchange <> '' THEN
+    IF exchange <> '' THEN                         -- it reaches what it may by then
         PERFORM pgqueue._exchange_type(exchange);
+    ELSE
+        PERFORM pgqueue._check_guarded(r.id, 'put') FROM pgqueue._routes(exchange, key) r(id);
     END IF;
-    PERFORM pgqueue._check_guarded(r.id, 'put') FROM pgqueue._routes(exchange, key) r(id);
     INSERT INTO pgqueue.will (session_id, role, exchange, key, retain, data)
     VALUES (me, pgqueue._caller_role(), exchange, key, coalesce(retain, false), data)
         ON CONFLICT (session_id) DO UPDATE
