@@ -30,8 +30,8 @@ COMMENT ON TABLE  pgqueue.quota        IS 'How many of each kind of thing one ro
 COMMENT ON COLUMN pgqueue.quota.number IS 'NULL: without limit.';
 
 INSERT INTO pgqueue.quota (what, number)
-VALUES ('queues', 10000), ('exchanges', 10000), ('bindings', 100000), ('nodes', 10000), ('schedules', 10000),
-       ('payloads', 1073741824);
+VALUES ('queues', 10000), ('exchanges', 10000), ('bindings', 10000), ('batches', 10000), ('nodes', 10000),
+       ('schedules', 10000), ('payloads', 1073741824);
 
 -- Queues, tasks, takes and claims.
 
@@ -346,6 +346,9 @@ CREATE TABLE pgqueue.task_limit (
     changing    boolean     NOT NULL DEFAULT true,
     altered     xid8        DEFAULT pg_current_xact_id(),
     ended       xid8,
+    is_over     boolean     NOT NULL DEFAULT false,
+    rechecked   text        COLLATE "C",
+    rechecked_at timestamptz,
     CHECK (concurrency IS NOT NULL OR rate IS NOT NULL),
     CHECK ((rate IS NULL) = (burst IS NULL) AND (rate IS NULL) = (period IS NULL))
 );
@@ -369,6 +372,12 @@ COMMENT ON COLUMN pgqueue.task_limit.altered     IS
     'The transaction that altered it. NULL: every snapshot sees what it is now.';
 COMMENT ON COLUMN pgqueue.task_limit.ended       IS
     'When all transactions up to this one have ended, none follows an earlier form.';
+COMMENT ON COLUMN pgqueue.task_limit.is_over     IS
+    'They have ended; ticks leave the last checks.';
+COMMENT ON COLUMN pgqueue.task_limit.rechecked   IS
+    'The meter up to which ticks have left checks. NULL: they are through.';
+COMMENT ON COLUMN pgqueue.task_limit.rechecked_at IS
+    'When ticks were through last, or found that claims have enough checks to look at.';
 
 CREATE UNIQUE INDEX task_limit_key  ON pgqueue.task_limit (queue_id, coalesce(job, '')) WHERE NOT dropped;
 CREATE INDEX task_limit_queue       ON pgqueue.task_limit (queue_id);
@@ -978,6 +987,7 @@ COMMENT ON COLUMN pgqueue.batch.total     IS 'The number of its tasks, once it i
 COMMENT ON COLUMN pgqueue.batch.failed    IS 'Whether some of its tasks have failed, once it has ended.';
 
 CREATE INDEX batch_created ON pgqueue.batch (created_at);
+CREATE INDEX batch_role    ON pgqueue.batch (role_id) WHERE closed_at IS NULL;             -- for the quota
 CREATE INDEX batch_watched ON pgqueue.batch (id) WHERE ended_at IS NULL OR failed;      -- for batch_stats
 
 CREATE TABLE pgqueue.batch_part (

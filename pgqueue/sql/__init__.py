@@ -45,7 +45,8 @@ LAYERS = {
     "3_tasks": (
         *("ends", "cancelled", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits", "admission"),
         *("heads", "unanswered", "special", "together", "unique", "put", "flows", "take", "undo", "settle", "touch"),
-        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "find", "limit_rules"),
+        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "find"),
+        *("limit_rules", "limit_ticks"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),

@@ -105,7 +105,7 @@ def test_no_call_waits_for_a_stranger_without_an_end(
         foreigner.execute("SELECT pg_advisory_lock(%s, g) FROM generate_series(0, 1023) g", [number])
         for queue in queues:
             foreigner.execute(
-                "SELECT pg_advisory_lock(%s, g) FROM generate_series(%s, %s) g",
+                "SELECT pg_advisory_lock(%s, g) FROM generate_series(%s::int, %s::int) g",
                 [number, queue << 8, (queue << 8) + 255],
             )
         with connect(options="-c statement_timeout=30s") as conn:

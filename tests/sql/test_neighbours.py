@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 from eventually import eventually
+from roles import made
 from statements import column, pass_time, put, row, rows, state, value
 from stepping import die
 
@@ -155,3 +156,80 @@ def test_health_names_a_transaction_that_has_been_at_the_work_for_long(
         "the cleaning",
         "the return of the tasks of dead sessions",
     ]
+
+
+# --- what a role has made in thousands
+
+
+def test_a_tick_buries_a_long_chain_in_parts(db: psycopg.Connection) -> None:
+    n = 30
+    put = """jsonb_build_object('queue', 'q', 'data', g, 'on_failure', 'bury',
+                               'after', CASE WHEN g > 1 THEN jsonb_build_array(1 - g) ELSE '[]' END)"""
+    ids = value(db, f"SELECT pgqueue.put_graph((SELECT jsonb_agg({put}) FROM generate_series(1, %s) g))", n)
+    rows(db, WORK[0])
+    rows(db, "SELECT pgqueue.bury(%s)", ids[0])
+    buried = "SELECT count(*) FROM pgqueue.task WHERE state = 'B'"
+    rows(db, WORK[0])
+    assert value(db, buried) < n
+    assert rows(db, "SELECT DISTINCT queue_id FROM pgqueue.flow_check WHERE queue_id = 0") == [(0,)]
+    eventually(lambda: rows(db, WORK[0]) and value(db, buried) == n)
+
+
+def test_ticks_leave_the_checks_of_a_limit_in_parts(db: psycopg.Connection, connect: Connect) -> None:
+    """While a snapshot is held, and after its end: then each task that may begin is found."""
+    n = 600
+    db.execute("SELECT pgqueue.create_queue('q')")
+    rows(db, "SELECT pgqueue.set_limit('q', concurrency => 1, argument => 'k')")
+    filled(db, "q", n)
+    eventually(lambda: rows(db, WORK[0]) and not rows(db, "SELECT FROM pgqueue.task_limit WHERE changing"))
+    number = "SELECT count(*) FROM pgqueue.meter_check"
+    with connect(autocommit=False) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        rows(db, "SELECT pgqueue.set_limit('q', concurrency => 2, argument => 'k')")
+        before = value(db, number)
+        for _ in range(5):
+            rows(db, WORK[0])
+        assert value(db, number) == before  # they are ten seconds away
+        db.execute("DELETE FROM pgqueue.meter_check; UPDATE pgqueue.task_limit SET rechecked_at = '-infinity'")
+        for sum in (250, 500, 600, 600):
+            rows(db, WORK[0])
+            assert value(db, number) == sum
+        holder.rollback()
+    db.execute("DELETE FROM pgqueue.meter_check")
+    eventually(lambda: rows(db, WORK[0]) and not rows(db, "SELECT FROM pgqueue.task_limit WHERE changing"))
+    assert value(db, "SELECT count(DISTINCT meter) FROM pgqueue.meter_check") == n
+    assert taken(db, "q", n) == n
+
+
+#: Reads of what other roles may have made in thousands.
+READS = {
+    "due_schedules": (
+        "SELECT count(*) FROM pgqueue.due_schedules()",
+        "pgqueue.set_schedule('s' || g, 'q', '1', every => '1 h')",
+    ),
+    "schedules": ("SELECT count(*) FROM pgqueue.schedules", "pgqueue.set_schedule('s' || g, 'q', '1', every => '1 h')"),
+    "batches": ("SELECT count(*) FROM pgqueue.batches", "pgqueue.create_batch('b' || g)"),
+    "batch_stats": ("SELECT count(*) FROM pgqueue.batch_stats", "pgqueue.create_batch('b' || g)"),
+}
+CALLS = """
+    SELECT coalesce(sum(calls), 0) FROM pg_stat_xact_user_functions
+     WHERE schemaname = 'pgqueue' AND funcname IN ('_may', '_may_see', '_may_name', '_may_with', '_is_callers')"""
+
+
+@pytest.mark.parametrize("read", READS)
+def test_rights_are_asked_by_set_and_not_by_row(db: psycopg.Connection, dsn: str, connect: Connect, read: str) -> None:
+    query, make = READS[read]
+    with made(dsn, db) as roles:
+        roles("put", "take", pattern="q")
+        other = roles("put", "take", pattern="other")
+        asked = []
+        for first, last in ((1, 10), (11, 60)):
+            rows(db, f"SELECT {make} FROM generate_series({first}, {last}) g")
+            with connect(autocommit=False) as conn:
+                conn.execute("SET LOCAL track_functions = 'all'")
+                conn.execute(f"SET LOCAL SESSION AUTHORIZATION {other}")
+                conn.execute(query)
+                asked.append(value(conn, CALLS))
+                conn.rollback()
+    assert asked[0] == asked[1]

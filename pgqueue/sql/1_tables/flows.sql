@@ -55,6 +55,7 @@ COMMENT ON COLUMN pgqueue.batch.total     IS 'The number of its tasks, once it i
 COMMENT ON COLUMN pgqueue.batch.failed    IS 'Whether some of its tasks have failed, once it has ended.';
 
 CREATE INDEX batch_created ON pgqueue.batch (created_at);
+CREATE INDEX batch_role    ON pgqueue.batch (role_id) WHERE closed_at IS NULL;             -- for the quota
 CREATE INDEX batch_watched ON pgqueue.batch (id) WHERE ended_at IS NULL OR failed;      -- for batch_stats
 
 CREATE TABLE pgqueue.batch_part (

@@ -14,6 +14,9 @@ CREATE TABLE pgqueue.task_limit (
     changing    boolean     NOT NULL DEFAULT true,
     altered     xid8        DEFAULT pg_current_xact_id(),
     ended       xid8,
+    is_over     boolean     NOT NULL DEFAULT false,
+    rechecked   text        COLLATE "C",
+    rechecked_at timestamptz,
     CHECK (concurrency IS NOT NULL OR rate IS NOT NULL),
     CHECK ((rate IS NULL) = (burst IS NULL) AND (rate IS NULL) = (period IS NULL))
 );
@@ -37,6 +40,12 @@ COMMENT ON COLUMN pgqueue.task_limit.altered     IS
     'The transaction that altered it. NULL: every snapshot sees what it is now.';
 COMMENT ON COLUMN pgqueue.task_limit.ended       IS
     'When all transactions up to this one have ended, none follows an earlier form.';
+COMMENT ON COLUMN pgqueue.task_limit.is_over     IS
+    'They have ended; ticks leave the last checks.';
+COMMENT ON COLUMN pgqueue.task_limit.rechecked   IS
+    'The meter up to which ticks have left checks. NULL: they are through.';
+COMMENT ON COLUMN pgqueue.task_limit.rechecked_at IS
+    'When ticks were through last, or found that claims have enough checks to look at.';
 
 CREATE UNIQUE INDEX task_limit_key  ON pgqueue.task_limit (queue_id, coalesce(job, '')) WHERE NOT dropped;
 CREATE INDEX task_limit_queue       ON pgqueue.task_limit (queue_id);

@@ -30,8 +30,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.set_quota IS
-    'Set how many queues, exchanges, bindings, nodes or schedules, or how many bytes of stored payloads, each role may '
-    'have made; NULL: any number. What is there stays. Only the owner of the schema may call it.';
+    'Set how many queues, exchanges, bindings, open batches, nodes or schedules, or how many bytes of stored payloads, '
+    'each role may have made; NULL: any number. What is there stays. Only the owner of the schema may call it.';
 
 -- The stored payloads of posts are counted in bytes, and the other things one by one.
 CREATE OR REPLACE FUNCTION pgqueue._made(what text, role oid, most bigint) RETURNS bigint
@@ -44,6 +44,8 @@ BEGIN
             SELECT FROM pgqueue.exchange e WHERE e.role_id = _made.role LIMIT most) t)
         WHEN 'bindings' THEN (SELECT count(*) FROM (
             SELECT FROM pgqueue.binding b WHERE b.role_id = _made.role LIMIT most) t)
+        WHEN 'batches' THEN (SELECT count(*) FROM (
+            SELECT FROM pgqueue.batch b WHERE b.role_id = _made.role AND b.closed_at IS NULL LIMIT most) t)
         WHEN 'nodes' THEN (SELECT count(*) FROM (
             SELECT FROM pgqueue.node n WHERE n.role_id = _made.role LIMIT most) t)
         WHEN 'schedules' THEN (SELECT count(*) FROM (

@@ -28,6 +28,7 @@ BEGIN
         RAISE EXCEPTION 'the name of a batch has 1 to 255 bytes, this one has %', octet_length(name)
             USING ERRCODE = 'PQ001';
     END IF;
+    PERFORM pgqueue._check_quota('batches');
     INSERT INTO pgqueue.batch AS b (id, name, role)
     VALUES (nextval('pgqueue.task_id_seq'), create_batch.name, pgqueue._caller())
     RETURNING b.id INTO id;
@@ -35,7 +36,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.create_batch IS
     'Make an open batch; returns its id, for the batch of put_flow. A batch that is not closed within a day is '
-    'forgotten.';
+    'forgotten. PQ006: the role has too many open batches.';
 
 -- The puts of a close, each of which waits for the batch as well.
 CREATE OR REPLACE FUNCTION pgqueue._after_batch(puts jsonb, batch bigint) RETURNS jsonb

@@ -1,5 +1,5 @@
--- The rules of limits: setting, declaring and dropping them, and what ticks do while tasks still follow an earlier
--- form.
+-- The rules of limits: setting, declaring and dropping them. What ticks do while tasks still follow an earlier form is
+-- in limit_ticks.sql.
 --
 -- Theory of operation
 -- -------------------
@@ -25,24 +25,32 @@
 -- so do ticks where no taker is. The row of a limit whose argument changes is dropped, and another one made: the values
 -- of the two cannot be compared.
 
--- Leave a check in each meter of a limit in which a task waits. From one meter to the next by the index.
-CREATE OR REPLACE FUNCTION pgqueue._recheck(queue_id int, limit_id int) RETURNS void
+-- Leave a check in each meter of a limit in which a task waits, in up to n of those behind the meter `after`; returns
+-- the last one, NULL if there are no more. From one meter to the next by the index; no text is between m and
+-- m || chr(1).
+CREATE OR REPLACE FUNCTION pgqueue._recheck(
+    queue_id int, limit_id int, after text DEFAULT NULL, n int DEFAULT NULL
+) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
-    low  CONSTANT text := limit_id || ':';
     high CONSTANT text := limit_id || ';';
-    next text;
+    one  text          := after;
+    seen int           := 0;
 BEGIN
-    next := (SELECT t.meter FROM pgqueue.task t
-              WHERE t.queue_id = _recheck.queue_id AND t.meter >= low AND t.meter < high AND t.state = 'W'
-              ORDER BY t.meter, t.state, t.priority, t.id LIMIT 1);
-    WHILE next IS NOT NULL LOOP
-        INSERT INTO pgqueue.meter_check (queue_id, meter) VALUES (_recheck.queue_id, next);
-        next := (SELECT t.meter FROM pgqueue.task t
-                  WHERE t.queue_id = _recheck.queue_id AND t.meter > next AND t.meter < high AND t.state = 'W'
+    LOOP
+        one := (SELECT t.meter FROM pgqueue.task t
+                  WHERE t.queue_id = _recheck.queue_id
+                    AND t.meter >= coalesce(one || chr(1), limit_id || ':') AND t.meter < high AND t.state = 'W'
                   ORDER BY t.meter, t.state, t.priority, t.id LIMIT 1);
+        EXIT WHEN one IS NULL;
+        INSERT INTO pgqueue.meter_check (queue_id, meter) VALUES (_recheck.queue_id, one);
+        seen := seen + 1;
+        EXIT WHEN seen = n;
     END LOOP;
-    PERFORM pgqueue._signal(queue_id);
+    IF seen > 0 THEN
+        PERFORM pgqueue._signal(queue_id);
+    END IF;
+    RETURN one;
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._check_terms(
@@ -83,7 +91,8 @@ BEGIN
        AND l.argument IS DISTINCT FROM _put_limit.argument;
     UPDATE pgqueue.task_limit l
        SET concurrency = _put_limit.concurrency, rate = _put_limit.rate, burst = bucket, period = span,
-           declared = _put_limit.declared, changing = true, altered = pg_current_xact_id(), ended = NULL
+           declared = _put_limit.declared, changing = true, altered = pg_current_xact_id(), ended = NULL,
+           is_over = false, rechecked = NULL, rechecked_at = clock_timestamp()
      WHERE l.queue_id = _put_limit.queue_id AND l.job IS NOT DISTINCT FROM _put_limit.job AND NOT l.dropped
     RETURNING l.id INTO changed;
     IF FOUND THEN
@@ -189,94 +198,6 @@ END $$;
 COMMENT ON FUNCTION pgqueue.declare_limit IS
     'For programs, at their start: the limit of a job as their code has it, or none. set, dropped, or same: it was so '
     'already, which needs no right to manage the queue. kept: another limit was set by set_limit, and stays.';
-
--- Give tasks of a limit a meter that were taken without it, so that they are counted. A task that is locked is left to
--- the next tick.
-CREATE OR REPLACE FUNCTION pgqueue._count_running(l pgqueue.task_limit) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    ids bigint[];
-BEGIN
-    ids := ARRAY (SELECT t.id FROM pgqueue.task t
-                   WHERE t.id IN (SELECT k.task_id FROM pgqueue.take k
-                                   WHERE k.queue_id = l.queue_id AND k.lane IS NULL)
-                     AND starts_with(pgqueue._meter(t.queue_id, t.data), l.id || ':')
-                     AND t.meter IS DISTINCT FROM pgqueue._meter(t.queue_id, t.data)
-                     FOR UPDATE SKIP LOCKED);
-    UPDATE pgqueue.task t SET meter = pgqueue._meter(t.queue_id, t.data) WHERE t.id = ANY (ids);
-END $$;
-
--- Remove a limit that no transaction follows, and that no task waits for.
-CREATE OR REPLACE FUNCTION pgqueue._remove_limit(l pgqueue.task_limit) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF (SELECT t.id FROM pgqueue.task t
-         WHERE t.queue_id = l.queue_id AND t.meter >= l.id || ':' AND t.meter < l.id || ';' AND t.state = 'W'
-         LIMIT 1) IS NOT NULL THEN
-        RETURN;
-    END IF;
-    PERFORM FROM pgqueue.queue q WHERE q.id = l.queue_id FOR UPDATE SKIP LOCKED;      -- set_limit waits for it
-    IF FOUND THEN
-        DELETE FROM pgqueue.task_limit t WHERE t.id = l.id;
-        UPDATE pgqueue.queue q SET metered = false
-         WHERE q.id = l.queue_id AND NOT EXISTS (SELECT FROM pgqueue.task_limit t WHERE t.queue_id = q.id);
-    END IF;
-END $$;
-
--- Drop the checks of queues that have no limits (any more), and make their tasks ready.
-CREATE OR REPLACE FUNCTION pgqueue._clean_checks() RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    next int := 0;
-    lost text[];
-BEGIN
-    LOOP
-        next := (SELECT c.queue_id FROM pgqueue.meter_check c WHERE c.queue_id > next ORDER BY c.queue_id LIMIT 1);
-        EXIT WHEN next IS NULL;
-        CONTINUE WHEN (SELECT q.metered FROM pgqueue.queue q WHERE q.id = next);
-        WITH gone AS (
-            DELETE FROM pgqueue.meter_check
-             WHERE ctid = ANY (ARRAY (SELECT c.ctid FROM pgqueue.meter_check c
-                                       WHERE c.queue_id = next ORDER BY c.id LIMIT 10000 FOR UPDATE SKIP LOCKED))
-            RETURNING meter)
-        SELECT array_agg(DISTINCT gone.meter) INTO lost FROM gone;
-        PERFORM pgqueue._release_waiting(ARRAY (
-                    SELECT t.id FROM pgqueue.task t
-                     WHERE t.queue_id = next AND t.meter = ANY (lost) AND t.state = 'W' FOR UPDATE SKIP LOCKED));
-    END LOOP;
-END $$;
-
--- Part of promote_all: see the head of this file. `fresh`: the transaction had no id when it began.
-CREATE OR REPLACE FUNCTION pgqueue._go_on_limits(fresh boolean) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    l    pgqueue.task_limit;
-    over boolean;
-BEGIN
-    PERFORM pgqueue._clean_checks();
-    -- A taker that slept before the token was missing does not know when it comes.
-    PERFORM pgqueue._signal(q.id) FROM pgqueue.queue q WHERE q.metered AND pgqueue._limits_due(q.id);
-    IF NOT fresh OR current_setting('transaction_isolation') <> 'read committed' THEN
-        RETURN;
-    END IF;
-    FOR l IN SELECT * FROM pgqueue.task_limit t WHERE t.changing FOR UPDATE SKIP LOCKED LOOP
-        over := l.ended < pg_snapshot_xmin(pg_current_snapshot());
-        IF l.dropped THEN
-            CONTINUE WHEN pgqueue._release_dropped(l.queue_id, 10000) > 0;
-        ELSE
-            PERFORM pgqueue._count_running(l), pgqueue._recheck(l.queue_id, l.id);
-        END IF;
-        IF over AND l.dropped THEN
-            PERFORM pgqueue._remove_limit(l);
-        ELSIF over THEN
-            UPDATE pgqueue.task_limit t SET changing = false WHERE t.id = l.id;
-        ELSIF l.altered IS NOT NULL AND NOT pgqueue._is_unseen(l.altered) THEN
-            UPDATE pgqueue.task_limit t SET altered = NULL WHERE t.id = l.id;
-        ELSIF l.altered IS NULL AND l.ended IS NULL THEN
-            UPDATE pgqueue.task_limit t SET ended = pg_current_xact_id() WHERE t.id = l.id;
-        END IF;
-    END LOOP;
-END $$;
 
 -- Part of clean_up: buckets that are full again, or whose limit is gone.
 CREATE OR REPLACE FUNCTION pgqueue._clean_buckets() RETURNS void

@@ -62,39 +62,43 @@ SELECT d.task_id AS id, q.name AS queue, d.on_id,
 COMMENT ON VIEW pgqueue.dependencies IS
     'For what tasks wait, or waited: the task id waits for the task or batch on_id. Of tasks that are not gone.';
 
+-- The batches that the reader of a view may see.
+CREATE OR REPLACE VIEW pgqueue._seen_batches AS
+SELECT b.* FROM pgqueue.batch b
+ WHERE (SELECT pgqueue._may_see_all('monitor'))
+    OR b.role_id = ANY (ARRAY (SELECT o.oid FROM pgqueue._own_roles o));
+
 CREATE OR REPLACE VIEW pgqueue.batches WITH (security_barrier) AS
 SELECT b.id, b.name,
        CASE WHEN b.closed_at IS NULL THEN 'open' WHEN b.ended_at IS NULL THEN 'running' WHEN b.failed THEN 'failed'
             ELSE 'done' END AS state,
        n.total, n.total - n.open - n.failed AS done, n.failed, n.open, b.created_at, b.closed_at, b.ended_at,
        b.role::text AS role
-  FROM pgqueue.batch b
+  FROM pgqueue._seen_batches b
  CROSS JOIN LATERAL (
        SELECT coalesce(b.total, (SELECT coalesce(sum(p.added), 0)::bigint FROM pgqueue.batch_part p
                                   WHERE p.batch_id = b.id)) AS total,
               (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state = 'O') AS open,
-              (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state <> 'O') AS failed OFFSET 0) n
- WHERE pgqueue._is_callers(b.role_id)
-    OR (SELECT pgqueue._may_see_all('monitor'));
+              (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state <> 'O') AS failed OFFSET 0) n;
 COMMENT ON VIEW pgqueue.batches IS
     'Every batch, until a day after its end: how many tasks it has, and how many of them are done, have failed and are '
     'open. A role sees its own; monitors see all.';
 
 -- For monitors: without the batches that are done, of which there may be a day's.
 CREATE OR REPLACE VIEW pgqueue.batch_stats WITH (security_barrier) AS
-SELECT s.state, count(n.state) AS batches, coalesce(sum(n.open), 0)::bigint AS open,
-       coalesce(sum(n.failed), 0)::bigint AS failed
+  WITH b AS MATERIALIZED (
+       SELECT c.id, CASE WHEN c.closed_at IS NULL THEN 'open' WHEN c.ended_at IS NULL THEN 'running'
+                         ELSE 'failed' END AS state
+         FROM pgqueue._seen_batches c WHERE c.ended_at IS NULL OR c.failed),
+       n AS (
+       SELECT b.state, count(*) AS batches FROM b GROUP BY b.state),
+       t AS (
+       SELECT b.state, count(*) FILTER (WHERE m.state = 'O') AS open, count(*) FILTER (WHERE m.state <> 'O') AS failed
+         FROM b JOIN pgqueue.member m ON m.batch_id = b.id GROUP BY b.state)
+SELECT s.state, coalesce(n.batches, 0) AS batches, coalesce(t.open, 0) AS open, coalesce(t.failed, 0) AS failed
   FROM (VALUES ('open'), ('running'), ('failed')) s(state)
-  LEFT JOIN (
-       SELECT CASE WHEN b.closed_at IS NULL THEN 'open' WHEN b.ended_at IS NULL THEN 'running'
-                   ELSE 'failed' END AS state,
-              (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state = 'O') AS open,
-              (SELECT count(*) FROM pgqueue.member m WHERE m.batch_id = b.id AND m.state <> 'O') AS failed
-         FROM pgqueue.batch b
-        WHERE (b.ended_at IS NULL OR b.failed)
-          AND (pgqueue._is_callers(b.role_id)
-               OR (SELECT pgqueue._may_see_all('monitor')))) n ON n.state = s.state
- GROUP BY s.state;
+  LEFT JOIN n ON n.state = s.state
+  LEFT JOIN t ON t.state = s.state;
 COMMENT ON VIEW pgqueue.batch_stats IS
     'How many batches are open, running or, since less than a day, failed, and how many of their tasks are open or '
     'have failed. A role counts its own; monitors count all.';

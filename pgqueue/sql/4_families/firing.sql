@@ -106,6 +106,9 @@ RETURNS TABLE (
 LANGUAGE plpgsql AS $$
 DECLARE
     present CONSTANT timestamptz := clock_timestamp();
+    owner   CONSTANT boolean     := pgqueue._is_owner();
+    own     CONSTANT oid[]       := ARRAY (SELECT r.oid FROM pgqueue._own_roles r);
+    managed CONSTANT record      := pgqueue._reach('manage');
 BEGIN
     PERFORM pgqueue._check_array('except_for', except_for), pgqueue._check_count('most', most);
     RETURN QUERY
@@ -113,7 +116,10 @@ BEGIN
             SELECT s.* FROM pgqueue.schedule s LEFT JOIN pgqueue.queue q ON q.name = s.queue
              WHERE NOT s.paused AND s.next_at IS DISTINCT FROM 'infinity'
                AND s.name <> ALL (coalesce(except_for, '{}'::text[]))
-               AND (NOT q.guarded OR pgqueue._may_change(s)))
+               AND (owner OR NOT q.guarded OR s.role_id = ANY (own)
+                    OR CASE WHEN q.exclusive THEN pgqueue._may(q.id, 'manage')
+                            ELSE q.id = ANY (managed.ids)
+                              OR q.restricted IS NOT TRUE AND s.queue LIKE ANY (managed.masks) END))
         (SELECT s.name, s.revision, s.cron, s.every, s.tz, s.counts_from, s.next_at, present, 0::double precision
            FROM mine s WHERE s.next_at IS NULL OR s.next_at <= present
           ORDER BY s.next_at NULLS FIRST, s.name LIMIT most)
@@ -235,7 +241,9 @@ SELECT s.name, s.queue, s.cron, s.every, s.tz, s.missed,
        s.error IS NOT NULL AS refused
   FROM pgqueue.schedule s
   LEFT JOIN pgqueue._seen q ON q.name = s.queue
- CROSS JOIN LATERAL (SELECT coalesce(pgqueue._is_callers(s.role_id), false) OFFSET 0) o(own)
+ CROSS JOIN LATERAL (
+       SELECT coalesce(s.role_id = ANY (ARRAY (SELECT o.oid FROM pgqueue._own_roles o)), false)
+           OR (SELECT pgqueue._is_owner()) OFFSET 0) o(own)
  CROSS JOIN LATERAL (SELECT coalesce(q.looks, false) OR o.own) x(looks)
   LEFT JOIN pgqueue._tasks t ON t.id = s.last_task
   LEFT JOIN pgqueue.result r ON r.task_id = s.last_task AND r.expires_at > clock_timestamp()
