@@ -11,6 +11,7 @@ from .._engine import session, waits
 from .._engine.awaiting import Conn, Connections, Signal, drive, in_thread, run_on
 from .._engine.core import Core
 from .._engine.listener import Listener
+from .._engine.outages import Pauses
 from .._engine.shell import ShellBase
 from .._engine.steps import Flow, Run, Step
 from .._engine.waits import TimeLeft
@@ -60,7 +61,7 @@ class AsyncShell(ShellBase):
     async def for_session(self, make: Callable[[int], Call[T]], conn: Conn | None) -> T:
         """Run a call that names the session, again under a new one if the server says that the session is dead."""
         listener, left = await self.listener(), TimeLeft(self.settings.patience)
-        whole = TimeLeft(self.settings.call_timeout)
+        whole, pauses = TimeLeft(self.settings.call_timeout), Pauses()
         while True:
             own = await self.drive(session.session(listener, Signal, left))
             try:
@@ -68,7 +69,7 @@ class AsyncShell(ShellBase):
                     return await run_on(conn, make(own))
                 return await self.connections.run(make(own), within=whole.seconds())
             except SessionDead as error:
-                await self.drive(session.refused(error, Signal, left, conn is not None))
+                await self.drive(session.refused(error, Signal, left, pauses, conn is not None))
 
     async def prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False, waits: bool = False) -> None:
         """Make the queue, its lanes and flows: in the caller's transaction that would keep other clients waiting."""

@@ -50,8 +50,7 @@ class Clock:
         self._put_off: dict[str, float] = {}  # schedules, each until a time of `now`
         self._pauses: dict[str, float] = {}  # the last pause of each that was put off
         self._told: dict[str, str] = {}  # the problem of each that was logged
-        self._pause = PAUSE[0]
-        self._away = Pauses()
+        self._away, self._refusals = Pauses(), Pauses(*PAUSE)
         self._hang_up: Callable[[], None] = lambda: None
 
     def stop(self) -> None:
@@ -67,8 +66,11 @@ class Clock:
             yield from enter(listener, ear, TimeLeft(PAUSE[0]))  # without it, a reconnect is a reason to look
             while not self.stopped:
                 listener.switchboard.forget(ear)  # before the look: what is announced after it counts
-                seconds = yield from self._look_safely(listener.outage)
-                yield from next_payload(listener, make_signal, ear, TimeLeft(seconds))
+                seconds, is_pause = yield from self._look_safely(listener.outage)
+                left = TimeLeft(seconds)
+                heard = yield from next_payload(listener, make_signal, ear, left)
+                while is_pause and heard is not None and not left.over():  # what is announced does not shorten it
+                    heard = yield from next_payload(listener, make_signal, ear, left)
         except ClosedError:
             pass
         except NotAllowed as error:
@@ -76,21 +78,22 @@ class Clock:
         finally:
             listener.switchboard.leave(ear)
 
-    def _look_safely(self, outage: Outage) -> Flow[float]:
+    def _look_safely(self, outage: Outage) -> Flow[tuple[float, bool]]:
+        """Returns in how many seconds to look again, and whether that is a pause after an error."""
         try:
             seconds = yield from self.look()
         except (ClosedError, NotAllowed):
             raise
         except AWAY as error:
             outage.met(error)
-            return self._away.failed()
+            return self._away.failed(), True
         except (Error, psycopg.Error) as error:
-            log.warning("schedules wait for %g s: %s", self._pause, str(error).strip())
-            seconds, self._pause = self._pause, min(self._pause * 2, PAUSE[1])
-            return seconds
-        self._pause = PAUSE[0]
+            seconds = self._refusals.failed()
+            log.warning("schedules wait for %.1f s: %s", seconds, str(error).strip())
+            return seconds, True
         self._away.succeeded()
-        return seconds
+        self._refusals.succeeded()
+        return seconds, False
 
     def look(self) -> Flow[float]:
         """Fire what is due. Returns in how many seconds to look again."""

@@ -1,8 +1,9 @@
 """While the server is away: which errors mean that, how long the pauses are, and what is logged. One policy for all.
 
-The listener, the pools, the first call of a client, the clock, the supervisor, the owners of threads (owners.py) and a
-worker's threads each have Pauses of their own, since each of them may be refused for a reason of its own. They are
-computed here only:
+The listener and its statements (retries.py), the pools, the first call of a client, calls for a session, watches, the
+clock, the supervisor, the owners of threads (owners.py) and a worker's threads each have Pauses of their own, since
+each of them may be refused for a reason of its own. They are computed here only; tests/project/test_pauses.py finds a
+pause that grows elsewhere, and says what those few follow that stay:
 
 - A pause doubles with each failure, up to LONGEST, and is random between a half and the whole of that. Nothing shortens
   it: what wakes a thread that pauses, for example a poke of the listener, lets it go on pausing. At first a poke ended
@@ -58,10 +59,11 @@ class Pauses:
         self._longest = LONGEST if longest is None else longest
         self._next = self._first
 
-    def failed(self) -> float:
-        """An attempt has failed. Returns for how many seconds to pause."""
+    def failed(self, grows: bool = True) -> float:
+        """An attempt has failed. Returns for how many seconds to pause; `grows`: whether the next pause is longer."""
         pause = random.uniform(self._next / 2, self._next)
-        self._next = min(2 * self._next, self._longest)
+        if grows:
+            self._next = min(2 * self._next, self._longest)
         self.at = time.monotonic() + pause
         return pause
 

@@ -9,7 +9,6 @@ one.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from .._calls.call import Call
+from .outages import Pauses
 
 T = TypeVar("T")
 Conn = psycopg.Connection[Any]
@@ -44,7 +44,7 @@ class Retry:
     def __init__(self, what: str) -> None:
         self.at = 0.0  # the monotonic time of the next attempt
         self._what = what
-        self._pause = PAUSE[0]
+        self._pauses = Pauses(*PAUSE)
         self._kind: type[Exception] | None = None  # of the last error
         self._since = 0.0
 
@@ -78,11 +78,11 @@ class Retry:
                 exc_info=not isinstance(error, psycopg.Error),
             )
         self._kind = type(error)
-        self.at = now + random.uniform(self._pause / 2, self._pause)
-        if getattr(error, "sqlstate", None) not in LOCKED:  # a lock goes away, and asking for it costs little
-            self._pause = min(self._pause * 2, PAUSE[1])
+        # A lock goes away, and asking for it costs little.
+        self.at = now + self._pauses.failed(grows=getattr(error, "sqlstate", None) not in LOCKED)
 
     def _succeeded(self) -> None:
         if self._kind:
             log.info("%s works again, after %.1f s", self._what, self.failing_for())
-        self._kind, self._pause = None, PAUSE[0]
+        self._kind = None
+        self._pauses.succeeded()

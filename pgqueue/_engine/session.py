@@ -7,12 +7,11 @@ from typing import TypeVar
 from ..errors import ClosedError, ConnectionLost, ServerError, SessionDead
 from .door import without_session
 from .listener import Listener
+from .outages import Pauses
 from .steps import Flow, Wait
 from .waits import MakeSignal, TimeLeft
 
 T = TypeVar("T")
-
-PAUSE = 0.05  # seconds after a refusal: the listener has not noticed yet, or is reconnecting
 
 
 def session(listener: Listener, make_signal: MakeSignal, left: TimeLeft) -> Flow[int]:
@@ -34,12 +33,17 @@ def session(listener: Listener, make_signal: MakeSignal, left: TimeLeft) -> Flow
     return found
 
 
-def refused(error: SessionDead, make_signal: MakeSignal, left: TimeLeft, in_transaction: bool) -> Flow[None]:
-    """Pause before the next attempt. Raises an error if the call cannot be repeated or the time is over."""
+def refused(
+    error: SessionDead, make_signal: MakeSignal, left: TimeLeft, pauses: Pauses, in_transaction: bool
+) -> Flow[None]:
+    """Pause before the next attempt: the listener has not noticed yet that it lost its connection, or is reconnecting.
+
+    Raises an error if the call cannot be repeated or the time is over.
+    """
     if in_transaction:
         raise ConnectionLost(
             f"the listener had lost its connection: nothing was created ({error}); repeat it"
         ) from error
     if left.over():
         raise ServerError(f"nothing can be created without a session: {error}") from error
-    yield Wait(make_signal(), PAUSE)
+    yield Wait(make_signal(), pauses.failed())

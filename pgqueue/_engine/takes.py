@@ -32,6 +32,7 @@ from .core import Core
 from .cursor import ClaimCursor, Position
 from .door import without_session
 from .listener import Listener
+from .outages import Pauses
 from .steps import Flow, Run, Signal, Wait
 from .waiters import Waiter
 
@@ -91,6 +92,7 @@ class Take:
         self._token = secrets.randbits(63)
         self._used_session: int | None = None
         self._locked_pause = LOCKED_PAUSE[0]
+        self._away: Pauses | None = None  # after the first error: a take mostly meets none
         self._ids_known: dict[str, int] = {}
         self._said = False  # that a lock is in the way
         self._signalled = False  # at any time in this take: then this take signals the next waiter
@@ -224,7 +226,8 @@ class Take:
                 if isinstance(reason, CallTimeout):
                     raise reason
                 raise ServerError(f"nothing can be taken: {reason}") from reason
-            yield Wait(self._make_signal(), 0.05)
+            self._away = self._away or Pauses()
+            yield Wait(self._make_signal(), self._away.failed())
         return []
 
     def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:

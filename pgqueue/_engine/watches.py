@@ -17,13 +17,12 @@ from ..errors import ClosedError, ConnectionLost
 from . import waits
 from .door import without_session
 from .listener import Listener
+from .outages import Pauses
 from .steps import Flow, Run, Wait
 from .switchboard import Ear, Gap
 from .waits import MakeSignal, TimeLeft
 
 T = TypeVar("T")
-
-PAUSE = 0.05  # seconds before the next look when the connection broke during a look
 
 
 class Observer(Generic[T]):
@@ -42,6 +41,7 @@ class Observer(Generic[T]):
         self._look = look
         self._channel = ""
         self._ear = self._new_ear()
+        self._pauses = Pauses()  # after a connection that broke during a look
         self._missed = True  # a change may have been missed since the last look
 
     def begin(self, timeout: float) -> Flow[Self]:
@@ -71,6 +71,7 @@ class Observer(Generic[T]):
         self._check()
         self.seen = yield Run(self._look)
         self._missed = False
+        self._pauses.succeeded()
         return True
 
     def event(self, left: TimeLeft) -> Flow[str | None]:
@@ -89,7 +90,7 @@ class Observer(Generic[T]):
                 except ConnectionLost:
                     if left.over():
                         raise
-                    yield Wait(self._make_signal(), PAUSE)
+                    yield Wait(self._make_signal(), self._pauses.failed())
                     continue
                 if kind := before.difference(self.seen, self._changes):
                     return kind

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,8 @@ from eventually import eventually, soon
 from statements import column, rows, value
 
 import pgqueue
+from pgqueue._calls.schedules import CHANNEL
+from pgqueue._engine.clock import Clock
 from pgqueue.errors import NoSchedule
 
 SECONDS = "SELECT extract(epoch FROM next_at)::bigint FROM pgqueue.schedules"
@@ -146,6 +149,26 @@ def test_a_clock_goes_on_when_its_connections_are_lost(
         )
         before = value(db, "SELECT count(*) FROM pgqueue.tasks")
         eventually(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") > before)
+
+
+def test_what_is_announced_does_not_shorten_the_pause_of_a_clock(
+    blocking: Callable[..., pgqueue.Client], db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each NOTIFY on its channel would be a look that the server refuses."""
+    looks: list[float] = []
+
+    def refused(clock: Clock) -> Iterator[Any]:
+        looks.append(time.monotonic())
+        raise pgqueue.Error("the server refuses it")
+        yield
+
+    monkeypatch.setattr(Clock, "look", refused)
+    with blocking() as client, running(client):
+        eventually(lambda: looks)
+        until = looks[0] + 0.45  # less than the first pause
+        while time.monotonic() < until:
+            db.execute("SELECT pg_notify(%s, '')", [CHANNEL])
+        assert [look for look in looks if look < until] == looks[:1]
 
 
 class running:
