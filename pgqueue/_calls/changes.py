@@ -11,7 +11,7 @@ from uuid import UUID
 from .._values.record import Record
 from .call import Call, nothing
 
-Op = Literal["put", "take", "release", "bury", "kick", "touch", "delay", "ttr", "ttl", "delete"]
+Op = Literal["put", "take", "release", "bury", "kick", "touch", "delay", "ttr", "ttl", "maxlen", "delete"]
 
 #: `verb seconds id,id,...`: numbers that a datetime and a bigint can hold.
 _PAYLOAD = re.compile(

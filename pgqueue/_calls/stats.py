@@ -8,7 +8,7 @@ from typing import LiteralString, TypedDict
 
 from .call import Call, Rows
 
-VERBS = ("put", "take", "ack", "release", "bury", "kick", "delete", "touch", "delay", "ttr", "ttl")
+VERBS = ("put", "take", "ack", "release", "bury", "kick", "delete", "touch", "delay", "ttr", "ttl", "maxlen")
 
 
 class Stats(TypedDict):

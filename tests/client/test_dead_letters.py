@@ -312,6 +312,17 @@ def test_the_oldest_go(db: psycopg.Connection) -> None:
     assert rows(db, DEATHS, ids[0]) == rows(db, DEATHS, ids[1]) == [("q", "maxlen", 1)]
 
 
+@pytest.mark.parametrize("options", ["maxlen => 2", letters("maxlen => 2")], ids=["dropped", "dead letters"])
+def test_what_goes_is_counted(db: psycopg.Connection, options: str) -> None:
+    create(db, "q", options)
+    for n in range(5):
+        put(db, "q", priority=str(-n))
+    counted = "SELECT done, (calls ->> 'maxlen')::int, (calls ->> 'delete')::int FROM pgqueue.queue_stats('q')"
+    assert row(db, counted) == (3, 3, 3)
+    db.execute("SELECT pgqueue.alter_queue('q', '{\"maxlen\": 1}')")
+    assert row(db, counted) == (4, 4, 4)
+
+
 def test_taken_delayed_and_buried_tasks_are_not_in_the_way(db: psycopg.Connection) -> None:
     create(db, "q", "maxlen => 1")
     taken = put(db, "q")

@@ -104,7 +104,7 @@ def test_a_scrape_has_every_state_and_verb(busy):
     found = scrape(registry(busy))
     assert found.items() >= BUSY.items()
     assert 0 < found["pgqueue_oldest_ready_age_seconds", "mail"] < 60
-    assert len([name for name, *_ in found if name == "pgqueue_calls_total"]) == 11
+    assert len([name for name, *_ in found if name == "pgqueue_calls_total"]) == 12
 
 
 def test_a_scrape_has_the_checks_of_the_database(busy, db):

@@ -49,7 +49,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(ids) > 0 THEN
         INSERT INTO pgqueue.delta (queue_id, verb, calls) VALUES (_note.queue_id, _note.verb, cardinality(ids));
-        IF verb = 'ttl' THEN                      -- as in Tarantool's queue, an expired task is a deleted one
+        IF verb IN ('ttl', 'maxlen') THEN         -- as in Tarantool's queue, an expired task is a deleted one
             INSERT INTO pgqueue.delta (queue_id, verb, calls) VALUES (_note.queue_id, 'delete', cardinality(ids));
         END IF;
         PERFORM pgqueue._tell_change(queue_id, verb, ids);

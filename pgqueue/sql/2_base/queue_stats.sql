@@ -9,7 +9,7 @@ RETURNS TABLE (id int, queue text, total bigint, ready bigint, delayed bigint, t
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     verbs  CONSTANT jsonb := '{"put": 0, "take": 0, "ack": 0, "release": 0, "bury": 0, "kick": 0, "delete": 0,
-                               "touch": 0, "delay": 0, "ttr": 0, "ttl": 0}'::jsonb;
+                               "touch": 0, "delay": 0, "ttr": 0, "ttl": 0, "maxlen": 0}'::jsonb;
     moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
     RETURN QUERY

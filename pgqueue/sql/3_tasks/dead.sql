@@ -201,14 +201,16 @@ CREATE OR REPLACE FUNCTION pgqueue._trim_queue(queue_id int, maxlen int) RETURNS
 LANGUAGE plpgsql AS $$
 DECLARE
     surplus bigint;
+    ids     bigint[];
 BEGIN
     SELECT c.standing - c.taken - maxlen INTO surplus FROM pgqueue._counts(ARRAY [_trim_queue.queue_id]) c;
     IF surplus > 0 THEN
-        PERFORM pgqueue._die(pgqueue._untaken(ARRAY (
-                    SELECT t.id FROM pgqueue.task t
-                     WHERE t.queue_id = _trim_queue.queue_id AND t.state = 'R'
-                       AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
-                     ORDER BY t.id LIMIT surplus FOR UPDATE SKIP LOCKED)), 'maxlen');
+        ids := pgqueue._untaken(ARRAY (
+                   SELECT t.id FROM pgqueue.task t
+                    WHERE t.queue_id = _trim_queue.queue_id AND t.state = 'R'
+                      AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
+                    ORDER BY t.id LIMIT surplus FOR UPDATE SKIP LOCKED));
+        PERFORM pgqueue._note(queue_id, 'maxlen', ids), pgqueue._die(ids, 'maxlen');
     END IF;
 END $$;
 
