@@ -5,9 +5,10 @@ caller then seldom settles the task again, and a living client would hold it for
 all of these verbs go through, leaves no take in doubt:
 
 - A call whose connection was lost is sent once more on another one, in the rest of its time. The token is the fence: if
-  the first call took effect, the second one is refused, and changes nothing. An ack that finds no task has found the
-  first one's work, as the settler of a worker takes it (worker/settler.py). Any other refusal leaves it unknown which
-  of the two it was, and the caller gets the first error.
+  the first call took effect, the second one is refused, and changes nothing. It is refused as well if the first call
+  had no effect, and the task was returned with its session and is another taker's, or done. So the caller then gets the
+  first error. To take a task that is gone for acked is the simpler form: T1's ack is lost in a crash of the server, T2
+  takes the task and acks it, and T1's second ack reports the success that was T2's.
 - If the call fails for good, the listener gives the take back, and repeats that until it is done. So what the caller
   sees is: no error, and the verb is done; TakeLost or a refusal such as QueueFull, and it is not done; any other error,
   and it is not done, or for ConnectionLost perhaps done, and the client does not hold the task any more.
@@ -35,7 +36,7 @@ from .._engine.awaiting import Conn
 from .._records.puts import Put
 from .._records.task import TaskLike, named
 from .._values.arguments import Seconds
-from ..errors import CallTimeout, ConnectionLost, LockBlocked, ServerError, TakeLost, TaskNotFound
+from ..errors import CallTimeout, ConnectionLost, LockBlocked, ServerError, TakeLost
 from .shell import AsyncShell
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ async def ack(shell: AsyncShell, id: int, token: int | None, put: Sequence[Put],
     call = ack_calls.ack(id, shell.fence(token), shell.encode_puts(put))
     for one in put:
         await shell.prepare_put(one.queue, conn, in_lanes=one.options.in_lanes, waits=one.options.waits)
-    return shell.ended(await _end(shell, call, [(id, token)], conn, gone="done"), conn)
+    return shell.ended(await _end(shell, call, [(id, token)], conn), conn)
 
 
 async def release(shell: AsyncShell, id: int, token: int | None, how: Return, conn: Conn | None) -> str:
@@ -75,7 +76,7 @@ async def touch(
 
 async def finish(shell: AsyncShell, id: int, token: int | None, result: Any, keep: Seconds, conn: Conn | None) -> str:
     call = result_calls.finish(id, shell.fence(token), shell.encode(result), keep)
-    return shell.ended(await _end(shell, call, [(id, token)], conn, gone="done"), conn)
+    return shell.ended(await _end(shell, call, [(id, token)], conn), conn)
 
 
 async def fail(
@@ -89,21 +90,8 @@ async def requeue(shell: AsyncShell, id: int, token: int | None, conn: Conn | No
     return await _end(shell, pick_calls.requeue(id, shell.fence(token)), [(id, token)], conn)
 
 
-async def _end(
-    shell: AsyncShell,
-    call: Call[T],
-    takes: Named,
-    conn: Conn | None,
-    *,
-    relaxed: bool = False,
-    gone: T | None = None,
-) -> T:
-    """Run a call that ends takes, and leave none of them in doubt.
-
-    Args:
-        takes: the ids of the tasks, each with its token.
-        gone: what the call would have returned, if a repetition finds no task. None: it cannot be known.
-    """
+async def _end(shell: AsyncShell, call: Call[T], takes: Named, conn: Conn | None, *, relaxed: bool = False) -> T:
+    """Run a call that ends takes, the ids of the tasks each with its token, and leave none of them in doubt."""
     if conn is not None:
         return await shell.run(call, conn, relaxed=relaxed)
     began = monotonic()
@@ -114,22 +102,16 @@ async def _end(
             left = shell.settings.call_timeout - (monotonic() - began)
             if isinstance(lost, CallTimeout) or left < AGAIN or any(token is None for _, token in takes):
                 raise
-            return await _again(shell, call, lost, relaxed, left, gone)
+            return await _again(shell, call, lost, relaxed, left)
     except BaseException as error:
         if isinstance(error, OPEN) or not isinstance(error, Exception):
             shell.left(takes)
         raise
 
 
-async def _again(
-    shell: AsyncShell, call: Call[T], lost: ConnectionLost, relaxed: bool, left: float, gone: T | None
-) -> T:
+async def _again(shell: AsyncShell, call: Call[T], lost: ConnectionLost, relaxed: bool, left: float) -> T:
     try:
         return await shell.run(call, relaxed=relaxed, within=left)
-    except TaskNotFound:
-        if gone is None:
-            raise lost from None
-        return gone
     except TakeLost:
         raise lost from None
 
@@ -154,7 +136,7 @@ class AsyncSettling:
         Raises:
             TakeLost: for one that could not be acked; the others were.
         """
-        await self._settle_many(ack_calls.ack_many, tasks, conn, gone=True)
+        await self._settle_many(ack_calls.ack_many, tasks, conn)
 
     async def release(
         self,
@@ -213,15 +195,11 @@ class AsyncSettling:
         """
         return (await requeue(self._shell, *named(task), conn))[0]
 
-    async def _settle_many(
-        self, make: SettleMany, tasks: Iterable[TaskLike], conn: Conn | None, gone: bool | None = None
-    ) -> None:
+    async def _settle_many(self, make: SettleMany, tasks: Iterable[TaskLike], conn: Conn | None) -> None:
         fence, takes = self._shell.fence(), [named(task) for task in tasks]
         call = make(takes, fence)
 
-        def read(rows: Rows) -> bool:
-            refused = call.read(rows)
-            insist(sorted(refused, key=lambda one: one.problem == "not found"), fence)  # these may be the first call's
-            return True
+        def read(rows: Rows) -> None:
+            insist(call.read(rows), fence)
 
-        await _end(self._shell, Call(call.sql, call.args, read), takes, conn, gone=gone)
+        await _end(self._shell, Call(call.sql, call.args, read), takes, conn)

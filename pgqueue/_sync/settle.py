@@ -7,9 +7,10 @@ caller then seldom settles the task again, and a living client would hold it for
 all of these verbs go through, leaves no take in doubt:
 
 - A call whose connection was lost is sent once more on another one, in the rest of its time. The token is the fence: if
-  the first call took effect, the second one is refused, and changes nothing. An ack that finds no task has found the
-  first one's work, as the settler of a worker takes it (worker/settler.py). Any other refusal leaves it unknown which
-  of the two it was, and the caller gets the first error.
+  the first call took effect, the second one is refused, and changes nothing. It is refused as well if the first call
+  had no effect, and the task was returned with its session and is another taker's, or done. So the caller then gets the
+  first error. To take a task that is gone for acked is the simpler form: T1's ack is lost in a crash of the server, T2
+  takes the task and acks it, and T1's second ack reports the success that was T2's.
 - If the call fails for good, the listener gives the take back, and repeats that until it is done. So what the caller
   sees is: no error, and the verb is done; TakeLost or a refusal such as QueueFull, and it is not done; any other error,
   and it is not done, or for ConnectionLost perhaps done, and the client does not hold the task any more.
@@ -37,7 +38,7 @@ from .._engine.blocking import Conn
 from .._records.puts import Put
 from .._records.task import TaskLike, named
 from .._values.arguments import Seconds
-from ..errors import CallTimeout, ConnectionLost, LockBlocked, ServerError, TakeLost, TaskNotFound
+from ..errors import CallTimeout, ConnectionLost, LockBlocked, ServerError, TakeLost
 from .shell import Shell
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ def ack(shell: Shell, id: int, token: int | None, put: Sequence[Put], conn: Conn
     call = ack_calls.ack(id, shell.fence(token), shell.encode_puts(put))
     for one in put:
         shell.prepare_put(one.queue, conn, in_lanes=one.options.in_lanes, waits=one.options.waits)
-    return shell.ended(_end(shell, call, [(id, token)], conn, gone="done"), conn)
+    return shell.ended(_end(shell, call, [(id, token)], conn), conn)
 
 
 def release(shell: Shell, id: int, token: int | None, how: Return, conn: Conn | None) -> str:
@@ -75,7 +76,7 @@ def touch(
 
 def finish(shell: Shell, id: int, token: int | None, result: Any, keep: Seconds, conn: Conn | None) -> str:
     call = result_calls.finish(id, shell.fence(token), shell.encode(result), keep)
-    return shell.ended(_end(shell, call, [(id, token)], conn, gone="done"), conn)
+    return shell.ended(_end(shell, call, [(id, token)], conn), conn)
 
 
 def fail(shell: Shell, id: int, token: int | None, error: str | None, keep: Seconds, conn: Conn | None) -> str:
@@ -87,21 +88,8 @@ def requeue(shell: Shell, id: int, token: int | None, conn: Conn | None) -> tupl
     return _end(shell, pick_calls.requeue(id, shell.fence(token)), [(id, token)], conn)
 
 
-def _end(
-    shell: Shell,
-    call: Call[T],
-    takes: Named,
-    conn: Conn | None,
-    *,
-    relaxed: bool = False,
-    gone: T | None = None,
-) -> T:
-    """Run a call that ends takes, and leave none of them in doubt.
-
-    Args:
-        takes: the ids of the tasks, each with its token.
-        gone: what the call would have returned, if a repetition finds no task. None: it cannot be known.
-    """
+def _end(shell: Shell, call: Call[T], takes: Named, conn: Conn | None, *, relaxed: bool = False) -> T:
+    """Run a call that ends takes, the ids of the tasks each with its token, and leave none of them in doubt."""
     if conn is not None:
         return shell.run(call, conn, relaxed=relaxed)
     began = monotonic()
@@ -112,20 +100,16 @@ def _end(
             left = shell.settings.call_timeout - (monotonic() - began)
             if isinstance(lost, CallTimeout) or left < AGAIN or any(token is None for _, token in takes):
                 raise
-            return _again(shell, call, lost, relaxed, left, gone)
+            return _again(shell, call, lost, relaxed, left)
     except BaseException as error:
         if isinstance(error, OPEN) or not isinstance(error, Exception):
             shell.left(takes)
         raise
 
 
-def _again(shell: Shell, call: Call[T], lost: ConnectionLost, relaxed: bool, left: float, gone: T | None) -> T:
+def _again(shell: Shell, call: Call[T], lost: ConnectionLost, relaxed: bool, left: float) -> T:
     try:
         return shell.run(call, relaxed=relaxed, within=left)
-    except TaskNotFound:
-        if gone is None:
-            raise lost from None
-        return gone
     except TakeLost:
         raise lost from None
 
@@ -150,7 +134,7 @@ class Settling:
         Raises:
             TakeLost: for one that could not be acked; the others were.
         """
-        self._settle_many(ack_calls.ack_many, tasks, conn, gone=True)
+        self._settle_many(ack_calls.ack_many, tasks, conn)
 
     def release(
         self,
@@ -205,15 +189,11 @@ class Settling:
         """
         return (requeue(self._shell, *named(task), conn))[0]
 
-    def _settle_many(
-        self, make: SettleMany, tasks: Iterable[TaskLike], conn: Conn | None, gone: bool | None = None
-    ) -> None:
+    def _settle_many(self, make: SettleMany, tasks: Iterable[TaskLike], conn: Conn | None) -> None:
         fence, takes = self._shell.fence(), [named(task) for task in tasks]
         call = make(takes, fence)
 
-        def read(rows: Rows) -> bool:
-            refused = call.read(rows)
-            insist(sorted(refused, key=lambda one: one.problem == "not found"), fence)  # these may be the first call's
-            return True
+        def read(rows: Rows) -> None:
+            insist(call.read(rows), fence)
 
-        _end(self._shell, Call(call.sql, call.args, read), takes, conn, gone=gone)
+        _end(self._shell, Call(call.sql, call.args, read), takes, conn)

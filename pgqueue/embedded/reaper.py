@@ -79,9 +79,9 @@ class Postmaster(NamedTuple):
             probe.settimeout(1)
             try:
                 probe.connect(str(self.socket))
-                if hasattr(socket, "SO_PEERCRED"):  # pid, uid, gid
-                    peer = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-                    return peer[1] == self.owner
+                if hasattr(socket, "SO_PEERCRED"):
+                    uid: int = struct.unpack("iii", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+                    return uid == self.owner  # the fields are pid, uid, gid
             except OSError:
                 return False
         return True
