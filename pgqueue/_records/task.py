@@ -172,7 +172,7 @@ def from_placed(
         id=insist(placed, queue),
         queue=queue,
         state=placed.state,
-        data=(None if ignored else value) if placed.kept is None else data.decode(placed.kept),
+        data=(None if ignored else value) if placed.kept is None else data.shown(placed.kept),
         priority=placed.priority if ignored else options.priority,
         attempts=placed.attempts or 0,
         deadline=placed.deadline,
@@ -201,11 +201,12 @@ def from_taken(kind: type[AnyTask], row: Taken, shell: Any) -> AnyTask:
 def from_popped(kind: type[AnyTask], row: Popped | Taken, queue: str, shell: Any) -> AnyTask:
     """A task that was taken and acked in one step."""
     task = kind(
-        id=row.id, queue=queue, state=DONE, data=data.decode(row.data), priority=row.priority, attempts=row.attempts
+        id=row.id, queue=queue, state=DONE, data=data.shown(row.data), priority=row.priority, attempts=row.attempts
     )
     return bind(task, shell)
 
 
 def from_found(kind: type[AnyTask], row: Found, shell: Any = None) -> AnyTask:
     """A task as the view pgqueue.tasks shows it."""
-    return bind(kind(**{**row._asdict(), "data": data.decode_if_any(row.data)}), shell)
+    value = None if row.data is None else data.shown(row.data)
+    return bind(kind(**{**row._asdict(), "data": value}), shell)

@@ -51,6 +51,24 @@ def encode(data: Any, max_size: int = MAX_SIZE) -> str:
     return text
 
 
+class Unreadable(str):
+    """The JSON text of data that Python cannot hold: a number of thousands of digits, or too many brackets.
+
+    It stands in the place of the data where a task is shown, or was removed already: an error there would lose
+    the task, and the others of the same call.
+    """
+
+    __slots__ = ()
+
+
+def shown(text: str) -> Any:
+    """The value of a JSON text, or the text itself, as Unreadable."""
+    try:
+        return decode(text)
+    except (ValueError, RecursionError):
+        return Unreadable(text)
+
+
 def decode_if_any(text: str | None) -> Any:
     """The value of a JSON text; None for None."""
     return None if text is None else decode(text)

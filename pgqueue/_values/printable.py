@@ -35,6 +35,7 @@ UNSAFE = (
     "\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # invisible: no glyph, and no joiner
     "\ud800-\udfff"  # a lone surrogate, which no encoder takes
 )
+LONGEST_LOG = 8000  # characters of a message in a log: more is cut, since a name or an error may have megabytes
 LONGEST_PART = 250  # bytes of a queue's part of a Graphite path: it becomes the name of a folder
 
 _unsafe = re.compile(f"[{UNSAFE}]")
@@ -99,10 +100,13 @@ def path_part(name: str) -> str:
 def one_line(record: logging.LogRecord) -> bool:
     """A filter of loggers: the message is one line, and each line of a traceback is indented.
 
-    A filter and not a formatter, because the application owns the handlers. A message without such characters keeps its
-    template and arguments, by which tools group messages.
+    A message that is too long is cut. A filter and not a formatter, because the application owns the handlers. A
+    message without such characters keeps its template and arguments, by which tools group messages.
     """
     message = record.getMessage()
+    if len(message) > LONGEST_LOG + 100:  # a record may come here twice
+        message = f"{message[:LONGEST_LOG]}... ({len(message)} characters)"
+        record.msg, record.args = "%s", (message,)
     if (safe := line(message)) != message:
         record.msg, record.args = safe, ()
     if record.exc_info and not record.exc_text:

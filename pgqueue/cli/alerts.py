@@ -13,7 +13,13 @@ from .values import POSITIVE_SECONDS, QUEUE
 
 @click.command()
 @click.option("--queue", "queues", type=QUEUE, multiple=True, help="Only this queue; can be repeated. Default: all.")
-@click.option("--webhook", metavar="URL", help="Where to POST each alert as JSON.")
+@click.option(
+    "--webhook",
+    metavar="URL",
+    envvar="PGQUEUE_WEBHOOK",
+    show_envvar=True,
+    help="Where to POST each alert as JSON. If the URL is a secret, set the variable: all accounts see command lines.",
+)
 @click.option(
     "--factor",
     "factors",

@@ -302,3 +302,10 @@ def test_the_strings_do_what_the_tests_are_about() -> None:
     assert obeyed(STRINGS["c1"])
     assert obeyed(STRINGS["bidi"])
     assert len(received(f"data: {BREAKS}\n\n")) > 1
+
+
+def test_a_message_of_megabytes_is_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("pgqueue").warning("no job %s", "j" * 1_000_000)
+    (record,) = caplog.records
+    assert len(record.getMessage()) < 8100
+    assert record.getMessage().endswith("... (1000007 characters)")

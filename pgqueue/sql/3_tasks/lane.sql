@@ -155,7 +155,7 @@ BEGIN
     END IF;
     -- Now and then look at more checks than the puts and acks of n tasks leave: they do not pile up even without ticks.
     IF random() * 32 < n THEN
-        lane := pgqueue._check_lanes(queue_id, lane, 100 + 3 * n);
+        lane := pgqueue._check_lanes(queue_id, lane, 100 + 3 * least(n, 1000000));
     END IF;
     LOOP
         ids := ARRAY (
