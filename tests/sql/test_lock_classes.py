@@ -32,7 +32,7 @@ CALLS = (
     "SELECT id FROM pgqueue.pop('limited')",
     "SELECT pgqueue.put_flow('plain', '1', batch => {batch})",
     "SELECT pgqueue.close_batch({batch})",
-    "SELECT pgqueue.finish(id, token, '1', '1 h') FROM pgqueue.take('plain')",
+    "SELECT pgqueue.finish(id, token, result => '1', keep => '1 h') FROM pgqueue.take('plain')",
     "SELECT pgqueue.await_ends('{{1,2}}')",
     "SELECT pgqueue.leave_ends('{{1,2}}')",
     "SELECT pgqueue.arm(ARRAY [{queue}])",
