@@ -129,7 +129,8 @@ class AsyncQueues:
 
         Otherwise as Queue.take; task.queue names the queue it is from.
         """
-        return next(iter(await take(self.shell, arguments.queue_names(queues), 1, timeout, deadline_soon)), None)
+        tasks = await take(self.shell, arguments.queue_names(queues), 1, timeout, deadline_soon)
+        return tasks[0] if tasks else None
 
     async def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
         """Take up to `n` tasks of several queues, beginning with the queue that has the lowest next task.

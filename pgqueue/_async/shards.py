@@ -61,7 +61,8 @@ class AsyncShardedQueue:
 
     async def take(self, timeout: Seconds | None = None) -> AsyncTask | None:
         """Take the next task of a server, beginning at each of them in turn. Otherwise as take_many."""
-        return next(iter(await self.take_many(1, timeout)), None)
+        tasks = await self.take_many(1, timeout)
+        return tasks[0] if tasks else None
 
     async def take_many(self, n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
         """Take up to `n` tasks, server by server, as soon as there is one. Each server gives its own in their order.

@@ -12,7 +12,7 @@ from .._engine.awaiting import Conn, Connections, Signal, drive, in_thread, run_
 from .._engine.core import Core
 from .._engine.listener import Listener
 from .._engine.outages import Pauses
-from .._engine.shell import ShellBase
+from .._engine.shell import Row, ShellBase
 from .._engine.steps import Flow, Run, Step
 from .._engine.waits import TimeLeft
 from ..errors import SessionDead
@@ -53,6 +53,18 @@ class AsyncShell(ShellBase):
     async def drive(self, flow: Flow[T]) -> T:
         """Perform a flow."""
         return await drive(flow, self._perform)
+
+    async def claimed(self, flow: Flow[list[Row]], make: Callable[[Row], T]) -> list[T]:
+        """Perform a flow that claims, and make the tasks of its rows; see made()."""
+        rows: list[Row] = []
+        try:
+            rows = await self.drive(flow)
+            return self.made(rows, make)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C between the two
+            self.give_back((row.id, row.token) for row in rows)
+            raise
 
     async def on_session(self, call: Call[T]) -> T:
         """Run a call on the listener's connection: what it declares lasts as long as the session."""

@@ -29,7 +29,7 @@ async def take(
     n, seconds = arguments.count("n", n), arguments.timeout(timeout)
     listener = await shell.listener()
     flow = takes.take(shell.core, listener, make_signal, queues, n, seconds, stopped, deadline_soon=deadline_soon)
-    return shell.made(await shell.drive(flow), lambda row: from_taken(AsyncTask, row, shell))
+    return await shell.claimed(flow, lambda row: from_taken(AsyncTask, row, shell))
 
 
 async def pop(shell: AsyncShell, queues: list[str], n: int, timeout: Seconds | None) -> list[AsyncTask]:
@@ -62,7 +62,8 @@ class AsyncTaking:
             LockBlocked: another backend kept this client from taking, until the timeout was over and for a second more.
             ClosedError: the client is closed.
         """
-        return next(iter(await take(self._shell, [self.name], 1, timeout, deadline_soon)), None)
+        tasks = await take(self._shell, [self.name], 1, timeout, deadline_soon)
+        return tasks[0] if tasks else None  # without a call, at whose end Ctrl-C could come
 
     async def take_many(self, n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
         """Take up to `n` tasks at once, as soon as there is one; otherwise as take. An empty list if none came."""
@@ -79,7 +80,7 @@ class AsyncTaking:
         """
         shell, id = self._shell, named(task)[0]
         flow = picks.take_id(shell.core, await shell.listener(), Signal, id)
-        (taken,) = shell.made(await shell.drive(flow), lambda row: from_taken(AsyncTask, row, shell))
+        (taken,) = await shell.claimed(flow, lambda row: from_taken(AsyncTask, row, shell))
         return taken
 
     async def pop(self, n: int = 1, timeout: Seconds | None = 0, *, conn: Conn | None = None) -> list[AsyncTask]:

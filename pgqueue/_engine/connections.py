@@ -19,9 +19,11 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import PipelineStatus
 
 from .._calls.call import Call
 from . import forks
@@ -30,6 +32,7 @@ from .borrowed import fail, translated
 from .core import Core
 from .own import OwnAsyncConn, OwnConn
 from .pools import AsyncPool, Pool
+from .shielded import shielded
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -53,19 +56,28 @@ class Connections:
         Written out: two context managers would cost a put 5 % of its time.
         """
         pool = self._pools.get(relaxed) or self._open(relaxed)
+        lent: list[OwnConn] = []
         try:
-            conn = pool.lend(within)
-        except Elsewhere:
-            pool = self._pools.get(False) or self._open(False)
-            conn = pool.lend(within)
-        try:
+            try:
+                conn = pool.lend(lent, within)
+            except Elsewhere:
+                pool = self._pools.get(False) or self._open(False)
+                conn = pool.lend(lent, within)
             if call.long:
                 conn.patience = LONG * self._core.settings.call_timeout
-            return conn.run(call)
-        except psycopg.Error as error:
-            fail(conn, error)
+            try:
+                return conn.run(call)
+            except psycopg.Error as error:
+                fail(conn, error)
         finally:
-            self._take_back(pool, conn)
+            try:
+                if lent:
+                    pool.front.keep(lent)
+                if lent:
+                    self._hand_back(pool, lent)
+            except BaseException:  # Ctrl-C
+                self._hand_back(pool, lent)
+                raise
 
     def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
         """Run calls in one transaction. The next call is made while the server works on the last AHEAD calls.
@@ -86,20 +98,36 @@ class Connections:
     @contextmanager
     def _connection(self) -> Iterator[OwnConn]:
         pool = self._pools.get(False) or self._open(False)
-        conn = pool.lend(None)
-        conn.patience = self._core.settings.call_timeout
+        lent: list[OwnConn] = []
         try:
+            conn = pool.lend(lent, None)
+            conn.patience = self._core.settings.call_timeout
             yield conn
         finally:
-            self._take_back(pool, conn)
+            try:
+                self._end_all(pool, lent)
+            except BaseException:
+                self._end_all(pool, lent)
+                raise
 
-    def _take_back(self, pool: Pool, conn: OwnConn) -> None:
-        pool.take_back(conn)
+    def _end_all(self, pool: Pool, lent: list[OwnConn]) -> None:
+        for conn in list(lent):
+            _leave_no_pipeline(conn)
+        self._hand_back(pool, lent)
+
+    def _hand_back(self, pool: Pool, lent: list[OwnConn]) -> None:
+        """May be called again, after an interrupt."""
+        pool.hand_back(lent, self._drop_if_silent)
+
+    def _drop_if_silent(self, conn: OwnConn) -> None:
         if conn.silent:
             for any_pool in list(self._pools.values()):
                 any_pool.drain()
 
     def _open(self, relaxed: bool) -> Pool:
+        return shielded(partial(self._make, relaxed))
+
+    def _make(self, relaxed: bool) -> Pool:
         conninfo = self._core.conninfo()
         with self._lock:
             if relaxed not in self._pools:
@@ -137,6 +165,7 @@ class AsyncConnections:
         except Elsewhere:
             pool = self._pool(False) or await self._open(False)
             conn = await pool.lend(within)
+        lent = [conn]
         try:
             if call.long:
                 conn.patience = LONG * self._core.settings.call_timeout
@@ -144,8 +173,9 @@ class AsyncConnections:
         except psycopg.Error as error:
             fail(conn, error)
         finally:
-            if (one := pool.front.keep(conn)) is not None:
-                await asyncio.shield(self._hand_back(pool, one))
+            pool.front.keep(lent)
+            if lent:
+                await asyncio.shield(self._hand_back(pool, lent[0]))
 
     async def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
         results: list[T] = []
@@ -164,13 +194,15 @@ class AsyncConnections:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[OwnAsyncConn]:
         pool = self._pool(False) or await self._open(False)
-        conn = await pool.lend(None)
+        lent = [conn := await pool.lend(None)]
         conn.patience = self._core.settings.call_timeout
         try:
             yield conn
         finally:
-            if (one := pool.front.keep(conn)) is not None:
-                await asyncio.shield(self._hand_back(pool, one))
+            _leave_no_pipeline(conn)
+            pool.front.keep(lent)
+            if lent:
+                await asyncio.shield(self._hand_back(pool, lent[0]))
 
     async def _hand_back(self, pool: AsyncPool, conn: OwnAsyncConn) -> None:
         await pool.putconn(conn)
@@ -201,6 +233,15 @@ class AsyncConnections:
         self._lock = asyncio.Lock()
         _leave(self._pools)
         self._pools = {}
+
+
+def _leave_no_pipeline(conn: OwnConn | OwnAsyncConn) -> None:
+    """Close a connection that an interrupt has left in a pipeline: the server answers no call on it any more.
+
+    Out of a transaction it looks idle, and would be lent again.
+    """
+    if conn.pgconn.pipeline_status != PipelineStatus.OFF:
+        conn.pgconn.finish()
 
 
 def _leave(pools: dict[bool, Any]) -> None:

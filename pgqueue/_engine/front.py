@@ -7,6 +7,9 @@ What the pool promises holds. It counts connections in front as lent, so there a
 goes back to the pool after TURN seconds of use in front, so the pool sees its age; after a drain; when the pool
 shrinks, which closes what idles; when it closes; and when another caller has to wait.
 
+Ctrl-C may come at the end of any call of a function, which then returns nothing. So a connection is not popped, but had
+from an iterator that pops; and an operator puts it in front. It is in one list or variable at any time.
+
 The caller that has to wait announces it before it looks at the front once more, and then asks the pool. The caller that
 returns a connection puts it in front before it looks whether anyone waits. So one of them sees the other: a
 connection does not stay in front while a caller waits.
@@ -33,6 +36,7 @@ class Front(Generic[C]):
 
     def __init__(self) -> None:
         self._free: list[C] = []
+        self._latest: Iterator[C] = iter(self._free.pop, None)
         self._lock = threading.RLock()  # a handler of a signal may put while its thread is in here
         self._waiting = 0
         self._period = object()  # since the last drain
@@ -41,9 +45,11 @@ class Front(Generic[C]):
     def take(self) -> C | None:
         """The connection that was used last, or None."""
         try:
-            return self._free.pop()
+            for conn in self._latest:
+                return conn
         except IndexError:
-            return None
+            pass
+        return None
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -61,12 +67,21 @@ class Front(Generic[C]):
         conn.keeping, conn.kept_until = self._period, monotonic() + TURN
         return conn
 
-    def keep(self, conn: C) -> C | None:
-        """Keep a connection after its use. Returns one to hand back to the pool: it, another, or none."""
+    def keep(self, lent: list[C]) -> None:
+        """Keep the one connection in `lent` after its use. Leaves there one for the pool: it, another, or none."""
+        (conn,) = lent
         if conn.keeping is not self._period or conn.pgconn.transaction_status != IDLE or conn.kept_until < monotonic():
-            return conn
-        self._free.append(conn)
-        return self.take() if self._waiting or self._closed else None
+            return
+        free = self._free
+        free += lent
+        lent.clear()
+        if self._waiting or self._closed:
+            self.call_in(lent)
+
+    def call_in(self, lent: list[C]) -> None:
+        """Put a free connection that the pool is to have into `lent`, if there is one."""
+        if (self._waiting or self._closed) and (conn := self.take()) is not None:
+            lent += (conn,)
 
     def drain(self) -> Iterator[C]:
         """The free connections, to hand back; those in use come back to the pool after it."""

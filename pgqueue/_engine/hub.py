@@ -291,9 +291,9 @@ class Hub:
         return ready
 
     def _wake(self, waiter: Waiter) -> None:
-        self._remove(waiter)  # first: a waiter is signalled once, and does not count as waiting any more
-        waiter.woken.set()
+        waiter.woken.set()  # first: Ctrl-C may interrupt the taker that wakes this one, which nobody would wake again
         waiter.armed.set()
+        self._remove(waiter)
 
     def _remove(self, waiter: Waiter) -> bool:
         """Remove the waiter from its channels. Returns True if it was the last one of a channel."""

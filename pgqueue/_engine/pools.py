@@ -22,10 +22,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 from weakref import WeakMethod
 
@@ -41,6 +40,7 @@ from .front import Front
 from .outages import Outage
 from .own import OwnAsyncConn, OwnConn, is_alive
 from .scarcity import Scarcity
+from .shielded import shielded
 
 ASKING = 1.0  # seconds after which a waiting call asks the pool again: it loses its place in the queue
 
@@ -70,18 +70,6 @@ class _Times:
         return min(ASKING, min(self.connect, limit) - (time.monotonic() - began))
 
 
-class _Line(deque[Any]):
-    """The calls that wait for a connection of a pool. Each thread knows the place of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mine = threading.local()
-
-    def append(self, place: Any) -> None:
-        self.mine.place = place
-        super().append(place)
-
-
 class Pool(ConnectionPool[OwnConn]):
     """lend() instead of getconn()."""
 
@@ -93,11 +81,12 @@ class Pool(ConnectionPool[OwnConn]):
         super().__init__(
             connection_class=kind, open=True, configure=_read_dates, **_arguments(settings, conninfo, relaxed)
         )
-        self._waiting = self._line = _Line()
         self._attempts.give_way = _weakly(self.give_way)
 
-    def lend(self, within: float | None) -> OwnConn:
-        """A connection that is alive; `within`: seconds for the call, if that is less than call_timeout.
+    def lend(self, lent: list[OwnConn], within: float | None) -> OwnConn:
+        """A connection that is alive, also put into `lent`; `within`: seconds for the call, if less than call_timeout.
+
+        What is in `lent` belongs to the caller, also after an error or an interrupt.
 
         Raises:
             ServerError: none could be had in time.
@@ -110,6 +99,7 @@ class Pool(ConnectionPool[OwnConn]):
         while left > 0:
             try:
                 conn = self.front.take() or self._next(left)
+                lent += (conn,)
             except PoolClosed:
                 raise ClosedError("the client is closed") from None
             except PoolTimeout:
@@ -119,40 +109,29 @@ class Pool(ConnectionPool[OwnConn]):
                     conn.patience = limit - (time.monotonic() - began)
                     return conn
                 conn.close()
-                self.putconn(conn)
+                self.hand_back(lent)
             left = times.ask(began, limit)
         raise _none_in_time(self, self._attempts.failure)
 
-    def take_back(self, conn: OwnConn) -> None:
-        """The end of a call: the connection is free."""
-        if (one := self.front.keep(conn)) is not None:
-            self.putconn(one)
+    def hand_back(self, lent: list[OwnConn], then: Callable[[OwnConn], object] = lambda conn: None) -> None:
+        """Give the pool what is in `lent`, and what it is waiting for. Then call `then` with each of them."""
+        shielded(partial(self._hand_back, lent, then))
+
+    def _hand_back(self, lent: list[OwnConn], then: Callable[[OwnConn], object]) -> None:
+        self.front.call_in(lent)
+        with contextlib.suppress(IndexError):  # of the end, or since this call is made twice, after an interrupt
+            while True:
+                conn = lent.pop()
+                self.putconn(conn)
+                then(conn)
 
     def _next(self, within: float) -> OwnConn:
+        return shielded(partial(self._ask, within), self.putconn)
+
+    def _ask(self, within: float) -> OwnConn:
         within = self._attempts.asking(within)
         with self.front.waiting():
-            return self.front.take() or self.front.begin(self._getconn(within))
-
-    def _getconn(self, within: float) -> OwnConn:
-        """getconn(), for which a Ctrl-C is an error as any other.
-
-        psycopg_pool takes a call out of its queue after an Exception only. After another BaseException the call stays
-        there, the pool gives it the next connection, and nothing brings that back.
-        """
-        mine = self._line.mine
-        mine.place = None
-        try:
-            return self.getconn(within)
-        except Exception:
-            raise
-        except BaseException:
-            if (place := mine.place) is not None:
-                with place._cond:
-                    place.error = place.error or PoolTimeout("interrupted")  # from now on it accepts no connection
-                if place.conn is not None:
-                    place.conn._pool = self
-                    self.putconn(place.conn)
-            raise
+            return self.front.take() or self.front.begin(self.getconn(within))
 
     def putconn(self, conn: OwnConn) -> None:
         if self._attempts.has_surplus() and not conn.closed:

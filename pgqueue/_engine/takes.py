@@ -107,16 +107,19 @@ class Take:
                     tasks = yield from self._sleep()
                 if not tasks:
                     tasks = yield from self._claim()
+            if self._signalled or (len(tasks) == self._n and not self._served) or self._have_deadlines(tasks):
+                self._pass_on()  # one notification may stand for more tasks than this take got; others may be locked
+            self._answer_calls()
         except BaseException:
             self._undo()
             self._pass_on()  # this take may have used up a signal without looking
+            self._answer_calls()
             raise
-        finally:
-            if self._called and self._hub.pass_on(self._called):
-                self._listener.poke()
-        if self._signalled or (len(tasks) == self._n and not self._served) or self._have_deadlines(tasks):
-            self._pass_on()  # one notification may stand for more tasks than this take got; others may have been locked
         return tasks
+
+    def _answer_calls(self) -> None:
+        if self._called and self._hub.pass_on(self._called):
+            self._listener.poke()
 
     # --- sleeping
 

@@ -127,7 +127,8 @@ class Queues:
 
         Otherwise as Queue.take; task.queue names the queue it is from.
         """
-        return next(iter(take(self.shell, arguments.queue_names(queues), 1, timeout, deadline_soon)), None)
+        tasks = take(self.shell, arguments.queue_names(queues), 1, timeout, deadline_soon)
+        return tasks[0] if tasks else None
 
     def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[Task]:
         """Take up to `n` tasks of several queues, beginning with the queue that has the lowest next task.

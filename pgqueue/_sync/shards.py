@@ -63,7 +63,8 @@ class ShardedQueue:
 
     def take(self, timeout: Seconds | None = None) -> Task | None:
         """Take the next task of a server, beginning at each of them in turn. Otherwise as take_many."""
-        return next(iter(self.take_many(1, timeout)), None)
+        tasks = self.take_many(1, timeout)
+        return tasks[0] if tasks else None
 
     def take_many(self, n: int, timeout: Seconds | None = None) -> list[Task]:
         """Take up to `n` tasks, server by server, as soon as there is one. Each server gives its own in their order.

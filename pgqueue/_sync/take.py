@@ -31,7 +31,7 @@ def take(
     n, seconds = arguments.count("n", n), arguments.timeout(timeout)
     listener = shell.listener()
     flow = takes.take(shell.core, listener, make_signal, queues, n, seconds, stopped, deadline_soon=deadline_soon)
-    return shell.made(shell.drive(flow), lambda row: from_taken(Task, row, shell))
+    return shell.claimed(flow, lambda row: from_taken(Task, row, shell))
 
 
 def pop(shell: Shell, queues: list[str], n: int, timeout: Seconds | None) -> list[Task]:
@@ -64,7 +64,8 @@ class Taking:
             LockBlocked: another backend kept this client from taking, until the timeout was over and for a second more.
             ClosedError: the client is closed.
         """
-        return next(iter(take(self._shell, [self.name], 1, timeout, deadline_soon)), None)
+        tasks = take(self._shell, [self.name], 1, timeout, deadline_soon)
+        return tasks[0] if tasks else None  # without a call, at whose end Ctrl-C could come
 
     def take_many(self, n: int, timeout: Seconds | None = None) -> list[Task]:
         """Take up to `n` tasks at once, as soon as there is one; otherwise as take. An empty list if none came."""
@@ -81,7 +82,7 @@ class Taking:
         """
         shell, id = self._shell, named(task)[0]
         flow = picks.take_id(shell.core, shell.listener(), Signal, id)
-        (taken,) = shell.made(shell.drive(flow), lambda row: from_taken(Task, row, shell))
+        (taken,) = shell.claimed(flow, lambda row: from_taken(Task, row, shell))
         return taken
 
     def pop(self, n: int = 1, timeout: Seconds | None = 0, *, conn: Conn | None = None) -> list[Task]:

@@ -10,12 +10,22 @@ import psycopg
 import pytest
 from eventually import eventually, soon
 
+from pgqueue._engine.own import OwnConn
+from pgqueue._engine.pools import Pool
+
 pytestmark = pytest.mark.once
 
 
 async def answer(result: Any) -> Any:
     """What a method of the client's engine returns, in either shell."""
     return await result if inspect.isawaitable(result) else result
+
+
+def give_back(pool: Pool, lent: list[OwnConn]) -> None:
+    """As the end of a call."""
+    pool.front.keep(lent)
+    if lent:
+        pool.hand_back(lent)
 
 
 def test_two_threads_share_one_connection_fairly(blocking):
@@ -65,9 +75,10 @@ async def test_a_connection_that_is_out_while_the_pool_is_drained_is_not_used_ag
     out = await pool.lend(None)
     pid = out.info.backend_pid
     await pool.drain()
-    one = pool.front.keep(out)
-    assert one is out
-    await pool.putconn(one)
+    lent = [out]
+    pool.front.keep(lent)
+    assert lent == [out]
+    await pool.putconn(out)
     await client.queue("q").put(2)
     await soon(lambda: pid not in pids(db))
 
@@ -98,9 +109,10 @@ def test_a_connection_that_comes_back_after_the_close_is_closed(blocking, db):
     client = blocking()
     client.queue("q").put(1)
     pool = client.shell.connections._pools[False]
-    conn = pool.lend(None)
+    lent: list[OwnConn] = []
+    conn = pool.lend(lent, None)
     client.close()
-    pool.take_back(conn)
+    give_back(pool, lent)
     eventually(lambda: not pids(db))
     assert conn.closed
 
@@ -110,12 +122,13 @@ def test_a_caller_that_begins_to_wait_gets_the_connection_that_becomes_free(bloc
     client = blocking(pool_size=1)
     client.queue("q").put(1)
     pool = client.shell.connections._pools[False]
-    conn = pool.lend(None)
+    lent: list[OwnConn] = []
+    conn = pool.lend(lent, None)
     with pool.front.waiting():  # announced, not yet in the pool's queue
-        pool.take_back(conn)
+        give_back(pool, lent)
         assert pool.front.take() is None
         assert pool.getconn(5) is conn
-    pool.take_back(conn)
+    give_back(pool, [conn])
     with pool.front.waiting():  # returned before it was announced
         assert pool.front.take() is conn
-    pool.take_back(conn)
+    give_back(pool, [conn])

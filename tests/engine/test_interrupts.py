@@ -34,7 +34,8 @@ async def put_take_ack(queue: Any) -> None:
 ASYNC: dict[str, Callable[[Any], Awaitable[object]]] = {
     "put": lambda queue: queue.put(0),
     "take": lambda queue: queue.take(0),
-    "put, take, ack": put_take_ack,
+    "put_many": lambda queue: queue.put_many(range(10)),
+    "put_take_ack": put_take_ack,
 }
 
 
@@ -90,6 +91,8 @@ async def test_a_cancellation_at_each_await(awaiting, dsn, db, call, fresh, late
         await client.queue("q").truncate()
         if ended:
             break
+    print(f"cancelled at {n} awaits of {call}")
+    assert n > 0
     await client.close()
     await soon(lambda: value(db, HELD) == 0)
 

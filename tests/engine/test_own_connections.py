@@ -46,11 +46,12 @@ def lent(client: pgqueue.Client, relaxed: bool = False) -> Iterator[OwnConn]:
     client.queue("lent").stats()
     connections = client.shell.connections
     pool = connections._pools.get(relaxed) or connections._open(relaxed)
-    conn = pool.lend(None)
+    lent: list[OwnConn] = []
+    conn = pool.lend(lent, None)
     try:
         yield conn
     finally:
-        pool.take_back(conn)
+        pool.hand_back(lent)
 
 
 async def answer(result: Any) -> Any:

@@ -1,0 +1,278 @@
+"""Ctrl-C at each place of a call of the blocking client at which CPython handles it (interrupting.py). Afterwards the
+client works, and nothing is left behind: no connection, place, take, session, thread or lock that nobody has."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from eventually import eventually
+from interrupting import Place, interrupted, is_possible, walk
+from statements import value
+
+import pgqueue
+from pgqueue._engine.gathering import Gatherings, Member
+
+LEFT = "SELECT count(*) FROM pgqueue.take"
+SESSIONS = "SELECT count(*) FROM pgqueue.session"
+SAMPLE = 60  # of so many places the default run tries one
+
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(not is_possible(), reason="this interpreter does not trace instructions"),
+]
+Work = Callable[[], object]
+every = pytest.mark.parametrize("step", [SAMPLE, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+
+
+class Subject:
+    """A client that is interrupted, and another thread that uses it too."""
+
+    def __init__(self, client: pgqueue.Client, db: psycopg.Connection, *others: ThreadPoolExecutor) -> None:
+        self.client = client
+        self.queue = client.queue("q")
+        self._db = db
+        self._other, self._leaving = others
+        self._leaving.submit(threads).result()
+        self._held: list[pgqueue.Task] = []  # by the caller
+        self._pending: list[Future[Any]] = []  # what other threads do meanwhile
+        self._over = threading.Event()  # the call has ended, or was never made
+        for _ in range(8):  # both have prepared their statements
+            self.put_take_ack()
+            self._other.submit(self.put_take_ack).result()
+        self._threads = threads()
+
+    def put_take_ack(self) -> None:
+        queue = self.client.queue("again")
+        queue.put("again")
+        task = queue.take(30)
+        assert task is not None
+        task.ack()
+
+    @property
+    def pools(self) -> list[Any]:
+        return list(self.client.shell.connections._pools.values())
+
+    @property
+    def gatherings(self) -> Gatherings:
+        assert self.client.shell.together is not None
+        return self.client.shell.together._gatherings()
+
+    def end(self) -> None:
+        """Wait for the other threads, once the call has ended."""
+        self._over.set()
+        for pending in self._pending:
+            pending.result(30)
+        self._pending.clear()
+        self._over.clear()
+
+    def is_whole(self) -> None:
+        """Fails if anything is left behind."""
+        for task in self._held:
+            with contextlib.suppress(pgqueue.TakeLost, pgqueue.TaskNotFound):
+                task.ack()
+        self._held.clear()
+        self._other.submit(self.put_take_ack).result(30)  # in the main thread its own locks would not hinder
+        self.put_take_ack()
+        for pool in self.pools:
+            eventually(lambda pool=pool: len(pool.front._free) + len(pool._pool) == pool._nconns)
+            assert (list(pool._waiting), pool.front._waiting) == ([], 0)
+        assert not self.gatherings._putting
+        assert not any(one.under_way or one.waiting for one in self.gatherings._known.values())
+        listener = self.client.shell.core.running_listener
+        assert listener is not None
+        assert not any(channel.waiters for channel in listener.hub._channels.values())
+        eventually(lambda: value(self._db, LEFT) == 0)
+        assert value(self._db, SESSIONS) == 1
+        eventually(lambda: threads() <= self._threads)
+
+    # --- the calls, each with what brings it about
+
+    def put(self) -> Work:
+        return lambda: self.queue.put(0)
+
+    def take(self) -> Work:
+        self._db.execute("SELECT pgqueue.put('q', '0')")
+        return lambda: self._held.append(self.queue.take(0))
+
+    def take_nothing_after_a_wait(self) -> Work:
+        return lambda: self.client.queue("empty").take(0.01)
+
+    def take_after_a_wait(self) -> Work:
+        def put_meanwhile() -> None:
+            hub = self.client.shell.core.listener().hub
+            self._until(lambda: any(channel.waiters for channel in list(hub._channels.values())))
+            self.client.queue("waited").put(0)
+
+        self._pending.append(self._other.submit(put_meanwhile))
+        return lambda: self._held.append(self.client.queue("waited").take(30))
+
+    def ack(self) -> Work:
+        self._db.execute("SELECT pgqueue.put('q', '0')")
+        task = self.queue.take(30)
+        assert task is not None
+        self._held.append(task)
+        return task.ack
+
+    def getconn(self) -> Work:
+        """No connection is in front: the pool lends one."""
+        for pool in self.pools:
+            for conn in pool.front.shrink():
+                pool.putconn(conn)
+        return lambda: self.queue.put(0)
+
+    def putconn(self) -> Work:
+        """The connection has been in front for long enough: it goes back to the pool."""
+        for pool in self.pools:
+            for conn in pool.front._free:
+                conn.kept_until = 0.0
+        return lambda: self.queue.put(0)
+
+    def getconn_instead_of_a_broken_one(self) -> Work:
+        for pool in self.pools:
+            for conn in pool.front._free:
+                conn.ended = True
+        return lambda: self.queue.put(0)
+
+    def gather(self) -> Work:
+        """The put goes in a batch that another thread leads."""
+        self._make_wait(2)
+        other = self._other.submit(self.queue.put, "other")
+        eventually(lambda: len(self.gatherings._known["q"].waiting) == 1)
+        self._pending.append(other)
+        return lambda: self.queue.put("mine")
+
+    def gather_alone(self) -> Work:
+        """The put waits for its turn, and then goes by itself."""
+        self._make_wait(1)
+        return lambda: self.queue.put("mine")
+
+    def _make_wait(self, n: int) -> None:
+        """Both places under way are taken until n puts wait, or the call has ended."""
+        gatherings = self.gatherings
+        gathering = gatherings._known.get("q") or gatherings._new("q")
+        members = [Member(""), Member("")]
+        for member in members:
+            member.gathering = gathering
+            gathering.under_way.add(member)
+
+        def leave() -> None:
+            self._until(lambda: len(gathering.waiting) >= n)
+            for member in members:
+                gatherings.leave(member)
+
+        self._pending.append(self._leaving.submit(leave))
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        while not (condition() or self._over.is_set()):
+            self._over.wait(0.001)
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task")) if Path("/proc/self/task").is_dir() else threading.active_count()
+
+
+@pytest.fixture
+def subject(blocking: Callable[..., pgqueue.Client], db: psycopg.Connection) -> Iterator[Subject]:
+    with ThreadPoolExecutor(1) as other, ThreadPoolExecutor(1) as leaving:
+        yield Subject(blocking(pool_size=2), db, other, leaving)
+
+
+def places_of(subject: Subject, prepare: Callable[[Subject], Work], step: int) -> set[Place]:
+    """Interrupt what `prepare` makes at each of its places, and look after each. Returns the places."""
+    found = set[Place]()
+    last: Place | None = None
+    for number in itertools.count(0, step):
+        place = interrupted(prepare(subject), number)
+        subject.end()
+        if place is None or place != last:  # the next numbers come out there too, and what is left behind adds up
+            subject.is_whole()
+        if place is None:
+            return found
+        found.add(place)
+        last = place
+    raise AssertionError
+
+
+CALLS = [
+    Subject.put,
+    Subject.take,
+    Subject.take_after_a_wait,
+    Subject.take_nothing_after_a_wait,
+    Subject.ack,
+    Subject.getconn,
+    Subject.getconn_instead_of_a_broken_one,
+    Subject.putconn,
+    Subject.gather,
+    Subject.gather_alone,
+]
+
+
+@every
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_ctrl_c_leaves_the_client_whole(
+    subject: Subject, call: Callable[[Subject], Work], step: int, record_property: Callable[[str, object], None]
+) -> None:
+    found = places_of(subject, call, step)
+    record_property("places", len(found))
+    print(f"Ctrl-C at {len(found)} places of {call.__name__}")
+    assert len(found) >= (60 if step == 1 else 5)
+
+
+# --- what the walk finds
+
+
+def test_the_walk_finds_a_connection_that_is_had_before_the_try() -> None:
+    def careless() -> None:
+        conn = free.pop()
+        try:
+            len(conn)
+        finally:
+            free.append(conn)
+
+    def careful() -> None:
+        lent: list[str] = []
+        try:
+            for conn in latest:
+                lent += (conn,)
+                break
+            len(lent)
+        finally:
+            free.extend(lent)
+
+    free = ["a connection"]
+    latest = iter(free.pop, None)
+    lost = list[Place]()
+    for place in walk(careless):
+        if not free:
+            lost.append(place)
+            free.append("a connection")
+    assert {place.function for place in lost} == {"careless"}
+    assert all(free for _ in walk(careful))
+
+
+def test_the_walk_leaves_no_lock_locked_but_a_condition_variable() -> None:
+    """The locks of C are safe. This is why no wait of the client has an Event."""
+
+    def lock_all() -> None:
+        with lock:
+            len("")
+        with condition:
+            len("")
+
+    lock, condition = threading.RLock(), threading.Condition(threading.Lock())
+    locked = 0
+    for _ in walk(lock_all):
+        assert not lock._is_owned()  # type: ignore[attr-defined]  # as Condition asks it
+        if condition._lock.locked():  # type: ignore[attr-defined]
+            locked += 1
+            condition.release()
+    assert locked > 0

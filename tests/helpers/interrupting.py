@@ -1,0 +1,136 @@
+"""Ctrl-C at each place of a call at which CPython handles a signal.
+
+Theory of operation
+-------------------
+CPython runs the handler of a signal in the main thread, and not between any two steps: at the beginning of a function
+of Python, at a jump backward, and when a call of a function of C has returned. All else is done as a whole: the two
+halves of `a, b = b, a`, a return with the assignment of what was returned, and so on. `with lock:` of a lock in C rests
+on this, and so does pgqueue. A trace function that raises before a line, or before an instruction, also raises where no
+signal can: for example when a block has ended, and before its lock is released. What it finds there is no defect, and
+nothing in Python can mend it.
+
+So here nothing is raised. A trace function looks on until the instruction with a given number is about to run, and
+leaves then a SIGINT pending, as the operating system does. CPython decides where its handler runs, which raises
+KeyboardInterrupt. The trace function must not meet the signal itself: it is left pending by an operator, after which
+CPython does not look for signals, and no frame is traced from then on.
+
+What can neither look for signals nor enter or leave a function has no number, since it leads to the same place as the
+next instruction. All code of Python that the thread runs counts, that of the libraries too. The walk ends with the
+first run that ends before its number. A run may take another way than the one before, for example when a statement is
+prepared; callers bring about each way by itself, and count the places.
+
+In a finaliser CPython drops the KeyboardInterrupt. The call then goes on, as if there had been none.
+"""
+
+from __future__ import annotations
+
+import _thread
+import dis
+import itertools
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+#: They have no number.
+QUIET = {
+    *("CACHE", "COPY", "COPY_FREE_VARS", "EXTENDED_ARG", "IS_OP", "JUMP_FORWARD", "KW_NAMES", "LOAD_CLOSURE"),
+    *("LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "LOAD_GLOBAL", "MAKE_CELL", "MAKE_FUNCTION", "NOP", "POP_EXCEPT"),
+    *("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE"),
+    *("POP_JUMP_FORWARD_IF_TRUE", "PRECALL", "PUSH_EXC_INFO", "PUSH_NULL", "STORE_DEREF", "STORE_FAST"),
+    *("SWAP",),
+}
+
+
+class Place(NamedTuple):
+    """Where KeyboardInterrupt came out."""
+
+    file: str
+    function: str
+    line: int
+    offset: int
+
+
+DROPPED = Place("", "a finaliser", 0, 0)
+
+
+class _Pending:
+    """`-PENDING` leaves a SIGINT pending. A call would handle it at once."""
+
+    __neg__ = staticmethod(_thread.interrupt_main)
+
+
+PENDING = _Pending()
+
+
+@cache
+def numbered(code: CodeType) -> frozenset[int]:
+    """The offsets of the instructions that count."""
+    return frozenset(one.offset for one in dis.get_instructions(code) if one.opname not in QUIET)
+
+
+def interrupted(work: Callable[[], object], number: int) -> Place | None:
+    """Call `work` with a SIGINT before its instruction `number`. Returns where it came out; None: there is no such one.
+
+    To be called in the main thread.
+    """
+    left, frames = number, set[FrameType]()
+
+    def called(frame: FrameType, event: str, _: Any) -> Any:
+        if left < 0:
+            return None
+        frames.add(frame)
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        return reached
+
+    def reached(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if event == "opcode" and frame.f_lasti in numbered(frame.f_code):
+            left -= 1
+            if left < 0:
+                for one in frames:
+                    one.f_trace = None
+                _ = -PENDING  # type: ignore[operator]
+                return None
+        return reached
+
+    before = sys.gettrace(), signal.signal(signal.SIGINT, signal.default_int_handler), sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: None
+    sys._getframe().f_trace_opcodes = True  # since Python 3.12 this has to be so before settrace()
+    try:
+        try:
+            sys.settrace(called)
+            work()
+        finally:
+            sys.settrace(before[0])
+    except KeyboardInterrupt as interrupt:
+        return _place(interrupt)  # of which nothing is kept: it refers to the frames, and they to what was lost
+    finally:
+        sys.unraisablehook = before[2]
+        frames.clear()
+        signal.signal(signal.SIGINT, before[1])
+    return None if left >= 0 else DROPPED
+
+
+def _place(interrupt: KeyboardInterrupt) -> Place:
+    trace = interrupt.__traceback__
+    assert trace is not None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    return Place(code.co_filename, code.co_name, trace.tb_lineno, trace.tb_lasti)
+
+
+def is_possible() -> bool:
+    """Whether this interpreter traces instructions: Python 3.13.0 does not."""
+    return interrupted(lambda: len(()), 0) is not None
+
+
+def walk(work: Callable[[], object], first: int = 0, step: int = 1) -> Iterator[Place]:
+    """Call `work` again and again, interrupted each time at another of its places, until it ends before."""
+    for number in itertools.count(first, step):
+        if (place := interrupted(work, number)) is None:
+            return
+        yield place
