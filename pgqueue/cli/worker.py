@@ -14,10 +14,11 @@ from .._engine.outages import COMING
 from .._values import printable
 from ..worker.health import address, answering
 from ..worker.leaving import leaving
+from ..worker.shares import read
 from ..worker.supervisor import follow, own_line, supervise
 from .applications import load, load_anew
 from .plainly import plainly
-from .values import QUEUE
+from .values import QUEUE, Checked
 
 COUNT = click.IntRange(min=1)
 SECONDS = click.FloatRange(min=0)
@@ -42,6 +43,14 @@ GRACE = _Grace(min=0)
 )
 @click.option("--exclude", type=QUEUE, multiple=True, help="Do not serve this queue; repeatable.")
 @click.option("-c", "--concurrency", type=COUNT, default=8, show_default=True, help="Handlers that run at once.")
+@click.option(
+    "--share",
+    "shares",
+    type=Checked("queue=n", read),
+    multiple=True,
+    metavar="QUEUE=N",
+    help="At most N handlers of this queue at once; repeatable. Default: all but one.",
+)
 @click.option("--max-attempts", type=COUNT, default=20, show_default=True, help="Failed attempts before a burial.")
 @click.option(
     "--retry-delay", type=SECONDS, default=1.0, show_default=True, help="Seconds, doubled after each attempt."
@@ -83,7 +92,7 @@ def work(
 ) -> None:
     """What the command does with its options; `make` makes the worker. Also for the command of a framework."""
     place, line = _place(health), own_line()
-    options["queues"] = options["queues"] or None
+    options["queues"], options["shares"] = options["queues"] or None, dict(options["shares"])
     silent = quiet or line is not None or _is_verbose(context)
     if processes is not None and line is None and not check:
         if not silent:

@@ -36,6 +36,7 @@ from .._values.arguments import Seconds
 from .._values.version import VERSION
 from ..errors import Error
 from ..jobs.clients import AsyncClient, Client
+from . import shares as sharing
 from . import telling
 from .children import Recycling
 from .handlers import Handler
@@ -70,6 +71,8 @@ class Worker:
             that has no handler is served by the client's jobs, if there are any.
         exclude: the names of queues not to serve.
         concurrency: the number of handlers of each kind, sync and async, that run at once.
+        shares: the most handlers of a queue that run at once, by the queue's name. Without a share a queue leaves the
+            last of the worker's handlers to those queues of its kind that have none at work.
         max_attempts: after this number of failed attempts a task is buried, with its error kept.
         retry_delay: seconds, or a timedelta. A failed task is ready again after a random delay of up to
             retry_delay * 2 ** (attempts - 1): full jitter.
@@ -111,6 +114,7 @@ class Worker:
         queues: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         concurrency: int = 8,
+        shares: Mapping[str, int] | None = None,
         max_attempts: int = 20,
         retry_delay: Seconds = 1.0,
         max_retry_delay: Seconds = 3600.0,
@@ -127,7 +131,7 @@ class Worker:
         self._queues = queues
         self._exclude = exclude
         client.child_setup()
-        self._served(client).modules()
+        (served := self._served(client)).modules()
         self._load = load
         self._grace = arguments.seconds("grace", grace)
         self._failure: Error | None = None
@@ -140,6 +144,7 @@ class Worker:
             ),
             recycling=Recycling.of(max_child_tasks, max_child_memory),
             known=Known(),
+            shares=sharing.shares(shares, concurrency, served.names),
             schedules=arguments.flag("schedules", schedules),
             closed=self.stop,
             failed=self._fail,
@@ -227,7 +232,7 @@ class Worker:
                 core.listener(0)
             except COMING as error:
                 core.outage.met(error)
-                if select.select([self._pipe[0]], [], [], core.pause())[0]:
+                if self._is_told(core.pause()):
                     byte = os.read(self._pipe[0], 1)
                     if byte == STOP:
                         self.stopping.set()
@@ -238,12 +243,19 @@ class Worker:
                     self.reload()
                 return True
 
+    def _is_told(self, within: float) -> bool:
+        """Whether a byte comes. A poll: select() fails for the descriptors of a process with more than 1024."""
+        poll = select.poll()
+        poll.register(self._pipe[0], select.POLLIN)
+        return bool(poll.poll(within * 1000))
+
     def banner(self) -> str:
         """What it serves, on which database, with which limits, in one line. Does not connect."""
         return telling.banner(
             self.client.shell.core,
             self._served(self.client),
             self._terms.concurrency,
+            self._terms.shares,
             self._terms.policy,
             self._terms.limits,
             self._grace,

@@ -49,13 +49,14 @@ class Batches(Threads):
         while True:
             batch = self._pop()
             if not batch:
-                state = buffer.rest()
-                if state is None:
+                turn = buffer.turn(me)
+                if turn is False:
                     return
-                if state:
+                if turn is True:
                     self._bell.acquire()
                     now = buffer.clock()
-                continue
+                    continue
+                batch = [turn, *self._pop(1)]
             buffer.started(now)
             begun = self._begin(batch, now, me)
             if begun:
@@ -66,10 +67,10 @@ class Batches(Threads):
                     return
             now = buffer.finished(now, self.n * len(batch))
 
-    def _pop(self) -> list[Taken]:
+    def _pop(self, less: int = 0) -> list[Taken]:
         batch: list[Taken] = []
         try:
-            while len(batch) < self._each:
+            while len(batch) < self._each - less:
                 batch.append(self.buffer.tasks.popleft())
         except IndexError:
             pass

@@ -12,8 +12,13 @@ A take brings MOST tasks ahead, and the next one begins when there is room for a
 buffer lacks is slower: handlers that do next to nothing empty the buffer while it goes on, and so takes and handlers
 wait for each other in turn.
 
-Runners pop `tasks` without a lock, since deque.popleft is atomic. A runner takes the lock only when it finds no task.
-Under the lock it goes idle only while there is really none: fill() appends and wakes under the same lock.
+Runners pop `tasks` without a lock, since deque.popleft is atomic. A runner takes the lock only when it finds no task,
+or one of another queue than it had before: turn(). Under the lock it goes idle only while there is really none for it:
+fill() appends and wakes under the same lock.
+
+With several queues, shares.py says which of them a runner may start. A runner that may not start the first task of the
+buffer starts the first that it may, or rests, although there are tasks. What it passes over waits for the runners that
+hold its queue, for STALE seconds.
 """
 
 from __future__ import annotations
@@ -21,9 +26,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from .._calls.take import Taken
+from .shares import Shares
 
 AHEAD = 0.1  # seconds of work to hold
 LARGEST = 4000  # tasks to hold at most
@@ -32,16 +39,50 @@ STALE = 1.0  # seconds
 WEIGHT = 1 / 16  # of the latest task in the pace
 
 
+class Wanted(NamedTuple):
+    """The tasks to take now.
+
+    Attributes:
+        n: for any runners; 0: none.
+        queues: of which.
+        few: for the idle runners that may not start tasks of all queues.
+        some: the queues of which they may.
+    """
+
+    n: int
+    queues: Sequence[str] = ()
+    few: int = 0
+    some: Sequence[str] = ()
+
+
+class Hunger(threading.Event):
+    """Set when tasks are wanted, which ends a take of some of the queues as well: then `interrupt` is called."""
+
+    interrupt: Callable[[], None] | None = None
+
+    def set(self) -> None:
+        super().set()
+        if (interrupt := self.interrupt) is not None:
+            interrupt()
+
+
 class Buffer:
     """Filled by one fetcher, emptied by the runners of one kind. It wakes idle runners by `wake(n)`.
 
-    `each`: how many tasks a runner starts at once, at most.
+    `each`: how many tasks a runner starts at once, at most. `shares`: of its queues; None: there is one.
     """
 
-    def __init__(self, wake: Callable[[int], None], clock: Callable[[], float] = time.monotonic, each: int = 1) -> None:
+    def __init__(
+        self,
+        wake: Callable[[int], None],
+        clock: Callable[[], float] = time.monotonic,
+        each: int = 1,
+        shares: Shares | None = None,
+    ) -> None:
         self._each = each
+        self.shares = shares
         self.tasks: deque[Taken] = deque()
-        self.hungry = threading.Event()  # the fetcher sleeps on it
+        self.hungry = Hunger()  # the fetcher sleeps on it
         self._wake = wake
         self.clock = clock
         self._lock = threading.Lock()
@@ -51,6 +92,8 @@ class Buffer:
         self._low = 0
         self._moved_at = clock()  # the time when a task was last started, or came into an empty buffer
         self._filled_at = self._moved_at
+        self._passed: tuple[Taken, float] | None = None  # the first task when a runner passed it over, and since when
+        self._stuck: set[str] = set()  # queues whose tasks were passed over for too long: they are not taken ahead
         self._finished = 0  # all runners set this and the pace without a lock: a lost count does no harm
         self._pace = 0.0  # seconds per task, of all runners together
 
@@ -70,19 +113,47 @@ class Buffer:
         self._finished += 1
         return now
 
-    def rest(self, home: object = None) -> bool | None:
-        """A runner found no task. True: wait to be woken; False: look again; None: end, the buffer is closed or has
-        moved to other runners than those of `home`."""
+    def turn(self, runner: object, task: Taken | None = None, home: object = None) -> Taken | bool:
+        """A runner has popped a task of another queue than its last one, or found none. Returns the task to start.
+        True: wait to be woken; False: end, the buffer is closed or has moved to other runners than those of `home`."""
         with self._lock:
-            if home is not self._home:
-                return None
-            if self.tasks:
-                return False
-            if self._closed:
-                return None
-            self._idle += 1
-        self.hungry.set()
-        return True
+            if home is not self._home or self._closed:
+                return False if task is None else task
+            shares, eased = self.shares, False
+            if shares is not None:
+                eased = shares.leave(runner)
+                if self._stuck:
+                    self._stuck -= shares.startable()
+            found = self._first(task)
+            if found is None:
+                self._idle += 1
+            elif shares is not None:
+                eased |= shares.hold(runner, found.queue)
+            woken = 1 if eased and self._idle and self.tasks else 0
+            self._idle -= woken
+            wake = self._wake
+        if woken:
+            wake(woken)
+        if eased or found is None:
+            self.hungry.set()
+        return True if found is None else found
+
+    def _first(self, task: Taken | None) -> Taken | None:
+        """The first task that a runner may start, beginning with the one that it has popped; in the lock."""
+        try:
+            first = self.tasks.popleft() if task is None else task
+        except IndexError:
+            return None
+        shares = self.shares
+        if shares is None or shares.may_start(first.queue):
+            return first
+        self.tasks.appendleft(first)
+        if self._passed is None or self._passed[0] is not first:
+            self._passed = first, self.clock()
+        if startable := shares.startable():
+            for other in self.take_out(lambda one: one.queue in startable, most=1):
+                return other
+        return None
 
     def move(self, home: object, wake: Callable[[int], None]) -> None:
         """From now on the runners of `home` empty it, and `wake` wakes them. The idle ones of the home before are
@@ -90,6 +161,14 @@ class Buffer:
         with self._lock:
             self._home, self._wake = home, wake
             self._idle = 0
+            if self.shares is not None:
+                self.shares.clear()
+
+    def leave(self, runner: object) -> None:
+        """A runner was replaced by another one."""
+        if self.shares is not None:
+            with self._lock:
+                self.shares.leave(runner)
 
     def is_closed(self) -> bool:
         return self._closed
@@ -98,18 +177,34 @@ class Buffer:
         """For how many seconds no task was started although a runner is idle; 0.0: none is."""
         return now - self._moved_at if self._idle and not self.tasks else 0.0
 
+    def startable(self, queues: Sequence[str]) -> Sequence[str]:
+        """Those of these queues of which an idle runner may start a task."""
+        if self.shares is None:
+            return queues
+        with self._lock:
+            return [queue for queue in queues if self.shares.may_start(queue)]
+
     # --- the fetcher
 
-    def wanted(self) -> int:
-        """The number of tasks to take now: one for each idle runner, and those to hold ahead."""
+    def wanted(self, queues: Sequence[str]) -> Wanted:
+        """The tasks of these queues to take now: one for each idle runner, and those to hold ahead."""
         self.hungry.clear()  # before the look: a runner that goes idle later sets it again
         ahead = self._ahead()
         self._low = max(ahead // 2, ahead - MOST)
         if self._closed:
             self.hungry.set()
-            return 0
-        idle, held = self._idle, len(self.tasks)
-        return idle * self._each + min(MOST, max(0, ahead - held)) if idle or held <= self._low else 0
+            return Wanted(0)
+        idle, some = self._idle, dict[str, int]()
+        if self.shares is not None and idle:
+            with self._lock:
+                rooms = self.shares.room(queues, idle, self.held())
+            some = rooms if len(rooms) < len(queues) else {}
+            idle = 0 if some or not rooms else min(rooms.values())
+        if self._stuck and not idle:
+            queues = [queue for queue in queues if queue not in self._stuck]
+        held = len(self.tasks)
+        n = idle * self._each + min(MOST, max(0, ahead - held)) if idle or held <= self._low else 0
+        return Wanted(n if queues else 0, queues, min(some.values(), default=0), list(some))
 
     def fill(self, tasks: list[Taken]) -> list[Taken]:
         """Hand tasks to the runners. Returns those that came too late, after close()."""
@@ -135,10 +230,12 @@ class Buffer:
             except RuntimeError:  # a runner popped meanwhile
                 pass
 
-    def take_out(self, wanted: Callable[[Taken], bool]) -> list[Taken]:
-        """Remove and return these tasks, but for those that a runner pops first."""
-        out = []
+    def take_out(self, wanted: Callable[[Taken], bool], most: float = float("inf")) -> list[Taken]:
+        """Remove and return these tasks, `most` at most, but for those that a runner pops first."""
+        out: list[Taken] = []
         for task in filter(wanted, self.held()):
+            if len(out) >= most:
+                break
             try:
                 self.tasks.remove(task)
             except (ValueError, IndexError):  # it was popped
@@ -149,13 +246,24 @@ class Buffer:
     def surplus(self) -> list[Taken]:
         """Remove and return the tasks that will not be started soon: all if none was started for STALE seconds."""
         now, held = self.clock(), len(self.tasks)
-        if held and now - self._moved_at >= STALE:
+        if held and (now - self._moved_at >= STALE or self._stands(now)):
             self._finished = self._low = 0  # the pace is forgotten
             return self._take_out(0)
         # The tasks of the last fill() may be for runners that have not woken up yet.
         if held * self._pace > STALE and now - self._filled_at >= AHEAD:
             return self._take_out(self._ahead())
         return []
+
+    def _stands(self, now: float) -> bool:
+        """Whether the first task has been passed over for too long."""
+        passed = self._passed
+        if passed is None or now - passed[1] < STALE:
+            return False
+        self._passed = None
+        if next(iter(self.held()), None) is not passed[0]:
+            return False
+        self._stuck.add(passed[0].queue)
+        return True
 
     def close(self) -> list[Taken]:
         """Close the buffer: idle runners end. Returns the tasks that were not started."""

@@ -37,7 +37,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,15 +80,23 @@ class Recycling:
 
 
 class Children:
-    """The child processes of a shift. Each does the `setup` at its start, and then imports the `modules`."""
+    """The child processes of a shift. Each does the `setup` at its start, and then imports the `modules`.
+
+    `several`: they serve several queues. The last idle child is then kept for those that have none at work and whose
+    last one did not die. The tasks of a queue that kills its children wait for the start of others, and no others do.
+    """
 
     def __init__(
         self,
         modules: Sequence[str],
         recycling: Recycling = Recycling(),  # frozen
         setup: ChildSetup | None = None,
+        several: bool = False,
     ) -> None:
         self._modules = list(modules)
+        self._several = several
+        self._lent: Counter[str] = Counter()  # runs that have or want a child, by queue
+        self._deadly: set[str] = set()  # queues whose last child has died, or was killed
         self._setup = setup
         self._recycling = recycling
         self._lock = threading.Lock()
@@ -108,17 +118,19 @@ class Children:
             Failed: the handler has raised; `error` is like what it raised.
         """
         run.began = time.monotonic() + START  # its limits do not begin yet; START and a limit are its end
-        child = self._lend()
-        try:
-            with child.lent(run):
-                if run.cut is not None or run.cancelled:
-                    raise ProcessDied("its run was ended before it began")
-                return child.serve(run, order, answers)
-        except ProcessDied:
-            child.killed = True
-            raise
-        finally:
-            self._take_back(child)
+        queue_name = run.task.queue
+        with self._at_work(queue_name):
+            child = self._lend(queue_name)
+            try:
+                with child.lent(run):
+                    if run.cut is not None or run.cancelled:
+                        raise ProcessDied("its run was ended before it began")
+                    return child.serve(run, order, answers)
+            except ProcessDied:
+                child.killed = True
+                raise
+            finally:
+                self._take_back(child, queue_name)
 
     def close(self, within: float = LEAVE) -> None:
         """Ask all children to end, and kill those that have not after so many seconds. No run may be under way."""
@@ -139,10 +151,21 @@ class Children:
         """The processes at present."""
         return sorted(child.process.pid for child in list(self._all) if child.process.returncode is None)
 
-    def _lend(self) -> Child:
+    @contextmanager
+    def _at_work(self, queue_name: str) -> Iterator[None]:
+        with self._lock:
+            self._lent[queue_name] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._lent[queue_name] -= 1
+
+    def _lend(self, queue_name: str) -> Child:
         begun: queue.SimpleQueue[Child | BaseException] = queue.SimpleQueue()
         with self._lock:
-            while self._idle:
+            kept = self._several and (self._lent[queue_name] > 1 or queue_name in self._deadly)
+            while len(self._idle) > kept:
                 if (child := self._idle.pop()).process.poll() is None:
                     return child
                 self._retire(child, time.monotonic())  # it was killed while it was idle
@@ -151,13 +174,19 @@ class Children:
             if self._closed:  # the keeper may have ended, and would not answer
                 raise ProcessDied("its run was ended before it began")
             self._jobs.put(lambda: begun.put(self._begun()))
-        new = begun.get()
+        try:
+            new = begun.get(timeout=START)
+        except queue.Empty:  # the keeper hangs, or was ended when it got this job
+            raise ProcessDied(f"no process could be started for the handler within {START:g} s") from None
         if isinstance(new, BaseException):
             raise ProcessDied(f"no process could be started for the handler: {new}") from new
         return new
 
-    def _take_back(self, child: Child) -> None:
-        if child.killed or child.process.poll() is not None:
+    def _take_back(self, child: Child, queue_name: str) -> None:
+        dead = child.killed or child.process.poll() is not None
+        with self._lock:
+            (self._deadly.add if dead else self._deadly.discard)(queue_name)
+        if dead:
             child.kill()
             self._retire(child, time.monotonic())
             self._jobs.put(self._replace)
@@ -195,10 +224,10 @@ class Children:
     def _begun(self) -> Child | BaseException:
         try:
             child = Child(self._modules, self._setup)
+            self._all.add(child)
+            return child
         except BaseException as error:  # of any kind: a runner waits for the answer
             return error
-        self._all.add(child)
-        return child
 
     def _replace(self) -> None:
         """A child has ended: start the next one before a task waits for it."""

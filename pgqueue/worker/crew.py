@@ -1,4 +1,10 @@
-"""A crew: a fetcher thread with its buffer and runners, for one kind of handler, sync or async."""
+"""A crew: a fetcher thread with its buffer and runners, for one kind of handler, sync or async.
+
+While some queues hold all runners that they may (shares.py), an idle runner waits for the tasks of the others. They may
+be behind a million tasks of those queues, so the fetcher asks for them by themselves: at once, if it takes tasks of all
+queues for the buffer as well; each AGAIN seconds, while there are tasks in the buffer; and by a take that waits, while
+there are none. What makes the buffer hungry ends that take.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +32,7 @@ log = logging.getLogger("pgqueue")
 REFUSED = (1.0, 1.0)  # seconds to pause after a take that the server refused, for example since rights are missing
 CATCH_UP = 0.01  # seconds until the next look whether the settler has caught up
 REOPEN = 0.1  # seconds until the next look whether it has caught up with one of the queues
+AGAIN = 0.05  # seconds until the next take for idle runners, while there are tasks that they may not start
 
 
 class Crew:
@@ -53,6 +60,8 @@ class Crew:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._signals: weakref.WeakSet[threading.Event] = weakref.WeakSet()  # that the fetcher may be waiting for
+        self._yields = False  # whether the present take ends when the buffer is hungry
+        self._buffer.hungry.interrupt = self._interrupt
         self._unstarted: list[Taken] = []
         self.thread = Owned("pgqueue-fetcher", self._fetch, self._closing.is_set)
         self.thread.start()
@@ -70,6 +79,10 @@ class Crew:
         """For how many seconds no task was started although a runner is idle; 0.0: none is."""
         return self._buffer.idle_for(now)
 
+    def startable(self) -> Sequence[str]:
+        """The queues of which an idle runner may start a task."""
+        return self._buffer.startable(self.queues)
+
     def give_back(self) -> None:
         """Release the tasks that were not started; after stop()."""
         self._settler.give_back(self._unstarted)
@@ -84,14 +97,10 @@ class Crew:
         outage, pauses, refusals = self._client.shell.core.outage, Pauses(), Pauses(*REFUSED)
         while not self._closing.is_set():
             try:
-                if not (queues := self._settler.open_queues(self.queues)):
-                    self._closing.wait(CATCH_UP)  # this bounds the tasks that a crash would repeat
-                elif wanted := self._buffer.wanted():
-                    tasks = self._take(queues, wanted)
-                    self._settler.give_back(self._buffer.fill(tasks))
-                    self._seen(tasks)
+                if queues := self._settler.open_queues(self.queues):
+                    self._fetch_some(queues)
                 else:
-                    self._buffer.hungry.wait(STALE)
+                    self._closing.wait(CATCH_UP)  # this bounds the tasks that a crash would repeat
                 self._settler.give_back(self._buffer.surplus())
                 pauses.succeeded()
                 refusals.succeeded()
@@ -105,20 +114,52 @@ class Crew:
                 log.warning("tasks of %s cannot be taken, tried again: %s", ", ".join(self.queues), error)
                 self._closing.wait(refusals.failed())
 
-    def _take(self, queues: Sequence[str], n: int) -> list[Taken]:
+    def _fetch_some(self, queues: Sequence[str]) -> None:
+        """Take tasks once, or wait until some are wanted."""
+        wanted, buffered = self._buffer.wanted(queues), bool(self._buffer.tasks)
         # Tasks in the buffer must not become stale while the fetcher waits for more, nor may a queue be left out.
-        timeout = REOPEN if len(queues) < len(self.queues) else STALE if self._buffer.tasks else None
+        timeout = REOPEN if len(queues) < len(self.queues) else STALE if buffered else None
+        if wanted.some:
+            at_once = wanted.n or buffered
+            self._fill(wanted.some, wanted.few, 0 if at_once else timeout)
+        if wanted.n:
+            self._fill(wanted.queues, wanted.n, timeout)
+        elif buffered or not wanted.some:
+            self._buffer.hungry.wait(AGAIN if wanted.some else STALE)
+
+    def _fill(self, queues: Sequence[str], n: int, timeout: float | None) -> None:
+        """Take tasks. If runners may not start those of all queues at present, wait for no longer than that."""
+        self._yields = timeout != 0 and len(queues) < len(self.queues)
+        try:
+            tasks = self._take(queues, n, timeout)
+        finally:
+            self._yields = False
+        self._settler.give_back(self._buffer.fill(tasks))
+        self._seen(tasks)
+
+    def _take(self, queues: Sequence[str], n: int, timeout: float | None) -> list[Taken]:
         shell = self._client.shell
         listener = shell.listener()
-        stopped = self._closing.is_set
-        flow = takes.take(shell.core, listener, self._signal, queues, n, timeout, stopped, timed=True)
+        flow = takes.take(shell.core, listener, self._signal, queues, n, timeout, self._stopped, timed=True)
         return shell.drive(flow)
 
+    def _stopped(self) -> bool:
+        """Whether the present take is to end."""
+        return self._closing.is_set() or (self._yields and self._buffer.hungry.is_set())
+
+    def _interrupt(self) -> None:
+        """The buffer is hungry."""
+        if self._yields:
+            with self._lock:
+                waited_for = list(self._signals)
+            for signal in waited_for:
+                signal.set()
+
     def _signal(self) -> threading.Event:
-        """An event that stop() sets too."""
+        """An event that stop() sets too, and the hunger of the buffer if it ends the take."""
         made = threading.Event()
         with self._lock:
             self._signals.add(made)
-            if self._closing.is_set():
+            if self._stopped():
                 made.set()
         return made

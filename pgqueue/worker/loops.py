@@ -88,7 +88,8 @@ class Loop:
         self._runs = runs
         self._pool = pool
         self._busy: set[Run] = set()  # one for each place that has a run
-        self._idle = 0  # places
+        self._idle: list[int] = []  # places
+        self._present = [""] * n  # the queue of the last run, by place
         self._abandoned = False
         self._loop = asyncio.new_event_loop()
         self._context: Context = copy_context()  # of which each run has a copy
@@ -129,9 +130,8 @@ class Loop:
 
     def wake(self, n: int) -> None:
         def wake() -> None:
-            for _ in range(min(n, self._idle)):  # none: it was abandoned in the meantime
-                self._idle -= 1
-                self._go_on()
+            for _ in range(min(n, len(self._idle))):  # none: it was abandoned in the meantime
+                self._go_on(self._idle.pop())
 
         self._soon(wake)
 
@@ -140,7 +140,7 @@ class Loop:
 
         def replace() -> None:
             self._busy.discard(run)
-            self._go_on()
+            self._go_on(run.place)
 
         self._soon(replace)
 
@@ -196,32 +196,37 @@ class Loop:
     async def _all(self) -> None:
         if await self._life.hello():
             self._context = copy_context()
-            for _ in range(self._n):
-                self._go_on()
+            for place in range(self._n):
+                self._go_on(place)
             while not self._all_ended.is_set():
                 with contextlib.suppress(asyncio.CancelledError):  # a handler has cancelled all tasks of the loop
                     await self._all_ended.wait()
         await self._life.goodbye()
 
-    def _go_on(self) -> None:
+    def _go_on(self, place: int) -> None:
         """Begin the next run of a place; let the place wait, or end, if there is none."""
-        buffer, known = self._buffer, self._runs.known
+        buffer, known, present = self._buffer, self._runs.known, self._present
         while not self._abandoned:
             try:
-                task = buffer.tasks.popleft()
+                task: Taken | None = buffer.tasks.popleft()
             except IndexError:
-                state = buffer.rest(self)
-                if state is None:
+                task = None
+            if task is None or (buffer.shares is not None and task.queue != present[place]):
+                turn = buffer.turn(place, task, self)
+                if turn is False:
                     break
-                if state:
-                    self._idle += 1
+                present[place] = ""
+                if turn is True:
+                    self._idle.append(place)
                     return
-                continue
+                task = turn
+                present[place] = task.queue
             now = buffer.clock()
             buffer.started(now)
             run = Run(task, NEVER, self._pool, None, self)
             if known.setdefault(task.id, run) is run:
                 self._busy.add(run)
+                run.place = place
                 run.runner = asyncio.Task(self._run(run), loop=self._loop, context=self._context.run(enter, run))
                 run.runner.add_done_callback(partial(self._ended, run, now))
                 return
@@ -248,4 +253,4 @@ class Loop:
             self._buffer.finished(since, len(self._busy))
         self._busy.discard(run)
         if may_go_on or self._abandoned:
-            self._go_on()  # else another run has its place, or replace() comes
+            self._go_on(run.place)  # else another run has its place, or replace() comes

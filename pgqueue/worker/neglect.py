@@ -54,13 +54,13 @@ class Neglect:
         return [crew for crew in self._crews if crew.idle_for(now) >= BOUND]
 
     def _ask(self, idle: list[Crew]) -> None:
-        queues = sorted({queue for crew in idle for queue in crew.queues})
+        queues = sorted({queue for crew in idle for queue in crew.startable()})
         try:
             waiting = self._shell.run(waiting_long(queues, BOUND), relaxed=True, within=WITHIN)
         except (Error, psycopg.Error) as error:
             log.debug("whether tasks wait for idle runners is not known at present: %s", error)
             return
-        still = {queue for crew in self._idle(time.monotonic()) for queue in crew.queues}
+        still = {queue for crew in self._idle(time.monotonic()) for queue in crew.startable()}
         self._why = next((_said(queue, age) for queue, age in waiting if queue in still), None)
 
 

@@ -19,6 +19,7 @@ from .._engine.owners import Owned
 from .buffer import Buffer
 from .loops import Life, Loop
 from .runs import Run, Runs, enter
+from .shares import Shares
 
 Handle = Callable[[Taken], None]
 
@@ -35,11 +36,17 @@ class Threads:
     """`n` threads that call `handle`, which must not raise. Each thread calls `enter` first."""
 
     def __init__(
-        self, n: int, handle: Handle, runs: Runs | None = None, enter: Callable[[], object] = _nothing, each: int = 1
+        self,
+        n: int,
+        handle: Handle,
+        runs: Runs | None = None,
+        enter: Callable[[], object] = _nothing,
+        each: int = 1,
+        shares: Shares | None = None,
     ) -> None:
         self.n = n
         self.runs = runs or Runs()
-        self.buffer = Buffer(self._wake, each=each)
+        self.buffer = Buffer(self._wake, each=each, shares=shares)
         self._handle = handle
         self._enter = enter
         self._bell = threading.Semaphore(0)
@@ -51,6 +58,7 @@ class Threads:
 
     def replace(self, run: Run) -> None:
         self._threads.discard(run.runner)
+        self.buffer.leave(run.runner)
         self._start()
 
     def abandon(self, run: Run) -> list[Run]:
@@ -94,18 +102,24 @@ class Threads:
     def _work(self) -> None:
         buffer, pop, handle, runs, n = self.buffer, self.buffer.tasks.popleft, self._handle, self.runs, self.n
         known, me = runs.known, threading.current_thread()
+        several, present = buffer.shares is not None, ""
         now = buffer.clock()
         while True:
             try:
-                task = pop()
+                task: Taken | None = pop()
             except IndexError:
-                state = buffer.rest()
-                if state is None:
+                task = None
+            if task is None or (several and task.queue != present):
+                turn = buffer.turn(me, task)
+                if turn is False:
                     return
-                if state:
+                present = ""
+                if turn is True:
                     self._bell.acquire()
                     now = buffer.clock()
-                continue
+                    continue
+                task = turn
+                present = task.queue
             buffer.started(now)
             run = Run(task, now, self, me)
             if known.setdefault(task.id, run) is run:
@@ -125,10 +139,12 @@ class Coroutines:
         make: called for each loop.
     """
 
-    def __init__(self, n: int, make: Callable[[], Life], runs: Runs | None = None) -> None:
+    def __init__(
+        self, n: int, make: Callable[[], Life], runs: Runs | None = None, shares: Shares | None = None
+    ) -> None:
         self.n = n
         self.runs = runs or Runs()
-        self.buffer = Buffer(_wake_none)
+        self.buffer = Buffer(_wake_none, shares=shares)
         self._make = make
         self._lock = threading.Lock()
         self._loop = self._begin()

@@ -94,6 +94,7 @@ class Run:
     Attributes:
         began: the monotonic time of its beginning; NEVER: its asyncio task has not had a turn yet.
         runner: the thread or the asyncio task that it runs in.
+        place: of its asyncio task in its loop.
         coroutine: the asyncio task in the bridge's loop for which a thread waits; None: there is none.
         ender: what can end it; None: nothing can.
         limit: seconds after which it is cut off; None: the worker's time limit.
@@ -114,6 +115,7 @@ class Run:
         written_off: its runner was replaced.
     """
 
+    place = 0
     coroutine: asyncio.Task[Any] | None = None
     limit: float | None = None
     soft_limit: float | None = None

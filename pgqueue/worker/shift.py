@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ from .scheduling import Scheduling
 from .served import Served
 from .serving import Serving
 from .settler import Settler
+from .shares import Shares
 from .telling import under_way
 
 log = logging.getLogger("pgqueue")
@@ -59,6 +60,7 @@ class Terms:
         limits: the time limits of handlers and jobs without their own.
         recycling: when child processes are replaced.
         known: the runs of all shifts.
+        shares: the most runners that each of some queues may hold.
         schedules: whether to fire schedules.
         closed: called if the client is closed.
         failed: called with the error that ends the worker.
@@ -69,6 +71,7 @@ class Terms:
     limits: Limits
     recycling: Recycling
     known: Known
+    shares: Mapping[str, int]
     schedules: bool
     closed: Callable[[], None]
     failed: Callable[[Error], None]
@@ -87,7 +90,9 @@ class Shift:
         self._runs = Runs(terms.known, self._settler.put_off)
         self._runs.label = client.shell.core.label
         self._cancelling = Cancelling(client.shell.core.listener().cancels, self._runs, self._settler.give_back)
-        self._children = Children(served.modules(), terms.recycling, client.child_setup())
+        self._children = Children(
+            served.modules(), terms.recycling, client.child_setup(), several=len(served.names) > 1
+        )
         self._bridge = Bridge(self._new_aio, client.shell.core.handle_here, self._hooks)
         self._means = Means(self._runs, terms.limits, self._bridge, self._children)
         self._serving: dict[str, Serving[Any]] = {}
@@ -108,16 +113,18 @@ class Shift:
 
     def _begin(self, served: Served) -> None:
         client, settler, retry, means = self._client, self._settler, self._terms.policy, self._means
-        n, core = self._terms.concurrency, client.shell.core
+        core = client.shell.core
         for queue, handler in served.batches.items():
             call = bind_batch(client, self._bridge, handler.function)
             serving = self._serving[queue] = Serving(call, served.policy(queue, retry))
-            each = handler.n
-            self._man([queue], Batches(n, each, self._handle_batch(serving), self._runs, core.handle_here))
+            n, _ = self._shared([queue])
+            self._man([queue], Batches(n, handler.n, self._handle_batch(serving), self._runs, core.handle_here))
         blocking = served.blocking(client, retry, settler.finish, means)
         self._serving.update(blocking)
         if blocking:
-            self._man(list(blocking), Threads(n, self._handle(blocking), self._runs, core.handle_here))
+            n, shares = self._shared(list(blocking))
+            handle = self._handle(blocking)
+            self._man(list(blocking), Threads(n, handle, self._runs, core.handle_here, shares=shares))
         if queues := [queue for queue in (*served.handlers, *served.queues) if queue not in blocking]:
 
             def life() -> Life:
@@ -132,7 +139,15 @@ class Shift:
 
                 return Life(self._handle_async(awaiting), core.handle_here, hello, goodbye)
 
-            self._man(queues, Coroutines(n, life, self._runs))
+            n, shares = self._shared(queues)
+            self._man(queues, Coroutines(n, life, self._runs, shares))
+
+    def _shared(self, queues: Sequence[str]) -> tuple[int, Shares | None]:
+        """How many runners a crew of these queues has, and how the queues share them; None: there is one queue."""
+        n, given = self._terms.concurrency, self._terms.shares
+        if len(queues) == 1:
+            return given.get(queues[0], n), None
+        return n, Shares(n, queues, given)
 
     def _man(self, queues: list[str], runners: Threads | Coroutines) -> None:
         """Begin to take tasks of these queues for these runners."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._engine import dsn
@@ -21,13 +21,21 @@ HANGS = 10.0  # seconds without a look of the watch after which a worker does no
 SHOWN = 5  # handlers in a line
 
 
-def banner(core: Core, served: Served, concurrency: int, policy: Retry, limits: Limits, grace: float | None) -> str:
+def banner(
+    core: Core,
+    served: Served,
+    concurrency: int,
+    shares: Mapping[str, int],
+    policy: Retry,
+    limits: Limits,
+    grace: float | None,
+) -> str:
     """What a worker serves, on which database, with which limits. Without secrets. Does not connect."""
     jobs = served.jobs.by_queue()
     queues = ", ".join(
         f"{queue} ({_jobs(jobs.get(queue, []))})" if queue in served.queues else queue for queue in served.names
     )
-    rest = ", ".join(_limits(concurrency, policy, limits, grace))
+    rest = ", ".join([*_places(concurrency, shares), *_limits(policy, limits, grace)])
     return f"{queues}; on {dsn.describe(core.address())}; {rest}"
 
 
@@ -40,8 +48,13 @@ def _job(job: Job[..., Any]) -> str:
     return f"{job.name}{' in a process' if is_isolated(job) else ''}{f', {limit}' if limit else ''}"
 
 
-def _limits(concurrency: int, policy: Retry, limits: Limits, grace: float | None) -> Iterator[str]:
+def _places(concurrency: int, shares: Mapping[str, int]) -> Iterator[str]:
     yield f"{concurrency} at once of each kind"
+    for queue, share in shares.items():
+        yield f"{share} of {queue}"
+
+
+def _limits(policy: Retry, limits: Limits, grace: float | None) -> Iterator[str]:
     yield "any number of attempts" if policy.attempts is None else f"{policy.attempts} attempts"
     yield "no time limit" if limits.hard is None else f"time limit {limits.hard:g} s"
     if limits.soft is not None:

@@ -96,9 +96,13 @@ def test_check_and_chosen_queues(django_db, no_handlers):
     job("reports", name="report")(lambda: None)
     assert pgqueue("worker", "--check").startswith("would work on mail, reports (report); on ")
     assert pgqueue("worker", "--check", "-q", "mail", "--processes", "2").startswith("would work on mail; on ")
+    assert "; 8 at once of each kind, 2 of mail, " in pgqueue("worker", "--check", "--share", "mail=2")
     assert pgqueue("worker", "--check", "--exclude", "mail").startswith("would work on reports (report); on ")
     for arguments, says in (
         (["--exclude", "mail", "--exclude", "reports"], "no queue is left to serve"),
+        (["--share", "mail"], "argument --share: a share is QUEUE=N, as reports=2, not 'mail'"),
+        (["--share", "mail=9"], "the share of queue 'mail' is 9, more than the concurrency of 8"),
+        (["--share", "post=2"], "there is no share for queue 'post'"),
         (["--processes", "2", "--reload"], "--reload is for one process"),
         (["--processes", "0"], "argument --processes: 0 is below 1"),
     ):

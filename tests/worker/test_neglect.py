@@ -38,9 +38,9 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The fetcher hangs, until this is set."""
     go, take = threading.Event(), Crew._take
 
-    def hang(crew: Crew, queues: list[str], n: int) -> list[Taken]:
+    def hang(crew: Crew, queues: list[str], n: int, timeout: float | None) -> list[Taken]:
         go.wait(30)
-        return take(crew, queues, n)
+        return take(crew, queues, n, timeout)
 
     monkeypatch.setattr(Crew, "_take", hang)
     yield go

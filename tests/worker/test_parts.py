@@ -66,7 +66,7 @@ class Bench:
 
     def all_rest(self) -> None:
         for _ in range(self.runners):
-            assert self.buffer.rest() is True
+            assert self.buffer.turn(object()) is True
 
     def start(self) -> Taken:
         popped = self.buffer.tasks.popleft()
@@ -90,46 +90,46 @@ def bench() -> Bench:
 
 def test_each_idle_runner_wants_a_task(bench):
     bench.all_rest()
-    assert bench.buffer.wanted() == 8
+    assert bench.buffer.wanted(["q"]).n == 8
     assert bench.buffer.fill(tasks(3)) == []
     assert bench.woken == 3
-    assert bench.buffer.wanted() == 5  # the three in the buffer are for those that were woken
+    assert bench.buffer.wanted(["q"]).n == 5  # the three in the buffer are for those that were woken
 
 
 def test_never_wants_less_than_nothing(bench):
     bench.all_rest()
     bench.buffer.fill(tasks(7))
-    assert bench.buffer.wanted() == 1
+    assert bench.buffer.wanted(["q"]).n == 1
 
 
 def test_nothing_is_held_before_anything_was_finished(bench):
     bench.all_rest()
-    bench.buffer.wanted()
+    bench.buffer.wanted(["q"])
     bench.buffer.fill(tasks(8))
     for _ in range(8):
         bench.start()  # eight starts in no time say nothing of how long the handlers take
     bench.now += 0.001
-    assert bench.buffer.wanted() == 0
+    assert bench.buffer.wanted(["q"]).n == 0
 
 
 def test_slow_handlers_hold_nothing(bench):
     bench.handle(80, seconds=1.0)
-    assert bench.buffer.wanted() == 0
+    assert bench.buffer.wanted(["q"]).n == 0
 
 
 def test_quick_handlers_hold_a_tenth_of_a_second_of_work(bench):
     bench.handle(8000, seconds=0.002)  # 4000 tasks a second
-    assert bench.buffer.wanted() == pytest.approx(4000 * AHEAD, rel=0.05)
+    assert bench.buffer.wanted(["q"]).n == pytest.approx(4000 * AHEAD, rel=0.05)
 
 
 def test_no_more_is_held_than_was_finished_before(bench):
     bench.handle(8, seconds=0.00001)
-    assert bench.buffer.wanted() == 8
+    assert bench.buffer.wanted(["q"]).n == 8
 
 
 def test_no_more_is_held_than_the_largest(bench):
     bench.handle(8000, seconds=0.0)
-    while wanted := bench.buffer.wanted():
+    while wanted := bench.buffer.wanted(["q"]).n:
         assert wanted <= MOST
         bench.buffer.fill(tasks(wanted))
     assert len(bench.buffer.tasks) > LARGEST - MOST
@@ -137,35 +137,35 @@ def test_no_more_is_held_than_the_largest(bench):
 
 def test_the_next_take_begins_when_there_is_room_for_as_many_as_one_brings(bench):
     bench.handle(8000, seconds=0.0)
-    while wanted := bench.buffer.wanted():
+    while wanted := bench.buffer.wanted(["q"]).n:
         bench.buffer.fill(tasks(wanted))
     for _ in range(len(bench.buffer.tasks) - (LARGEST - MOST) - 1):
         bench.start()
     assert not bench.buffer.hungry.is_set()
     bench.start()
     assert bench.buffer.hungry.is_set()
-    assert bench.buffer.wanted() == MOST
+    assert bench.buffer.wanted(["q"]).n == MOST
 
 
 def test_an_idle_hour_is_no_slowness_and_no_promise(bench):
     bench.handle(8000, seconds=0.002)
-    before = bench.buffer.wanted()
+    before = bench.buffer.wanted(["q"]).n
     bench.now += 3600
     bench.all_rest()
-    assert bench.buffer.wanted() == before + 8
+    assert bench.buffer.wanted(["q"]).n == before + 8
 
 
 def test_it_fills_up_again_at_half(bench):
     bench.handle(8000, seconds=0.002)
-    ahead = bench.buffer.wanted()
+    ahead = bench.buffer.wanted(["q"]).n
     bench.buffer.fill(tasks(ahead))
     for _ in range(ahead - ahead // 2 - 1):
         bench.start()
     assert not bench.buffer.hungry.is_set()
-    assert bench.buffer.wanted() == 0
+    assert bench.buffer.wanted(["q"]).n == 0
     bench.start()
     assert bench.buffer.hungry.is_set()
-    assert bench.buffer.wanted() == ahead - ahead // 2
+    assert bench.buffer.wanted(["q"]).n == ahead - ahead // 2
 
 
 def test_what_nobody_starts_goes_back_and_the_pace_with_it(bench):
@@ -177,7 +177,7 @@ def test_what_nobody_starts_goes_back_and_the_pace_with_it(bench):
     bench.now += 0.02
     assert sorted(task.id for task in bench.buffer.surplus()) == list(range(2, 21))
     assert not bench.buffer.tasks
-    assert bench.buffer.wanted() == 0
+    assert bench.buffer.wanted(["q"]).n == 0
 
 
 def test_what_came_into_an_idle_buffer_is_not_stale(bench):
@@ -213,11 +213,10 @@ def test_tasks_of_slow_runners_that_wake_up_stay(bench):
     assert bench.buffer.surplus() == []
 
 
-def test_a_runner_that_finds_nothing_looks_again_if_tasks_came(bench):
+def test_a_runner_that_finds_nothing_gets_a_task_that_came_meanwhile(bench):
     bench.buffer.fill(tasks(1))
-    assert bench.buffer.rest() is False
-    bench.start()
-    assert bench.buffer.rest() is True
+    assert bench.buffer.turn(object()) == tasks(1)[0]
+    assert bench.buffer.turn(object()) is True
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -226,18 +225,18 @@ def test_a_runner_that_gets_hungry_while_the_fetcher_looks_is_seen(bench, moment
 
     def interrupted() -> None:
         if moment == "before":
-            bench.buffer.rest()
+            bench.buffer.turn(object())
         clear()
         if moment == "after":
-            bench.buffer.rest()
+            bench.buffer.turn(object())
 
     bench.buffer.hungry.clear = interrupted
-    assert bench.buffer.wanted() == 1
+    assert bench.buffer.wanted(["q"]).n == 1
 
 
 def test_a_runner_that_gets_hungry_after_the_look_wakes_the_fetcher(bench):
-    assert bench.buffer.wanted() == 0
-    bench.buffer.rest()
+    assert bench.buffer.wanted(["q"]).n == 0
+    bench.buffer.turn(object())
     assert bench.buffer.hungry.is_set()
 
 
@@ -247,7 +246,7 @@ def test_close_wakes_all_returns_the_rest_and_refuses_more(bench):
     bench.start()
     assert sorted(task.id for task in bench.buffer.close()) == [2, 3, 4, 5]
     assert bench.woken == 8
-    assert bench.buffer.rest() is None
+    assert bench.buffer.turn(object()) is False
     late = tasks(2)
     assert bench.buffer.fill(late) is late
     assert bench.buffer.close() == []
@@ -256,7 +255,7 @@ def test_close_wakes_all_returns_the_rest_and_refuses_more(bench):
 def test_a_closed_buffer_wants_nothing_and_keeps_its_fetcher_awake(bench):
     bench.all_rest()
     bench.buffer.close()
-    assert bench.buffer.wanted() == 0
+    assert bench.buffer.wanted(["q"]).n == 0
     assert bench.buffer.hungry.is_set()
 
 
@@ -478,7 +477,7 @@ class Hand(Crew):
         client = SimpleNamespace(shell=SimpleNamespace(core=SimpleNamespace(outage=outages.Outage("me"))))
         super().__init__(client, ["q"], runners, desk, self.closed.set)  # type: ignore[arg-type]
 
-    def _take(self, queues: Sequence[str], n: int) -> list[Taken]:
+    def _take(self, queues: Sequence[str], n: int, timeout: float | None) -> list[Taken]:
         self.asked.append(n)
         signal = self._signal()
         while not self.coming and not signal.is_set():

@@ -364,6 +364,21 @@ def test_a_check_prints_what_would_be_served(tmp_path, dsn):
 
 
 @pytest.mark.slow
+def test_a_share_is_shown_and_checked(tmp_path, dsn):
+    done = check(tmp_path, dsn, APP, "--share", "slow=2", "--share", "q=3")
+    assert "; 8 at once of each kind, 2 of slow, 3 of q, 20 attempts" in done.stdout
+    for share, said in (
+        ("slow", "a share is QUEUE=N, as reports=2, not 'slow'"),
+        ("slow=x", "a share is QUEUE=N, as reports=2, not 'slow=x'"),
+        ("slow=9", "the share of queue 'slow' is 9, more than the concurrency of 8"),
+        ("other=1", "there is no share for queue 'other'"),
+    ):
+        done = check(tmp_path, dsn, APP, "--share", share)
+        assert done.returncode != 0
+        assert said in done.stderr
+
+
+@pytest.mark.slow
 def test_a_check_fails_for_what_would_keep_a_worker_from_working(tmp_path, dsn, empty_dsn):
     for app, where, said in (
         (APP, empty_dsn, "pgqueue migrate up"),

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from steady import steady
 
 import pgqueue
 from pgqueue import Worker
+from pgqueue._engine.outages import Absent
 from pgqueue.worker import sending, settler
 
 pytestmark = pytest.mark.once
@@ -640,6 +642,39 @@ def away(pg_server: Any, client: pgqueue.Client) -> Iterator[None]:
             yield
         finally:
             admin.execute(allow.format(sql.Identifier(name), sql.SQL("true")))
+
+
+def test_a_worker_of_a_process_with_many_descriptors_waits_for_the_server(worker_without_server):
+    """select() raises for descriptors above 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 1200)), hard))
+    with contextlib.ExitStack() as stack:
+        while (fd := os.dup(0)) < 1024:
+            stack.callback(os.close, fd)
+        stack.callback(os.close, fd)
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        worker, waits = worker_without_server()
+        assert min(worker._pipe) > 1023
+        running = Running(worker)
+        assert waits.wait(30)
+        worker.stop()
+        assert running.ended(30)
+    assert running.errors == []
+
+
+@pytest.fixture
+def worker_without_server(blocking, monkeypatch) -> Any:
+    def made() -> tuple[Worker, threading.Event]:
+        client, waits = blocking(), threading.Event()
+
+        def listener(patience: float | None = None) -> Any:
+            waits.set()
+            raise Absent("there is no server")
+
+        monkeypatch.setattr(client.shell.core, "listener", listener)
+        return Worker(client, {"q": print}), waits
+
+    return made
 
 
 def test_closing_the_client_ends_its_worker(blocking, gate):

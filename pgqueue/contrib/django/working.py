@@ -47,13 +47,15 @@ def _share(
 ) -> Iterator[Worker]:
     """A worker for each client that has one of the queues."""
     served = [Served.of(client).names for client in made]
-    for queue in (*queues, *exclude):
+    shares = options.pop("shares", None) or {}
+    for queue in (*queues, *exclude, *shares):
         if not any(queue in names for names in served):
             raise ImproperlyConfigured(f"pgqueue: none of the databases has a handler for the queue {queue!r}")
     for client, names in zip(made, served, strict=True):
         mine = [queue for queue in queues or names if queue in names and queue not in exclude]
         if mine:
-            yield _Worker(client, queues=mine, **options)
+            given = {queue: share for queue, share in shares.items() if queue in mine}
+            yield _Worker(client, queues=mine, shares=given, **options)
 
 
 def report(workers: Sequence[Worker]) -> Report:

@@ -23,6 +23,7 @@ from pgqueue._engine.outages import COMING
 from pgqueue.contrib.django import clients, working
 from pgqueue.worker.health import address, answering
 from pgqueue.worker.leaving import leaving
+from pgqueue.worker.shares import read
 from pgqueue.worker.supervisor import follow, own_line, supervise
 
 CHUNK = 1000  # tasks a statement
@@ -32,6 +33,7 @@ OF_WORKER = (
     "queues",
     "exclude",
     "concurrency",
+    "shares",
     "max_attempts",
     "retry_delay",
     "time_limit",
@@ -74,6 +76,7 @@ class Command(BaseCommand):
             logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
         place = _place(health)
         line, given = own_line(), {name: options[name] for name in OF_WORKER}
+        given["shares"] = dict(given["shares"])
         if processes is not None and reload:
             raise CommandError("--reload is for one process: leave out --processes")
         if processes is not None and line is None and not check:
@@ -175,6 +178,15 @@ def _worker_arguments(parser: argparse.ArgumentParser) -> None:
         "--exclude", action="append", default=[], metavar="QUEUE", help="Do not serve this queue; repeatable."
     )
     parser.add_argument("-c", "--concurrency", type=int, default=8, help="Handlers that run at once; default 8.")
+    parser.add_argument(
+        "--share",
+        action="append",
+        type=_share,
+        default=[],
+        dest="shares",
+        metavar="QUEUE=N",
+        help="At most N handlers of this queue at once; repeatable. Default: all but one.",
+    )
     parser.add_argument("--max-attempts", type=int, default=20, help="Failed attempts before a burial; default 20.")
     parser.add_argument("--retry-delay", type=float, default=1.0, help="Seconds, doubled at each attempt; default 1.")
     parser.add_argument("--time-limit", type=float, help="Seconds for a handler; default: no limit.")
@@ -196,6 +208,13 @@ def _worker_arguments(parser: argparse.ArgumentParser) -> None:
         "--check", action="store_true", help="Import, connect, print what would be served, and exit with 0 or 1."
     )
     parser.add_argument("--reload", action="store_true", help="Restart when code changes; for development.")
+
+
+def _share(text: str) -> tuple[str, int]:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _count(text: str) -> int:
