@@ -49,7 +49,7 @@ GRACE = _Grace(min=0)
     type=Checked("queue=n", read),
     multiple=True,
     metavar="QUEUE=N",
-    help="At most N handlers of this queue at once; repeatable. Default: all but one.",
+    help="At most N handlers of this queue at once; repeatable. Default: all but one, of four or more.",
 )
 @click.option("--max-attempts", type=COUNT, default=20, show_default=True, help="Failed attempts before a burial.")
 @click.option(

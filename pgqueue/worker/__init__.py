@@ -72,7 +72,7 @@ class Worker:
         exclude: the names of queues not to serve.
         concurrency: the number of handlers of each kind, sync and async, that run at once.
         shares: the most handlers of a queue that run at once, by the queue's name. Without a share a queue leaves the
-            last of the worker's handlers to those queues of its kind that have none at work.
+            last of four handlers or more to those queues of its kind that have none at work.
         max_attempts: after this number of failed attempts a task is buried, with its error kept.
         retry_delay: seconds, or a timedelta. A failed task is ready again after a random delay of up to
             retry_delay * 2 ** (attempts - 1): full jitter.

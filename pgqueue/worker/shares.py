@@ -3,7 +3,8 @@
 A runner holds a queue from the start of one of its tasks until it starts a task of another queue, or rests. The last
 runner that holds none is kept for the queues that no runner holds. So while the tasks of one queue hang, a task of any
 other one has a runner. Once a runner holds each of the queues, none has to be kept. A queue that was given a share
-holds as many runners as that, and leaves none to others by itself.
+holds as many runners as that, and leaves none to others by itself. Of fewer than KEEPING runners none is kept: it would
+be a third of them, or half.
 
 The simpler forms: runners of its own for each queue, which multiplies the handlers that run at once by the number of
 queues; and to leave a queue out of a take once it holds too many runners, without a look at what is taken already.
@@ -19,6 +20,8 @@ from collections.abc import Collection, Mapping, Sequence
 from .._calls.take import Taken
 from .._values import arguments
 
+KEEPING = 4  # runners
+
 
 class Shares:
     """Which queue each of `n` runners holds. Its buffer calls it in the buffer's lock.
@@ -28,6 +31,7 @@ class Shares:
     """
 
     def __init__(self, n: int, queues: Sequence[str], given: Mapping[str, int]) -> None:
+        self._keeps = n >= KEEPING
         self._n = n
         self._given = {queue: given[queue] for queue in queues if queue in given}
         self._held = dict.fromkeys(queues, 0)  # runners, by queue
@@ -39,7 +43,7 @@ class Shares:
         held = self._held[queue]
         if (share := self._given.get(queue)) is not None:
             return held < share
-        return not held or not self._without or len(self._holds) + 1 < self._n
+        return not (held and self._without and self._keeps) or len(self._holds) + 1 < self._n
 
     def hold(self, runner: object, queue: str) -> bool:
         """Returns whether runners may start tasks now that they could not start before."""
@@ -75,7 +79,7 @@ class Shares:
         for queue in queues:
             if (share := self._given.get(queue)) is not None:
                 room = min(idle, share - self._held[queue] - sum(task.queue == queue for task in held))
-            elif self._without == (not self._held[queue]):  # no other queue is without
+            elif not self._keeps or self._without == (not self._held[queue]):  # no other queue is without
                 room = idle
             else:
                 room = max(idle - 1, not self._held[queue])

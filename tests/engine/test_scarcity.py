@@ -104,7 +104,7 @@ async def test_one_connection_is_enough_to_put_and_a_take_says_what_it_needs(she
         await queue.take(0)
     await queue.put(8)
     role.allow(2)
-    assert (await shell.client(role.dsn).queue("q").stats())["total"] == 9
+    assert (await queue.stats())["total"] == 9
 
 
 async def test_a_client_goes_on_by_itself_when_a_limit_is_raised(shell, role, db):

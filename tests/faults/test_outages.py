@@ -6,10 +6,12 @@ import contextlib
 import gc
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -19,6 +21,7 @@ from commands import started
 from eventually import eventually
 from processes import PROGRAMS, Program
 from proxies import Proxy, proxy
+from statements import rows
 
 import pgqueue
 from pgqueue._calls import session
@@ -114,19 +117,30 @@ def test_a_lost_connection_is_told_as_such(dsn):
     conn.close()
 
 
-def test_interrupts_while_calls_wait_for_a_connection_cost_none(dsn, monkeypatch):
-    with pgqueue.Client(dsn, pool_size=2, connect_timeout=5) as client:
-        client.dsn()
+def test_interrupts_while_calls_wait_for_a_connection_cost_none(dsn, db, monkeypatch):
+    waits: list[float] = []
 
-        def interrupted(self, timeout):
-            raise KeyboardInterrupt
+    def interrupted(self, timeout, wait=psycopg_pool.pool.WaitingClient.wait):
+        waits.append(timeout)
+        signal.raise_signal(signal.SIGINT)  # the main thread handles it, which waits for this call
+        return wait(self, timeout)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(psycopg_pool.pool.WaitingClient, "wait", interrupted)
-            for _ in range(3):
-                with pytest.raises(KeyboardInterrupt):
-                    client.queue("q").put(0)
-        assert client.queue("q").put(1).state == "ready"
+    with pgqueue.Client(dsn, pool_size=2, share_commits=False) as client, ThreadPoolExecutor() as threads:
+        queue = client.queue("q")
+        queue.put(0)
+        with db.transaction():
+            db.execute("LOCK TABLE pgqueue.task")
+            puts = [threads.submit(queue.put, n) for n in (1, 2)]  # which have both connections
+            eventually(lambda: len(rows(db, "SELECT FROM pg_locks WHERE NOT granted")) == 2)
+            with monkeypatch.context() as patch:
+                patch.setattr(psycopg_pool.pool.WaitingClient, "wait", interrupted)
+                for _ in range(3):
+                    with pytest.raises(KeyboardInterrupt):
+                        queue.put(3)
+        assert len(waits) == 3
+        assert [put.result(30).state for put in puts] == ["ready"] * 2
+        puts = [threads.submit(queue.put, n) for n in range(8)]
+        assert [put.result(30).state for put in puts] == ["ready"] * 8
 
 
 def test_attempts_that_time_out_leave_no_socket():

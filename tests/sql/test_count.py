@@ -191,7 +191,7 @@ def test_a_task_that_expires_counts_as_ttl_as_deleted_and_as_done(folded: psycop
 
 
 def test_every_verb_is_there_and_counts_its_tasks(folded: psycopg.Connection) -> None:
-    verbs = {"put", "take", "ack", "release", "bury", "kick", "delete", "touch", "delay", "ttr", "ttl"}
+    verbs = {"put", "take", "ack", "release", "bury", "kick", "delete", "touch", "delay", "ttr", "ttl", "maxlen"}
     assert stat(folded, "calls") == dict.fromkeys(verbs, 0)
     value(folded, "SELECT pgqueue.put_many('q', '[1, 2, 3, 4, 5, 6, 7]', ttr => '1 h')")
     taken = rows(folded, "SELECT id, token FROM pgqueue.take_many('{q}', 6)")
@@ -205,7 +205,7 @@ def test_every_verb_is_there_and_counts_its_tasks(folded: psycopg.Connection) ->
     folded.execute(f"UPDATE pgqueue.task SET run_at = {PAST} WHERE run_at IS NOT NULL")
     folded.execute(f"UPDATE pgqueue.take SET deadline = {PAST}")
     value(folded, "SELECT pgqueue.promote_all()")
-    expected = dict.fromkeys(verbs - {"ttl"}, 1) | {"put": 7, "take": 6, "ack": 2, "release": 2}
+    expected = dict.fromkeys(verbs - {"ttl", "maxlen"}, 1) | {"put": 7, "take": 6, "ack": 2, "release": 2}
     assert calls(folded) == expected
     value(folded, FOLD)
     assert calls(folded) == expected

@@ -31,7 +31,11 @@ TRIED = {
     "timestamp with time zone": ["now()"],
     "pgqueue.task": ["(SELECT t FROM pgqueue.task t ORDER BY t.id LIMIT 1)"],
     "pgqueue.queue": ["(SELECT q FROM pgqueue.queue q ORDER BY q.id LIMIT 1)"],
+    "pgqueue.schedule": ["(SELECT s FROM pgqueue.schedule s ORDER BY s.name LIMIT 1)"],
+    "pgqueue.task_limit": ["(SELECT l FROM pgqueue.task_limit l LIMIT 1)"],
 }
+#: A column of a table as it is: NULL until the batch has ended.
+AS_IT_IS = ("_seen_batches", "failed")
 MOST = 300  # calls of one function
 #: Names of tables that are written into the function's statement by its callers.
 LITERAL = {"_can_write"}
@@ -89,7 +93,7 @@ def test_no_view_has_a_boolean_that_is_null(conn: psycopg.Connection) -> None:
         " AND a.attnum > 0",
     )
     assert columns
-    for view, column in columns:
+    for view, column in set(columns) - {AS_IT_IS}:
         query = sql.SQL("SELECT count(*) FROM pgqueue.{} WHERE {} IS NULL")
         ((unknown,),) = conn.execute(query.format(sql.Identifier(view), sql.Identifier(column))).fetchall()
         assert (view, column, unknown) == (view, column, 0)

@@ -17,12 +17,19 @@ import pgqueue
 from pgqueue import Worker
 from pgqueue._calls.take import Taken
 from pgqueue.worker import children
+from pgqueue.worker import shares as sharing
 from pgqueue.worker.buffer import STALE, Buffer, Wanted
 from pgqueue.worker.shares import Shares, read
 
 pytestmark = pytest.mark.once
 
 LONG = 30.0  # seconds: longer than a test
+
+
+@pytest.fixture(autouse=True)
+def keeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runners are enough to show what is the same with any number."""
+    monkeypatch.setattr(sharing, "KEEPING", 2)
 
 
 # --- who may start what
@@ -37,6 +44,17 @@ def hold(shares: Shares, queues: str) -> None:
     for number, queue in enumerate(queues):
         assert shares.may_start(queue)
         shares.hold(number, queue)
+
+
+def test_of_few_runners_none_is_kept(monkeypatch):
+    monkeypatch.undo()
+    for n in (2, 3):
+        shares = shared(n, "ab")
+        assert shares.room(["a", "b"], n, []) == {"a": n, "b": n}
+        hold(shares, "a" * n)
+    few = shared(4, "ab")
+    hold(few, "aaa")
+    assert not few.may_start("a")
 
 
 @pytest.mark.parametrize(

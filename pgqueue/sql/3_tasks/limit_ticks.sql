@@ -79,7 +79,7 @@ BEGIN
        SET is_over = over, rechecked = reached,
            rechecked_at = CASE WHEN reached IS NULL THEN moment ELSE t.rechecked_at END
      WHERE t.id = l.id;
-    RETURN over AND reached IS NULL;
+    RETURN (over AND reached IS NULL) IS TRUE;
 END $$;
 
 -- Part of promote_all: see the head of limit_rules.sql. `fresh`: the transaction had no id when it began.

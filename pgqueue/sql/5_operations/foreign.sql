@@ -35,9 +35,10 @@ BEGIN
     RETURN coalesce((SELECT quote_ident(q.name) FROM pgqueue.queue q WHERE q.id = queue), number::text);
 END $$;
 
--- Whether a transaction with this lock of a tick began long ago (ticks.sql); NULL for the number 0, which says nothing.
-CREATE OR REPLACE FUNCTION pgqueue._is_old_tick(number int) RETURNS boolean
-LANGUAGE sql STABLE RETURN extract(epoch FROM clock_timestamp()) - nullif(number, 0) NOT BETWEEN -10 AND 10;
+-- Whether a transaction with this lock of a tick began long ago (ticks.sql).
+CREATE OR REPLACE FUNCTION pgqueue._is_old_tick(second int) RETURNS boolean
+LANGUAGE sql STABLE
+RETURN (extract(epoch FROM clock_timestamp()) - second BETWEEN -10 AND 10) IS NOT TRUE;
 
 CREATE OR REPLACE FUNCTION pgqueue._odd_locks() RETURNS TABLE (lock text, pid int, role text, blocks text)
 LANGUAGE plpgsql AS $$
@@ -61,7 +62,8 @@ BEGIN
                    CASE l.kept WHEN 'listener' THEN l.idle AND l.exclusive
                                WHEN 'tick' THEN
                                    l.idle OR (SELECT bool_and(NOT pgqueue._is_old_tick(own.number)) FROM l own
-                                               WHERE own.pid = l.pid AND own.class = l.class) IS NOT TRUE
+                                               WHERE own.pid = l.pid AND own.class = l.class
+                                                 AND own.number <> 0) IS NOT TRUE   -- 0 says nothing
                                WHEN 'session' THEN
                                    l.idle AND EXISTS (SELECT FROM pgqueue.session s
                                                        WHERE s.id = l.number AND s.backend_pid <> l.pid)

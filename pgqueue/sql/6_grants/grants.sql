@@ -139,8 +139,9 @@ BEGIN
     SELECT pg_get_userbyid(_add_privileges.role), v.verb, _add_privileges.queue_id, _add_privileges.pattern, mask
       FROM unnest(verbs) v(verb)
         ON CONFLICT DO NOTHING;
-    PERFORM pgqueue._forget_queues(), pgqueue._grant_verbs(role, verbs), pgqueue._follow_renames(),
-            pgqueue._set_guards();
+    -- _set_guards forgets dropped roles by their OIDs, so it comes before _follow_renames, which takes these away.
+    PERFORM pgqueue._forget_queues(), pgqueue._grant_verbs(role, verbs), pgqueue._set_guards(),
+            pgqueue._follow_renames();
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._remove_privileges(role regrole, verbs text[], queue_id int, pattern text)

@@ -185,7 +185,7 @@ def _worker_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="shares",
         metavar="QUEUE=N",
-        help="At most N handlers of this queue at once; repeatable. Default: all but one.",
+        help="At most N handlers of this queue at once; repeatable. Default: all but one, of four or more.",
     )
     parser.add_argument("--max-attempts", type=int, default=20, help="Failed attempts before a burial; default 20.")
     parser.add_argument("--retry-delay", type=float, default=1.0, help="Seconds, doubled at each attempt; default 1.")
