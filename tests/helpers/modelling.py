@@ -18,7 +18,7 @@ from typing import Literal
 
 FAILED = ("rejected", "delivery_limit")
 PART = 4  # a session may hold this part of the suspects that died together
-VERBS = ("put", "take", "ack", "release", "bury", "kick", "delete", "touch", "delay", "ttr", "ttl")
+VERBS = ("put", "take", "ack", "release", "bury", "kick", "delete", "touch", "delay", "ttr", "ttl", "maxlen")
 Meeting = Literal["put", "full", "ignored", "replaced", "error", "taken"]
 
 

@@ -173,7 +173,7 @@ def test_what_memory_has_not_says_what_to_use(use: Callable[[Client], Any], said
 
 
 def test_after_the_block_the_client_is_as_before():
-    client = Client(NOWHERE)
+    client = Client(NOWHERE, connect_timeout=0.2)
     before = {name: getattr(client.shell, name) for name in ("run", "connections", "together")}
     with without_database(client):
         client.queue("q").put(1)

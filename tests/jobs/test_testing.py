@@ -27,7 +27,7 @@ NOWHERE = "postgresql://127.0.0.1:1/nowhere"
 
 @pytest.fixture
 def client() -> Client:
-    return Client(NOWHERE)
+    return Client(NOWHERE, connect_timeout=0.2)
 
 
 # --- in memory
