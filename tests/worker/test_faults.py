@@ -260,7 +260,7 @@ def test_after_a_kill_long_tasks_run_all_at_once_and_are_not_charged(db, client,
     """After the second kill a quarter runs, and the others as soon as it has run longer than the process had lived."""
     client.queue("hang").put_many(["sleeps"] * 8)
     for kills in range(3):
-        process = start("--concurrency", "8")
+        process = start("--concurrency", "8", "--share", "hang=8")
         eventually(lambda p=process, n=8 * kills + 8: len(p.lines("begun")) == n)  # type: ignore[misc]
         process.end()
         assert column(db, "SELECT DISTINCT attempts FROM pgqueue.tasks") == [0]
