@@ -287,6 +287,14 @@ COMMENT ON COLUMN pgqueue.lane_check.xid IS 'The transaction that left the check
 
 CREATE INDEX lane_check_queue ON pgqueue.lane_check (queue_id, lane);
 
+CREATE TABLE pgqueue.latch (
+    queue_id    int         NOT NULL,
+    number      int         NOT NULL,
+    PRIMARY KEY (queue_id, number)
+);
+COMMENT ON TABLE pgqueue.latch IS
+    'Rows that claims lock, in queues with lanes or limits. Nothing else locks or changes them: latches.sql.';
+
 CREATE UNLOGGED TABLE pgqueue.claim (
     token       bigint      PRIMARY KEY,
     role        regrole     NOT NULL,

@@ -40,7 +40,7 @@ LAYERS = {
     ),
     "2_base": (
         *("advisory", "nowait", "parts", "caller", "bounds", "quotas", "rights", "roles", "names", "secret"),
-        *("line", "wake", "session", "turns", "identity", "follow", "count", "stats", "queue_stats", "task"),
+        *("latches", "line", "wake", "session", "turns", "identity", "follow", "count", "stats", "queue_stats", "task"),
     ),
     "3_tasks": (
         *("ends", "cancelled", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits", "admission"),

@@ -338,3 +338,20 @@ def test_open_session_ends_in_time(db: psycopg.Connection, connect: Connect, str
     ):
         db.execute("SELECT pgqueue.open_session(%s)", [id])
     assert value(db, "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'") == 0
+
+
+@pytest.mark.parametrize("kind", ["lanes", "limits"])
+def test_no_advisory_lock_of_a_stranger_keeps_a_queues_lanes_or_limits(
+    db: psycopg.Connection, stranger: Connect, kind: str
+) -> None:
+    """The stranger has 1,024 locks of each class, and then those of each number in place of the class."""
+    rows(db, "SELECT pgqueue.create_queue('q'), pgqueue.open_session(label => 'taker')")
+    if kind == "limits":
+        rows(db, "SELECT pgqueue.set_limit('q', concurrency => 100)")
+    lane = "lane => 'l' || g" if kind == "lanes" else "priority => 0"
+    classes = [number for (number,) in rows(db, "SELECT class FROM pgqueue._lock_class WHERE kept <> 'session'")]
+    for number in (*range(min(classes), max(classes) + 20), value(db, QUEUE)):
+        rows(db, f"SELECT pgqueue.put('q', '1', {lane}) FROM generate_series(1, 3) g")
+        with stranger() as conn:
+            conn.execute("SELECT pg_advisory_lock(%s, g) FROM generate_series(0, 1023) g", [number])
+            assert len(rows(db, "SELECT pgqueue.ack(id, token) FROM pgqueue.take_many('{q}', 3)")) == 3, number

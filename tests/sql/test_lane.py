@@ -596,12 +596,10 @@ def test_a_pop_that_is_rolled_back_gives_the_lane_back(db: psycopg.Connection, c
     assert taken(db) == [first]
 
 
-def test_a_lane_whose_lock_a_collision_holds_is_only_late(db: psycopg.Connection, connect: Connect) -> None:
+def test_a_lane_whose_latch_a_collision_holds_is_only_late(db: psycopg.Connection, connect: Connect) -> None:
     id, other = put(db, "q", lane="a"), connect()
     other.execute("BEGIN")
-    other.execute(
-        "SELECT pg_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._bucket_in_queue(pgqueue.queue_id('q'), 'a'))"
-    )
+    assert value(other, "SELECT pgqueue._latched(pgqueue.queue_id('q'), 'a')")
     assert taken(db) == []
     assert value(db, "SELECT seconds FROM pgqueue.next_due(ARRAY ['q'])") == 0
     other.execute("COMMIT")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
+from altered import replaced
 from eventually import Stopwatch
 from psycopg import sql
 from statements import column, rows, value
@@ -62,7 +63,7 @@ def unknown(db: psycopg.Connection) -> set[str]:
 
 
 def test_health_knows_each_class(db: psycopg.Connection) -> None:
-    assert len(classes(db)) >= 16
+    assert len(classes(db)) >= 14
     assert unknown(db) == set()
 
 
@@ -75,10 +76,8 @@ def test_health_names_a_stranger_with_each_class(db: psycopg.Connection, strange
     foreigner = stranger()
     db.execute("SELECT pgqueue.create_queue('q')")
     queue = value(db, "SELECT id FROM pgqueue.queue")
-    names = ("_entering_lock", "_admitting_lock")
-    locks = {name: (number, queue << 8 if name in names else queue) for name, number in classes(db).items()}
-    for lock in locks.values():
-        foreigner.execute("SELECT pg_advisory_lock(%s, %s)", lock)
+    for number in classes(db).values():
+        foreigner.execute("SELECT pg_advisory_lock(%s, %s)", [number, queue])
     expected = {
         re.sub("%s", "q" if "queue" in blocks else str(queue), blocks)
         for (blocks,) in rows(db, "SELECT blocks FROM pgqueue._lock_class WHERE kept <> 'session'")
@@ -90,33 +89,48 @@ def test_health_names_a_stranger_with_each_class(db: psycopg.Connection, strange
     assert f"backend {foreigner.info.backend_pid} of role {foreigner.info.user}" in detail
 
 
-@pytest.mark.slow
-def test_no_call_waits_for_a_stranger_without_an_end(
-    db: psycopg.Connection, connect: Connect, stranger: Connect
-) -> None:
-    """The stranger has each lock of a class that these calls may try: the sets of one class fit into the lock table."""
+def late(
+    db: psycopg.Connection,
+    connect: Connect,
+    foreigner: psycopg.Connection,
+    locks: dict[str, int],
+    calls: tuple[str, ...] = CALLS,
+    timeout: int = 30,
+) -> list[tuple[str, str]]:
+    """The calls that wait for the stranger until the server ends them, by the class of its locks.
+
+    The stranger has each lock of a class that these calls may try: those of one class fit into the lock table.
+    """
     db.execute("SELECT pgqueue.create_queue('plain'), pgqueue.create_queue('limited'), pgqueue.create_queue('lanes')")
     rows(db, "SELECT pgqueue.set_limit('limited', concurrency => 5), pgqueue.put('limited', '1')")
-    queues = column(db, "SELECT id FROM pgqueue.queue ORDER BY id")
-    late, foreigner = [], stranger()
-    for name, number in classes(db).items():
+    found = []
+    for name, number in locks.items():
         names = {"queue": value(db, "SELECT id FROM pgqueue.queue WHERE name = 'plain'"),
                  "batch": value(db, "SELECT pgqueue.create_batch('b')")}  # fmt: skip
         foreigner.execute("SELECT pg_advisory_lock(%s, g) FROM generate_series(0, 1023) g", [number])
-        for queue in queues:
-            foreigner.execute(
-                "SELECT pg_advisory_lock(%s, g) FROM generate_series(%s::int, %s::int) g",
-                [number, queue << 8, (queue << 8) + 255],
-            )
-        with connect(options="-c statement_timeout=30s") as conn:
-            for call in CALLS:
+        with connect(options=f"-c statement_timeout={timeout}s") as conn:
+            for call in calls:
                 watch = Stopwatch()
                 try:
                     conn.execute(call.format(**names))
                 except psycopg.Error as error:
                     if error.sqlstate != "PQ007":
-                        late.append((name, call, str(error)))
-                if watch() > 15:
-                    late.append((name, call, "it waited"))
+                        found.append((name, call))
+                if watch() > timeout / 2:
+                    found.append((name, call))
         foreigner.execute("SELECT pg_advisory_unlock_all()")
-    assert late == []
+    return found
+
+
+@pytest.mark.slow
+def test_no_call_waits_for_a_stranger_without_an_end(
+    db: psycopg.Connection, connect: Connect, stranger: Connect
+) -> None:
+    assert late(db, connect, stranger(), classes(db)) == []
+
+
+def test_a_wait_without_an_end_is_found(db: psycopg.Connection, connect: Connect, stranger: Connect) -> None:
+    closing = {"_closing_lock": classes(db)["_closing_lock"]}
+    call = "SELECT pgqueue.close_batch({batch})"
+    with replaced(db, "_await_lock", "IF patience IS NOT NULL", "IF false"):
+        assert set(late(db, connect, stranger(), closing, (call,), 2)) == {("_closing_lock", call)}

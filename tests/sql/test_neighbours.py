@@ -40,11 +40,56 @@ def test_an_open_transaction_that_takes_keeps_no_other_queue_from_its_tasks(
         assert taken(db, "ours", 60) == 60
 
 
-@pytest.mark.parametrize("queue", [1, 2, 2**24 - 1])
-def test_each_queue_has_buckets_of_its_own(db: psycopg.Connection, queue: int) -> None:
-    buckets = "SELECT pgqueue._bucket_in_queue(%s, g::text) AS k FROM generate_series(1, 5000) g"
-    assert value(db, f"SELECT count(DISTINCT k) FROM ({buckets}) b", queue) == 256
-    assert not rows(db, f"{buckets} INTERSECT {buckets}", queue, queue + 1)
+LATCHES = "SELECT queue_id, number FROM pgqueue.latch ORDER BY 1, 2"
+NUMBERS = "SELECT DISTINCT pgqueue._latch_number(g::text) FROM generate_series(1, 5000) g ORDER BY 1"
+
+
+@pytest.mark.parametrize("first", ["pgqueue.put('q', '1', lane => 'a')", "pgqueue.set_limit('q', concurrency => 1)"])
+def test_a_queue_with_lanes_or_limits_has_each_latch(db: psycopg.Connection, first: str) -> None:
+    queue = value(db, "SELECT pgqueue.queue_id('q')")
+    assert rows(db, LATCHES) == []
+    rows(db, f"SELECT {first}")
+    assert rows(db, LATCHES) == [(queue, number) for number in column(db, NUMBERS)]
+
+
+def test_latches_are_made_once_and_go_with_their_queue(db: psycopg.Connection, connect: Connect) -> None:
+    """A deletion does not wait for a claim that has one of them."""
+    for queue in ("q", "kept"):
+        put(db, queue, lane="a")
+        rows(db, "SELECT pgqueue.set_limit(%s, job => 'j', concurrency => 1)", queue)
+    made = rows(db, LATCHES)
+    with connect(autocommit=False) as other:
+        assert taken(other, "q", 1) == 1
+        db.execute("SET statement_timeout = '20s'")
+        rows(db, "SELECT pgqueue.delete_queue('q', force => true)")
+    eventually(lambda: len(rows(db, "SELECT pgqueue.clean_up()")) and len(rows(db, LATCHES)) == len(made) / 2)
+    assert taken(db, "kept", 1) == 1
+
+
+@pytest.mark.parametrize("kind", ["lanes", "limits"])
+def test_latches_that_a_queue_has_lost_are_made_again(db: psycopg.Connection, kind: str) -> None:
+    put(db, "q", lane="a" if kind == "lanes" else None)
+    if kind == "limits":
+        rows(db, "SELECT pgqueue.set_limit('q', concurrency => 1)")
+    made = rows(db, LATCHES)
+    db.execute("DELETE FROM pgqueue.latch")
+    assert taken(db, "q", 1) == 0
+    rows(db, "SELECT pgqueue.clean_up()")
+    assert rows(db, LATCHES) == made
+    assert taken(db, "q", 1) == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT FROM {} FOR UPDATE", "DO $$ BEGIN LOCK TABLE {} IN ACCESS SHARE MODE; END $$", "DELETE FROM {}"],
+)
+def test_no_role_locks_latches_by_itself(
+    db: psycopg.Connection, user: psycopg.Connection, stranger: Connect, statement: str
+) -> None:
+    put(user, "q", lane="a")
+    for conn in (user, stranger()):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            conn.execute(statement.format("pgqueue.latch"))
 
 
 # --- periodic work in a transaction that stays open

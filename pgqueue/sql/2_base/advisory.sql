@@ -47,46 +47,36 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827335;
 CREATE OR REPLACE FUNCTION pgqueue._filling_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827336;
 
--- (_entering_lock, bucket of a lane in its queue): a claim that takes a task of the lane tries it exclusively, until
--- its transaction ends. lane.sql
-CREATE OR REPLACE FUNCTION pgqueue._entering_lock() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827337;
-
 -- (_folding_lock, 0): a fold of the statistics tries it exclusively, until its transaction ends. stats.sql
 CREATE OR REPLACE FUNCTION pgqueue._folding_lock() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827338;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827337;
 
 -- (_awaiting_lock, bucket of a task): a listener shares it once for each task of the bucket that one of its waiters
 -- waits for. A call that settles a task, or reports progress, tries it exclusively and frees it at once. ends.sql
 CREATE OR REPLACE FUNCTION pgqueue._awaiting_lock() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827339;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827338;
 
 -- (_untold_lock, bucket of a task): a call that saw no waiter shares it until its transaction ends. A waiter's look
 -- tries it exclusively and frees it at once. ends.sql
 CREATE OR REPLACE FUNCTION pgqueue._untold_lock() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827340;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827339;
 
 -- (_hearing_lock, bucket of a queue): a listener that needs to hear of every put shares it for as long as one of its
 -- takers sleeps on a queue of the bucket. A put, and a listener that enters the line, try it exclusively and free it at
 -- once. wake.sql
 CREATE OR REPLACE FUNCTION pgqueue._hearing_lock() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827341;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827340;
 
 -- (_calling_lock, bucket of a queue): a put that calls the first in line, and no others, shares it until its
 -- transaction ends. A listener tries it exclusively, in autocommit, and so holds it to the end of that statement.
 -- wake.sql
 CREATE OR REPLACE FUNCTION pgqueue._calling_lock() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827342;
-
--- (_admitting_lock, bucket of a meter in its queue): a claim that admits tasks of the meter tries it exclusively, until
--- its transaction ends. limits.sql
-CREATE OR REPLACE FUNCTION pgqueue._admitting_lock() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827343;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827341;
 
 -- (_closing_lock, bucket of a batch): a put into the batch shares it until its transaction ends. close_batch waits for
 -- it exclusively, and holds it until its transaction ends. 3_tasks/flows.sql
 CREATE OR REPLACE FUNCTION pgqueue._closing_lock() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827344;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827342;
 
 -- The bigint of a claim's token: a claim shares it until its transaction ends. undo_take tries it exclusively, and
 -- keeps it on the listener's connection. 3_tasks/undo.sql
@@ -101,16 +91,6 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN queue_id & 1023;
 
 CREATE OR REPLACE FUNCTION pgqueue._batch_bucket(id bigint) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (id & 2147483647)::int;
-
--- Lanes and meters share 256 locks in each queue. While a transaction holds such a lock, other claims take nothing from
--- its lanes, so the bucket is the queue's own: with buckets for all queues, the simpler form, one transaction that took
--- from 4,000 lanes of its role's queue kept every other role out of the lanes of all queues. Queue ids that differ by a
--- multiple of 2^24 share buckets.
-CREATE OR REPLACE FUNCTION pgqueue._bucket_in_queue(queue_id int, name text) RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN queue_id << 8 | (hashtextextended(name, 0) & 255)::int;
-
-CREATE OR REPLACE FUNCTION pgqueue._queue_of_bucket(bucket int) RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN bucket >> 8;
 
 -- Waiting
 -- -------
@@ -134,13 +114,11 @@ SELECT c.class, c.kept, c.blocks
        (pgqueue._promoting_lock(), 'tick', 'delayed tasks, deadlines and statistics'),
        (pgqueue._cleaning_lock(), 'tick', 'the cleaning'),
        (pgqueue._filling_lock(), 'transaction', 'puts into queue %s'),
-       (pgqueue._entering_lock(), 'transaction', 'takes from lanes of queue %s'),
        (pgqueue._folding_lock(), 'transaction', 'statistics'),
        (pgqueue._awaiting_lock(), 'listener', 'results, which notify needlessly'),
        (pgqueue._untold_lock(), 'transaction', 'clients that wait for results, which poll'),
        (pgqueue._hearing_lock(), 'listener', 'puts, which wake every process'),
        (pgqueue._calling_lock(), 'transaction', 'puts, which wake every process'),
-       (pgqueue._admitting_lock(), 'transaction', 'takes of limited tasks of queue %s'),
        (pgqueue._closing_lock(), 'transaction', 'the closing of batch %s')
        ) c(class, kept, blocks);
 

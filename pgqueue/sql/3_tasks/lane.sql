@@ -41,10 +41,9 @@
 --
 -- No transaction waits. Two claims C1 and C2 may see different heads in a lane, when an urgent task has just come; each
 -- would insert its take, and C2 would wait for C1 at the unique index, with its tasks' rows locked. So a claim that
--- takes in a lane first tries an advisory lock for the lane, and leaves the lane alone if another transaction has it.
--- With the lock it looks again, in a new snapshot: a transaction that had the lock before has committed. The lock lives
--- as long as the transaction, and so keeps the lane for a pop, which leaves no take. There are 256 buckets in
--- each queue, so that large batches cannot fill the lock table.
+-- takes in a lane first tries the lane's latch (latches.sql), and leaves the lane alone if another transaction has it.
+-- With the latch it looks again, in a new snapshot: a transaction that had it before has committed. The latch is kept
+-- as long as the transaction, and so keeps the lane for a pop, which leaves no take.
 --
 -- A transaction that frees a lane makes the next task R at once, so that what users see is exact; its check is only
 -- looked at. A look finds heads that are L where events cross, and where only a transaction at READ COMMITTED could
@@ -52,9 +51,14 @@
 
 CREATE OR REPLACE FUNCTION pgqueue.allow_lanes(queue text) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    id int;
 BEGIN
     PERFORM pgqueue.queue_id(queue), pgqueue._known_queue(queue, 'put');
-    UPDATE pgqueue.queue q SET lanes = true WHERE q.name = allow_lanes.queue AND NOT q.lanes;
+    UPDATE pgqueue.queue q SET lanes = true WHERE q.name = allow_lanes.queue AND NOT q.lanes RETURNING q.id INTO id;
+    IF FOUND THEN
+        PERFORM pgqueue._make_latches(id);
+    END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.allow_lanes IS
     'Let a queue have tasks in lanes. The first put with a lane does so, and other such puts wait until its '
@@ -175,11 +179,12 @@ BEGIN
                                    AND (h.expires_at IS NULL OR h.expires_at > moment)
                                  ORDER BY h.priority, h.id LIMIT 1) = t.id)
                      ORDER BY t.priority, t.id
-                    OFFSET 0                       -- or the planner tries the lock of each lane before all else
+                    OFFSET 0                       -- or the planner tries the latch of each lane before all else
                        FOR UPDATE OF t SKIP LOCKED) c
              WHERE c.lane IS NULL
-                OR pg_try_advisory_xact_lock(pgqueue._entering_lock(),
-                                             pgqueue._bucket_in_queue(_find_heads.queue_id, c.lane))
+                OR (SELECT l.number FROM pgqueue.latch l         -- _latched without the call
+                     WHERE l.queue_id = _find_heads.queue_id AND l.number = pgqueue._latch_number(c.lane)
+                       FOR UPDATE SKIP LOCKED) IS NOT NULL
              LIMIT n);
         EXIT WHEN ids <> '{}' OR lane IS NULL;
         lane := pgqueue._check_lanes(queue_id, lane, 1000);

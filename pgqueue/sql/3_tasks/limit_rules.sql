@@ -103,6 +103,9 @@ BEGIN
                 bucket, span, _put_limit.declared);
     END IF;
     UPDATE pgqueue.queue q SET metered = true WHERE q.id = _put_limit.queue_id AND NOT q.metered;
+    IF FOUND THEN
+        PERFORM pgqueue._make_latches(queue_id);
+    END IF;
     PERFORM pgqueue._signal(queue_id);
 END $$;
 

@@ -16,7 +16,7 @@
 -- another one, and forgets the tasks that a crashed server has untaken.
 --
 -- Only a claim makes a W an R, at once before it takes the task. Two claims C1 and C2 would both count four tasks and
--- admit a fifth. So a claim admits in a meter only under an advisory lock (_admitting_lock) that it tries, and keeps
+-- admit a fifth. So a claim admits in a meter only with the meter's latch (latches.sql), which it tries, and keeps
 -- until its transaction ends: then the next one sees what it admitted. A statement that counts is newer than the lock.
 -- This needs READ COMMITTED, and a claim at another level is refused. No call that settles takes the lock, or locks the
 -- row of a limit: so a long transaction with a claim (or a pop) in it keeps other claims out of its meters, and holds
@@ -123,9 +123,9 @@ BEGIN
     RETURN total;
 END $$;
 
--- Open a meter for admission: its lock is taken, and its slots and tokens are counted, by statements that are newer.
+-- Open a meter for admission: its latch is taken, and its slots and tokens are counted, by statements that are newer.
 -- ids: up to n tasks that may begin, with their rows locked. room and tokens NULL: no limit. is_open false: another
--- claim has the lock.
+-- claim has the latch.
 --
 -- Here and in _close_meter the states are variables. By literals the planner could prove that the indexes of ready and
 -- of waiting tasks serve as well, and without statistics it takes them: then a claim reads the tasks of all meters.
@@ -141,7 +141,7 @@ DECLARE
     l record;
 BEGIN
     ids := '{}';
-    is_open := pg_try_advisory_xact_lock(pgqueue._admitting_lock(), pgqueue._bucket_in_queue(queue_id, meter));
+    is_open := pgqueue._latched(queue_id, meter);
     IF NOT is_open THEN
         RETURN;
     END IF;

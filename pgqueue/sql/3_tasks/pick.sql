@@ -146,7 +146,7 @@ BEGIN
        FOR UPDATE SKIP LOCKED;
     IF FOUND AND (t.followed AND pgqueue._ready_state(t) = 'W') IS NOT TRUE
        AND (t.lane IS NULL                                 -- lane.sql
-            OR pg_try_advisory_xact_lock(pgqueue._entering_lock(), pgqueue._bucket_in_queue(t.queue_id, t.lane)))
+            OR pgqueue._latched(t.queue_id, t.lane))
        AND (NOT q.metered OR t.lane IS NOT NULL OR pgqueue._admit_task(t)) THEN
         deadline := pgqueue._deadline(moment, t.ttr, t.expires_at);
         INSERT INTO pgqueue.take (task_id, token, taken_at, deadline, queue_id, session_id, lane)

@@ -45,6 +45,9 @@ BEGIN
     IF pgqueue._can_write('batch', 'batch_part', 'member', 'dependency') THEN
         PERFORM pgqueue._clean_batches();
     END IF;
+    IF pgqueue._can_write('latch', 'queue') THEN
+        PERFORM pgqueue._clean_latches();
+    END IF;
     IF pgqueue._can_write('tally_part', 'tally', 'queue') THEN
         PERFORM pgqueue._fold_tallies();
     END IF;

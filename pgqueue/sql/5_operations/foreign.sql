@@ -20,7 +20,7 @@
 -- count as foreign while its transaction is open.
 --
 -- The view _lock_class (2_base/advisory.sql) has all classes. A lock that a user of a queue holds in a transaction of
--- its own, for example of a lane, is none of these: only that queue's users wait for it.
+-- its own, for example of a queue with a capacity, is none of these: only that queue's users wait for it.
 --
 -- pg_locks is read once if all is well. The lock manager is locked meanwhile: for people and monitors, not for ticks.
 
@@ -28,9 +28,7 @@
 CREATE OR REPLACE FUNCTION pgqueue._lock_subject(class bigint, number int) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    queue CONSTANT int := CASE class WHEN pgqueue._filling_lock() THEN number
-                                     WHEN pgqueue._entering_lock() THEN pgqueue._queue_of_bucket(number)
-                                     WHEN pgqueue._admitting_lock() THEN pgqueue._queue_of_bucket(number) END;
+    queue CONSTANT int := CASE class WHEN pgqueue._filling_lock() THEN number END;
 BEGIN
     RETURN coalesce((SELECT quote_ident(q.name) FROM pgqueue.queue q WHERE q.id = queue), number::text);
 END $$;
