@@ -44,6 +44,7 @@ SIZES = {
     "backlog": (100_000, "tasks that lie there in test_plans"),
     "limited_tasks": (600, "tasks in test_limits_stress"),
     "limited_kills": (2, "workers killed in test_limits_stress"),
+    "calls": (2000, "random calls in test_rights_fuzz"),
     "rate_seconds": (3, "seconds of the rate in test_limits_stress"),
 }
 

@@ -7,9 +7,9 @@
 --
 -- Every right is asked by role_id. So a role that is renamed keeps what it has, and a role that gets its old name later
 -- gets nothing. A dump leaves role_id out, since it is generated, and a restore finds it anew by the name: on a server
--- without such a role the row is there and is nobody's. The simpler forms fail. A name alone gives all to whoever gets
--- the name; an OID alone is another role's on another server; the type regrole keeps a whole table from being restored
--- if one of its roles is missing.
+-- without such a role the row is there and belongs to no role. The simpler forms fail. A name alone gives all to the
+-- role that gets the name; an OID alone is another role's on another server; the type regrole keeps a whole table from
+-- being restored if one of its roles is missing.
 --
 -- role_id is set again only where role is, and it is a lie that the function is IMMUTABLE: PostgreSQL requires it for a
 -- generated column, and nothing else may call it.
@@ -389,6 +389,8 @@ COMMENT ON COLUMN pgqueue.task_limit.rechecked_at IS
 
 CREATE UNIQUE INDEX task_limit_key  ON pgqueue.task_limit (queue_id, coalesce(job, '')) WHERE NOT dropped;
 CREATE INDEX task_limit_queue       ON pgqueue.task_limit (queue_id);
+-- For ticks, which would otherwise read all limits: of those that changed, the one looked at longest ago first.
+CREATE INDEX task_limit_changing    ON pgqueue.task_limit (rechecked_at NULLS FIRST) WHERE changing;
 
 -- Of limits by rate alone: one row for each meter, written by claims, one claim at a time.
 CREATE TABLE pgqueue.bucket (
@@ -895,8 +897,9 @@ COMMENT ON COLUMN pgqueue.schedule.error       IS 'Why it does not fire now. NUL
 COMMENT ON COLUMN pgqueue.schedule.revision    IS
     'Counts the changes: what was found for an earlier revision does not fire this one.';
 
-CREATE INDEX schedule_next ON pgqueue.schedule (next_at) WHERE NOT paused;
-CREATE INDEX schedule_role ON pgqueue.schedule (role_id);
+CREATE INDEX schedule_next  ON pgqueue.schedule (next_at) WHERE NOT paused;
+CREATE INDEX schedule_role  ON pgqueue.schedule (role_id);
+CREATE INDEX schedule_queue ON pgqueue.schedule (queue COLLATE "C");
 
 CREATE TABLE pgqueue.recent_key (
     queue_id    int         NOT NULL,

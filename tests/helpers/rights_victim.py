@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +95,22 @@ NAMES = {
     "done": "SELECT task_id FROM pgqueue.result WHERE value IS NOT NULL",
 }
 
+#: The victim's transaction that has each row of its own locked.
+HOLD = """
+    BEGIN; RESET ROLE;
+    SELECT count(*) FROM (SELECT FROM pgqueue.queue q WHERE q.name LIKE 'secret%' FOR UPDATE) k;
+    SELECT count(*) FROM (SELECT FROM pgqueue.task t JOIN pgqueue.queue q ON q.id = t.queue_id
+                           WHERE q.name LIKE 'secret%' FOR UPDATE OF t) k;
+    SELECT count(*) FROM (SELECT FROM pgqueue.take k WHERE k.session_id = {me} FOR UPDATE) k;
+    SELECT count(*) FROM (SELECT FROM pgqueue.session s WHERE s.id = {me} FOR UPDATE) k;
+    SELECT count(*) FROM (SELECT FROM pgqueue.schedule s WHERE s.name = 'victim' FOR UPDATE) k;
+    SELECT count(*) FROM (SELECT FROM pgqueue.batch b WHERE b.name = 'victim batch' FOR UPDATE) k;
+    SELECT count(*) FROM (SELECT FROM pgqueue.node n WHERE n.path IN ('/victim', '/brief') FOR UPDATE) k;
+    SELECT count(*) FROM (SELECT FROM pgqueue.exchange e WHERE e.name = 'own news' FOR UPDATE) k;
+    SET ROLE {role};
+    SELECT pgqueue.put_flow('secret', '"xyzzy"', batch => {batch})
+"""
+
 # Statistics and lists of what is to be looked at again are of no role.
 _TABLES = """
     SELECT relname FROM pg_class
@@ -106,9 +122,10 @@ _TABLES = """
 
 @dataclass
 class Victim:
-    """The victim's database: its owner's connection, the roles of each kind, and the values of the names."""
+    """The victim's database: connections of its owner and of the victim, roles of each kind, values of the names."""
 
     owner: psycopg.Connection
+    self: psycopg.Connection
     roles: dict[str, str]
     names: dict[str, str]
     tables: list[str]
@@ -118,10 +135,10 @@ class Victim:
         union = " UNION ALL ".join(f"SELECT '{t} ' || row_to_json(k) FROM pgqueue.{t} k" for t in self.tables)
         return {text for (text,) in self.owner.execute(union).fetchall()}
 
-    def call(self, kind: str, statement: str) -> tuple[str | None, str, set[str]]:
+    def call(self, kind: str, statement: str, patience: str = "1 s") -> tuple[str | None, str, set[str]]:
         """Call as a role of this kind, and roll back: the SQLSTATE, the answer or error, and the rows after it."""
         state, answer = None, ""
-        self.owner.execute("BEGIN; SET LOCAL lock_timeout = '1 s'; SET LOCAL statement_timeout = '20 s'")
+        self.owner.execute(f"BEGIN; SET LOCAL lock_timeout = '{patience}'; SET LOCAL statement_timeout = '20 s'")
         try:
             if kind != "owner":
                 self.owner.execute(f"SET LOCAL ROLE {self.roles[kind]}")
@@ -150,12 +167,13 @@ def drop_roles(owner: psycopg.Connection, names: list[str]) -> None:
 
 
 @contextmanager
-def victim(dsn: str) -> Iterator[Victim]:
+def victim(dsn: str, kinds: Mapping[str, tuple[str, ...]] = KINDS, options: str = "") -> Iterator[Victim]:
+    """The victim, beside roles of these kinds, made with these options of CREATE ROLE."""
     with (
         psycopg.connect(dsn, autocommit=True) as owner,
         psycopg.connect(dsn, autocommit=True) as self,
     ):
-        roles = {kind: make_role(owner) for kind in (*KINDS, "victim")}
+        roles = {kind: make_role(owner, options) for kind in (*kinds, "victim")}
         try:
             owner.execute(f"SELECT pgqueue.grant_to('{roles['victim']}')")
             self.execute(f"SET ROLE {roles['victim']}")
@@ -164,7 +182,7 @@ def victim(dsn: str) -> Iterator[Victim]:
                 owner.execute(
                     f"SELECT pgqueue.grant('{queue}', '{roles['victim']}'), pgqueue.restrict_queue('{queue}')"
                 )
-            for kind, grants in KINDS.items():
+            for kind, grants in kinds.items():
                 for grant in grants:
                     owner.execute(grant.format(role=f"'{roles[kind]}'"))
             owner.execute("SELECT pgqueue.clean_up()")
@@ -174,7 +192,7 @@ def victim(dsn: str) -> Iterator[Victim]:
                 "INSERT INTO pgqueue.tally SELECT at, at, queue_id, done, failed, retried, timeouts, cancelled, waited,"
                 " ran, 'hour', job, waits, runs FROM pgqueue.tally_part"
             )
-            yield Victim(owner, roles, names, [name for (name,) in owner.execute(_TABLES).fetchall()])
+            yield Victim(owner, self, roles, names, [name for (name,) in owner.execute(_TABLES).fetchall()])
         finally:
             drop_roles(owner, list(roles.values()))
 
@@ -216,3 +234,12 @@ def refused(conn: psycopg.Connection, statement: str, *args: Any) -> str:
     with pytest.raises(psycopg.errors.InsufficientPrivilege) as caught:
         conn.execute(statement, args)
     return str(caught.value)
+
+
+@contextmanager
+def hold(aim: Victim) -> Iterator[None]:
+    """A transaction of the victim's with its rows locked, which also has put into its batch."""
+    conn = aim.self
+    conn.execute(HOLD.format(role=aim.roles["victim"], **aim.names))
+    yield
+    conn.execute("ROLLBACK")

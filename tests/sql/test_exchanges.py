@@ -506,3 +506,16 @@ def test_after_a_crash_of_the_server(db: psycopg.Connection, connect: Connect) -
     db.execute("SELECT pgqueue._clean_routes()")
     assert rows(db, "SELECT FROM pgqueue.queue") == rows(db, "SELECT FROM pgqueue.task") == []
     assert column(db, "SELECT name FROM pgqueue.exchanges") == ["kept"]
+
+
+@pytest.mark.parametrize("queue", ["'none'", "NULL"])
+def test_a_bind_of_no_queue_is_refused_before_it_waits_for_the_exchange(
+    db: psycopg.Connection, connect: Connect, queue: str
+) -> None:
+    declare(db, "x")
+    with connect(autocommit=False) as busy:
+        busy.execute("SELECT FROM pgqueue.exchange FOR UPDATE")
+        db.execute("SET lock_timeout = '1 ms'")
+        with pytest.raises(psycopg.Error) as caught:
+            db.execute(f"SELECT pgqueue.bind({queue}, 'x')")
+    assert caught.value.sqlstate == "PQ032"

@@ -125,7 +125,7 @@ def test_a_reader_has_the_numbers_of_the_queues_that_it_may_see(
 
 def test_every_check_has_its_row_whether_clients_are_there_or_not(db: psycopg.Connection, connect: Any) -> None:
     names = column(db, "SELECT name FROM pgqueue.health ORDER BY 1")
-    assert len(names) == len(set(names)) == 21
+    assert len(names) == len(set(names)) == 22
     put(db, "q")
     connect().execute("SELECT pgqueue.open_session()")
     assert column(db, "SELECT name FROM pgqueue.health ORDER BY 1") == names

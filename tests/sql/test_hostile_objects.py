@@ -56,9 +56,11 @@ def plain(pg_server: Server) -> Iterator[str]:
     yield from _planted(pg_server, PATHS[0])
 
 
-def _planted(pg_server: Server, path: str) -> Iterator[str]:
+def _planted(pg_server: Server, path: str, *, installed: bool = False) -> Iterator[str]:
     name = pg_server.create()
     dsn = pg_server.dsn(name)
+    if installed:
+        migrate.up(dsn)
     stranger = f"pgqueue_test_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute(f"CREATE ROLE {stranger}".encode())
@@ -115,6 +117,31 @@ def test_up_down_and_the_script(planted: str, owner: psycopg.Connection) -> None
     owner.execute(migrate.sql("0001:base", down=True).encode())
     assert Commands(planted).lines("migrate", "up") != []
     assert foreign_bindings(owner) == []
+
+
+@pytest.fixture
+def installed(pg_server: Server) -> Iterator[str]:
+    """A database in which a stranger plants all that it can after pgqueue was installed, as PostgreSQL 14 allows."""
+    yield from _planted(pg_server, PATHS[1], installed=True)
+
+
+def test_what_is_planted_after_the_installation(installed: str) -> None:
+    with psycopg.connect(installed, autocommit=True) as admin:
+        role = f"pgqueue_test_{uuid.uuid4().hex[:12]}"
+        admin.execute(f"CREATE ROLE {role}".encode())
+        try:
+            for verb in ("grant_to(%s)", "grant_monitor(%s)"):
+                admin.execute(f"SELECT pgqueue.{verb}".encode(), [role])
+            with psycopg.connect(installed, autocommit=True, options=f"-c role={role}") as user:
+                put(user)
+                read_views(user)
+                call_functions(user, role)
+            put(admin)
+            read_views(admin)
+            migrate.up(installed)
+            assert not planting.captured(admin)
+        finally:
+            admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def test_nobody_gets_more_when_all_privileges_are_lost(aim: Victim) -> None:
 def test_lost_privileges_close_what_they_opened(
     db: psycopg.Connection, connect: Connect, new_role: Callable[..., str], grant: str
 ) -> None:
-    """The roles have EXECUTE still: the simpler rule, that nobody is limited if no row says so, opened all."""
+    """The roles have EXECUTE still: the simpler rule, that no role is limited if no row says so, opened all."""
     put(db, "q")
     user = connect(options=f"-c role={new_role(grant)}")
     db.execute("TRUNCATE pgqueue.privilege")

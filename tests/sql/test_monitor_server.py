@@ -12,6 +12,7 @@ from eventually import eventually
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from statements import column, put, row, rows, take, value
+from stepping import waiting
 
 from pgqueue import sql as schema
 
@@ -93,6 +94,33 @@ def test_another_database_does_not_hold_back_vacuum_here(db: psycopg.Connection,
 
 
 # --- health
+
+
+def test_a_transaction_that_holds_up_others_is_named(
+    db: psycopg.Connection, watcher: psycopg.Connection, connect: Connect
+) -> None:
+    holder, first, second = connect(autocommit=False), connect(), connect()
+    db.execute("SELECT pgqueue.create_queue('q')")
+    holder.execute("SELECT pgqueue.put('q', '1', key => 'k'), pgqueue.put('q', '1', lane => 'a')")
+    detail = f"calls that wait for backend {holder.info.backend_pid} of role {holder.info.user}: 2"
+    held_up = "SELECT detail FROM pgqueue.health WHERE name = 'held_up' AND value >= 1"
+    put_by_key, restrict = "SELECT id FROM pgqueue.put('q', '1', key => 'k')", "SELECT pgqueue.restrict_queue('q')"
+    with waiting(first, db, put_by_key) as new, waiting(second, db, restrict):
+        eventually(lambda: rows(watcher, held_up) == [(detail,)])
+        holder.rollback()
+    assert new.result()
+    assert health(watcher, "held_up") == ("ok", 0, "")
+
+
+def test_waits_outside_of_the_schema_are_none_of_pgqueues(db: psycopg.Connection, connect: Connect) -> None:
+    holder, other = connect(autocommit=False), connect()
+    db.execute("CREATE TABLE public.elsewhere (n int PRIMARY KEY)")
+    holder.execute("SELECT pgqueue.put('q', '1'); INSERT INTO public.elsewhere VALUES (1)")
+    with waiting(other, db, "INSERT INTO public.elsewhere VALUES (1) RETURNING n"):
+        waits = "SELECT bool_or(waitstart < clock_timestamp() - interval '1 s') FROM pg_locks WHERE NOT granted"
+        eventually(lambda: value(db, waits))
+        assert health(db, "held_up") == ("ok", 0, "")
+        holder.rollback()
 
 
 def test_all_is_well_with_a_new_database(db: psycopg.Connection) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import LiteralString
 
-import psycopg
 import pytest
 import rights_calls
-from rights_victim import Victim, victim
+from altered import replaced
+from rights_victim import Victim, hold, victim
 
 pytestmark = pytest.mark.once  # rules of our own, the same on every server
 
@@ -36,19 +35,6 @@ ITS_OWN = {
 }
 KINDS = ("user", "other")  # each function is open to one of them
 TICKS = {"take_or_listen"}  # first it does the periodic work, which every client may
-
-
-@contextmanager
-def replaced(owner: psycopg.Connection, name: str, old: str, new: str) -> Iterator[None]:
-    """The function with another body."""
-    found = owner.execute("SELECT pg_get_functiondef(%s::regproc)", [f"pgqueue.{name}"]).fetchone()
-    assert found is not None
-    assert old in found[0]
-    owner.execute(found[0].replace(old, new))
-    try:
-        yield
-    finally:
-        owner.execute(found[0])
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +67,34 @@ def test_no_refused_call_has_locked_anything(aim: Victim) -> None:
 def test_without_the_question_the_rule_finds_locks(aim: Victim, name: LiteralString) -> None:
     with replaced(aim.owner, "_check_tasks", "BEGIN", "BEGIN RETURN;"):
         assert "task" in locked(aim, name)[name]
+
+
+def waits(aim: Victim) -> set[str]:
+    """The calls that wait for a transaction of the victim's with all its rows locked, and get nothing of it."""
+    found = set()
+    with hold(aim):
+        for name, calls in rights_calls.functions().items():
+            for call in calls:
+                for kind in KINDS:
+                    if call.expected(kind) == "allowed":
+                        continue
+                    if aim.call(kind, call.statement.format(**aim.names), "50ms")[0] in ("55P03", "PQ007"):
+                        found.add(name)
+    return found
+
+
+def test_no_call_without_the_right_waits_for_the_victim(aim: Victim) -> None:
+    """What is not refused by _refuse is seen here."""
+    assert waits(aim) == set()
+
+
+def test_without_the_question_before_the_lock_it_waits(aim: Victim) -> None:
+    with replaced(aim.owner, "_check_batch", "BEGIN", "BEGIN RETURN;"):
+        assert waits(aim) >= {"close_batch"}
+
+
+@pytest.mark.parametrize("name", ["truncate_queue", "set_limit"])
+def test_an_advisory_lock_before_the_question_is_found(aim: Victim, name: LiteralString) -> None:
+    """In functions that ask in their body: others ask in DECLARE, before any statement."""
+    with replaced(aim.owner, name, "BEGIN", "BEGIN PERFORM pg_advisory_xact_lock(1885827399, 1);"):
+        assert locked(aim, name)[name] == {"1885827399"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,9 @@ FIRE = (
     "SELECT outcome, ids, problem FROM pgqueue.fire_schedule('s', %s, %s::timestamptz, %s::timestamptz[],"
     " %s::timestamptz)"
 )
+READ = """
+    SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables
+     WHERE schemaname = 'pgqueue' AND relname = 'schedule'"""
 
 
 def due(db: psycopg.Connection, ago: str = "1 s", **columns: Any) -> tuple[int, str]:
@@ -389,6 +393,64 @@ def test_who_may_not_change_it_does_not_fire_it(
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             worker.execute(f"SELECT pgqueue.{verb}_schedule('s')")
     assert rows(db, "SELECT * FROM pgqueue.schedule") == before
+
+
+NAMES = [
+    "a",
+    "a.",
+    "a.b",
+    "a_b",
+    "a%b",
+    "a\\b",
+    "aXb",
+    "a}",
+    "a~",
+    "a\u00fc",
+    "a\U0010ffffz",
+    "b",
+    "B",
+    "",
+    "\u00fcber",
+    "[x]",
+    "^",
+]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a*", "a.*", "a_*", "a%*", "a\\*", "a}*", "a~*", "a\u00fc*", "*b", "*", "\u00fc*", "[*", "^*", "a"]
+)
+def test_a_clock_finds_the_schedules_of_the_queues_that_its_role_manages(
+    db: psycopg.Connection, connect: Connect, make: MakeRole, pattern: str
+) -> None:
+    """A pattern has one star in a place where the index of names may begin, or not."""
+    role, names = make(), [f"{name} q" for name in NAMES]
+    db.execute("SELECT pgqueue.revoke_from(%s)", [role])
+    db.execute("SELECT pgqueue.grant_to(%s, '{manage}', %s)", [role, pattern])
+    db.execute("SELECT pgqueue.set_schedule(q, q, every => '1 h') FROM unnest(%s::text[]) q", [names])
+    db.execute("SELECT pgqueue.restrict_queue('a.b q')")
+    found = column(connect(options=f"-c role={role}"), "SELECT name FROM pgqueue.due_schedules()")
+    managed = re.compile(re.escape(pattern).replace(r"\*", ".*"), re.DOTALL)
+    assert sorted(found) == sorted(name for name in names if managed.fullmatch(name) and name != "a.b q")
+
+
+def test_a_clock_reads_no_schedules_that_its_role_may_not_fire(
+    db: psycopg.Connection, connect: Connect, make: MakeRole
+) -> None:
+    clock, other = make(), make()
+    for role in (clock, other):
+        db.execute("SELECT pgqueue.revoke_from(%s)", [role])
+    db.execute("SELECT pgqueue.grant_to(%s, pattern => 'mine.*'), pgqueue.grant('q', %s)", [clock, clock])
+    db.execute("SELECT pgqueue.grant_to(%s, pattern => 'theirs.*')", [other])
+    db.execute("SELECT pgqueue.set_schedule(q, q, every => '1 h') FROM unnest('{mine.a,q}'::text[]) q")
+    theirs = connect(options=f"-c role={other}")
+    theirs.execute(
+        "SELECT pgqueue.set_schedule('t' || g, 'theirs.q' || g, every => '1 h') FROM generate_series(1, 3000) g"
+    )
+    db.execute("ANALYZE pgqueue.schedule")
+    with connect(options=f"-c role={clock}", autocommit=False) as conn:
+        assert sorted(column(conn, "SELECT name FROM pgqueue.due_schedules()")) == ["mine.a", "q"]
+        conn.execute("RESET ROLE")
+        assert int(value(conn, READ)) < 20
 
 
 def test_a_role_neither_sees_nor_fires_the_schedules_of_other_queues(

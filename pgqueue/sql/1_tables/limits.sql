@@ -49,6 +49,8 @@ COMMENT ON COLUMN pgqueue.task_limit.rechecked_at IS
 
 CREATE UNIQUE INDEX task_limit_key  ON pgqueue.task_limit (queue_id, coalesce(job, '')) WHERE NOT dropped;
 CREATE INDEX task_limit_queue       ON pgqueue.task_limit (queue_id);
+-- For ticks, which would otherwise read all limits: of those that changed, the one looked at longest ago first.
+CREATE INDEX task_limit_changing    ON pgqueue.task_limit (rechecked_at NULLS FIRST) WHERE changing;
 
 -- Of limits by rate alone: one row for each meter, written by claims, one claim at a time.
 CREATE TABLE pgqueue.bucket (

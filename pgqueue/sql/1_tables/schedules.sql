@@ -46,8 +46,9 @@ COMMENT ON COLUMN pgqueue.schedule.error       IS 'Why it does not fire now. NUL
 COMMENT ON COLUMN pgqueue.schedule.revision    IS
     'Counts the changes: what was found for an earlier revision does not fire this one.';
 
-CREATE INDEX schedule_next ON pgqueue.schedule (next_at) WHERE NOT paused;
-CREATE INDEX schedule_role ON pgqueue.schedule (role_id);
+CREATE INDEX schedule_next  ON pgqueue.schedule (next_at) WHERE NOT paused;
+CREATE INDEX schedule_role  ON pgqueue.schedule (role_id);
+CREATE INDEX schedule_queue ON pgqueue.schedule (queue COLLATE "C");
 
 CREATE TABLE pgqueue.recent_key (
     queue_id    int         NOT NULL,

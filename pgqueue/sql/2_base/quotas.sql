@@ -16,23 +16,6 @@ COMMENT ON VIEW pgqueue.quotas IS
     'How many of each thing one role may have made; NULL: any number. PQ006 refuses more. Payloads: the bytes of posts '
     'that are too large for NOTIFY and were made in the last minute or two.';
 
--- For the owner of the schema: it runs with the caller's rights, and other roles have none on the tables.
-CREATE OR REPLACE FUNCTION pgqueue.set_quota(what text, number bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF number < 0 THEN
-        RAISE EXCEPTION 'a quota is 0 or more, or NULL for none, not %', number USING ERRCODE = 'PQ002';
-    END IF;
-    UPDATE pgqueue.quota q SET number = set_quota.number WHERE q.what = set_quota.what;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no quota of %: the view pgqueue.quotas has all', pgqueue._shown(what)
-            USING ERRCODE = 'PQ002';
-    END IF;
-END $$;
-COMMENT ON FUNCTION pgqueue.set_quota IS
-    'Set how many queues, exchanges, bindings, open batches, nodes or schedules, or how many bytes of stored payloads, '
-    'each role may have made; NULL: any number. What is there stays. Only the owner of the schema may call it.';
-
 -- The stored payloads of posts are counted in bytes, and the other things one by one.
 CREATE OR REPLACE FUNCTION pgqueue._made(what text, role oid, most bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
@@ -54,12 +37,38 @@ BEGIN
     END;
 END $$;
 
--- Called before one more is made.
+-- For the owner of the schema: it runs with the caller's rights, and other roles have none on the tables.
+CREATE OR REPLACE FUNCTION pgqueue.set_quota(what text, number bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF number < 0 THEN
+        RAISE EXCEPTION 'a quota is 0 or more, or NULL for none, not %', number USING ERRCODE = 'PQ002';
+    END IF;
+    IF pgqueue._made(what, 0, 0) IS NULL THEN
+        RAISE EXCEPTION 'there is no quota of %: the view pgqueue.quotas has all', pgqueue._shown(what)
+            USING ERRCODE = 'PQ002';
+    END IF;
+    INSERT INTO pgqueue.quota AS q (what, number) VALUES (what, number)
+        ON CONFLICT ON CONSTRAINT quota_pkey DO UPDATE SET number = excluded.number;
+END $$;
+COMMENT ON FUNCTION pgqueue.set_quota IS
+    'Set how many queues, exchanges, bindings, open batches, nodes or schedules, or how many bytes of stored payloads, '
+    'each role may have made; NULL: any number. What is there stays. Only the owner of the schema may call it.';
+
+-- Called before one more is made. Without the row of its quota no role makes any, until the owner has set it: any
+-- number is NULL in the row, and not the absence of the row.
 CREATE OR REPLACE FUNCTION pgqueue._check_quota(what text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    most CONSTANT bigint := (SELECT q.number FROM pgqueue.quota q WHERE q.what = _check_quota.what);
+    most bigint;
 BEGIN
+    SELECT q.number INTO most FROM pgqueue.quota q WHERE q.what = _check_quota.what;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the table of quotas has none of %: it has lost the row', what
+            USING ERRCODE = 'PQ006',
+                  HINT = format('The owner of the schema can set it: SELECT pgqueue.set_quota(%L, %s)', what,
+                                CASE what WHEN 'payloads' THEN 1073741824 ELSE 10000 END);
+    END IF;
     IF most IS NOT NULL AND pgqueue._made(what, pgqueue._caller_role(), most) >= most THEN
         RAISE EXCEPTION 'role % has reached its limit of % %', pgqueue._caller(), most,
             CASE what WHEN 'payloads' THEN 'bytes of payloads' ELSE what END

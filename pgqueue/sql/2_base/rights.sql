@@ -104,22 +104,25 @@ BEGIN
     END IF;
 END $$;
 
--- The same where the queue's row is not at hand.
+-- The same where the queue's row is not at hand. If there is none, nothing says which roles may: only the owner.
 CREATE OR REPLACE FUNCTION pgqueue._check_guarded(queue_id int, verb text, is_named boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF (SELECT q.guarded FROM pgqueue.queue q WHERE q.id = _check_guarded.queue_id) THEN
+    IF (SELECT q.guarded FROM pgqueue.queue q WHERE q.id = _check_guarded.queue_id) IS NOT FALSE
+       AND queue_id IS NOT NULL THEN
         PERFORM pgqueue._check_right(queue_id, verb, is_named);
     END IF;
 END $$;
 
 -- For verbs on tasks by their ids, before they lock a row: else a role without the right could hold up others for as
--- long as it waits for another row. They ask again with the rows locked, since a task may have moved meanwhile.
+-- long as it waits for another row. They ask again with the rows locked, since a task may have moved since. A take
+-- names its queue too: without the row of its task it would be a stranger's to end.
 CREATE OR REPLACE FUNCTION pgqueue._check_tasks(ids bigint[], verb text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pgqueue._check_guarded(d.queue_id, verb, is_named => false)
-       FROM (SELECT DISTINCT t.queue_id FROM pgqueue.task t WHERE t.id = ANY (ids)) d;
+       FROM (SELECT t.queue_id FROM pgqueue.task t WHERE t.id = ANY (ids)
+              UNION SELECT k.queue_id FROM pgqueue.take k WHERE k.task_id = ANY (ids)) d;
 END $$;
 
 -- A call that needs a queue creates it. So one of the verbs put, take and manage for this name is enough.
@@ -147,7 +150,7 @@ END $$;
 -- (grants.sql).
 --
 -- EXECUTE is what PostgreSQL's catalogue says. To ask the privileges alone is the simpler form, and fails: where they
--- are missing, after a restore that lost them for example, nobody would be limited. The absence of a row never gives a
+-- are missing, after a restore that lost them for example, no role would be limited. The absence of a row never gives a
 -- right.
 CREATE OR REPLACE FUNCTION pgqueue._roles_are_limited() RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$

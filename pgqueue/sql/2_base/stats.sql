@@ -135,10 +135,10 @@ BEGIN
           LEFT JOIN held ON held.queue_id = q.id;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue._is_counted() RETURNS boolean
+CREATE OR REPLACE FUNCTION pgqueue._is_counted(last pgqueue.fold DEFAULT pgqueue._last_fold()) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (pgqueue._last_fold()).id IS NOT NULL
+    RETURN last.id IS NOT NULL
        AND NOT EXISTS (SELECT FROM pgqueue.recount r
                         WHERE r.xid IS NULL OR pg_visible_in_snapshot(r.xid, pg_current_snapshot()));
 END $$;
@@ -208,14 +208,14 @@ BEGIN
        OR NOT pg_try_advisory_xact_lock(pgqueue._folding_lock(), 0) THEN
         RETURN NULL;
     END IF;
-    IF NOT pgqueue._is_counted() THEN
+    last := pgqueue._last_fold();
+    IF NOT pgqueue._is_counted(last) THEN
         INSERT INTO pgqueue.recount (xid)
         SELECT x FROM pg_snapshot_xip(pg_current_snapshot()) x, pg_catalog.pg_prepared_xacts p
-         WHERE (pgqueue._last_fold()).id IS NULL AND p.transaction = x::xid AND p.database = current_database();
+         WHERE last.id IS NULL AND p.transaction = x::xid AND p.database = current_database();
         PERFORM pgqueue._correct_counts();
         last := (NULL, '-infinity', '0', '{}');
     ELSE
-        last := pgqueue._last_fold();
         -- Few deltas cost a reader less than the dead rows of a fold would under a held snapshot.
         IF NOT at_once AND last.folded_at > clock_timestamp() - interval '5 s'
            AND (SELECT count(*) FROM (SELECT FROM pgqueue.delta d WHERE d.xid >= last.since LIMIT 1000) enough) < 1000

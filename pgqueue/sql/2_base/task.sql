@@ -58,7 +58,7 @@ END $$;
 -- for the start of the statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS:
 -- the planner may answer it for all queues at once, with a hash of everything that is delayed or ready anywhere.
 CREATE OR REPLACE VIEW pgqueue._queue_due AS
-SELECT q.id, q.name, q.special, q.guarded, q.metered, q.lanes OR q.metered AS by_heads,
+SELECT q.id, q.name, q.special, q.guarded, q.restricted, q.metered, q.lanes OR q.metered AS by_heads,
        (SELECT t.run_at FROM pgqueue.task t
          WHERE t.queue_id = q.id AND t.state = 'D' AND t.run_at <= statement_timestamp()
          ORDER BY t.run_at LIMIT 1) IS NOT NULL

@@ -58,8 +58,9 @@ CREATE OR REPLACE FUNCTION pgqueue.close_batch(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    b record;
+    closed timestamptz;
 BEGIN
+    PERFORM pgqueue._check_batch(id);
     IF puts IS NOT NULL THEN
         PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
     END IF;
@@ -67,11 +68,10 @@ BEGIN
         PERFORM pgqueue._await_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(id), false, false, '10 s',
                                     'closing batch ' || id);
     END IF;
-    SELECT c.closed_at, pgqueue._is_callers(c.role_id) AS is_callers INTO b
-      FROM pgqueue.batch c WHERE c.id = close_batch.id FOR UPDATE;
-    IF b.is_callers IS NOT TRUE THEN
-        RAISE EXCEPTION 'there is no batch %', id USING ERRCODE = 'PQ045';
-    ELSIF b.closed_at IS NOT NULL THEN
+    SELECT c.closed_at INTO closed FROM pgqueue.batch c WHERE c.id = close_batch.id FOR UPDATE;
+    IF NOT FOUND THEN                              -- deleted while this waited
+        PERFORM pgqueue._check_batch(id);
+    ELSIF closed IS NOT NULL THEN
         RAISE EXCEPTION 'batch % is closed already', id USING ERRCODE = 'PQ046';
     END IF;
     WITH parts AS (DELETE FROM pgqueue.batch_part p WHERE p.batch_id = close_batch.id RETURNING p.added)

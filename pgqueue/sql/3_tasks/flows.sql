@@ -48,22 +48,31 @@
 -- To run D at once, bury it and kick it. The queue of A may be deleted: its tasks are gone then. Nothing but the tasks
 -- after D depends on the queue of D.
 
+-- A batch is its maker's. Asked before a lock is taken: a stranger that waited to close a batch would hold up its puts.
+CREATE OR REPLACE FUNCTION pgqueue._check_batch(batch bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT pgqueue._is_callers(b.role_id) FROM pgqueue.batch b WHERE b.id = batch) IS NOT TRUE THEN
+        RAISE EXCEPTION 'there is no batch %', batch USING ERRCODE = 'PQ045';
+    END IF;
+END $$;
+
 -- A batch that is open and the caller's, so that no close can finish before this transaction has ended: the lock of
 -- close_batch. A lock of the batch's row would be written to that row by each put.
 CREATE OR REPLACE FUNCTION pgqueue._enter_batch(batch bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    b record;
+    closed timestamptz;
 BEGIN
+    PERFORM pgqueue._check_batch(batch);
     IF NOT pg_try_advisory_xact_lock_shared(pgqueue._closing_lock(), pgqueue._batch_bucket(batch)) THEN
         PERFORM pgqueue._await_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(batch), true, false, '10 s',
                                     'adding to batch ' || batch);
     END IF;
-    SELECT c.closed_at, pgqueue._is_callers(c.role_id) AS is_callers INTO b
-      FROM pgqueue.batch c WHERE c.id = batch;
-    IF b.is_callers IS NOT TRUE THEN
-        RAISE EXCEPTION 'there is no batch %', batch USING ERRCODE = 'PQ045';
-    ELSIF b.closed_at IS NOT NULL THEN
+    SELECT b.closed_at INTO closed FROM pgqueue.batch b WHERE b.id = batch;
+    IF NOT FOUND THEN                              -- deleted while this waited
+        PERFORM pgqueue._check_batch(batch);
+    ELSIF closed IS NOT NULL THEN
         RAISE EXCEPTION 'batch % is closed: no task can be added to it', batch USING ERRCODE = 'PQ046';
     END IF;
 END $$;

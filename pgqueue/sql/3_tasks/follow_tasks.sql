@@ -103,77 +103,6 @@ BEGIN
        AND EXISTS (SELECT FROM pgqueue.dependant d WHERE d.task_id = t.id AND NOT d.opened);
 END $$;
 
--- Of these tasks, living or ended, dependants follow none that their roles may not look at: it is gone for them. A put
--- has asked already for what it could see. A task that another transaction put, and had not committed, it could not.
--- There are few roles and few queues, and many tasks: so each pair of a role and a queue is asked for once. Returns
--- whether there was such a task.
-CREATE OR REPLACE FUNCTION pgqueue._refuse_links(ids bigint[], others bigint[]) RETURNS boolean
-LANGUAGE plpgsql AS $$
-DECLARE
-    refused boolean := false;
-    pair    record;
-BEGIN
-    FOR pair IN
-        SELECT w.role_id, q.id AS queue_id
-          FROM (SELECT DISTINCT d.role_id FROM pgqueue.dependant d WHERE d.task_id = ANY (ids)) w,
-               (SELECT t.queue_id FROM pgqueue.task t WHERE t.id = ANY (others)
-                 UNION SELECT r.queue_id FROM pgqueue.result r WHERE r.task_id = ANY (others)) o
-          JOIN pgqueue.queue q ON q.id = o.queue_id
-         WHERE q.guarded AND NOT pgqueue._may(q.id, 'look', pgqueue._living_role(w.role_id))
-    LOOP
-        refused := true;
-        UPDATE pgqueue.dependency d SET state = 'G'
-         WHERE d.task_id = ANY (ARRAY (SELECT w.task_id FROM pgqueue.dependant w
-                                        WHERE w.task_id = ANY (ids)
-                                          AND w.role_id IS NOT DISTINCT FROM pair.role_id))
-           AND d.on_id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
-                                      WHERE t.id = ANY (others) AND t.queue_id = pair.queue_id
-                                      UNION SELECT r.task_id FROM pgqueue.result r
-                                             WHERE r.task_id = ANY (others) AND r.queue_id = pair.queue_id))
-           AND d.state = 'N';
-    END LOOP;
-    RETURN refused;
-END $$;
-
--- Follow what these dependants wait for and do not follow yet. mine: only what this transaction has put.
-CREATE OR REPLACE FUNCTION pgqueue._link(ids bigint[], mine boolean) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    me     CONSTANT xid      := pg_current_xact_id()::xid;
-    fresh  CONSTANT boolean  := current_setting('transaction_isolation') = 'read committed';
-    others CONSTANT bigint[] := ARRAY (SELECT DISTINCT d.on_id FROM pgqueue.dependency d
-                                        WHERE d.task_id = ANY (ids) AND d.state = 'N');
-    held   bigint[];
-BEGIN
-    held := ARRAY (SELECT t.id FROM pgqueue.task t
-                    WHERE t.id = ANY (others) AND (t.xmin = me OR NOT mine) ORDER BY t.id FOR UPDATE SKIP LOCKED)
-         || ARRAY (SELECT b.id FROM pgqueue.batch b
-                    WHERE b.id = ANY (others) AND (b.xmin = me OR NOT mine) ORDER BY b.id FOR UPDATE SKIP LOCKED);
-    IF pgqueue._refuse_links(ids, others) THEN     -- in a snapshot that has what was locked
-        held := ARRAY (SELECT u.id FROM unnest(held) u(id)
-                        WHERE u.id IN (SELECT d.on_id FROM pgqueue.dependency d
-                                        WHERE d.task_id = ANY (ids) AND d.state = 'N'));
-    END IF;
-    UPDATE pgqueue.task t SET followed = true WHERE t.id = ANY (held) AND t.followed IS NULL AND t.state <> 'F';
-    -- In a new snapshot: what has no row now, and was not locked, is gone. The locked ones are grouped with all: to ask
-    -- o.id <> ALL (held) for each is the simpler form, and takes time by the square of their number.
-    UPDATE pgqueue.dependency d SET state = s.state
-      FROM (SELECT o.id,
-                   CASE WHEN t.id IS NULL AND b.id IS NULL
-                        THEN CASE WHEN NOT fresh THEN 'N' WHEN r.error IS NOT NULL THEN 'G' ELSE 'D' END
-                        WHEN NOT o.held THEN 'N'
-                        WHEN t.state = 'F' OR NOT b.failed THEN 'D'
-                        WHEN t.state = 'B' OR b.failed THEN 'F'
-                        ELSE 'O' END::"char" AS state
-              FROM (SELECT u.id, bool_or(u.held) AS held
-                      FROM (SELECT unnest(others), false UNION ALL SELECT unnest(held), true) u(id, held)
-                     GROUP BY u.id) o
-              LEFT JOIN pgqueue.task t ON t.id = o.id
-              LEFT JOIN pgqueue.batch b ON b.id = o.id
-              LEFT JOIN pgqueue.result r ON r.task_id = o.id) s
-     WHERE d.task_id = ANY (ids) AND d.on_id = s.id AND d.state = 'N' AND s.state <> 'N';
-END $$;
-
 -- Make dependants ready, or delayed, that wait for nothing any more. A tick looks again at those whose rows are locked.
 CREATE OR REPLACE FUNCTION pgqueue._open(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -254,23 +183,6 @@ BEGIN
     RETURN ended;
 END $$;
 
--- Forget for what those of these tasks waited that are gone, and do not keep results for them any longer.
-CREATE OR REPLACE FUNCTION pgqueue._forget_dependants(ids bigint[]) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    ids := ARRAY (SELECT d.task_id FROM pgqueue.dependant d
-                   WHERE d.task_id = ANY (ids)
-                     AND (SELECT t.id FROM pgqueue.task t WHERE t.id = d.task_id AND t.state <> 'F') IS NULL);
-    WITH gone AS (
-        DELETE FROM pgqueue.dependency d WHERE d.task_id = ANY (ids) RETURNING d.task_id, d.on_id, d.expires_at)
-    UPDATE pgqueue.result r SET expires_at = g.expires_at
-      FROM (SELECT k.on_id, max(k.expires_at) AS expires_at FROM gone k WHERE k.expires_at IS NOT NULL
-             GROUP BY k.on_id) g
-     WHERE r.task_id = g.on_id
-       AND NOT EXISTS (SELECT FROM pgqueue.dependency o WHERE o.on_id = g.on_id AND o.task_id <> ALL (ids));
-    DELETE FROM pgqueue.dependant d WHERE d.task_id = ANY (ids);
-END $$;
-
 -- Look at dependants and batches: at each in a snapshot that is newer than the ends that the caller has heard of. And
 -- at those that wait for what ended by it, and so on, ten times or up to a thousand of them. Ticks are everyone's: a
 -- chain of 1,500 tasks, of which the first was buried, had one last for ten seconds. The next tick looks at the rest.
@@ -341,9 +253,11 @@ BEGIN
     IF ids IS NULL THEN
         RETURN;
     ELSIF queue_id = 0 THEN
-        PERFORM pgqueue._forget_dependants(ids), pgqueue._link(ids, mine => false);
-        INSERT INTO pgqueue.flow_check (id, queue_id)          -- what they wait for is locked: a tick looks again
-        SELECT DISTINCT d.task_id, 0 FROM pgqueue.dependency d WHERE d.task_id = ANY (ids) AND d.state = 'N';
+        PERFORM pgqueue._forget_dependants(ids), pgqueue._link(ids, mine => false, most => 2000);
+        INSERT INTO pgqueue.flow_check (id, queue_id)          -- not linked yet, or locked: a tick looks again
+        SELECT u.id, 0 FROM unnest(ids) u(id)
+         WHERE (SELECT d.task_id FROM pgqueue.dependency d
+                 WHERE d.task_id = u.id AND d.state = 'N' LIMIT 1) IS NOT NULL;
     END IF;
     PERFORM pgqueue._decide(ids);
 END $$;

@@ -102,7 +102,7 @@ BEGIN
     IF q.guarded THEN                              -- the first question of _may, which the queue's row makes cheaper
         PERFORM FROM pgqueue.privilege p
           WHERE p.role_id = pgqueue._caller_role() AND p.verb = 'put'
-            AND (p.queue_id = q.id OR p.pattern = '*' AND NOT q.restricted);
+            AND (p.queue_id = q.id OR NOT q.restricted AND queue LIKE p.mask);
         IF NOT FOUND AND NOT pgqueue._may(q.id, 'put') THEN
             PERFORM pgqueue._refuse('put', queue);
         END IF;

@@ -112,10 +112,21 @@ BEGIN
     END IF;
 END $$;
 
+CREATE OR REPLACE FUNCTION pgqueue._check_bound(queue_id int, queue text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._check_guarded(queue_id, 'manage');
+    IF queue_id IS NULL THEN
+        RAISE EXCEPTION 'there is no queue "%": create it before it is bound', pgqueue._shown(queue)
+            USING ERRCODE = 'PQ032';
+    END IF;
+END $$;
+
+-- Before a row is locked.
 CREATE OR REPLACE FUNCTION pgqueue._check_bound_queue(queue text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pgqueue._check_guarded(q.id, 'manage') FROM pgqueue.queue q WHERE q.name = queue;
+    PERFORM pgqueue._check_bound((SELECT q.id FROM pgqueue.queue q WHERE q.name = queue), queue);
 END $$;
 
 -- Locked. The caller has asked _check_bound_queue before, at which it was not.
@@ -125,11 +136,7 @@ DECLARE
     q int;
 BEGIN
     SELECT named.id INTO q FROM pgqueue.queue named WHERE named.name = queue FOR KEY SHARE;
-    PERFORM pgqueue._check_guarded(q, 'manage');
-    IF q IS NULL THEN
-        RAISE EXCEPTION 'there is no queue "%": create it before it is bound', pgqueue._shown(queue)
-            USING ERRCODE = 'PQ032';
-    END IF;
+    PERFORM pgqueue._check_bound(q, queue);
     RETURN q;
 END $$;
 
@@ -238,7 +245,7 @@ DECLARE
     r    record;
 BEGIN
     PERFORM pgqueue._check_given('a key', key), pgqueue._check_key(key), pgqueue._check_not_default(exchange),
-            pgqueue._check_sharing(), pgqueue._check_bound_queue(queue);
+            pgqueue._check_sharing(), pgqueue._exchange_type(exchange), pgqueue._check_bound_queue(queue);
     UPDATE pgqueue.exchange e SET bound_at = clock_timestamp() WHERE e.name = exchange RETURNING e.type INTO kind;
     IF kind IS NULL THEN
         PERFORM pgqueue._exchange_type(exchange);

@@ -92,6 +92,21 @@ BEGIN
     END IF;
 END $$;
 
+-- The node, locked, if it is the caller's: also asked before it is locked, so that no stranger waits for its owner.
+CREATE OR REPLACE FUNCTION pgqueue._lock_own_node(path text, strength text, id bigint DEFAULT NULL) RETURNS pgqueue.node
+LANGUAGE plpgsql AS $$
+DECLARE
+    node pgqueue.node;
+BEGIN
+    PERFORM pgqueue._check_node(n) FROM pgqueue.node n
+      WHERE n.path = _lock_own_node.path AND (n.id = _lock_own_node.id) IS NOT FALSE;
+    node := pgqueue._lock_node(path, strength);
+    IF node.path IS NOT NULL AND (node.id = id) IS NOT FALSE THEN
+        PERFORM pgqueue._check_node(node);         -- another role may have made the path its own since
+    END IF;
+    RETURN node;
+END $$;
+
 CREATE OR REPLACE VIEW pgqueue.nodes AS
 SELECT n.path, CASE WHEN (SELECT pgqueue._may_see_all('share')) THEN n.data END AS data, n.version,
        n.session_id IS NOT NULL AS ephemeral,
@@ -180,10 +195,7 @@ DECLARE
     node pgqueue.node;
 BEGIN
     PERFORM pgqueue._check_path(path), pgqueue._check_data('data', data, nulls => true);
-    node := pgqueue._lock_node(path, 'no key update');
-    IF node.path IS NOT NULL THEN
-        PERFORM pgqueue._check_node(node);
-    END IF;
+    node := pgqueue._lock_own_node(path, 'no key update');
     IF node.path IS NULL THEN
         problem := 'not found';
     ELSIF version <> node.version THEN
@@ -221,10 +233,7 @@ BEGIN
     IF path = '/' THEN
         RAISE EXCEPTION 'the root cannot be deleted' USING ERRCODE = 'PQ002';
     END IF;
-    node := pgqueue._lock_node(path, 'update');
-    IF node.path IS NOT NULL AND id = node.id IS NOT FALSE THEN
-        PERFORM pgqueue._check_node(node);
-    END IF;
+    node := pgqueue._lock_own_node(path, 'update', id);
     IF node.path IS NULL OR id <> node.id THEN
         problem := 'not found';
     ELSIF version <> node.version THEN
@@ -253,7 +262,7 @@ COMMENT ON FUNCTION pgqueue.children IS 'The names of a node''s children, sorted
 -- A group is a node below /groups, and its members are ephemeral nodes below that. Both are created as they are needed;
 -- in a loop, for another transaction may delete an empty group at this very moment. A transaction that has created the
 -- group, or its newest numbered member, and is still open holds up the next one: that fails with 55P03 after a second
--- (settings.sql), so that a stranger's transaction stops nobody for longer.
+-- (settings.sql), so that a stranger's transaction stops no other one for longer.
 CREATE OR REPLACE FUNCTION pgqueue.join_group(
     name           text,
     data           jsonb DEFAULT 'null',

@@ -250,7 +250,7 @@ BEGIN
           LEFT JOIN pgqueue.result r ON r.task_id = asked.id AND r.expires_at > clock_timestamp()
           LEFT JOIN pgqueue.queue q ON q.id = r.queue_id
           LEFT JOIN pgqueue.take k ON k.task_id = asked.id AND k.deadline > clock_timestamp()
-          LEFT JOIN pgqueue.progress p ON p.task_id = asked.id AND p.token = k.token,
+          LEFT JOIN pgqueue.progress p ON p.task_id = t.id AND p.token = k.token,
                LATERAL (SELECT r.task_id IS NOT NULL
                                AND (t.id IS NULL OR t.state IN ('buried', 'done')
                                     OR t.queue IS DISTINCT FROM q.name)) e(ended);

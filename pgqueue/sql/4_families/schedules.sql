@@ -221,7 +221,7 @@ BEGIN
     END LOOP;
     FOR name IN
         SELECT s.name FROM pgqueue.schedule s
-         WHERE s.declared = source AND (SELECT pgqueue._may_with(s.queue, 'put'))
+         WHERE s.declared = source AND (SELECT pgqueue._may_change(s))
            AND s.name NOT IN (SELECT coalesce(i ->> 'name', '') FROM jsonb_array_elements(items) i)
          ORDER BY s.name
     LOOP
@@ -234,7 +234,8 @@ END $$;
 COMMENT ON FUNCTION pgqueue.declare_schedules IS
     'Set all schedules that the code of a program declares: [{name, queue, data, cron, every, tz, missed, options}], '
     'durations in seconds. Returns what became of each: created, changed, kept; or removed: an earlier code of this '
-    'source declared it, and it goes on until delete_schedule.';
+    'source declared it, and it goes on until delete_schedule. Of other roles it removes those that the caller may '
+    'change.';
 
 CREATE OR REPLACE FUNCTION pgqueue.pause_schedule(name text) RETURNS boolean
 LANGUAGE plpgsql AS $$

@@ -116,9 +116,8 @@ BEGIN
                        WHERE t.state = 'D' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
                      (SELECT t.queue_id FROM pgqueue.task t
                        WHERE t.state = 'B' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
-                     (SELECT t.queue_id FROM pgqueue.task t
-                       WHERE t.state = 'L' AND t.lane IS NOT NULL AND t.queue_id > coalesce(next, 0)
-                       ORDER BY t.queue_id LIMIT 1),
+                     (SELECT h.queue_id FROM pgqueue._in_lane h            -- L alone would walk over all that are R
+                       WHERE h.queue_id > coalesce(next, 0) ORDER BY h.queue_id LIMIT 1),
                      (SELECT t.queue_id FROM pgqueue.task t
                        WHERE t.state = 'W' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1),
                      (SELECT t.queue_id FROM pgqueue.task t

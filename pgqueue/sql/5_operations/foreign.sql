@@ -24,13 +24,17 @@
 --
 -- pg_locks is read once if all is well. The lock manager is locked meanwhile: for people and monitors, not for ticks.
 
--- What the number of a lock stands for, in the text of its class.
+-- What the number of a lock stands for, in the text of its class: the name of a queue, if the reader has any verb for
+-- it. A reader may hold the lock of each number itself, and so would learn all names.
 CREATE OR REPLACE FUNCTION pgqueue._lock_subject(class bigint, number int) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     queue CONSTANT int := CASE class WHEN pgqueue._filling_lock() THEN number END;
 BEGIN
-    RETURN coalesce((SELECT quote_ident(q.name) FROM pgqueue.queue q WHERE q.id = queue), number::text);
+    RETURN coalesce((SELECT quote_ident(q.name) FROM pgqueue.queue q
+                      WHERE q.id = queue
+                        AND EXISTS (SELECT FROM unnest('{monitor,put,take,look,manage}'::text[]) verb
+                                     WHERE pgqueue._may(q.id, verb))), number::text);
 END $$;
 
 -- Whether a transaction with this lock of a tick began long ago (ticks.sql).
@@ -68,8 +72,11 @@ BEGIN
                                ELSE l.idle END AS strange
               FROM l WHERE NOT l.named
              UNION ALL
-            SELECT l.pid, l.vxid, l.key, l.class, l.number, l.named, 'the lock ' || quote_ident(t.name), l.idle
-              FROM (SELECT DISTINCT w.name FROM pgqueue.lock_ticket w) t
+            SELECT l.pid, l.vxid, l.key, l.class, l.number, l.named,
+                   CASE WHEN t.is_told THEN 'the lock ' || quote_ident(t.name) ELSE 'a named lock' END, l.idle
+              FROM (SELECT w.name, (SELECT pgqueue._may_see_all('monitor'))
+                                OR bool_or(pgqueue._is_callers_session(w.session_id)) AS is_told
+                      FROM pgqueue.lock_ticket w GROUP BY w.name) t
               JOIN l ON l.named AND l.key = hashtextextended(t.name, 0)
              WHERE NOT EXISTS (SELECT FROM pgqueue.lock_holder h WHERE h.backend_pid = l.pid AND h.name = t.name))
         SELECT concat_ws(' ', odd.pid, odd.vxid, odd.key, odd.named), odd.pid, coalesce(b.role, '?'),

@@ -23,6 +23,36 @@ BEGIN
          ORDER BY 1;
 END $$;
 
+-- Transactions for which those of others that use pgqueue have waited for a second or more, and which are not among
+-- these: how many wait directly, and for how many seconds the first of them has. Such a transaction may be of any role
+-- with a right to the row, and PostgreSQL ends it only if its role says so. The longest waits are enough, since each
+-- question for a blocker stops the server's lock manager. Of the locks of others the server shows every role this much,
+-- and not how old their transactions are. Waits for advisory locks end by themselves, or are in foreign.sql.
+CREATE OR REPLACE FUNCTION pgqueue._held_up()
+RETURNS TABLE (pid int, role text, calls bigint, seconds double precision)
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+        WITH l AS MATERIALIZED (
+            SELECT k.pid, k.granted, k.waitstart, k.locktype, c.oid IS NOT NULL AS is_ours
+              FROM pg_catalog.pg_locks k
+              LEFT JOIN pg_class c ON c.oid = k.relation AND c.relnamespace = 'pgqueue'::regnamespace
+                                  AND k.database = (SELECT d.oid FROM pg_database d
+                                                     WHERE d.datname = current_database())),
+        w AS MATERIALIZED (
+            SELECT n.pid, min(n.waitstart) AS since FROM l n
+             WHERE NOT n.granted AND n.locktype <> 'advisory'
+               AND n.waitstart < clock_timestamp() - interval '1 s'
+               AND n.pid IN (SELECT o.pid FROM l o WHERE o.is_ours)
+             GROUP BY n.pid ORDER BY min(n.waitstart) LIMIT 20)
+        SELECT b.pid, max(coalesce(a.usename, '?'))::text, count(*),
+               extract(epoch FROM clock_timestamp() - min(w.since))::double precision
+          FROM w CROSS JOIN LATERAL (SELECT DISTINCT u.pid FROM unnest(pg_blocking_pids(w.pid)) u(pid)) b
+          LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid
+         WHERE b.pid NOT IN (SELECT o.pid FROM w o)
+         GROUP BY b.pid ORDER BY min(w.since);
+END $$;
+
 -- The view pgqueue.health.
 CREATE OR REPLACE FUNCTION pgqueue._check_health()
 RETURNS TABLE (name text, status text, value double precision, unit text, detail text)
@@ -113,6 +143,13 @@ BEGIN
             SELECT 'foreign_locks', 1, 1, count(*), 'locks',
                    string_agg(format('backend %s of role %s blocks %s', f.pid, f.role, f.blocks), '; ')
               FROM pgqueue._foreign_locks() f
+             UNION ALL
+            SELECT 'held_up', 5, 60, max(h.seconds), 's',
+                   string_agg(format('calls that wait for %s: %s',
+                                     CASE h.pid WHEN 0 THEN 'a prepared transaction'
+                                          ELSE format('backend %s of role %s', h.pid, h.role) END, h.calls),
+                              '; ' ORDER BY h.seconds DESC)
+              FROM pgqueue._held_up() h
              UNION ALL
             SELECT 'lost_roles', 1, NULL, count(*), 'roles',
                    format('%s have privileges and cannot use them: CREATE ROLE, where it is missing, then `pgqueue '

@@ -19,9 +19,10 @@ BEGIN
           FROM (VALUES
                ('view',
                 'first_task job_runs last_tick own_session queue_stats run_bounds why '
-                '_advisory_locks _bucket _caller _check_health _foreign_locks _health_stats _is_attended _is_awaited '
-                '_is_callers _is_owner _jobs_taken _label_host _label_pid _lost_roles _may_see _may_see_all '
-                '_percentile _rate _readable _session_alive _session_lock _strange_objects _unserved _waiter_lock'),
+                '_advisory_locks _bucket _caller _check_health _foreign_locks _health_stats _held_up _is_attended '
+                '_is_awaited _is_callers _is_owner _jobs_taken _label_host _label_pid _lost_roles _may_see '
+                '_may_see_all _percentile _rate _readable _session_alive _session_lock _strange_objects _unserved '
+                '_waiter_lock'),
                ('client',
                 'arm arm_again await_ends clean_up close_session disarm due_schedules fire_schedule forget_undo '
                 'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id session_deadline '
@@ -170,7 +171,7 @@ BEGIN
     RETURN pgqueue._known_verbs(coalesce(verbs, '{put,take,look,manage}'), '{put,take,look,manage,monitor}');
 END $$;
 
--- Part of an upgrade: what a restore could give to nobody goes to the roles that the server has by now.
+-- Part of an upgrade: what a restore could give to no role goes to the roles that the server has by now.
 CREATE OR REPLACE FUNCTION pgqueue._bind_roles() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -227,6 +228,7 @@ CREATE OR REPLACE FUNCTION pgqueue.grant(
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;    -- before the queue is created: two that create it would deadlock
     PERFORM pgqueue._add_privileges(role, pgqueue._known_verbs(verbs, '{put,take,look,manage,monitor}'),
                                     pgqueue.queue_id(queue), NULL);
 END $$;
@@ -264,9 +266,10 @@ COMMENT ON FUNCTION pgqueue.revoke_monitor IS 'Undo grant_monitor.';
 CREATE OR REPLACE FUNCTION pgqueue.restrict_queue(queue text, enabled boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    q CONSTANT int := pgqueue.queue_id(queue);
+    q int;
 BEGIN
-    LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;
+    LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;    -- first: another transaction may delete the queue, and open its name
+    q := pgqueue.queue_id(queue);
     UPDATE pgqueue.queue r SET restricted = coalesce(enabled, true) WHERE r.id = q;
     PERFORM pgqueue._set_guards();
 END $$;

@@ -1,0 +1,113 @@
+-- Links: how a dependant comes to follow what it waits for, and forgets it once it is gone itself. The theory is in
+-- flows.sql. A put does its own part at once, and ticks, which are everyone's, some of it at a time.
+
+-- Of these dependencies, not followed yet, refuse those on tasks, living or ended, that the roles of the dependants may
+-- not look at: such a task is gone for them. A put has asked already for what it could see. A task that another
+-- transaction put, and had not committed, it could not. There are few roles and few queues, and many tasks: so each
+-- pair of a role and a queue is asked for once. Returns whether there was such a task.
+--
+-- By IS TRUE a list is no condition of an index, by which the planner would probe for each pair of a task and another.
+CREATE OR REPLACE FUNCTION pgqueue._refuse_links(links tid[], ids bigint[], others bigint[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    refused boolean := false;
+    pair    record;
+BEGIN
+    FOR pair IN
+        SELECT w.role_id, q.id AS queue_id
+          FROM (SELECT DISTINCT d.role_id FROM pgqueue.dependant d WHERE d.task_id = ANY (ids)) w,
+               (SELECT t.queue_id FROM pgqueue.task t WHERE t.id = ANY (others)
+                 UNION SELECT r.queue_id FROM pgqueue.result r WHERE r.task_id = ANY (others)) o
+          JOIN pgqueue.queue q ON q.id = o.queue_id
+         WHERE q.guarded AND NOT pgqueue._may(q.id, 'look', pgqueue._living_role(w.role_id))
+    LOOP
+        refused := true;
+        UPDATE pgqueue.dependency d SET state = 'G'
+         WHERE d.ctid = ANY (links) AND d.state = 'N'
+           AND (d.task_id IN (SELECT w.task_id FROM pgqueue.dependant w
+                               WHERE w.task_id = ANY (ids) AND w.role_id IS NOT DISTINCT FROM pair.role_id)) IS TRUE
+           AND (d.on_id IN (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (others) AND t.queue_id = pair.queue_id
+                             UNION SELECT r.task_id FROM pgqueue.result r
+                                    WHERE r.task_id = ANY (others) AND r.queue_id = pair.queue_id)) IS TRUE;
+    END LOOP;
+    RETURN refused;
+END $$;
+
+-- Follow what these dependants wait for and do not follow yet. mine: only what this transaction has put. most: about
+-- so many dependencies, some of each dependant; NULL: all.
+CREATE OR REPLACE FUNCTION pgqueue._link(ids bigint[], mine boolean, most int DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    me    CONSTANT xid     := pg_current_xact_id()::xid;
+    fresh CONSTANT boolean := current_setting('transaction_isolation') = 'read committed';
+    part  CONSTANT int     := CASE WHEN most IS NOT NULL THEN greatest(1, most / greatest(1, cardinality(ids))) END;
+    links  tid[];
+    others bigint[];
+    held   bigint[];
+    found  record;
+BEGIN
+    SELECT array_agg(d.ctid), array_agg(d.on_id) INTO links, others
+      FROM unnest(ids) u(id),
+           LATERAL (SELECT k.ctid, k.on_id FROM pgqueue.dependency k
+                     WHERE k.task_id = u.id AND k.state = 'N' LIMIT part) d;
+    IF links IS NULL THEN
+        RETURN;
+    END IF;
+    held := ARRAY (SELECT t.id FROM pgqueue.task t
+                    WHERE t.id = ANY (others) AND (t.xmin = me OR NOT mine) ORDER BY t.id FOR UPDATE SKIP LOCKED)
+         || ARRAY (SELECT b.id FROM pgqueue.batch b
+                    WHERE b.id = ANY (others) AND (b.xmin = me OR NOT mine) ORDER BY b.id FOR UPDATE SKIP LOCKED);
+    IF pgqueue._refuse_links(links, ids, others) THEN      -- in a snapshot that has what was locked
+        held := ARRAY (SELECT u.id FROM unnest(held) u(id)
+                        WHERE u.id IN (SELECT d.on_id FROM pgqueue.dependency d
+                                        WHERE d.ctid = ANY (links) AND d.state = 'N'));
+    END IF;
+    UPDATE pgqueue.task t SET followed = true WHERE t.id = ANY (held) AND t.followed IS NULL AND t.state <> 'F';
+    -- In a new snapshot: what has no row now, and was not locked, is gone. The states are found from the other tasks,
+    -- in a statement of its own: one UPDATE FROM is the simpler form, and may be planned to search all others for each.
+    FOR found IN
+        SELECT s.state, array_agg(s.link) AS links
+          FROM (SELECT o.link,
+                       CASE WHEN t.id IS NULL AND b.id IS NULL
+                            THEN CASE WHEN NOT fresh THEN 'N' WHEN r.error IS NOT NULL THEN 'G' ELSE 'D' END
+                            WHEN (o.id IN (SELECT u.id FROM unnest(held) u(id))) IS NOT TRUE THEN 'N'
+                            WHEN t.state = 'F' OR NOT b.failed THEN 'D'
+                            WHEN t.state = 'B' OR b.failed THEN 'F'
+                            ELSE 'O' END::"char" AS state
+                  FROM unnest(links, others) o(link, id)
+                  LEFT JOIN pgqueue.task t ON t.id = o.id
+                  LEFT JOIN pgqueue.batch b ON b.id = o.id
+                  LEFT JOIN pgqueue.result r ON r.task_id = o.id) s
+         WHERE s.state <> 'N'
+         GROUP BY s.state
+    LOOP
+        UPDATE pgqueue.dependency d SET state = found.state WHERE d.ctid = ANY (found.links) AND d.state = 'N';
+    END LOOP;
+END $$;
+
+-- Forget for what those of these tasks waited that are gone, and do not keep results for them any longer: up to 2000
+-- dependencies. The next tick goes on.
+CREATE OR REPLACE FUNCTION pgqueue._forget_dependants(ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    ids := ARRAY (SELECT d.task_id FROM pgqueue.dependant d
+                   WHERE d.task_id = ANY (ids)
+                     AND (SELECT t.id FROM pgqueue.task t WHERE t.id = d.task_id AND t.state <> 'F') IS NULL);
+    WITH gone AS (
+        DELETE FROM pgqueue.dependency
+         WHERE ctid = ANY (ARRAY (SELECT d.ctid FROM pgqueue.dependency d WHERE d.task_id = ANY (ids) LIMIT 2000))
+        RETURNING on_id, expires_at)
+    UPDATE pgqueue.result r SET expires_at = g.expires_at
+      FROM (SELECT k.on_id, max(k.expires_at) AS expires_at FROM gone k WHERE k.expires_at IS NOT NULL
+             GROUP BY k.on_id) g
+     WHERE r.task_id = g.on_id
+       AND NOT EXISTS (SELECT FROM pgqueue.dependency o
+                        WHERE o.on_id = g.on_id
+                          AND (o.task_id IN (SELECT u.id FROM unnest(ids) u(id))) IS NOT TRUE);
+    INSERT INTO pgqueue.flow_check (id, queue_id)
+    SELECT u.id, 0 FROM unnest(ids) u(id)
+     WHERE (SELECT d.task_id FROM pgqueue.dependency d WHERE d.task_id = u.id LIMIT 1) IS NOT NULL;
+    DELETE FROM pgqueue.dependant d
+     WHERE d.task_id = ANY (ids)
+       AND (SELECT o.task_id FROM pgqueue.dependency o WHERE o.task_id = d.task_id LIMIT 1) IS NULL;
+END $$;
