@@ -39,6 +39,8 @@ SHORT: Plan = {
     "late": (1, 2.0),
     "delay": (1, 2.0),
     "cut": (2, None),
+    "halve": (1, 2.0),
+    "garble": (1, 2.0),
 }
 LONG: Plan = {
     "kill": (1000, None),
@@ -59,6 +61,8 @@ LONG: Plan = {
     "late": (5, None),
     "delay": (2, None),
     "cut": (10, None),
+    "halve": (10, None),
+    "garble": (10, None),
     "unplug": (2, None),
     "failover-async": (10, None),
     "failover-sync": (10, None),
@@ -74,7 +78,7 @@ FAMILIES = {  # short names on the command line
     "restart": ("restart-fast", "restart-immediate"),
     "terminate": ("terminate-all", "terminate-some", "terminate-listeners"),
     "tables": ("lock-table", "alter-table", "create-index", "vacuum-full", "open-transaction", "snapshot"),
-    "network": ("black-hole", "black-hole-reset", "late", "delay", "cut"),
+    "network": ("black-hole", "black-hole-reset", "late", "delay", "cut", "halve", "garble"),
     "failover": ("failover-async", "failover-sync"),
     "pooler": ("pooler-restart", "pooler-kill", "transaction-pooler-restart", "transaction-pooler-kill"),
     "clock": ("clock-forward", "clock-back"),

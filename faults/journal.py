@@ -84,12 +84,13 @@ def last_step(path: Path) -> float:
     """The time of the last step in a journal that is being written; 0 if there is none near its end."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-            tail = file.read().decode(errors="replace")
+            start = max(0, os.fstat(file.fileno()).st_size - TAIL)
+            file.seek(start)
+            tail = file.read()
     except FileNotFoundError:
         return 0.0
-    lines = tail.split("\n")[:-1] if len(tail) < TAIL else tail.split("\n")[1:-1]
-    return max((line.at for line in parse("\n".join([*lines, ""])) if line.event in STEPS), default=0.0)
+    whole = tail.partition(b"\n")[2] if start else tail
+    return max((line.at for line in parse(whole.decode()) if line.event in STEPS), default=0.0)
 
 
 def _plain(field: object) -> str:

@@ -4,6 +4,8 @@
     hold        nothing is passed on for a while, then everything: answers come late, as after a short partition
     swallow     a black hole: data of all connections vanishes, and new connections get no answer; nothing is closed
     cut         all connections are closed at once
+    halve       of some answers of the server half is passed on, then the connection is closed
+    garble      some answers of the server come as noise
 
 After a black hole its connections stay dead: they are open for the client, and silent, as when a router has forgotten
 them. A client that waits for an answer on one waits until its own deadline. The server's ends are closed when the hole
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import struct
 import threading
@@ -24,9 +27,21 @@ from typing import Any
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 PIECE = 65536
+SPOILT = 100  # one of so many answers is halved or garbled, on average
 LINGER = struct.pack("ii", 1, 0)  # a close then sends a reset
 #: The options of a connection. The times are those that a client of pgqueue asks of the server.
 TUNED = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
+
+
+Spoils = Callable[[bytes], bytes]
+
+
+def halved(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def noise(data: bytes) -> bytes:
+    return random.randbytes(len(data))
 
 
 class Link:
@@ -51,6 +66,7 @@ class Proxy:
         given = conninfo_to_dict(dsn)
         self._host, self._port = str(given.get("host") or "127.0.0.1"), int(given.get("port") or 5432)
         self.delay = 0.0
+        self.spoils: Spoils | None = None
         self._swallowing = False
         self._links = set[Link]()
         self._loop = asyncio.new_event_loop()
@@ -70,6 +86,12 @@ class Proxy:
 
     def cut(self) -> None:
         self._call(self._cut)
+
+    def halve(self) -> None:
+        self.spoils = halved
+
+    def garble(self) -> None:
+        self.spoils = noise
 
     def mend(self) -> None:
         """Work as a proxy should, from now on."""
@@ -109,7 +131,7 @@ class Proxy:
                 link.close(slice(1), reset=True)
 
     def _mend(self) -> None:
-        self.delay = 0.0
+        self.delay, self.spoils = 0.0, None
         self._swallowing = False
         self._open.set()
         for link in self._links:
@@ -136,7 +158,7 @@ class Proxy:
             there, back = await self._connect()
             link.writers.append(back)
             self._tune(writer, back)
-            await asyncio.gather(self._pass(link, reader, back), self._pass(link, there, writer))
+            await asyncio.gather(self._pass(link, reader, back), self._pass(link, there, writer, answers=True))
         except OSError:
             pass  # the server is away, or either end has gone
         finally:
@@ -149,16 +171,21 @@ class Proxy:
             return await asyncio.open_unix_connection(f"{self._host}/.s.PGSQL.{self._port}")
         return await asyncio.open_connection(self._host, self._port)
 
-    async def _pass(self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on what one end sends."""
+    async def _pass(
+        self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool = False
+    ) -> None:
+        """Pass on what one end sends; `answers`: the server."""
         while data := await reader.read(PIECE):
             await self._open.wait()
             if self.delay:
                 await asyncio.sleep(self.delay)
             if link.dead:
                 continue
-            writer.write(data)
+            spoils = self.spoils if answers and random.randrange(SPOILT) == 0 else None
+            writer.write(spoils(data) if spoils else data)
             await writer.drain()
+            if spoils is halved:
+                break
         if link.dead:
             return  # neither end is told that the other has closed
         await self._open.wait()

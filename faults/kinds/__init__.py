@@ -32,6 +32,8 @@ FAULTS = {
         Fault("late", "proxy", network.late, BROKEN, seconds=3),
         Fault("delay", "proxy", network.delay, BROKEN, seconds=5),
         Fault("cut", "proxy", network.cut, BROKEN),
+        Fault("halve", "proxy", network.halve, BROKEN, seconds=5),
+        Fault("garble", "proxy", network.garble, BROKEN, seconds=5),
         Fault("unplug", "namespace", network.unplug, BROKEN, seconds=20),
         Fault("failover-async", "standby-async", standby.fail_over, BROKEN | {COMMITS}, prepare=standby.prepare),
         Fault("failover-sync", "standby-sync", standby.fail_over, BROKEN, prepare=standby.prepare),

@@ -44,6 +44,22 @@ def cut(scene: Scene) -> None:
     scene.proxy.cut()
 
 
+def halve(scene: Scene) -> None:
+    """Some answers end in the middle, with their connection."""
+    assert scene.proxy is not None
+    scene.proxy.halve()
+    scene.sleep(scene.seconds)
+    scene.proxy.mend()
+
+
+def garble(scene: Scene) -> None:
+    """Some answers are noise."""
+    assert scene.proxy is not None
+    scene.proxy.garble()
+    scene.sleep(scene.seconds)
+    scene.proxy.mend()
+
+
 def unplug(scene: Scene) -> None:
     """The kernel loses every packet."""
     assert scene.namespace is not None

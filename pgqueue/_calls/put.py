@@ -343,9 +343,10 @@ def allow_lanes(queue: str) -> Call[None]:
 
 
 def _placed(rows: Rows) -> Placed:
-    id, state, existed, kept, *more = rows[0]
-    if more and more[0] is not None:
-        priority, attempts, lane, deadline = json.loads(more[0])
+    row = rows[0]
+    id, state, existed, kept = row[:4]
+    if len(row) > 4 and row[4] is not None:
+        priority, attempts, lane, deadline = json.loads(row[4])
         until = None if deadline is None else datetime.fromisoformat(deadline)
         return Placed(id, state, bool(existed), kept, priority, attempts, lane, until)
     return Placed(id, state, bool(existed), kept)

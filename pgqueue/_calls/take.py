@@ -71,11 +71,11 @@ def take_many(
     )
 
 
-def next_due(queues: Sequence[str], ids: Sequence[int]) -> Call[dict[str, float | None]]:
+def next_due(queues: Sequence[str], ids: Sequence[int] | None = None) -> Call[dict[str, float | None]]:
     """Seconds until a task is due, by queue. A queue has no entry if its id is not one of `ids` any more."""
     return Call(
         "SELECT queue, seconds FROM pgqueue.next_due(queues => %s::pg_catalog.text[], ids => %s::int[])",
-        (list(queues), list(ids)),
+        (list(queues), None if ids is None else list(ids)),
         lambda rows: dict(rows),
     )
 

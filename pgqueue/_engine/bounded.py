@@ -2,7 +2,8 @@
 
 psycopg runs each statement as a generator that yields whenever it has to wait for the socket. A connection's `wait`
 runs the generator, and looks at it at least ten times a second, for the sake of Ctrl-C. `_until` wraps the generator
-and looks at the clock at these moments. So a deadline costs no system call, and no thread.
+and looks at the clock at these moments. So a deadline costs no system call, and no thread. An answer that is arriving
+at the deadline has ARRIVING times as long. It has no more, since a broken server or proxy may send for ever.
 
 The simpler forms do not work. A timeout of the socket does not exist in libpq, and the kernel's timeouts (KEEPALIVES)
 end a connection only if the other kernel is silent: a pooler, a proxy or a server that is stopped lets it answer. A
@@ -40,6 +41,7 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 
 INTERVAL = 0.1  # seconds between two looks at the clock
+ARRIVING = 3.0  # times the patience, while an answer keeps arriving
 CANCELLING = (0.2, 1.0)  # the part of the patience that is kept for cancelling, and the longest, seconds
 LONG = CANCELLING[1] / CANCELLING[0]
 INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
@@ -57,14 +59,14 @@ class Late(psycopg.OperationalError):
     """The server has not answered in time."""
 
 
-def _until(end: float, gen: PQGen[T]) -> PQGen[T]:
-    """The generator, ended by Late when nothing has arrived for INTERVAL and it is past `end`."""
+def _until(end: float, last: float, gen: PQGen[T]) -> PQGen[T]:
+    """The generator, ended by Late when it is past `end` and nothing has arrived for INTERVAL, or past `last`."""
     try:
         wanted = next(gen)
         while True:
             ready = yield wanted
             wanted = gen.send(ready)
-            if not ready and monotonic() >= end:
+            if monotonic() >= (last if ready else end):
                 raise Late
     except StopIteration as done:
         answer: T = done.value
@@ -100,7 +102,7 @@ class BoundedConnection(psycopg.Connection[Row]):
     def wait_until(self, end: float, gen: PQGen[T]) -> T:
         """wait(), for less than the whole patience; `end`: as time.monotonic()."""
         try:
-            return wait(_until(end - _spare(self), gen), self.pgconn.socket, INTERVAL)
+            return wait(_until(end - _spare(self), _last(self, end), gen), self.pgconn.socket, INTERVAL)
         except Late:
             self._late(gen, end)
         except INTERRUPTS:
@@ -136,7 +138,7 @@ class BoundedConnection(psycopg.Connection[Row]):
         """Cancel the statement, and wait for its answer until `end`."""
         _refuse_to_cancel(self)
         self.cancel_safe(timeout=max(0.01, end - monotonic()))
-        return wait(_until(end, gen), self.pgconn.socket, INTERVAL)
+        return wait(_until(end, end, gen), self.pgconn.socket, INTERVAL)
 
 
 class BoundedAsyncConnection(psycopg.AsyncConnection[Row]):
@@ -168,7 +170,7 @@ class BoundedAsyncConnection(psycopg.AsyncConnection[Row]):
     async def wait_until(self, end: float, gen: PQGen[T]) -> T:
         """wait(), for less than the whole patience; `end`: as time.monotonic()."""
         try:
-            return await wait_async(_until(end - _spare(self), gen), self.pgconn.socket, INTERVAL)
+            return await wait_async(_until(end - _spare(self), _last(self, end), gen), self.pgconn.socket, INTERVAL)
         except Late:
             await self._late(gen, end)
         except INTERRUPTS:
@@ -203,7 +205,7 @@ class BoundedAsyncConnection(psycopg.AsyncConnection[Row]):
     async def _end(self, gen: PQGen[T], end: float) -> T:
         _refuse_to_cancel(self)
         await self.cancel_safe(timeout=max(0.01, end - monotonic()))
-        return await wait_async(_until(end, gen), self.pgconn.socket, INTERVAL)
+        return await wait_async(_until(end, end, gen), self.pgconn.socket, INTERVAL)
 
 
 Bounded = BoundedConnection | BoundedAsyncConnection
@@ -212,6 +214,11 @@ Bounded = BoundedConnection | BoundedAsyncConnection
 def _spare(conn: Bounded) -> float:
     """The part of the patience that is kept for cancelling, seconds."""
     return CANCELLING[1] if conn.patience > LONG else conn.patience * CANCELLING[0]
+
+
+def _last(conn: Bounded, end: float) -> float:
+    """Until when an answer may keep arriving that was to be there at `end`."""
+    return end + (ARRIVING - 1) * conn.patience
 
 
 def _is_active(conn: Bounded) -> bool:

@@ -15,6 +15,7 @@ raises ConnectionLost, and an answer that does not come in time CallTimeout (bou
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -23,7 +24,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.pq import PipelineStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from .._calls.call import Call
 from . import forks
@@ -37,6 +38,10 @@ from .shielded import shielded
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
+# conn.transaction() is the simpler form. It counts transactions: an interrupt in it can leave a wrong count, at which
+# the next transaction of the connection fails, and an error of psycopg's in place of KeyboardInterrupt.
+BEGIN, COMMIT, ROLLBACK = "BEGIN", "COMMIT", "ROLLBACK"
+ENDED_BY_ROLLBACK = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 AHEAD = 16  # calls that run_all sends before it reads the answer to the first: each holds its text until then
 LONG = 40  # times call_timeout: for the calls that change all tasks of a queue
 
@@ -85,14 +90,24 @@ class Connections:
         call_timeout is the time for one answer.
         """
         results: list[T] = []
+        before = sys.exception()
         sent: deque[tuple[Call[T], psycopg.Cursor[Row]]] = deque()
-        with self._connection() as conn, translated(conn), conn.pipeline(), conn.transaction():
-            for call in calls:
-                sent.append((call, conn.execute(call.sql, call.args)))
-                if len(sent) > AHEAD:
-                    earliest, cursor = sent.popleft()
-                    results.append(earliest.read(cursor.fetchall()))
-            results.extend(call.read(cursor.fetchall()) for call, cursor in sent)
+        with self._connection() as conn, translated(conn):
+            try:
+                with conn.pipeline():
+                    conn.execute(BEGIN)
+                    for call in calls:
+                        sent.append((call, conn.execute(call.sql, call.args)))
+                        if len(sent) > AHEAD:
+                            earliest, cursor = sent.popleft()
+                            results.append(earliest.read(cursor.fetchall()))
+                    results.extend(call.read(cursor.fetchall()) for call, cursor in sent)
+                    conn.execute(COMMIT)
+            except Exception as error:
+                _raise_interrupt(error, before)
+                if conn.pgconn.transaction_status in ENDED_BY_ROLLBACK:
+                    conn.execute(ROLLBACK)
+                raise
         return results
 
     @contextmanager
@@ -112,8 +127,11 @@ class Connections:
 
     def _end_all(self, pool: Pool, lent: list[OwnConn]) -> None:
         for conn in list(lent):
-            _leave_no_pipeline(conn)
-        self._hand_back(pool, lent)
+            _leave_nothing_open(conn)
+        if lent:
+            pool.front.keep(lent)
+        if lent:
+            self._hand_back(pool, lent)
 
     def _hand_back(self, pool: Pool, lent: list[OwnConn]) -> None:
         """May be called again, after an interrupt."""
@@ -137,6 +155,9 @@ class Connections:
             return self._pools[relaxed]
 
     def close(self) -> None:
+        shielded(self._close)
+
+    def _close(self) -> None:
         with self._lock:
             pools, self._pools = self._pools, {}
         for pool in pools.values():
@@ -179,16 +200,25 @@ class AsyncConnections:
 
     async def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
         results: list[T] = []
+        before = sys.exception()
         sent: deque[tuple[Call[T], psycopg.AsyncCursor[Row]]] = deque()
         async with self._connection() as conn:
             with translated(conn):
-                async with conn.pipeline(), conn.transaction():
-                    for call in calls:
-                        sent.append((call, await conn.execute(call.sql, call.args)))
-                        if len(sent) > AHEAD:
-                            earliest, cursor = sent.popleft()
-                            results.append(earliest.read(await cursor.fetchall()))
-                    results.extend([call.read(await cursor.fetchall()) for call, cursor in sent])
+                try:
+                    async with conn.pipeline():
+                        await conn.execute(BEGIN)
+                        for call in calls:
+                            sent.append((call, await conn.execute(call.sql, call.args)))
+                            if len(sent) > AHEAD:
+                                earliest, cursor = sent.popleft()
+                                results.append(earliest.read(await cursor.fetchall()))
+                        results.extend([call.read(await cursor.fetchall()) for call, cursor in sent])
+                        await conn.execute(COMMIT)
+                except Exception as error:
+                    _raise_interrupt(error, before)
+                    if conn.pgconn.transaction_status in ENDED_BY_ROLLBACK:
+                        await conn.execute(ROLLBACK)
+                    raise
         return results
 
     @asynccontextmanager
@@ -199,7 +229,7 @@ class AsyncConnections:
         try:
             yield conn
         finally:
-            _leave_no_pipeline(conn)
+            _leave_nothing_open(conn)
             pool.front.keep(lent)
             if lent:
                 await asyncio.shield(self._hand_back(pool, lent[0]))
@@ -235,12 +265,23 @@ class AsyncConnections:
         self._pools = {}
 
 
-def _leave_no_pipeline(conn: OwnConn | OwnAsyncConn) -> None:
-    """Close a connection that an interrupt has left in a pipeline: the server answers no call on it any more.
+def _raise_interrupt(error: BaseException, before: BaseException | None) -> None:
+    """Raise the interrupt in whose place psycopg's pipeline has raised an error of its own.
 
-    Out of a transaction it looks idle, and would be lent again.
+    Args:
+        before: what the caller was handling, which is none of ours.
     """
-    if conn.pgconn.pipeline_status != PipelineStatus.OFF:
+    context = error.__context__
+    while context is not None and context is not before:
+        if not isinstance(context, Exception):
+            raise context.with_traceback(None) from None
+        context = context.__context__
+
+
+def _leave_nothing_open(conn: OwnConn | OwnAsyncConn) -> None:
+    """Close a connection that an interrupt has left in a pipeline, in which the server answers no call any more, or in
+    a transaction."""
+    if conn.pgconn.pipeline_status != PipelineStatus.OFF or conn.pgconn.transaction_status != TransactionStatus.IDLE:
         conn.pgconn.finish()
 
 

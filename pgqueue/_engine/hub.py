@@ -291,7 +291,7 @@ class Hub:
         return ready
 
     def _wake(self, waiter: Waiter) -> None:
-        waiter.woken.set()  # first: Ctrl-C may interrupt the taker that wakes this one, which nobody would wake again
+        waiter.woken.set()  # first: Ctrl-C may interrupt the taker that wakes this one, which nothing would wake again
         waiter.armed.set()
         self._remove(waiter)
 

@@ -26,6 +26,8 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
 - The thread always reads notifications before it sleeps: some arrive with the answers to its own statements.
 - No put runs on this connection: the probe for waiters cannot see the locks of its own connection
   (sql/2_base/wake.sql).
+- The first cleaning comes at a random moment of its first interval: a process that lives for a second seldom pays for
+  it, which costs the server 18 ms on a new connection, and of many such processes some do.
 - A tick releases the takes of dead sessions and makes ready the tasks that are due. It is left out if another client
   has just done so (sql/5_operations/ticks.sql). Ticks that take long are followed
   by rests REST times as long, since under a held snapshot they walk over dead rows.
@@ -66,7 +68,7 @@ from .retries import do
 from .scarcity import Scarcity
 from .steps import Signal
 from .switchboard import Switchboard
-from .ticks import Tick, Ticks, Work
+from .ticks import Tick, Ticks, Work, within
 
 T = TypeVar("T")
 log = logging.getLogger("pgqueue")
@@ -278,7 +280,11 @@ class Listener:
                 Work(f"the sweep by {self._label}", lambda: self._sweep(conn)),
                 Work(f"{promotion} {self._label}", lambda: do(conn, session_calls.promote_all())),
             ),
-            Tick(CLEANING, Work(f"the cleaning by {self._label}", lambda: do(conn, session_calls.clean_up()))),
+            Tick(
+                CLEANING,
+                Work(f"the cleaning by {self._label}", lambda: do(conn, session_calls.clean_up())),
+                first=within(CLEANING),
+            ),
         )
 
     def _tick_ages(self, conn: psycopg.Connection[Any]) -> tuple[float | None, float | None]:

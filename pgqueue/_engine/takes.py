@@ -6,6 +6,7 @@ The take, step by step (T1 to T4 are the steps of sql/2_base/wake.sql):
         enter the hub as a waiter, and wait until LISTEN and the WAITER lock are committed     T1 T2 T3
         look once more: is a task ready, and when will one be due?                             T4
         sleep until signalled, due, or out of time; leave; claim
+    of several queues, before it returns none: claim from each by itself that has a task due
 
 The timeout limits the waiting only. The take awaits the answer to a claim that it has sent and returns its task,
 however late. A claim that was cut off (a cancelled coroutine, Ctrl-C, a lost connection) may have been committed: the
@@ -38,6 +39,7 @@ from .waiters import Waiter
 
 log = logging.getLogger("pgqueue")
 SOON = 1.0  # seconds, as in beanstalkd
+BY_QUEUE = 0.25  # seconds after which no further claim from one of several queues begins; each may wait as long
 LOCKED_PAUSE = (0.005, 0.25)  # before looking again at a task that an open transaction has locked, seconds
 
 
@@ -68,6 +70,7 @@ class Take:
 
     relaxed = True  # a claim that a crash of the server forgets is only made again
     timed = False
+    final = True  # an empty answer says that no task was due; else the caller asks again soon
 
     def __init__(
         self,
@@ -107,6 +110,8 @@ class Take:
                     tasks = yield from self._sleep()
                 if not tasks:
                     tasks = yield from self._claim()
+            if not tasks and self.final and len(self._queues) > 1:
+                tasks = yield from self._claim_by_queue()
             if self._signalled or (len(tasks) == self._n and not self._served) or self._have_deadlines(tasks):
                 self._pass_on()  # one notification may stand for more tasks than this take got; others may be locked
             self._answer_calls()
@@ -200,6 +205,25 @@ class Take:
     def _claim_at_head(self) -> Flow[list[Taken]]:
         return (yield from self._attempt([None] * len(self._cursors)))
 
+    def _claim_by_queue(self) -> Flow[list[Taken]]:
+        """Claim from the first queue by itself that has a task due, then from the next, until one of them serves.
+
+        A claim of one queue waits for a transaction that is just making ready what is due (sql/3_tasks/due.sql). One of
+        several queues does not, since a queue that a transaction has locked for long would hold up the others.
+        """
+        if self._ended():
+            return []
+        end = time.monotonic() + BY_QUEUE
+        due: dict[str, float | None] = {}
+        with contextlib.suppress(ConnectionLost, ServerError):  # the claim of all queues was answered
+            due = yield Run(calls.next_due(self._queues))
+        for queue in self._queues:
+            if due.get(queue) == 0 and time.monotonic() < end:
+                parts = (self._core, self._listener, self._make_signal, (queue,), self._n, 0.0, self._stopped)
+                if tasks := (yield from type(self)(*parts).run()):
+                    return tasks
+        return []
+
     def _attempt(self, starts: list[Position | None]) -> Flow[list[Taken]]:
         while (session := (yield from self._session())) is not None:
             began = time.monotonic()
@@ -284,7 +308,10 @@ class Take:
     # --- time
 
     def _over(self) -> bool:
-        return self._stopped() or self._listener.stopping or time.monotonic() >= self._deadline
+        return self._ended() or time.monotonic() >= self._deadline
+
+    def _ended(self) -> bool:
+        return self._stopped() or self._listener.stopping
 
     def _left(self, at_most: float | None = None) -> float | None:
         left = min(self._deadline - time.monotonic(), float("inf") if at_most is None else at_most)
@@ -302,6 +329,7 @@ class Take:
 
 class _TimedTake(Take):
     timed = True
+    final = False
 
 
 class _TakeInTime(Take):

@@ -18,6 +18,11 @@ KEEN = (0.8, 0.98)  # intervals after its last tick, for the client whose turn i
 SPREAD = (0.2, 0.1, 20, 24.0)
 
 
+def within(interval: float) -> float:
+    """A random monotonic time of the interval that begins now."""
+    return time.monotonic() + random.uniform(0, interval)
+
+
 class Work:
     """A part of a tick, which fails for itself (retries.py)."""
 
@@ -36,10 +41,14 @@ class Work:
 
 
 class Tick:
-    """Works that are done together, and their time: earlier if one asks for that, later if they took long."""
+    """Works that are done together, and their time: earlier if one asks for that, later if they took long.
 
-    def __init__(self, interval: float, *works: Work) -> None:
-        self.at = 0.0
+    Args:
+        first: the monotonic time of the first one.
+    """
+
+    def __init__(self, interval: float, *works: Work, first: float = 0.0) -> None:
+        self.at = first
         self._interval = interval
         self._works = works
         self._took = 0.0  # seconds, of the last one

@@ -55,7 +55,8 @@ class TaskRecord(Bound):
         attempts: how often it failed, passed its deadline, or was charged with the death of its taker, since its put or
             the kick that ended its burial.
         error: the text of the last failed attempt or of the burial; only peek reads it, and a verb that sets it.
-        run_at: when a delayed task becomes ready; only peek reads it, else it is None.
+        run_at: when a delayed task becomes ready; only peek reads it, and a put that was given one. None after a put or
+            release with a delay: the server's clock decides.
         buried_at: since when it is buried; only peek reads it.
         deadline: the end of its take; None without a time to run.
         holder: the label of its taker: host, process id and program, as in `web1:4711:gunicorn`, with `#2` for the
@@ -175,6 +176,7 @@ def from_placed(
         data=(None if ignored else value) if placed.kept is None else data.shown(placed.kept),
         priority=placed.priority if ignored else options.priority,
         attempts=placed.attempts or 0,
+        run_at=options.run_at if placed.state == "delayed" and not ignored else None,
         deadline=placed.deadline,
         lane=placed.lane if ignored else options.lane,
         key=options.key,

@@ -39,7 +39,7 @@ class Group(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:  # click 8.4 suggests names too, but not those of commands that are not loaded
             if not args[0].startswith("-") and not getattr(error, "possibilities", None):
-                error.message += suggestion(args[0], self.list_commands(ctx))  # type: ignore[misc]  # as in __init__.py
+                error.message += suggestion(args[0], self.list_commands(ctx))  # type: ignore[misc]  # final in its annotation only
             raise
 
 

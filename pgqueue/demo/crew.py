@@ -68,6 +68,12 @@ class Member:
         self.process.kill()
         self.process.wait()
 
+    def close(self) -> None:
+        """Close what is left open of a worker that has ended."""
+        self._line.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
     def said(self) -> str:
         """The last line that the worker wrote to its standard error; "" if it wrote none."""
         if self.process.poll() is not None:
@@ -112,6 +118,7 @@ class Crew:
                 member.process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 member.kill()
+            member.close()
 
     @property
     def pids(self) -> list[int]:
@@ -139,7 +146,7 @@ class Crew:
 
     def replace(self, old: Member) -> Member:
         """Start a worker in the place of one that has ended."""
-        old.hang_up()
+        old.close()
         new = self._start()
         self.members[self.members.index(old)] = new
         return new

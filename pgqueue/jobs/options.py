@@ -164,5 +164,5 @@ class BatchHandler:
 
 DEFAULTS = "job_defaults()"
 JOB_OPTIONS = ("queue", "name", "aliases", *Policies.__annotations__, *LIMIT)
-PUT_OPTIONS = dict.fromkeys((*PutOptions.__dataclass_fields__, *JobPutArguments.__annotations__))  # in their order
+PUT_OPTIONS = dict.fromkeys([*(one.name for one in fields(PutOptions)), *JobPutArguments.__annotations__])  # in order
 PLAIN = Options()

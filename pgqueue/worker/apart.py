@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import Any, TypeVar
@@ -38,7 +39,7 @@ class Apart:
     def __init__(self, make: Callable[[], Any], starts: Sequence[AnyStart]) -> None:
         self.runs = Runs()
         self.bridge = Bridge(make, lambda: None, self._hooks)
-        self.means = Means(self.runs, Limits(), self.bridge, None)
+        self.means = Means(self.runs, Limits(), defaultdict(lambda: self.bridge), None)  # one loop for all queues
         self._starts = starts
         self._begun: Begun | None = None
         self._errors: list[Error] = []  # of hooks, at the end of the loop
@@ -58,7 +59,8 @@ class Apart:
 
     def end(self) -> None:
         """End the loop and the hooks. Raises Error: one of them failed."""
-        self.bridge.close(PATIENCE)
+        self.bridge.close()
+        self.bridge.join(PATIENCE)
         if self._begun is not None:
             self._errors += self._begun.end()
         if self._errors:
@@ -75,7 +77,7 @@ class Apart:
     def replace(self, run: Run) -> None:
         """There is no runner."""
 
-    def abandon(self, run: Run) -> list[Run]:
+    def abandon(self, run: Run, blocker: Run) -> list[Run]:
         """There is no loop of its own."""
         return []
 

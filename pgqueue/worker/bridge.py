@@ -1,8 +1,9 @@
-"""A loop for the async jobs of a queue that has sync ones too: its threads run them there, and wait.
+"""A loop for the async jobs of a queue that has sync ones too, and for its async batches: threads run them there, and
+wait.
 
 One kind of runner serves a queue, since a task is taken before its job is known. The loop's thread begins with the
 first such task. A job that blocks the loop for longer than its time limit is left behind with it: the next task gets a
-new loop (overdue.py).
+new loop (overdue.py). Each queue has its own loop, so that a job that blocks one holds up no other queue.
 """
 
 from __future__ import annotations
@@ -62,12 +63,15 @@ class Bridge:
         finally:
             self._leave(side)
 
-    def close(self, timeout: float) -> None:
-        """Cancel what is under way, and end the loop. Waits for so many seconds."""
-        with self._lock:
-            side = self._present
-        if side is not None:
-            side.close(timeout)
+    def close(self) -> None:
+        """Cancel what is under way, and end the loop. Does not wait."""
+        if (side := self._at_present()) is not None:
+            side.close()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the end of the loop, for so many seconds; after close()."""
+        if (side := self._at_present()) is not None:
+            side.join(timeout)
 
     def after_fork(self) -> None:
         if self._present is not None:
@@ -79,6 +83,10 @@ class Bridge:
                 return False
             self._present = None
             return True
+
+    def _at_present(self) -> _Side | None:
+        with self._lock:
+            return self._present
 
     def _enter(self) -> _Side:
         with self._lock:
@@ -93,7 +101,7 @@ class Bridge:
             side.inside -= 1
             is_last = side is not self._present and side.inside == 0
         if is_last:
-            side.close(0)
+            side.close()
 
 
 class _Side:
@@ -171,12 +179,14 @@ class _Side:
         finally:
             run.ender = None
 
-    def close(self, timeout: float) -> None:
+    def close(self) -> None:
         self._closing = True
         with contextlib.suppress(RuntimeError):
             asyncio.run_coroutine_threadsafe(self._leave(), self._loop).add_done_callback(
                 lambda _: self._soon(self._stop)
             )
+
+    def join(self, timeout: float) -> None:
         self._thread.join(timeout)
 
     def after_fork(self) -> None:

@@ -93,6 +93,7 @@ class Buffer:
         self._moved_at = clock()  # the time when a task was last started, or came into an empty buffer
         self._filled_at = self._moved_at
         self._passed: tuple[Taken, float] | None = None  # the first task when a runner passed it over, and since when
+        self._parted: set[str] = set()  # queues that other runners serve now
         self._stuck: set[str] = set()  # queues whose tasks were passed over for too long: they are not taken ahead
         self._finished = 0  # all runners set this and the pace without a lock: a lost count does no harm
         self._pace = 0.0  # seconds per task, of all runners together
@@ -155,14 +156,22 @@ class Buffer:
                 return other
         return None
 
-    def move(self, home: object, wake: Callable[[int], None]) -> None:
+    def move(self, home: object, wake: Callable[[int], None], without: str | None = None) -> list[Taken]:
         """From now on the runners of `home` empty it, and `wake` wakes them. The idle ones of the home before are
-        forgotten: the fetcher would take tasks for them in vain."""
+        forgotten: the fetcher would take tasks for them in vain.
+
+        Args:
+            without: a queue that the new runners do not serve; None: they serve the same queues. Returns its tasks.
+        """
         with self._lock:
             self._home, self._wake = home, wake
             self._idle = 0
             if self.shares is not None:
                 self.shares.clear()
+                if without is not None:
+                    self._parted.add(without)
+                    self.shares.part(without)
+            return self.take_out(lambda task: task.queue in self._parted) if self._parted else []
 
     def leave(self, runner: object) -> None:
         """A runner was replaced by another one."""
@@ -207,10 +216,14 @@ class Buffer:
         return Wanted(n if queues else 0, queues, min(some.values(), default=0), list(some))
 
     def fill(self, tasks: list[Taken]) -> list[Taken]:
-        """Hand tasks to the runners. Returns those that came too late, after close()."""
+        """Hand tasks to the runners. Returns those that came too late: after close(), or of a queue that has left."""
+        late: list[Taken] = []
         with self._lock:
             if self._closed:
                 return tasks
+            if self._parted:
+                late = [task for task in tasks if task.queue in self._parted]
+                tasks = [task for task in tasks if task.queue not in self._parted]
             self._filled_at = self.clock()
             if not self.tasks:
                 self._moved_at = self._filled_at
@@ -220,7 +233,7 @@ class Buffer:
             wake = self._wake
         if woken:
             wake(woken)
-        return []
+        return late
 
     def held(self) -> list[Taken]:
         """The tasks in the buffer, as they are at a moment."""

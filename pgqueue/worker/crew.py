@@ -51,7 +51,7 @@ class Crew:
         seen: Callable[[list[Taken]], None] = lambda tasks: None,
     ) -> None:
         self._client = client
-        self.queues = queues
+        self.queues = queues  # replaced as a whole: the fetcher may be reading it
         self._runners = runners
         self._buffer = runners.buffer
         self._settler = settler
@@ -74,6 +74,10 @@ class Crew:
         self._unstarted = self._buffer.close()
         for signal in waited_for:
             signal.set()
+
+    def leave(self, queue: str) -> None:
+        """Another crew serves this queue from now on; a take under way may still bring a task of it."""
+        self.queues = [one for one in self.queues if one != queue]
 
     def idle_for(self, now: float) -> float:
         """For how many seconds no task was started although a runner is idle; 0.0: none is."""

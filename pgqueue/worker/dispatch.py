@@ -48,7 +48,7 @@ START = '{"job": "'  # of a job's data as jsonb writes it: the shortest key come
 
 
 def serve(client: Client, jobs: Jobs, retry: Retry, finish: Finish, means: Means) -> Serving[bool]:
-    """The handler of a queue of jobs, in threads. Async jobs run in the bridge's loop.
+    """The handler of a queue of jobs, in threads. Async jobs run in the loop of the queue's bridge.
 
     Args:
         retry: the worker's policy, of jobs without one of their own.
@@ -123,7 +123,7 @@ def _in_thread(client: Client, job: AnyJob, finish: Finish, means: Means, policy
         return means.limited(job, _blocking(client, job, finish, policy))
 
     def in_bridge(row: Taken) -> bool:
-        return means.bridge.run(
+        return means.bridges[row.queue].run(
             lambda aio: means.limited_async(job, _in_loop(aio, job, finish, policy))(row), means.runs.of(row)
         )
 

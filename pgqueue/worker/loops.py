@@ -6,8 +6,12 @@ for all runs of a runner, the cheaper form, would hand that cancellation to the 
 two of them. So a runner is no coroutine but a place: a callback of the loop begins the next run when one has ended, or
 when the buffer wakes the place. Nothing that a handler can reach ends it.
 
-A handler that blocks its loop (time.sleep, a computation, C code) blocks all handlers of that loop. Once such a handler
-is over its time, the watch T2 abandons the loop: another loop, with as many runners, empties the buffer from then on.
+A handler that blocks its loop (time.sleep, a computation, C code) blocks all handlers of that loop. The watch T2 asks
+the loop for an answer at each of its looks. It abandons a loop that has not answered for SILENT seconds: another loop,
+with as many runners, empties the buffer from then on, and the queue of that handler gets a loop to itself
+(runners.py). The handlers under way go on where they are, until that handler is over its time: then they are released.
+A loop that runs one queue is abandoned only then.
+
 The abandoned thread T1 may go on at any moment. Between two runs it looks at `abandoned`, which T2 sets first:
 
   T1 goes on before T2 has written off the run that blocked it    T2 finds no run to write off, and abandons nothing.
@@ -34,6 +38,9 @@ from .._calls.take import Taken
 from .._engine.owners import Owned
 from .buffer import Buffer
 from .runs import NEVER, Pool, Run, Runs, enter
+
+SILENT = 0.5  # seconds without an answer: the loop is blocked
+LOOKS = 3  # so many looks as well: a machine that stood still has given the loop no turn
 
 Hello = Callable[[], Awaitable[bool]]
 Goodbye = Callable[[], Awaitable[None]]
@@ -91,6 +98,9 @@ class Loop:
         self._idle: list[int] = []  # places
         self._present = [""] * n  # the queue of the last run, by place
         self._abandoned = False
+        self._asked = self._answered = 0  # the watch writes the first, the loop the second
+        self._asked_at = 0.0
+        self._silent = 0  # looks
         self._loop = asyncio.new_event_loop()
         self._context: Context = copy_context()  # of which each run has a copy
         self._all_ended = asyncio.Event()
@@ -143,6 +153,18 @@ class Loop:
             self._go_on(run.place)
 
         self._soon(replace)
+
+    def is_silent(self, now: float) -> bool:
+        """Whether it has been blocked for SILENT seconds. The watch calls this at each look."""
+        if not self._thread.is_alive():  # its owner begins another one
+            return False
+        if self._answered == self._asked:
+            self._asked += 1
+            self._asked_at, self._silent = now, 0
+            self._soon(partial(setattr, self, "_answered", self._asked))
+            return False
+        self._silent += 1
+        return self._silent >= LOOKS and now >= self._asked_at + SILENT
 
     def abandon(self) -> bool:
         """Let its places end as soon as they can. The buffer must have moved."""
@@ -240,17 +262,27 @@ class Loop:
     async def _run(self, run: Run) -> None:
         self._runs.end_if_forked()  # by a handler that had its turn in the same round of the loop
         run.began = self._buffer.clock()
+        if run.doubted and not self._runs.may_begin(run):
+            return
         await self._life.handle(run.task)
         self._runs.end_if_forked()  # here and not in _ended, which comes after the turns of other runs
 
     def _ended(self, run: Run, since: float, task: asyncio.Task[None]) -> None:
         """The asyncio task of a run has ended. It began to wait for its first turn at `since`."""
-        if run.began == NEVER:  # another handler has cancelled all tasks of the loop
-            self._runs.broke(run, "its asyncio task was cancelled before it began")
-        del self._runs.known[run.task.id]
-        may_go_on = not run.doubted or self._runs.may_go_on(run)
+        if run.began == NEVER:  # another handler has cancelled all tasks of the loop, or it was withdrawn before
+            may_go_on = self._runs.withdraw(run)
+            if may_go_on:
+                self._runs.broke(run, "its asyncio task was cancelled before it began")
+        elif run.withdrawn:
+            may_go_on = False
+        else:
+            del self._runs.known[run.task.id]
+            may_go_on = not run.doubted or self._runs.may_go_on(run)
         if may_go_on:
             self._buffer.finished(since, len(self._busy))
         self._busy.discard(run)
         if may_go_on or self._abandoned:
-            self._go_on(run.place)  # else another run has its place, or replace() comes
+            self._go_on(run.place)
+        elif self._buffer.is_closed():  # the worker has stopped without this run
+            self._end_if_empty()
+        # else another run has its place, or replace() comes

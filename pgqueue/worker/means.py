@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from .._calls.results import Outcome
@@ -28,13 +28,13 @@ class Means:
 
     Attributes:
         runs: of the shift.
-        bridge: the loop for async jobs of mixed queues.
+        bridges: the loops for async jobs of mixed queues, by queue.
         children: the processes for jobs with isolation="process"; None: these run in this process.
     """
 
-    def __init__(self, runs: Runs, limits: Limits, bridge: Bridge, children: Children | None) -> None:
+    def __init__(self, runs: Runs, limits: Limits, bridges: Mapping[str, Bridge], children: Children | None) -> None:
         self.runs = runs
-        self.bridge = bridge
+        self.bridges = bridges
         self.children = children
         self._limits = limits
 

@@ -16,9 +16,11 @@ hangs would keep its runner for ever. The states of a run (runs.py):
   that the thread shares can be trusted after that, and a C call that does not return never sees it.)
 - *Written off*: another runner takes the place of this one, so that other tasks go on. The old runner ends when its
   handler returns. What that handler settles late is refused by the fence.
-- *A loop that a handler blocks* cancels nothing. If the handler that occupies it is over its own time, the loop is
-  abandoned as a whole (loops.py): another one begins. The other handlers of the old loop did not fail: their tasks are
-  released, uncharged. If the handler that occupies it may still run, only the one whose time is over is written off.
+- *A loop that a handler blocks* cancels nothing. If it serves several queues, these go on in another loop within a
+  second (loops.py). If the handler that occupies it is over its own time, the loop is abandoned as a whole: another
+  one begins, if that was not done before. The other handlers of the old loop did not fail: their tasks are released,
+  uncharged. Those that have not begun never will. If the handler that occupies it may still run, only the one whose
+  time is over is written off.
 
 If more than LIMIT times `concurrency` handlers of a kind are written off and have not returned, the worker ends with an
 error: only a new process gets rid of their threads, and a supervisor starts one.
@@ -58,6 +60,7 @@ import psycopg
 from .._calls import settle as calls
 from .._engine.owners import Owned
 from ..errors import Error
+from .runners import Coroutines
 from .runs import BLOCKED, OVER, STOPPED, Run, Runs
 from .settler import Settler
 
@@ -103,6 +106,7 @@ class Watch:
         self._fail = fail
         self._failed = failed
         self.looked_at = time.monotonic()
+        self.loops: list[Coroutines] = []  # the shift adds them
         self._ended = threading.Event()
         self.thread = Owned("pgqueue-watch", self._run, self._ended.is_set)
         self.thread.start()
@@ -128,7 +132,9 @@ class Watch:
                 break
             time.sleep(0.01)
         for run in left:
-            if self._runs.write_off(run):
+            if self._runs.withdraw(run):
+                self._settler.give_back([run.task])
+            elif self._runs.write_off(run):
                 self._report(run)
                 self._settler.give_back([run.task])
         return len(under_way)
@@ -160,9 +166,13 @@ class Watch:
 
     def _look(self) -> None:
         now = self.looked_at = time.monotonic()
+        for pool in self.loops:
+            self._unblock(pool, now)
         unsure = []
         for run in self._runs.under_way():
             hard, soft = self._limits_of(run)
+            if run.written_off:  # just now, with the loop that another one blocks
+                continue
             if run.cut is not None:
                 self._look_again(run, now)
             elif hard is not None and now - run.began >= hard:
@@ -176,6 +186,13 @@ class Watch:
                 unsure.append(run)
         if unsure:
             self._ask(unsure)
+
+    def _unblock(self, pool: Coroutines, now: float) -> None:
+        """Let a pool go on without the loop that a handler blocks."""
+        for run in pool.unblock(now):
+            if self._runs.withdraw(run):
+                self._settler.give_back([run.task])
+                pool.replace(run)
 
     def _ask(self, runs: list[Run]) -> None:
         """Cut the runs whose take is over, and note when to ask about the others."""
@@ -215,16 +232,16 @@ class Watch:
             occupant = ender.occupant()
         others = (other for other in self._runs.under_way() if occupant in (other.runner, other.coroutine))
         culprit = next(others, run)
-        self._write_off(run, abandon=occupant is not None and culprit.cut is not None)
+        self._write_off(run, culprit if occupant is not None and culprit.cut is not None else None)
 
-    def _write_off(self, run: Run, *, abandon: bool = False) -> None:
+    def _write_off(self, run: Run, blocker: Run | None = None) -> None:
         if not self._runs.write_off(run):
             return  # it has just ended
         self._report(run)
         if run.cut is not None and run.cut is not OVER:
             self._failed(run)
-        if abandon:
-            self._give_up(run)
+        if blocker is not None:
+            self._give_up(run, blocker)
         else:
             run.pool.replace(run)
         lost = self._runs.lost(run.pool)
@@ -232,12 +249,12 @@ class Watch:
             last = f"task {run.task.id} of {run.task.queue}"
             self._fail(Error(f"{lost} handlers do not end, the last one with {last}: start the worker again"))
 
-    def _give_up(self, run: Run) -> None:
-        """Abandon the loop that a run blocks, and release the tasks of the other handlers there."""
-        for other in run.pool.abandon(run):
+    def _give_up(self, run: Run, blocker: Run) -> None:
+        """Abandon the loop of a run, and release the tasks of the other handlers there."""
+        for other in run.pool.abandon(run, blocker):
             over = other.cut
             other.cut = over or BLOCKED
-            if self._runs.write_off(other):
+            if self._runs.withdraw(other) or self._runs.write_off(other):
                 if over is None:
                     self._settler.give_back([other.task])
                 elif over is not OVER:

@@ -46,11 +46,15 @@ def tell_error(error: BaseException) -> dict[str, Any]:
         trace = "".join(traceback.format_exception(unwrapped(error)))
     except BaseException:  # whatever the error's class does
         trace = kind.__name__
+    try:
+        args, state = list(error.args), dict(vars(error))
+    except BaseException:  # the same: args may be a property
+        args, state = [describe(error)], {}
     return {
         "module": kind.__module__,
         "name": kind.__qualname__,
-        "args": _if_json(list(error.args), [describe(error)]),
-        "state": {name: value for name, value in vars(error).items() if _if_json(value, None) is not None},
+        "args": _if_json(args, [describe(error)]),
+        "state": {name: value for name, value in state.items() if _if_json(value, None) is not None},
         "text": describe(error),
         "traceback": trace[-LONGEST:].encode(errors="backslashreplace").decode(),
     }

@@ -9,6 +9,7 @@ A runner whose run was written off has been replaced, and ends when its handler 
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -18,8 +19,10 @@ from .._engine import forks
 from .._engine.owners import Owned
 from .buffer import Buffer
 from .loops import Life, Loop
-from .runs import Run, Runs, enter
+from .runs import NEVER, Run, Runs, enter
 from .shares import Shares
+
+log = logging.getLogger("pgqueue")
 
 Handle = Callable[[Taken], None]
 
@@ -61,7 +64,7 @@ class Threads:
         self.buffer.leave(run.runner)
         self._start()
 
-    def abandon(self, run: Run) -> list[Run]:
+    def abandon(self, run: Run, blocker: Run) -> list[Run]:
         """The thread waits for a coroutine in a loop that is blocked: others that do are in the same place."""
         self.replace(run)
         if (blocked := run.ender) is None or not blocked.abandon():
@@ -135,48 +138,92 @@ class Threads:
 class Coroutines:
     """`n` coroutines in an event loop of their own; when a handler blocks that loop, in another.
 
+    One handler that blocks a loop is seldom the last of its queue. So if they serve several queues, they part with the
+    queue of that handler. The simpler form, only to begin another loop, lets each such task hold up the other queues
+    again: eight of them for 1 s each.
+
     Args:
         make: called for each loop.
+        parted: called with the queue that they serve no more, and its tasks in the buffer.
     """
 
     def __init__(
-        self, n: int, make: Callable[[], Life], runs: Runs | None = None, shares: Shares | None = None
+        self,
+        n: int,
+        make: Callable[[], Life],
+        runs: Runs | None = None,
+        shares: Shares | None = None,
+        parted: Callable[[str, list[Taken]], None] = lambda queue, tasks: None,
     ) -> None:
         self.n = n
         self.runs = runs or Runs()
         self.buffer = Buffer(_wake_none, shares=shares)
         self._make = make
+        self._parted = parted
         self._lock = threading.Lock()
-        self._loop = self._begin()
+        self._former: list[Loop] = []  # they have runs that may end
+        self._loop, _ = self._begin()
         forks.register(self)
 
     def replace(self, run: Run) -> None:
         if isinstance(run.ender, Loop):
             run.ender.replace(run)
 
-    def abandon(self, run: Run) -> list[Run]:
+    def abandon(self, run: Run, blocker: Run) -> list[Run]:
+        blocked = run.ender
+        self._move_on(blocked, blocker)
         with self._lock:
-            blocked = self._loop
-            if blocked is not run.ender:
-                return []  # it was abandoned before
-            self._loop = self._begin()
-        blocked.abandon()
+            self._former = [loop for loop in self._former if loop is not blocked]
         return [other for other in self.runs.under_way() if other.ender is blocked]
+
+    def unblock(self, now: float) -> list[Run]:
+        """If a handler blocks the loop, and with it other queues, go on in another loop. The watch calls this at each
+        look. Returns the runs of the blocked loop that are to be withdrawn: they have not begun."""
+        blocked = self._loop
+        if not self._serve_several() or not blocked.is_silent(now):
+            return []
+        here = [run for run in self.runs.under_way() if run.ender is blocked]
+        occupant = blocked.occupant()
+        blocker = next((run for run in here if run.runner is occupant), None)
+        what = f"task {blocker.task.id} of {blocker.task.queue}" if blocker else "a handler"
+        log.error("%s blocks the event loop, another one begins for the other tasks:\n%s", what, blocked.stack())
+        self._move_on(blocked, blocker)
+        return [run for run in here if run.began == NEVER]
+
+    def _serve_several(self) -> bool:
+        return self.buffer.shares is not None and self.buffer.shares.several
+
+    def _move_on(self, blocked: object, blocker: Run | None) -> None:
+        """Begin another loop, unless that was done before."""
+        queue = blocker.task.queue if blocker is not None and self._serve_several() else None
+        with self._lock:
+            if (loop := self._loop) is not blocked:
+                return
+            self._former = [one for one in self._former if not one.join(0)] + [loop]
+            self._loop, tasks = self._begin(queue)
+        loop.abandon()
+        if queue is not None:
+            self._parted(queue, tasks)
 
     def _lost(self, loop: Loop) -> None:
         with self._lock:
             if loop is self._loop:  # else it was abandoned
-                self._loop = self._begin()
+                self._loop, _ = self._begin()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the handlers under way; the buffer must be closed. Returns whether all have ended."""
-        return self._loop.join(timeout)
+        until = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            loops = [*self._former, self._loop]
+        return all(loop.join(None if until is None else max(0.0, until - time.monotonic())) for loop in loops)
 
     def after_fork(self) -> None:
-        self._loop.after_fork()
+        for loop in (*self._former, self._loop):
+            loop.after_fork()
 
-    def _begin(self) -> Loop:
+    def _begin(self, without: str | None = None) -> tuple[Loop, list[Taken]]:
+        """Another loop, and the tasks of the queue that it is `without`."""
         loop = Loop(self.n, self._make(), self.buffer, self.runs, self, self._lost)
-        self.buffer.move(loop, loop.wake)
+        tasks = self.buffer.move(loop, loop.wake, without)
         loop.start()
-        return loop
+        return loop, tasks

@@ -10,6 +10,12 @@ agree whether T1 has lost its place. A lock around both would cost each task two
 looks at `doubted` after that; T2, in the lock, sets `doubted` and looks for the run after that. If T2 finds the run, T1
 has yet to look, and sees the doubt. In doubt T1 waits for the lock, and goes by what T2 found.
 
+A run of an event loop has no handler before its asyncio task has its first turn, for which it waits as long as another
+handler blocks the loop. T2 withdraws such a run: it is no run any more, and its task may begin elsewhere at once. Here
+too T1 first writes `began`, and looks at `doubted` after that; T2 does the opposite. If T2 finds no beginning, T1 sees
+the doubt, and does not call the handler. To write the run off is the simpler form: its handler would begin once the
+loop is free, long after another attempt.
+
 A handler may fork. If the child returns from the handler, it is in a copy of the worker, with the copy of a buffer and
 without the other threads: it would handle tasks a second time. So it ends.
 """
@@ -64,9 +70,9 @@ class Pool(Protocol):
     def replace(self, run: Run) -> None:
         """The run was written off: begin another runner in the place of its runner."""
 
-    def abandon(self, run: Run) -> list[Run]:
+    def abandon(self, run: Run, blocker: Run) -> list[Run]:
         """The run was written off, and its loop is blocked: begin another loop, with runners. Returns the other runs
-        of the blocked loop, each of which is to be written off and replaced."""
+        of the blocked loop, each of which is to be written off and replaced; `blocker` may be one of them."""
 
 
 class Ender(Protocol):
@@ -113,6 +119,7 @@ class Run:
         refused_at: its age in seconds when the log last told that its task came again.
         doubted: the runner must not go on without asking.
         written_off: its runner was replaced.
+        withdrawn: it has not begun, and never will.
     """
 
     place = 0
@@ -134,6 +141,7 @@ class Run:
     refused_at = 0.0
     doubted = False
     written_off = False
+    withdrawn = False
 
     def __init__(self, task: Taken, began: float, pool: Pool, runner: Any, ender: Ender | None = None) -> None:
         self.task = task
@@ -225,11 +233,28 @@ class Runs:
             os._exit(1)
 
     def write_off(self, run: Run) -> bool:
-        """Whether it was under way; then its runner has lost its place."""
+        """Whether it was under way, and not written off before; then its runner has lost its place."""
         with self._lock:
+            if run.written_off:
+                return False
             run.doubted = True
             run.written_off = self.known.get(run.task.id) is run
             return run.written_off
+
+    def withdraw(self, run: Run) -> bool:
+        """Whether its handler had not begun; then it never will."""
+        with self._lock:
+            run.doubted = True
+            if run.began != NEVER or self.known.get(run.task.id) is not run:
+                return False
+            run.withdrawn = run.written_off = True
+            del self.known[run.task.id]
+            return True
+
+    def may_begin(self, run: Run) -> bool:
+        """Whether a doubted run, whose `began` is written, was not withdrawn."""
+        with self._lock:
+            return not run.withdrawn
 
     def of(self, task: Taken) -> Run:
         """The run of this task, to the handler's own thread."""

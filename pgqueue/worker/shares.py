@@ -38,9 +38,15 @@ class Shares:
         self._without = len(self._held)  # queues that no runner holds
         self._holds: dict[object, str] = {}  # a queue, by runner
 
+    @property
+    def several(self) -> bool:
+        """Whether there are several queues."""
+        return len(self._held) > 1
+
     def may_start(self, queue: str) -> bool:
         """Whether a runner that holds none may start a task of this queue."""
-        held = self._held[queue]
+        if (held := self._held.get(queue)) is None:  # the crew has parted with it
+            return False
         if (share := self._given.get(queue)) is not None:
             return held < share
         return not (held and self._without and self._keeps) or len(self._holds) + 1 < self._n
@@ -68,6 +74,10 @@ class Shares:
         for runner in list(self._holds):
             self.leave(runner)
 
+    def part(self, queue: str) -> None:
+        """The crew serves this queue no more. No runner may hold it."""
+        self._without -= self._held.pop(queue, None) is not None
+
     def startable(self) -> frozenset[str]:
         """The queues of which a runner that holds none may start a task."""
         return frozenset(filter(self.may_start, self._held))
@@ -77,7 +87,9 @@ class Shares:
         none. `held`: the tasks in the buffer, which count in the shares that were given."""
         rooms = {}
         for queue in queues:
-            if (share := self._given.get(queue)) is not None:
+            if queue not in self._held:  # the fetcher does not know yet that the crew has parted with it
+                room = 0
+            elif (share := self._given.get(queue)) is not None:
                 room = min(idle, share - self._held[queue] - sum(task.queue == queue for task in held))
             elif not self._keeps or self._without == (not self._held[queue]):  # no other queue is without
                 room = idle

@@ -8,6 +8,7 @@ are left behind: they are daemons.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,12 +94,15 @@ class Shift:
         self._children = Children(
             served.modules(), terms.recycling, client.child_setup(), several=len(served.names) > 1
         )
-        self._bridge = Bridge(self._new_aio, client.shell.core.handle_here, self._hooks)
-        self._means = Means(self._runs, terms.limits, self._bridge, self._children)
+        self._served = served
+        self._bridges = {queue: self._new_bridge() for queue in served.names}
+        self._means = Means(self._runs, terms.limits, self._bridges, self._children)
         self._serving: dict[str, Serving[Any]] = {}
         self._waiting = Waiting()
         self._watch = Watch(self._client.shell, self._runs, self._settler, terms.limits, terms.failed, self._failed)
         self._crews: list[Crew] = []
+        self._manning = threading.Lock()  # of the watch, which may begin a crew, against a stop
+        self._stopped = False
         self._neglect = Neglect(self._client.shell, self._crews)
         self._scheduling: Scheduling | None = None
         try:
@@ -115,7 +119,7 @@ class Shift:
         client, settler, retry, means = self._client, self._settler, self._terms.policy, self._means
         core = client.shell.core
         for queue, handler in served.batches.items():
-            call = bind_batch(client, self._bridge, handler.function)
+            call = bind_batch(client, self._bridges[queue], handler.function)
             serving = self._serving[queue] = Serving(call, served.policy(queue, retry))
             n, _ = self._shared([queue])
             self._man([queue], Batches(n, handler.n, self._handle_batch(serving), self._runs, core.handle_here))
@@ -126,21 +130,7 @@ class Shift:
             handle = self._handle(blocking)
             self._man(list(blocking), Threads(n, handle, self._runs, core.handle_here, shares=shares))
         if queues := [queue for queue in (*served.handlers, *served.queues) if queue not in blocking]:
-
-            def life() -> Life:
-                aio = self._new_aio()
-                awaiting = served.awaiting(client, aio, retry, settler.finish, means)
-                self._serving.update(awaiting)
-                hello, end = self._hooks()
-
-                async def goodbye() -> None:
-                    await end()
-                    await aio.shell.connections.close()
-
-                return Life(self._handle_async(awaiting), core.handle_here, hello, goodbye)
-
-            n, shares = self._shared(queues)
-            self._man(queues, Coroutines(n, life, self._runs, shares))
+            self._man_loop(queues)
 
     def _shared(self, queues: Sequence[str]) -> tuple[int, Shares | None]:
         """How many runners a crew of these queues has, and how the queues share them; None: there is one queue."""
@@ -149,11 +139,45 @@ class Shift:
             return given.get(queues[0], n), None
         return n, Shares(n, queues, given)
 
+    def _man_loop(self, queues: list[str]) -> None:
+        """Begin to take tasks of these queues for async handlers."""
+        n, shares = self._shared(queues)
+        runners = Coroutines(n, self._life, self._runs, shares, self._part)
+        self._watch.loops.append(runners)
+        self._man(queues, runners)
+
+    def _part(self, queue: str, tasks: list[Taken]) -> None:
+        """A handler of this queue has blocked the loop of several queues: from now on it has a loop to itself, as many
+        runners, and these tasks. The watch calls this."""
+        with self._manning:
+            if not self._stopped:
+                for crew in self._crews:
+                    crew.leave(queue)
+                self._man_loop([queue])
+                tasks = self._watch.loops[-1].buffer.fill(tasks)
+        self._settler.give_back(tasks)
+
+    def _life(self) -> Life:
+        """What a loop does."""
+        aio = self._new_aio()
+        awaiting = self._served.awaiting(self._client, aio, self._terms.policy, self._settler.finish, self._means)
+        self._serving.update(awaiting)
+        hello, end = self._hooks()
+
+        async def goodbye() -> None:
+            await end()
+            await aio.shell.connections.close()
+
+        return Life(self._handle_async(awaiting), self._client.shell.core.handle_here, hello, goodbye)
+
     def _man(self, queues: list[str], runners: Threads | Coroutines) -> None:
         """Begin to take tasks of these queues for these runners."""
         self._cancelling.buffers.append(runners.buffer)
         closed, seen = self._terms.closed, self._cancelling.seen
         self._crews.append(Crew(self._client, queues, runners, self._settler, closed, seen))
+
+    def _new_bridge(self) -> Bridge:
+        return Bridge(self._new_aio, self._client.shell.core.handle_here, self._hooks)
 
     def _new_aio(self) -> AsyncClient:
         """A client for one loop, to which its connections belong."""
@@ -186,6 +210,8 @@ class Shift:
         """Take no more tasks, and start no more. Does not wait."""
         if self._scheduling is not None:
             self._scheduling.stop()
+        with self._manning:  # no crew begins after that
+            self._stopped = True
         for crew in self._crews:
             crew.stop()
 
@@ -208,12 +234,19 @@ class Shift:
             self._scheduling.join(self._until)
         self._watch.end()
         self._cancelling.end()
-        self._bridge.close(BRIDGE)
+        self._close_bridges()
         self._children.close(max(PARTING, min(LEAVE, self._until - time.monotonic())))
         self._settler.close()
         self._client.shell.connections.close()
         for error in self._begun.end():
             self._terms.failed(error)
+
+    def _close_bridges(self) -> None:
+        for bridge in self._bridges.values():
+            bridge.close()
+        until = time.monotonic() + BRIDGE
+        for bridge in self._bridges.values():
+            bridge.join(max(0.0, until - time.monotonic()))
 
     def under_way(self) -> list[Run]:
         return self._runs.under_way()

@@ -255,7 +255,7 @@ def test_a_task_that_waits_in_the_buffer_is_not_begun(db, blocking):
     queue = client.queue("q")
     queue.put_many(range(200))  # quick ones: the worker takes ahead
     with working(client, handle, concurrency=1):
-        eventually(lambda: len(seen) == 200)
+        eventually(lambda: len(seen) == 200 and queue.stats()["total"] == 0)
         queue.put_many(["hang", *range(200, 210)])
         eventually(lambda: row(db, "SELECT count(*) FROM pgqueue.takes")[0] > 1 and "hang" in seen)
         ids = [id for (id,) in rows(db, "SELECT id FROM pgqueue.tasks WHERE data <> '\"hang\"'")]

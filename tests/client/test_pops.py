@@ -179,3 +179,19 @@ def test_a_server_that_is_away_is_waited_for(by_hand: Pop) -> None:
     assert name(by_hand.step) == "pop"
     by_hand.answer([task()])
     assert by_hand.result == [task()]
+
+
+def test_several_queues_are_popped_from_one_by_one_if_a_task_is_due_and_the_pop_of_all_found_none(by_hand: Pop) -> None:
+    by_hand.begin("q", "r", timeout=0)
+    assert name(by_hand.answer([])) == "next_due"
+    assert name(by_hand.answer({"q": None, "r": 0.0})) == "pop"
+    by_hand.answer([task(queue="r")])
+    assert by_hand.result == [task(queue="r")]
+
+
+def test_a_pop_of_one_of_several_queues_whose_answer_is_lost_ends(by_hand: Pop) -> None:
+    by_hand.begin("q", "r", timeout=0)
+    by_hand.answer([])
+    by_hand.answer({"q": 0.0})
+    with pytest.raises(ConnectionLost):
+        by_hand.fail(ConnectionLost("gone"))

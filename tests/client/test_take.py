@@ -8,7 +8,7 @@ import threading
 import psycopg
 import pytest
 from eventually import PATIENCE, Stopwatch, soon, soon_enough
-from statements import notifications, rows, value
+from statements import notifications, pass_time, rows, value
 from steady import steady
 from waiters import waiting
 
@@ -18,6 +18,27 @@ from pgqueue._engine import cursor
 LISTENERS = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgqueue listener' AND datname = current_database()"
 )
+LOCK_WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+@pytest.mark.parametrize(("verb", "held"), [("take_many", 1), ("pop", 0)])
+async def test_a_take_from_several_queues_finds_what_a_tick_is_making_ready(client, connect, db, verb, held):
+    """T1, a tick, has made the task ready and not yet committed. It was due when the take began."""
+    await client.take_many(["q", "r"], 5, 0)
+
+    async def find() -> bool:
+        await client.queue("r").put("x", delay=3600)
+        pass_time(db, "2 h")
+        with connect(autocommit=False) as t1:
+            promoted = value(t1, "SELECT pgqueue._promote(id) FROM pgqueue.queue WHERE name = 'r'")
+            taking = asyncio.ensure_future(getattr(client, verb)(["q", "r"], 5, 0))
+            await soon(lambda: taking.done() or value(db, LOCK_WAITS) == 1)
+        found = [task.data for task in await taking] == ["x"]
+        assert value(db, "SELECT count(*) FROM pgqueue.take") == found * held
+        await client.queue("r").truncate()
+        return found and promoted == 1  # else the client's own tick was first, or the machine stood still
+
+    await soon(find)
 
 
 async def test_a_waiting_take_gets_what_is_put(client, queue):

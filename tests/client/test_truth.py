@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ def put_options(pick: random.Random) -> dict[str, Any]:
     for name, values in {
         "priority": (0, 5, -3),
         "delay": (30, 60.5),
+        "run_at": (datetime(2050, 1, 1, 12, 30, tzinfo=timezone(timedelta(hours=2))),),
         "ttr": (20,),
         "ttl": (900,),
         "lane": ("a", "b"),
@@ -25,6 +27,8 @@ def put_options(pick: random.Random) -> dict[str, Any]:
     }.items():
         if pick.random() < 0.3:
             options[name] = pick.choice(values)
+    if "run_at" in options:
+        options.pop("delay", None)
     if "key" in options:
         options["if_exists"] = pick.choice(["ignore", "replace"])
     return options
@@ -77,6 +81,8 @@ async def check(queue: Any, told: Any) -> None:
         return
     for name in ("id", "queue", "state", "data", "attempts", "deadline"):
         assert getattr(told, name) == getattr(seen, name), (name, told, seen)
+    if told.state == "delayed" and told.run_at is None:
+        assert told.existed or seen.run_at.year < 2050  # a delay
     for name in ABSENT:
         assert getattr(told, name) in (None, getattr(seen, name)), (name, told, seen)
 

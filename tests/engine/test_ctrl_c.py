@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from statements import value
 
 import pgqueue
 from pgqueue._engine.gathering import Gatherings, Member
+from pgqueue.errors import QueueDraining
 
 LEFT = "SELECT count(*) FROM pgqueue.take"
 SESSIONS = "SELECT count(*) FROM pgqueue.session"
@@ -98,6 +100,9 @@ class Subject:
 
     def put(self) -> Work:
         return lambda: self.queue.put(0)
+
+    def put_many(self) -> Work:
+        return lambda: self.queue.put_many([1, 2])
 
     def take(self) -> Work:
         self._db.execute("SELECT pgqueue.put('q', '0')")
@@ -202,8 +207,11 @@ def places_of(subject: Subject, prepare: Callable[[Subject], Work], step: int) -
     raise AssertionError
 
 
+# psycopg's pipeline is a generator, and complains when an interrupt has closed it.
+complains = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 CALLS = [
     Subject.put,
+    pytest.param(Subject.put_many, marks=complains),
     Subject.take,
     Subject.take_after_a_wait,
     Subject.take_nothing_after_a_wait,
@@ -225,6 +233,58 @@ def test_ctrl_c_leaves_the_client_whole(
     record_property("places", len(found))
     print(f"Ctrl-C at {len(found)} places of {call.__name__}")
     assert len(found) >= (60 if step == 1 else 5)
+
+
+def test_an_interrupt_that_the_caller_handles_is_not_raised_again(blocking: Callable[..., pgqueue.Client]) -> None:
+    client = blocking()
+    client.queue("q").put_many([1])
+    client.drain()
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        with pytest.raises(QueueDraining):
+            client.queue("q").put_many([2])
+
+
+def put_and_take(client: pgqueue.Client) -> None:
+    client.queue("q").put(0)
+    task = client.queue("q").take(30)
+    assert task is not None
+    task.ack()
+
+
+def is_gone(db: psycopg.Connection, before: int) -> bool:
+    """Whether nothing of the clients of this test is left, neither here nor in the server."""
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    return value(db, others) == 0 and value(db, SESSIONS) == 0 and threads() <= before
+
+
+@pytest.mark.parametrize("step", [4 * SAMPLE, pytest.param(7, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+def test_ctrl_c_in_the_first_calls_of_a_client(db: psycopg.Connection, dsn: str, step: int) -> None:
+    before = threads()
+    for number in itertools.count(0, step):
+        with pgqueue.Client(dsn) as client:
+            place = interrupted(partial(put_and_take, client), number)
+            put_and_take(client)
+        eventually(lambda: is_gone(db, before))
+        db.execute("SELECT pgqueue.truncate_queue('q')")
+        if place is None:
+            break
+    assert number > 5 * step
+
+
+@pytest.mark.parametrize("step", [SAMPLE // 3, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+def test_a_close_that_ctrl_c_cuts_off_is_made_good_by_another_one(db: psycopg.Connection, dsn: str, step: int) -> None:
+    before = threads()
+    for number in itertools.count(0, step):
+        client = pgqueue.Client(dsn)
+        put_and_take(client)
+        place = interrupted(client.close, number)
+        client.close()
+        eventually(lambda: is_gone(db, before))
+        if place is None:
+            break
+    assert number > 5 * step
 
 
 # --- what the walk finds

@@ -83,6 +83,19 @@ async def test_a_connection_that_is_out_while_the_pool_is_drained_is_not_used_ag
     await soon(lambda: pid not in pids(db))
 
 
+def test_the_connection_of_a_call_is_in_front_after_it(blocking):
+    """The pool is asked only the first time: in the main thread that costs a start of another thread."""
+    queue = (client := blocking()).queue("q")
+    queue.put(0)
+    pool = client.shell.connections._pools[False]
+    asked = pool.get_stats()["requests_num"]
+    for _ in range(3):
+        queue.put(1)
+        queue.put_many([2, 3])
+        assert len(pool.front._free) == 1
+    assert pool.get_stats()["requests_num"] == asked
+
+
 async def test_what_idles_in_front_is_closed_when_the_pool_shrinks(shell, db):
     client = shell.client(pool_size=1)
     await client.queue("q").put(1)

@@ -52,6 +52,42 @@ def test_several_queues_or_tasks_are_another_call(take: Take) -> None:
     assert name(take.begin("q", n=5)) == "take_many"
 
 
+def test_several_queues_are_claimed_from_one_by_one_if_a_task_is_due_and_the_claim_of_all_found_none(
+    take: Take,
+) -> None:
+    take.begin("q", "r", timeout=0)
+    assert name(take.answer([])) == "next_due"
+    assert name(take.answer({"q": 0.0, "r": 0.0})) == "take"
+    assert "q" in take.step.call.args
+    assert "r" in take.answer([]).call.args
+    take.answer([task(queue="r")])
+    assert take.result == [task(queue="r")]
+    assert take.listener.undone == []
+
+
+def test_several_queues_with_nothing_due_are_asked_no_more(take: Take) -> None:
+    take.begin("q", "r", timeout=0)
+    take.answer([])
+    take.answer({"q": None, "r": 2.5})
+    assert take.result == []
+
+
+def test_after_a_lost_connection_several_queues_have_had_their_claim(take: Take) -> None:
+    take.begin("q", "r", timeout=0)
+    take.answer([])
+    take.fail(ConnectionLost("gone"))
+    assert take.result == []
+
+
+def test_queues_that_are_due_and_locked_hold_up_a_take_no_longer_than_the_limit_and_one_claim(take: Take) -> None:
+    take.begin("q", "r", timeout=0)
+    take.answer([])
+    take.answer({"q": 0.0, "r": 0.0})
+    take.clock.now += takes.BY_QUEUE
+    take.answer([])
+    assert take.result == []
+
+
 def test_it_sleeps_until_it_is_signalled_and_claims_again(take: Take) -> None:
     take.begin()
     take.arm()

@@ -41,6 +41,29 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "CLEANING", 0.06)
 
 
+def test_the_first_cleaning_of_a_connection_comes_within_an_interval_and_not_at_once(
+    blocking: Blocking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that lives for a second does not pay for it, unless chance wants it."""
+    made: list[ticks.Tick] = []
+
+    class Noted(ticks.Tick):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr(listener, "Tick", Noted)
+    before = time.monotonic()
+    for _ in range(3):
+        with blocking() as client:
+            client.queue("q").take(0)
+    sweeps, cleanings = made[::2], made[1::2]
+    assert [len(sweeps), len(cleanings)] == [3, 3]
+    firsts = [tick.at - before for tick in cleanings]
+    assert len(set(firsts)) == 3
+    assert all(0 < first < listener.CLEANING + 30 for first in firsts)
+
+
 def test_ticks_that_take_long_are_followed_by_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """But a single one is not: a machine stalled, or the server compiled the functions of a new connection."""
     clock = 100.0

@@ -610,6 +610,7 @@ def test_a_connection_that_is_lost_and_the_client_stands_in_line_again(taker: Ma
     before = a.client.shell.core.listener()._conn
     db.execute("SELECT pg_terminate_backend(backend_pid) FROM pgqueue.session WHERE id = %s", [a.session])
     eventually(lambda: a.client.shell.core.listener()._conn not in (None, before))
+    eventually(lambda: a.sleeps("q"))  # else B may get the task, from a tick
     eventually(lambda: line(db) == [a.session, b.session])
     put(db, "q", "1")
     assert first.result(PATIENCE) == ["1"]

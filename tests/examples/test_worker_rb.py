@@ -32,6 +32,7 @@ def has_ruby() -> bool:
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(not has_ruby(), reason="needs ruby and ruby-pg")]
 BACK = 0.5 + 0.25  # seconds: the grace and a tick
+PROMISE = 1.0  # seconds: "within a second"
 
 
 class Ruby:
@@ -132,7 +133,7 @@ def test_a_put_wakes_it(db: psycopg.Connection, dsn: str, ruby: Any) -> None:
 
 @pytest.mark.slow
 def test_a_killed_worker_in_ruby_gives_its_task_to_one_in_python(dsn: str, ruby: Any, blocking: Any) -> None:
-    queue = blocking().queue("q")
+    queue, times = blocking().queue("q"), []
     for _ in range(3):
         task = queue.put({"seconds": 60})
         worker = ruby()
@@ -140,16 +141,17 @@ def test_a_killed_worker_in_ruby_gives_its_task_to_one_in_python(dsn: str, ruby:
         with steady(dsn) as watch:
             worker.process.kill()
             taken = queue.take(10)
-            took = watch()
+            times.append(watch())
         assert taken.id == task.id
-        assert took < BACK + 0.1, took
         taken.ack()
+    came_back(times)
 
 
 @pytest.mark.slow
 def test_a_killed_worker_in_python_gives_its_task_to_one_in_ruby(
     db: psycopg.Connection, dsn: str, ruby: Any, start: Any
 ) -> None:
+    times = []
     for _ in range(3):
         id = value(db, "SELECT id FROM pgqueue.put('q', '1')")
         holder = start("holder", dsn, "q", 0.5)
@@ -159,11 +161,11 @@ def test_a_killed_worker_in_python_gives_its_task_to_one_in_ruby(
         with watching(dsn) as seconds:
             holder.kill()
             began = worker.began()
-            took = seconds(began[1])
+            times.append(seconds(began[1]))
         assert began[0] == id
-        assert took < BACK + 0.1, took
         eventually(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") == 0)
         assert worker.end() == 0
+    came_back(times)
 
 
 def test_a_worker_that_is_cut_off_goes_on(db: psycopg.Connection, ruby: Any, blocking: Any) -> None:
@@ -206,6 +208,12 @@ def test_a_role_without_rights_ends_it_with_the_servers_words(stranger: Any, dsn
     worker = ruby(make_conninfo(dsn, user=name, password="stranger"))
     assert worker.process.wait(30) == 1
     assert "permission denied for schema pgqueue" in worker.errors.read_text()
+
+
+def came_back(times: list[float]) -> None:
+    """Each time as promised, and as a rule after no more than the parts of that time: the processes work as well."""
+    assert max(times) < PROMISE, times
+    assert sorted(times)[1] < BACK + 0.1, times
 
 
 def cut_off(db: psycopg.Connection) -> None:

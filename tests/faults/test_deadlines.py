@@ -20,6 +20,7 @@ from steady import steady
 
 import pgqueue
 from pgqueue import ConnectionLost, migrate
+from pgqueue._engine.bounded import ARRIVING
 from pgqueue.embedded import EmbeddedServer
 from pgqueue.errors import CallTimeout, LockLost, ServerError
 
@@ -73,6 +74,23 @@ async def test_in_a_black_hole_each_call_ends_in_time_and_works_after_it(shell, 
             except ENDS:
                 assert took() < BACK
         assert took() < BACK
+
+
+async def test_an_answer_that_keeps_arriving_and_does_not_end_ends_a_call_in_time(shell, dsn, network):
+    """Before, each byte of it put the deadline off."""
+    client = shell.client(network.dsn, call_timeout=TIMEOUT)
+    queue = client.queue("q")
+    await queue.put("before")
+    task = await queue.take(2)
+    network.drip()
+    with steady(dsn) as took:
+        with pytest.raises(ENDS):
+            await task.ack()
+        assert TIMEOUT < took() < ARRIVING * TIMEOUT + SLACK
+    with steady(dsn) as took:
+        await queue.put("after")
+        assert await queue.take(5) is not None
+        assert took() < ARRIVING * TIMEOUT + BACK  # the listener's connection too was found out
 
 
 async def test_a_wait_ends_within_call_timeout_beyond_its_own_time(shell, dsn, network):

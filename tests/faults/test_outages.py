@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -24,8 +25,10 @@ from proxies import Proxy, proxy
 from statements import rows
 
 import pgqueue
+from pgqueue import embedded, migrate
 from pgqueue._calls import session
 from pgqueue._engine import door
+from pgqueue._engine import dsn as resolving
 from pgqueue._engine.bounded import BoundedConnection
 from pgqueue._engine.dsn import schema_fault
 
@@ -108,6 +111,23 @@ def test_a_connection_lost_in_the_first_check_is_no_fault_of_the_schema(dsn, mon
     with pgqueue.Client(dsn) as client:
         assert client.queue("q").put(1).state == "ready"
     assert next(lost) is False
+
+
+def test_a_connection_lost_while_it_looks_at_the_embedded_server_is_no_reason_to_migrate(dsn, monkeypatch):
+    def cut(conn):
+        os.dup2(os.open(os.devnull, os.O_RDWR), conn.fileno())
+        return whole(conn)
+
+    migrated: list[str] = []
+    whole = resolving.schema_fault
+    monkeypatch.setattr(resolving, "schema_fault", cut)
+    monkeypatch.setattr(embedded, "default_server", lambda: SimpleNamespace(dsn=lambda: dsn))
+    monkeypatch.setattr(migrate, "up", migrated.append)
+    for name in ("PGQUEUE_DSN", "DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(pgqueue.ConnectionLost):
+        resolving.resolve(None)
+    assert migrated == []
 
 
 def test_a_lost_connection_is_told_as_such(dsn):

@@ -7,6 +7,8 @@ import queue
 import socket
 import threading
 
+from eventually import PATIENCE
+
 
 class TcpServer:
     """Collects lines at a port that stays its own while it is away."""
@@ -71,7 +73,7 @@ class UdpServer:
 
     def start(self) -> None:
         self._socket = self._bound()
-        self._socket.settimeout(10)
+        self._socket.settimeout(PATIENCE)
 
     def stop(self) -> None:
         self._socket.close()

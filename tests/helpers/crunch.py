@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -125,6 +126,17 @@ async def charge_async(task: AsyncTask, path: str) -> list[Any]:
     if task.attempts == 0:
         os._exit(3)
     return [receipt, await task.step("ship", lambda: None)]
+
+
+@client.job(queue="crunch", isolation="process", keep_result=60, retry=Retry(attempts=3, delay=0))
+def lose_link(task: Task) -> int:
+    """End the thread that reads what the worker says. It waits in C, so the next answer wakes it."""
+    if task.attempts == 0:
+        (link,) = [thread for thread in threading.enumerate() if thread.name == "pgqueue-link"]
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(link.ident or 0), ctypes.py_object(GeneratorExit))
+        task.progress(0.5)
+        time.sleep(60)
+    return task.attempts
 
 
 @client.job(queue="crunch", isolation="process", keep_result=60)

@@ -28,6 +28,14 @@ class Odd(ValueError):
         self.reason = reason
 
 
+class Secretive(Exception):
+    """Its arguments cannot be read."""
+
+    @property
+    def args(self) -> tuple[Any, ...]:  # type: ignore[override]
+        raise RuntimeError("no arguments")
+
+
 def answer(data: Any) -> Any:
     return data
 
@@ -110,6 +118,8 @@ def fail(data: str) -> None:
         raise FileNotFoundError(2, "gone", "/nowhere")
     if data == "leave":
         sys.exit("bye")
+    if data == "secretive":
+        raise Secretive("x")
     if data == "unknown":
         raise type("Local", (Exception,), {})("of here")
     raise KeyError(data)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+NOTICE = b"N" + (1 << 24).to_bytes(4, "big")  # the head of a message of 16 MiB
+
 
 class Proxy:
     """Forwards connections to the server of `dsn`. `self.dsn` leads through it."""
@@ -36,6 +38,7 @@ class Proxy:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._accepting, selectors.EVENT_READ)
         self._kept: list[socket.socket] = []
+        self._beginnings: dict[socket.socket, bytes] = {}  # see drip()
         self._peers: dict[socket.socket, socket.socket] = {}
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
@@ -58,6 +61,10 @@ class Proxy:
     def go_on(self) -> None:
         self._moving.set()
 
+    def drip(self) -> None:
+        """From now on the present connections get no answers: a message that does not end arrives, byte by byte."""
+        self._beginnings = {end: NOTICE for end in self._peers if self._is_client(end)}
+
     @contextmanager
     def away(self) -> Iterator[None]:
         """Within the block all connections are closed, those of before and each new one."""
@@ -76,8 +83,7 @@ class Proxy:
     def forget(self) -> None:
         """In a black hole: drop the connections of the clients, and keep those to the server, for good."""
         assert not self._moving.is_set()
-        ends = [end for end in self._peers if end.family == socket.AF_INET and end.getsockname()[1] == self._port_here]
-        for client in ends:
+        for client in list(filter(self._is_client, self._peers)):
             server = self._peers.pop(client)
             del self._peers[server]
             for end in (client, server):
@@ -93,6 +99,9 @@ class Proxy:
             self._kept.append(end)
         self._peers.clear()
 
+    def _is_client(self, end: socket.socket) -> bool:
+        return end.family == socket.AF_INET and end.getsockname()[1] == self._port_here
+
     def close(self) -> None:
         self._over = True
         self.go_on()
@@ -103,6 +112,10 @@ class Proxy:
             if not self._moving.is_set():
                 self._paused.set()
                 self._moving.wait()
+            for end in self._beginnings:
+                with contextlib.suppress(OSError):
+                    end.send(self._beginnings[end])
+                self._beginnings[end] = b"x"
             for key, _ in self._selector.select(0.01):
                 found = key.fileobj
                 assert isinstance(found, socket.socket)
@@ -137,7 +150,8 @@ class Proxy:
         data = b""
         with contextlib.suppress(OSError):
             data = end.recv(1 << 16)
-            self._peers[end].sendall(data)
+            if self._peers[end] not in self._beginnings:
+                self._peers[end].sendall(data)
         if not data:
             for each in (end, self._peers[end]):
                 self._selector.unregister(each)

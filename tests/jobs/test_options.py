@@ -16,7 +16,9 @@ from statements import rows
 
 import pgqueue
 from pgqueue import Client, Retry, Worker
+from pgqueue._calls.put import PutArguments
 from pgqueue.errors import ResultUnknown
+from pgqueue.jobs.options import JobPutArguments
 from pgqueue.testing import drain, without_database
 
 pytestmark = pytest.mark.once
@@ -158,6 +160,8 @@ def test_an_option_that_there_is_not_is_told_in_the_callers_words(options: dict[
     with pytest.raises(ValueError, match=r"options\(\) has no option") as error:
         job.options(**options)
     assert (f"did you mean {meant}?" in str(error.value)) == (meant is not None)
+    listed = str(error.value).partition(" It has ")[2].split(", ")
+    assert sorted(listed) == sorted({*PutArguments.__annotations__, *JobPutArguments.__annotations__})
 
 
 @pytest.mark.parametrize(

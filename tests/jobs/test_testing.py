@@ -435,7 +435,7 @@ def test_a_schedules_key_keeps_its_tasks_apart(client: Client) -> None:
 
 # --- frameworks
 
-APPLICATION = Client(NOWHERE)
+APPLICATION = Client(NOWHERE, connect_timeout=0.2)
 
 
 @APPLICATION.on_start

@@ -209,3 +209,7 @@ def test_a_journal_outlives_its_process_up_to_its_last_whole_line(tmp_path: Path
     assert lines[2].fields == ("ConnectionLost", "two lines and a tab")
     assert last_step(path) == lines[1].at
     assert last_step(tmp_path / "none") == 0.0
+    for _ in range(3):  # TAIL begins within a line, and has fewer characters than bytes
+        journal.write("error", "ConnectionLost", "\u20ac" * 1000)
+    journal.write("put", "b", 8)
+    assert last_step(path) == parse(path.read_text().replace("12.5\tputti", ""))[-1].at

@@ -136,3 +136,27 @@ def test_delayed_data_comes_later(proxy: Proxy) -> None:
         began = time.monotonic()
         assert echoed(plug, b"slowly")
         assert time.monotonic() - began >= 0.2  # there and back
+
+
+def spoilt(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> list[bytes]:
+    """What arrives of an answer, if each is spoilt, until the end of the connection."""
+    monkeypatch.setattr("faults.proxy.SPOILT", 1)
+    with connect(proxy) as plug:
+        plug.sendall(sent)
+        return [plug.recv(100), b"open" if silent(plug) else b""]
+
+
+def test_half_of_an_answer_comes_and_then_the_end(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy.halve()
+    assert spoilt(proxy, monkeypatch, b"an answer!") == [b"an an", b""]
+    proxy.mend()
+    with connect(proxy) as plug:
+        assert echoed(plug, b"an answer!")
+
+
+def test_noise_comes_in_place_of_an_answer(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy.garble()
+    answer, then = spoilt(proxy, monkeypatch, b"an answer!" * 10)
+    assert len(answer) == 100
+    assert answer != b"an answer!" * 10
+    assert then == b"open"

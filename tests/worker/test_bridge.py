@@ -33,7 +33,8 @@ def test_a_close_just_before_the_loop_runs_lets_it_say_goodbye() -> None:
 
     def close_bridge() -> None:
         eventually(lambda: bridge._present)
-        bridge.close(30)
+        bridge.close()
+        bridge.join(30)
 
     client: Any = SimpleNamespace(shell=SimpleNamespace(connections=SimpleNamespace(close=close)))
     bridge = Bridge(lambda: client, lambda: None, lambda: (hello, goodbye))

@@ -123,6 +123,7 @@ def test_a_result_that_json_cannot_hold_is_none_and_the_run_knows_why(children):
         ("odd", "isolated.Odd", (3,)),
         ("os", "builtins.FileNotFoundError", (2, "gone")),
         ("leave", "builtins.SystemExit", ("bye",)),
+        ("secretive", "builtins.RuntimeError", None),
         ("unknown", "builtins.RuntimeError", None),
     ],
 )

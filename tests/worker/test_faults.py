@@ -436,6 +436,52 @@ def test_a_handler_that_blocks_the_loop_is_named(client, hanging, caplog):
         hanging.set()
 
 
+def loops() -> int:
+    return sum(thread.name == "pgqueue-loop" for thread in threading.enumerate())
+
+
+def test_tasks_that_wait_in_a_blocked_loop_run_once_in_another_and_are_not_charged(client, hanging):
+    """They were to begin in the same round of the loop as the handler that blocks it."""
+    seen: list[int] = []
+
+    @client.job(queue="q", timeout=0.3, retry=pgqueue.Retry(attempts=1))
+    async def block() -> None:
+        hanging.wait(60)
+
+    @client.job(queue="q", retry=pgqueue.Retry(attempts=1))
+    async def handle(n: int) -> None:
+        seen.append(n)
+
+    before = loops()
+    block.put()
+    for n in range(3):
+        handle.put(n)
+    with working(client, None, concurrency=4):
+        eventually(lambda: len(seen) == 3, within=10)
+        assert loops() == before + 2
+        eventually(lambda: client.queue("q").stats()["buried"] == 1)
+        hanging.set()
+        eventually(lambda: loops() == before + 1)
+        assert sorted(seen) == [0, 1, 2]
+
+
+def test_tasks_that_wait_in_a_blocked_loop_do_not_begin_after_the_stop(client, hanging):
+    seen: list[int] = []
+
+    async def handle(data: int) -> None:
+        seen.append(data)
+        hanging.wait(60)
+
+    before = loops()
+    client.queue("q").put_many(range(4))
+    with working(client, {"q": handle}, concurrency=4, grace=0):
+        eventually(lambda: seen)
+    hanging.set()
+    eventually(lambda: loops() == before)
+    assert seen == [0]
+    assert client.queue("q").stats()["ready"] == 4
+
+
 # --- handlers that do what they should not
 
 

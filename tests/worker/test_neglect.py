@@ -51,6 +51,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def worker(client: pgqueue.Client, stuck: threading.Event) -> Iterator[Worker]:
     with running(Worker(client, concurrency=1, grace=5)) as worker:
         yield worker
+        stuck.set()
 
 
 def test_a_worker_whose_fetcher_is_stuck_is_not_ready(queue, stuck, worker):

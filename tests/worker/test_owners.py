@@ -17,6 +17,7 @@ from running import running
 import pgqueue
 from pgqueue import Worker
 from pgqueue._engine import owners
+from pgqueue.worker.children import Children
 from pgqueue.worker.probes import Server
 
 HOME = Path(pgqueue.__path__[0])
@@ -29,7 +30,7 @@ pytestmark = [
 ]
 
 #: Owned threads of a child process and of a supervised worker; and the one that starts child processes. It waits in C,
-#: and would lose the work that wakes it.
+#: and would lose the work that wakes it. They have tests of their own: below, and in test_supervisor.py.
 ELSEWHERE = {"pgqueue-link", "pgqueue-line", "pgqueue-children"}
 
 
@@ -121,3 +122,26 @@ def ended_and_replaced(name: str, worker: Worker, jobs: Jobs, caplog: pytest.Log
     eventually(lambda: len(alive(name)) == n)
     eventually(lambda: worker.report() == (True, True, None))
     jobs.ask()
+
+
+def test_children_are_started_after_an_error_in_the_thread_that_starts_them(crunch, caplog):
+    def fail() -> None:
+        raise Ended
+
+    children = Children(["crunch"])
+    try:
+        first = children._lend("crunch")
+        children._jobs.put(fail)
+        second = children._lend("crunch")
+        assert sorted([first.process.pid, second.process.pid]) == children.pids()
+        assert any("pgqueue-children was ended by an error" in message for message in caplog.messages)
+        for child in (first, second):
+            children._take_back(child, "crunch")
+    finally:
+        children.close()
+    eventually(lambda: not children.pids())
+
+
+def test_a_child_whose_link_is_ended_dies_and_its_task_runs_in_another(crunch):
+    with running(Worker(crunch.client, concurrency=1, grace=5)):
+        assert crunch.lose_link.put().result(30) == 1

@@ -35,7 +35,7 @@ from pgqueue.worker.handlers import bind
 from pgqueue.worker.loops import Life
 from pgqueue.worker.policy import policy
 from pgqueue.worker.runners import Coroutines, Threads
-from pgqueue.worker.runs import PUT_OFF, Run, Runs
+from pgqueue.worker.runs import NEVER, PUT_OFF, Run, Runs
 from pgqueue.worker.settler import COUNT, Settler
 
 pytestmark = pytest.mark.once
@@ -335,6 +335,32 @@ def test_a_run_that_has_ended_is_not_written_off():
     run.pool.buffer.close()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("begins_first", [True, False])
+def test_a_run_begins_or_is_withdrawn_and_not_both(begins_first):
+    """The two orders of T1, which writes `began`, and of the watch, which looks at it."""
+    runs = Runs()
+    runners = Threads(1, print, runs)
+    run = Run(task(1), NEVER, runners, None)
+    runs.known[1] = run
+    if begins_first:
+        run.began = 0.0
+    assert runs.withdraw(run) is not begins_first
+    run.began = 0.0
+    assert run.doubted
+    assert runs.may_begin(run) is begins_first
+    assert list(runs.known) == [1] * begins_first
+    runners.buffer.close()
+
+
+def test_a_run_is_written_off_once():
+    runs = Runs()
+    runners = Threads(1, print, runs)
+    run = Run(task(1), 0.0, runners, None)
+    runs.known[1] = run
+    assert [runs.write_off(run), runs.write_off(run)] == [True, False]
+    runners.buffer.close()
+
+
 def test_the_same_task_does_not_begin_twice():
     back: list[tuple[int, float]] = []
     hangs, seen = threading.Event(), []
@@ -434,8 +460,8 @@ def test_runners_of_an_abandoned_loop_leave_the_buffer_to_those_of_the_next():
         eventually(lambda first=first: first in seen)  # type: ignore[misc]
         (run,) = runners.runs.under_way()
         assert runners.runs.write_off(run)
-        assert runners.abandon(run) == []
-        assert runners.abandon(run) == []  # once
+        assert runners.abandon(run, run) == []
+        assert runners.abandon(run, run) == []  # once
         for id in range(first + 1, first + 10):
             runners.buffer.fill([task(id)])
         eventually(lambda first=first: len(seen) == first + 10)  # type: ignore[misc]

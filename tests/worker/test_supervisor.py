@@ -56,6 +56,28 @@ APP = """
         note("versions", VERSION)
 """
 
+LOSES_LINE = """
+    import ctypes, threading
+
+    @client.handler("line")
+    def lose_line(data):
+        (line,) = [thread for thread in threading.enumerate() if thread.name == "pgqueue-line"]
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(line.ident), ctypes.py_object(GeneratorExit))
+"""
+
+CLOSES_DESCRIPTORS = """
+    def close():
+        os.closerange(3, 4096)
+
+    @client.handler("thread")
+    def close_in_thread(data):
+        close()
+
+    @client.handler("loop")
+    async def close_in_loop(data):
+        close()
+"""
+
 
 class Supervised:
     """`pgqueue -v worker --processes N` on the application above."""
@@ -163,6 +185,35 @@ def test_a_worker_that_dies_is_started_again(client, start):
     assert supervised.says("was killed by SIGKILL; it is started again in ")
     client.queue("q").put_many(range(5))
     eventually(lambda: client.queue("q").stats()["total"] == 0)
+
+
+def test_a_worker_whose_line_to_the_supervisor_is_ended_stops_and_another_one_starts(client, start):
+    supervised = start("--processes", "1", app=APP + LOSES_LINE)
+    supervised.ready(1)
+    (first,) = supervised.workers()
+    client.queue("line").put(None)
+    supervised.ready(2)
+    assert supervised.says("pgqueue-line was ended by an error")
+    assert first not in supervised.workers()
+    client.queue("q").put(0)
+    eventually(lambda: supervised.lines("pids") == list(map(str, supervised.workers())))
+
+
+@pytest.mark.parametrize("kind", ["thread", "loop"])
+def test_a_worker_whose_handler_closes_all_descriptors_ends_and_another_one_starts(client, start, kind):
+    """Its connections, its pipes and the selectors of its event loops are gone: it says so, and cannot go on. Its exit
+    code is 0 if it finds its line to the supervisor closed before it finds anything else."""
+    supervised = start("--processes", "1", "--grace", "1", app=APP + CLOSES_DESCRIPTORS)
+    supervised.ready(1)
+    (first,) = supervised.workers()
+    client.queue(kind).put(None)
+    supervised.ready(2)
+    assert first not in supervised.workers()
+    assert supervised.says("Bad file descriptor")
+    assert supervised.says("; it is started again in ")
+    tasks = client.queue("q").put_many(range(5))
+    eventually(lambda: client.queue("q").stats()["total"] == 0)
+    assert len(supervised.lines("pids")) == len(tasks)
 
 
 def test_the_pause_before_a_worker_that_dies_at_once_doubles(monkeypatch):

@@ -7,6 +7,7 @@ with it. No worker is needed, and a worker would not see those tasks.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
@@ -125,7 +126,8 @@ class _Run:
         """Bind the handlers and jobs of the queues."""
         aio = AsyncClient.over(_AwaitingShell(self.client.shell.core, self._using))
         self._apart = Apart(lambda: aio, self.client.starts)
-        means = Means(self._apart.runs, Limits(), _Here(lambda: aio, lambda: None, no_hooks), None)
+        here = _Here(lambda: aio, lambda: None, no_hooks)
+        means = Means(self._apart.runs, Limits(), defaultdict(lambda: here), None)
         served = Served.of(self.client, queues=queues)
         self._serving: dict[str, Serving[Any]] = served.blocking(self.joined, AT_ONCE, self._finish, means)
         for queue, serving in served.awaiting(self.joined, aio, AT_ONCE, self._finish, means).items():

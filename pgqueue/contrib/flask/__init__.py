@@ -211,7 +211,7 @@ class PgQueue:
             ValueError: as Worker; or a job needs `app`.
         """
         # The application itself and not the proxy: the worker's threads have no current one. Flask's types hide this.
-        present: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
+        present: Flask = current_app._get_current_object()  # type: ignore[attr-defined]  # see above
         client = self.client
         for queue, (function, keep) in self._handlers.items():
             client.handler(queue, keep_result=keep)(function)

@@ -115,7 +115,7 @@ class ActingPage(Page):
                     except TaskError as error:
                         refused.append(str(error))
                 # The stubs require a queryset, but the method only iterates over the rows.
-                LogEntry.objects.log_actions(request.user.pk, served, flag, f"{done}.")  # type: ignore[arg-type]
+                LogEntry.objects.log_actions(request.user.pk, served, flag, f"{done}.")  # type: ignore[arg-type]  # see above
         except (Error, DatabaseError, ValueError) as error:
             reason = str(error).partition("\n")[0]  # PostgreSQL adds the context in its functions
             self.message_user(request, f"Nothing was changed: {reason}", messages.ERROR)
