@@ -47,7 +47,7 @@ def members(group: str) -> Call[Seen[list[Member]]]:
     def read(rows: Rows) -> Seen[list[Member]]:
         ids = [id for _, id, *_ in rows if id is not None]
         found = [
-            Member(name=at.rpartition("/")[2], data=data.decode(text), holder=holder)
+            Member(name=at.rpartition("/")[2], data=data.shown(text), holder=holder)
             for _, id, at, text, holder in rows
             if id is not None
         ]

@@ -227,7 +227,7 @@ def _node(row: Any, *value: Any) -> Node:
     at, text, version, ephemeral, holder, created_at, updated_at, id = row
     return Node(
         path=at,
-        data=value[0] if value else data.decode(text),
+        data=value[0] if value else data.shown(text),
         version=version,
         ephemeral=ephemeral,
         holder=holder,

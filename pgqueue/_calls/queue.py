@@ -269,5 +269,5 @@ def state() -> Call[str]:
 
 def _info(row: tuple[Any, ...]) -> QueueInfo:
     *values, metadata = row
-    values.append(None if metadata is None else data.decode(metadata))
+    values.append(None if metadata is None else data.shown(metadata))
     return QueueInfo(**dict(zip(QueueInfo.__dataclass_fields__, values, strict=True)))

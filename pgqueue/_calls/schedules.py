@@ -297,4 +297,5 @@ def schedule_name(value: object) -> str:
 def _info(row: tuple[Any, ...]) -> ScheduleInfo:
     name, queue, cron, every, tz, missed, text, options, *rest = row
     known = data.decode_if_any(options) or {}
-    return ScheduleInfo(name, queue, cron, every, tz, missed, data.decode_if_any(text), known, *rest)
+    value = None if text is None else data.shown(text)
+    return ScheduleInfo(name, queue, cron, every, tz, missed, value, known, *rest)

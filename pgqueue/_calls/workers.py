@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from .._values import data
 from .call import Call, nothing
 
 
@@ -43,8 +44,13 @@ def unregister_worker(number: int) -> Call[None]:
 
 def workers() -> Call[list[WorkerInfo]]:
     return Call(
-        "SELECT name, state, started_at, queues, jobs, concurrency, limits, version, role"
+        "SELECT name, state, started_at, queues, jobs, concurrency, limits::pg_catalog.text, version, role"
         " FROM pgqueue.workers ORDER BY name, session, number",
         (),
-        lambda rows: [WorkerInfo(*row) for row in rows],
+        lambda rows: [_info(row) for row in rows],
     )
+
+
+def _info(row: tuple[Any, ...]) -> WorkerInfo:
+    name, state, started_at, queues, jobs, concurrency, limits, version, role = row
+    return WorkerInfo(name, state, started_at, queues, jobs, concurrency, data.shown(limits), version, role)

@@ -34,13 +34,21 @@ _raw = _decoder.raw_decode
 
 
 def read_by_json(text: str) -> Any:
-    """The value of a JSON text, by the standard library."""
+    """The value of a JSON text, by the standard library.
+
+    Raises:
+        ValueError: also for brackets that are nested too deep. A RecursionError counts as a fault of a handler, after
+            which a task is tried again, and this one would fail each time.
+    """
     try:
-        value, end = _raw(text)
-    except ValueError:
-        end = -1  # white space before it, or a fault
-    # decode() alone would look for white space first, which takes as long as to read a short text.
-    return value if end == len(text) else _decoder.decode(text)
+        try:
+            value, end = _raw(text)
+        except ValueError:
+            end = -1  # white space before it, or a fault
+        # decode() alone would look for white space first, which takes as long as to read a short text.
+        return value if end == len(text) else _decoder.decode(text)
+    except RecursionError:
+        raise ValueError(f"brackets are nested too deep, in a JSON text of {len(text)} characters") from None
 
 
 def reader_by_msgspec() -> Callable[[str], Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 
 import click
 
@@ -29,10 +30,10 @@ def metrics(dsn: str | None, host: str, port: int, queues: tuple[str, ...], time
     They are read at each scrape. While the database is away, pgqueue_up is 0.
     """
     try:
-        from ..monitors.prometheus import PgqueueCollector, wsgi_app
+        from ..monitors.prometheus import PgqueueCollector
+        from ..monitors.serving import PATH, serving
     except ImportError as error:
         raise Fault(str(error)) from error
-    from prometheus_client import CollectorRegistry, start_http_server
 
     with Client(dsns.resolve(dsn), connect_timeout=timeout) as client:
         collector = PgqueueCollector(client, queues or None, timeout=timeout)
@@ -40,15 +41,10 @@ def metrics(dsn: str | None, host: str, port: int, queues: tuple[str, ...], time
             text = collector.text()
             click.echo(text, nl=False)
             sys.exit(0 if b"\npgqueue_up 1.0\n" in text else FAILED)
-        registry = CollectorRegistry()
-        registry.register(collector)
-        try:
-            server, thread = start_http_server(port, host, registry)
-        except OSError as error:
-            raise Fault(f"cannot listen at {host}:{port}: {error.strerror}") from error
-        server.set_app(wsgi_app(collector))
-        click.echo(f"serving on http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics")
-        until_signal()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        with ExitStack() as stack:
+            try:
+                listening = stack.enter_context(serving(collector, host, port))
+            except OSError as error:
+                raise Fault(f"cannot listen at {host}:{port}: {error.strerror}") from error
+            click.echo(f"serving on http://{f'[{host}]' if ':' in host else host}:{listening}{PATH}")
+            until_signal()

@@ -10,9 +10,10 @@ its own. The trace of the put goes on in the run.
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -42,7 +43,9 @@ class Sentry:
         schedules: whether each occurrence of a schedule is a check-in of the monitor whose slug is the schedule's name:
             in_progress when it begins, ok when it is done, error when its task is buried. Sentry makes the monitor from
             the schedule's cron expression or interval, and its time zone. Default True. Sentry knows whole minutes
-            only: a schedule at other times has no check-ins.
+            only: a schedule at other times has no check-ins. Names, for example {"nightly"}: of these schedules alone.
+            A task says itself which schedule has put it, so each role that may put into the worker's queues can send
+            check-ins by the name of any schedule: give the names where such roles are not trusted with all monitors.
         monitor_config: more of the monitors of schedules, for example {"checkin_margin": 5, "max_runtime": 30}, in
             minutes.
         monitors: the slug of a monitor, by the name of the job. Each run of the job then sends a check-in when it
@@ -54,7 +57,7 @@ class Sentry:
         *,
         events: Literal["last", "every"] = "last",
         traces: bool = True,
-        schedules: bool = True,
+        schedules: bool | Collection[str] = True,
         monitor_config: Mapping[str, Any] | None = None,
         monitors: Mapping[str, str] | None = None,
     ) -> None:
@@ -62,7 +65,9 @@ class Sentry:
             raise ValueError(f"events is 'last' or 'every', not {events!r}")
         self._every = events == "every"
         self._traces = traces
-        self._schedules = schedules
+        if isinstance(schedules, str):
+            raise ValueError(f"schedules is a bool, or a collection of names, not {schedules!r}")
+        self._schedules = schedules if isinstance(schedules, bool) else frozenset(schedules)
         self._config = dict(monitor_config or {})
         self._monitors = dict(monitors or {})
 
@@ -131,8 +136,9 @@ class Sentry:
         if run.job in self._monitors:
             return {"monitor_slug": self._monitors[run.job]}
         name = run.headers.get("schedule")
-        times = monitored(run.headers) if self._schedules and name is not None else None
-        if name is None or times is None:
+        if name is None or not (self._schedules is True or (self._schedules and name in self._schedules)):
+            return None
+        if (times := monitored(run.headers)) is None:
             return None
         id = uuid.uuid5(uuid.NAMESPACE_OID, f"{name} {run.headers.get('scheduled_at')} {run.id}").hex
         return {"monitor_slug": name, "check_in_id": id, "monitor_config": self._config | times}
@@ -145,6 +151,8 @@ def monitored(headers: Mapping[str, str]) -> dict[str, Any] | None:
         headers: of a task that the schedule has put.
     """
     cron, every = headers.get("schedule_cron"), headers.get("schedule_every")
+    if cron is not None and not cron.strip():
+        return None
     if cron is not None:
         seconds, *rest = cron.split()
         if len(rest) == 5:
@@ -154,8 +162,11 @@ def monitored(headers: Mapping[str, str]) -> dict[str, Any] | None:
         if len(rest) == 5 and not seconds.isdecimal():
             return None
         return {"schedule": {"type": "crontab", "value": cron}, "timezone": headers.get("schedule_tz", "UTC")}
-    minutes, odd = divmod(float(every or 1), 60)
-    if odd:
+    try:
+        minutes, odd = divmod(float(every or 1), 60)
+    except ValueError:
+        return None
+    if odd or not 1 <= minutes < math.inf:  # a task may have any headers
         return None
     size, unit = next((size, unit) for size, unit in _UNITS if minutes % size == 0)
     return {"schedule": {"type": "interval", "value": int(minutes // size), "unit": unit}}

@@ -46,7 +46,7 @@ def _running(job: Job[..., Any], policy: Policies) -> Running:
         attempt=row.attempts + 1,
         waited=max(0.0, row.waited + (run.began - row.arrived if row.arrived else 0.0)),
         args=whole.get("args") or {},
-        headers=whole.get("headers") or {},
+        headers=_strings(whole.get("headers")),
         buries=lambda error: _buries(run, policy, error),
     )
 
@@ -56,3 +56,8 @@ def _buries(run: Run, policy: Policies, error: BaseException) -> bool:
     if run.cancelled or run.cut is STOPPED:
         return False
     return failure(run.task, run.failed_by(error), policy(run.task).retry, run.began).delay is None
+
+
+def _strings(headers: Any) -> dict[str, str]:
+    """The strings among what a task has as its headers: SQL may put others, which middleware does not expect."""
+    return {name: one for name, one in headers.items() if isinstance(one, str)} if isinstance(headers, dict) else {}

@@ -258,3 +258,32 @@ def test_the_times_of_a_monitor(cron: str | None, every: str | None, value: obje
 def test_other_values_of_events_are_refused() -> None:
     with pytest.raises(ValueError, match="events is 'last' or 'every', not 'none'"):
         Sentry(events="none")  # type: ignore[arg-type]
+
+
+FORGED = [" ", "x", "nan", "inf", "-60", "0", "1e400"]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"schedule_cron": ""}, {"schedule_cron": " "}, *({"schedule_every": e} for e in FORGED)]
+)
+def test_forged_times_make_no_check_in(headers: dict[str, str]) -> None:
+    assert monitored(headers) is None
+
+
+def test_a_task_checks_in_for_named_schedules_alone(blocking: Blocking, kept: Kept, db: psycopg.Connection) -> None:
+    client = blocking()
+    client.middleware.append(Sentry(schedules={"mine"}))
+
+    @client.job(queue="q")
+    def work() -> None:
+        pass
+
+    for headers in (
+        '{"schedule": "theirs", "schedule_every": "60"}',
+        '{"schedule": "mine", "schedule_every": "60"}',
+        "5",
+    ):
+        db.execute("SELECT pgqueue.put('q', %s)", [f'{{"job": "{work.name}", "headers": {headers}}}'])
+    drain(client)
+    assert {check_in["monitor_slug"] for check_in in kept.of("check_in")} == {"mine"}
+    assert client.queue("q").stats()["buried"] == 0

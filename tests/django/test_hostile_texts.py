@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote as percent_encoded
@@ -16,6 +18,9 @@ from pgqueue._values import printable
 from pgqueue.contrib.django.admin import showing
 
 pytestmark = pytest.mark.once
+
+RETURNED = re.compile(r'name="_selected_action" value=".*?" class|name="_selected_action" value=".*?">', re.DOTALL)
+UNREADABLE = {"digits": "9" * 5000} | {f"{n} brackets": "[" * n + "]" * n for n in (300, 900, 3000)}
 
 everything = pytest.mark.parametrize("text", STRINGS.values(), ids=STRINGS)
 
@@ -74,6 +79,7 @@ def test_pages_and_messages(text: str, browser: Browser, blocking: Any, db: Any)
         assert not [tag for tag, attributes in found if "onerror" in attributes or attributes.get("src") == "x"], path
         assert "alert(1)" not in [attributes.get("href") for _, attributes in found]
         assert browser.page(path).count("<script>alert") == 0
+        assert obeyed(RETURNED.sub("", unescape(browser.page(path)))) == [], path
     told = [
         *browser.act("queue/", "kick_all", text),
         *browser.act("task/", "remove", taken.id, confirmed="yes"),
@@ -81,6 +87,20 @@ def test_pages_and_messages(text: str, browser: Browser, blocking: Any, db: Any)
     ]
     assert len(told) >= 3
     assert obeyed("".join(told)) == []
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+def test_pages_with_values_that_python_cannot_hold(text: str, browser: Browser, db: Any) -> None:
+    db.execute("SELECT pgqueue.create_queue('q', metadata => %s, keep_done => '1 h')", [text])
+    db.execute("SELECT pgqueue.put('q', %s)", [text])
+    db.execute("SELECT pgqueue.finish(id, token, result => %s) FROM pgqueue.take('q')", [text])
+    db.execute("SELECT pgqueue.put('q', %s)", [text])
+    db.execute("SELECT pgqueue.set_schedule('s', 'q', data => %s, every => '1 h')", [text])
+    ids = [id for (id,) in db.execute("SELECT id FROM pgqueue.tasks")]
+    for path in ("queue/", "task/", "result/", "schedule/", *(f"task/{id}/change/" for id in ids)):
+        browser.page(path)
+    for path in ("queue/q/change/", "schedule/s/change/", f"result/{min(ids)}/change/"):
+        assert "nested too deep" in browser.page(path) or text[:5] in re.sub(r"\s", "", browser.page(path))
 
 
 def test_the_markup_is_markup_where_it_is_not_escaped() -> None:

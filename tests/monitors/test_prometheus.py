@@ -36,6 +36,7 @@ from pgqueue._values import printable
 from pgqueue.errors import NotAllowed
 from pgqueue.monitors.exposition import OUTCOMES
 from pgqueue.monitors.prometheus import PgqueueCollector, wsgi_app
+from pgqueue.monitors.serving import serving
 
 pytestmark = pytest.mark.once
 
@@ -224,7 +225,7 @@ def test_a_database_that_comes_back_is_read_again(blocking, pg_server, dsn, capl
 
 def test_a_database_that_hangs_does_not_hang_a_scrape(caplog):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = pgqueue.Client(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x")
+        client = pgqueue.Client(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x", connect_timeout=3)
         scraped = registry(client, timeout=0.1)
 
         def three_scrapes() -> float:
@@ -308,6 +309,27 @@ def test_the_command_serves(dsn, busy):
         assert process.wait(30) == 0
 
 
+def asked(port, request):
+    """What a server answers until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as conn:
+        conn.sendall(request)
+        return b"".join(iter(lambda: conn.recv(10_000), b""))
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1", b"GET /metrics HTTP/1.1\r\nHost: x\r\n"])
+def test_a_client_that_sends_nothing_is_left(nowhere, sent, capfd):
+    with serving(PgqueueCollector(nowhere), "127.0.0.1", 0, silence=0.1) as port:
+        assert asked(port, sent) == b""
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_there_is_one_path(busy):
+    with serving(PgqueueCollector(busy), "127.0.0.1", 0) as port:
+        for path in (b"/", b"/x", b"/metrics/", b"/../metrics", b"/favicon.ico"):
+            assert asked(port, b"GET %s HTTP/1.0\r\n\r\n" % path).startswith(b"HTTP/1.0 404 ")
+        assert b"\npgqueue_up 1.0\n" in asked(port, b"GET /metrics HTTP/1.0\r\n\r\n")
+
+
 def test_the_command_prints_once(dsn, busy):
     done = invoke("--dsn", dsn, "metrics", "--once")
     assert (done.returncode, done.stderr) == (0, "")
@@ -317,7 +339,7 @@ def test_the_command_prints_once(dsn, busy):
 
 
 def test_the_command_prints_that_the_database_is_away(nowhere):
-    done = invoke("--dsn", nowhere.shell.core.settings.dsn, "metrics", "--once")
+    done = invoke("--dsn", nowhere.shell.core.settings.dsn, "metrics", "--once", "--timeout", "0.5")
     assert done.returncode == 1
     assert figures(done.stdout) == {("pgqueue_up",): 0}
 

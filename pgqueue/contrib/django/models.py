@@ -13,8 +13,25 @@ from typing import Any, ClassVar, NoReturn
 
 from django.db import models
 
+from ..._values import data, printable
+
 READ_ONLY = "{0} are read-only: use pgqueue.contrib.django.queue(...), the admin's actions, or SQL"
 ACTED_ON = ("view", "change", "delete")
+
+
+class Json(models.JSONField):
+    """A JSON value. One that Python cannot hold, for example a number of 5,000 digits, is its text, an Unreadable."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        try:
+            return super().from_db_value(value, expression, connection)
+        except (ValueError, RecursionError):
+            return data.Unreadable(value)
+
+    def deconstruct(self) -> Any:
+        """As the field that the migration has."""
+        name, _, args, options = super().deconstruct()
+        return name, "django.db.models.JSONField", args, options
 
 
 class View(models.Model):
@@ -54,7 +71,7 @@ class Queue(View):
     listed = models.BooleanField()
     draining = models.BooleanField()
     paused_until = models.DateTimeField(null=True)
-    metadata = models.JSONField(null=True)
+    metadata = Json(null=True)
     created_at = models.DateTimeField()
 
     stats: ClassVar[Any]
@@ -67,7 +84,7 @@ class Queue(View):
         ordering = ("name",)
 
     def __str__(self) -> str:
-        return str(self.name)
+        return printable.line(str(self.name))
 
 
 class Stats(View):
@@ -93,7 +110,7 @@ class Stats(View):
         verbose_name_plural = "stats"
 
     def __str__(self) -> str:
-        return f"{self.pk}: {self.total}"
+        return printable.line(f"{self.pk}: {self.total}")
 
 
 class Rates(View):
@@ -116,7 +133,7 @@ class Rates(View):
         verbose_name_plural = "rates"
 
     def __str__(self) -> str:
-        return f"{self.pk}: {self.growth} a second"
+        return printable.line(f"{self.pk}: {self.growth} a second")
 
 
 class Task(View):
@@ -133,13 +150,13 @@ class Task(View):
     expires_at = models.DateTimeField(null=True)
     ttr = models.DurationField("time to run", null=True)
     error = models.TextField(null=True)
-    data = models.JSONField()
+    data = Json()
     taken_at = models.DateTimeField(null=True)
     deadline = models.DateTimeField(null=True)
     session = models.IntegerField(null=True)
     holder = models.TextField(null=True)
     routing_key = models.TextField(null=True)
-    deaths = models.JSONField(null=True)
+    deaths = Json(null=True)
     lane = models.TextField(null=True)
     key = models.TextField(null=True)
     buried_at = models.DateTimeField(null=True)
@@ -156,7 +173,7 @@ class Task(View):
         default_permissions = ACTED_ON
 
     def __str__(self) -> str:
-        return f"{self.id} ({self.queue})"
+        return printable.line(f"{self.id} ({self.queue})")
 
 
 class Result(View):
@@ -166,7 +183,7 @@ class Result(View):
     queue = models.TextField(null=True)
     state = models.TextField()
     attempts = models.IntegerField()
-    result = models.JSONField(null=True)
+    result = Json(null=True)
     error = models.TextField(null=True)
     finished_at = models.DateTimeField()
     expires_at = models.DateTimeField()
@@ -177,7 +194,7 @@ class Result(View):
         default_permissions = ("view",)
 
     def __str__(self) -> str:
-        return f"{self.id}: {self.state}"
+        return printable.line(f"{self.id}: {self.state}")
 
 
 class Schedule(View):
@@ -189,8 +206,8 @@ class Schedule(View):
     every = models.DurationField(null=True)
     tz = models.TextField("time zone")
     missed = models.TextField()
-    data = models.JSONField(null=True)
-    options = models.JSONField(null=True)
+    data = Json(null=True)
+    options = Json(null=True)
     paused = models.BooleanField()
     declared = models.TextField(null=True)
     removed_at = models.DateTimeField(null=True)
@@ -201,7 +218,7 @@ class Schedule(View):
     last_task = models.BigIntegerField(null=True)
     last_state = models.TextField(null=True)
     last_error = models.TextField(null=True)
-    last_result = models.JSONField(null=True)
+    last_result = Json(null=True)
     error = models.TextField(null=True)
 
     class Meta:
@@ -210,7 +227,7 @@ class Schedule(View):
         default_permissions = ACTED_ON
 
     def __str__(self) -> str:
-        return str(self.name)
+        return printable.line(str(self.name))
 
 
 class Take(View):
@@ -234,7 +251,7 @@ class Take(View):
         default_permissions = ("view", "change")
 
     def __str__(self) -> str:
-        return f"{self.id} ({self.queue}), held by {self.holder}"
+        return printable.line(f"{self.id} ({self.queue}), held by {self.holder}")
 
 
 class Session(View):
@@ -259,7 +276,7 @@ class Session(View):
         default_permissions = ("view",)
 
     def __str__(self) -> str:
-        return str(self.label)
+        return printable.line(str(self.label))
 
 
 class Lock(View):
@@ -279,7 +296,7 @@ class Lock(View):
         default_permissions = ("view",)
 
     def __str__(self) -> str:
-        return str(self.name)
+        return printable.line(str(self.name))
 
 
 class Health(View):
@@ -298,4 +315,4 @@ class Health(View):
         verbose_name = "health check"
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.status}"
+        return printable.line(f"{self.name}: {self.status}")

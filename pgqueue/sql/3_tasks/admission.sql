@@ -72,7 +72,7 @@ CREATE OR REPLACE FUNCTION pgqueue._admit(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    enough  CONSTANT int    := n + 8;              -- beyond n: so that the first of several meters can be told
+    enough  CONSTANT bigint := n + 8::bigint;      -- beyond n: so that the first of several meters can be told
     waiting CONSTANT "char" := 'W';                -- a variable: see _open_meter
     found  bigint[] := free;
     opened text[]   := '{}'::text[];
@@ -121,7 +121,7 @@ CREATE OR REPLACE FUNCTION pgqueue._find_limited(
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
-    most   CONSTANT int := 100 + 3 * n;            -- so many checks are looked at together
+    most   CONSTANT bigint := 100 + 3 * n::bigint; -- so many checks are looked at together
     after  bigint := 0;
     seen   tid[];
     names  text[];

@@ -90,7 +90,7 @@ class Page(Admin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         context = {"title": str(self.opts.verbose_name_plural).capitalize(), "subtitle": self.subtitle(request)}
-        return super().changelist_view(request, context | (extra_context or {}))
+        return showing.printable_page(super().changelist_view(request, context | (extra_context or {})))
 
     def subtitle(self, request: HttpRequest) -> str:
         """A line below the title of the list."""
@@ -100,7 +100,9 @@ class Page(Admin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         context = {"title": str(self.opts.verbose_name).capitalize()}
-        return super().change_view(request, object_id, form_url, context | (extra_context or {}))
+        return showing.printable_page(
+            super().change_view(request, object_id, form_url, context | (extra_context or {}))
+        )
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """The fieldsets without the fields that the row does not have."""

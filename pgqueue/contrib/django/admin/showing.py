@@ -1,32 +1,53 @@
 """The display of values: JSON and errors escaped, ages in words, links between the pages.
 
-Django escapes markup wherever a value is shown. A value that is the whole content of a cell may be shown as it is: a
-browser isolates the direction of a cell's text. Within a sentence it goes through printable.line().
+Django escapes markup wherever a value is shown. printable_page() escapes what a browser obeys or hides, in all texts of
+a page. A value that becomes a part of another text goes through printable.line() before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.http import HttpResponse
+from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
 from ...._calls.attempts import Attempt
-from ...._values import printable
+from ...._values import data, printable
 
+_texts = re.compile("(?<=>)[^<>]+")
 LONGEST = 50_000  # characters of a text that a page shows: the data of a task may be a megabyte
 BIGGEST_ID = 2**63 - 1
 UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def pretty(value: Any) -> SafeString | str:
-    """JSON over several lines."""
-    return "-" if value is None else block(printable.json_text(json.dumps(value, indent=2, ensure_ascii=False)))
+    """JSON over several lines. What Python cannot hold, or is nested too deep for that, is shown as it stands."""
+    if value is None or isinstance(value, data.Unreadable):
+        return block(value)
+    for indent in (2, None):  # without indent the encoder is another one, which gets deeper
+        with contextlib.suppress(RecursionError):
+            return block(printable.json_text(json.dumps(value, indent=indent, ensure_ascii=False)))
+    return "brackets, nested too deep to be shown"
+
+
+def printable_page(response: HttpResponse) -> HttpResponse:
+    """The page, once it is rendered, with escapes in its texts. Attributes stay: a form sends them back."""
+    if isinstance(response, TemplateResponse):
+        response.add_post_render_callback(_escape)
+    return response
+
+
+def _escape(page: HttpResponse) -> None:
+    page.content = _texts.sub(lambda text: printable.multiline(text[0]), page.content.decode(page.charset))
 
 
 def block(text: str | None) -> SafeString | str:
