@@ -781,7 +781,7 @@ COMMENT ON COLUMN pgqueue.secret.value IS 'Random: the names of channels that ca
 
 INSERT INTO pgqueue.secret DEFAULT VALUES;
 
--- Exchanges, bindings, retained messages, wills, and the takers of queues that go with their last one.
+-- Exchanges, bindings, retained and unmatched messages, wills, and the takers of queues that go with their last one.
 
 CREATE TABLE pgqueue.exchange (
     name        text        PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
@@ -830,6 +830,17 @@ CREATE TABLE pgqueue.retained (
 );
 COMMENT ON TABLE  pgqueue.retained IS
     'The last message of each key that was published to be retained: a queue gets it when it is bound.';
+
+CREATE UNLOGGED TABLE pgqueue.unmatched (
+    last_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    messages    bigint      NOT NULL DEFAULT 1,
+    exchange    text        NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE  pgqueue.unmatched         IS
+    'Messages that matched no binding: a row for each, until clean_up adds up the rows of an exchange.';
+COMMENT ON COLUMN pgqueue.unmatched.last_at IS 'When the last of them was published.';
+
+CREATE INDEX unmatched_exchange ON pgqueue.unmatched (exchange);
 
 CREATE UNLOGGED TABLE pgqueue.will (
     session_id  int         PRIMARY KEY,

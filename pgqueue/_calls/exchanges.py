@@ -41,6 +41,8 @@ class ExchangeInfo(Record):
         bindings: how many there are.
         retained: how many messages it retains for queues that are bound later.
         created_at: when it was declared.
+        unmatched: how many messages matched no binding, since then or since a crash of the server.
+        unmatched_at: when the last of them was published; None: there was none.
     """
 
     name: str
@@ -49,6 +51,8 @@ class ExchangeInfo(Record):
     bindings: int
     retained: int
     created_at: datetime
+    unmatched: int
+    unmatched_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,8 @@ class Binding(Record):
 def list_exchanges() -> Call[list[ExchangeInfo]]:
     """By name."""
     return Call(
-        "SELECT name, type, durable, bindings, retained, created_at FROM pgqueue.exchanges ORDER BY name",
+        "SELECT name, type, durable, bindings, retained, created_at, unmatched, unmatched_at"
+        " FROM pgqueue.exchanges ORDER BY name",
         (),
         lambda rows: [ExchangeInfo(*row) for row in rows],
     )

@@ -20,7 +20,7 @@ from .values import JSON, MOMENT, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, TA
 @click.pass_obj
 @plainly
 def exchanges(dsn: str | None, as_json: bool) -> None:
-    """List the exchanges, with how many bindings and retained messages each has."""
+    """List the exchanges: how many bindings and retained messages each has, and how many matched no binding."""
     with connect(dsn) as client:
         found = client.exchanges.list()
     columns = (
@@ -29,10 +29,15 @@ def exchanges(dsn: str | None, as_json: bool) -> None:
         column("DURABLE", 3),
         "BINDINGS",
         column("RETAINED", 1),
+        "UNMATCHED",
         column("CREATED", 2),
     )
     echo_all(
-        found, as_json, asdict, columns, lambda e: (e.name, e.type, e.durable, e.bindings, e.retained, e.created_at)
+        found,
+        as_json,
+        asdict,
+        columns,
+        lambda e: (e.name, e.type, e.durable, e.bindings, e.retained, e.unmatched, e.created_at),
     )
 
 

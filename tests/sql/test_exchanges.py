@@ -254,6 +254,78 @@ def test_a_publish_counts_once_for_each_queue(db: psycopg.Connection) -> None:
     ]
 
 
+def unmatched(conn: psycopg.Connection) -> dict[str, int]:
+    return dict(rows(conn, "SELECT name, unmatched FROM pgqueue.exchanges"))
+
+
+def test_messages_that_match_no_binding_are_counted(db: psycopg.Connection) -> None:
+    declare(db, "e"), declare(db, "quiet")
+    bind(db, "q", "e", "a"), bind(db, "q", "quiet", "a")
+    before = value(db, "SELECT clock_timestamp()")
+    assert [publish(db, "e", key) for key in ("a", "b", "c")] == [1, 0, 0]
+    assert publish(db, "", "no such queue") == 0  # the default exchange has no bindings
+    assert unmatched(db) == {"e": 2, "quiet": 0}
+    (last,) = column(db, "SELECT unmatched_at FROM pgqueue.exchanges WHERE name = 'e'")
+    assert before < last
+    assert column(db, "SELECT unmatched_at FROM pgqueue.exchanges WHERE name = 'quiet'") == [None]
+
+
+def test_the_clean_up_adds_up_what_matched_no_binding(db: psycopg.Connection) -> None:
+    declare(db, "e"), declare(db, "f")
+    for _ in range(3):
+        publish(db, "e", "a")
+    publish(db, "f", "a")
+    last = column(db, "SELECT unmatched_at FROM pgqueue.exchanges ORDER BY name")
+    places = []
+    for _ in range(2):  # the second one has nothing to write
+        value(db, "SELECT pgqueue.clean_up()")
+        places.append(rows(db, "SELECT ctid, exchange, messages FROM pgqueue.unmatched ORDER BY exchange"))
+    assert places[0] == places[1]
+    assert [row[1:] for row in places[0]] == [("e", 3), ("f", 1)]
+    assert column(db, "SELECT unmatched_at FROM pgqueue.exchanges ORDER BY name") == last
+    publish(db, "e", "a")
+    assert unmatched(db) == {"e": 4, "f": 1}
+
+
+def test_an_exchange_that_is_declared_again_has_matched_all(db: psycopg.Connection) -> None:
+    declare(db, "e")
+    publish(db, "e", "a")
+    value(db, "SELECT pgqueue.delete_exchange('e')")
+    declare(db, "e")
+    assert unmatched(db) == {"e": 0}
+    publish(db, "e", "a")
+    value(db, "SELECT pgqueue.clean_up()")
+    assert rows(db, "SELECT exchange, messages FROM pgqueue.unmatched") == [("e", 1)]
+    assert unmatched(db) == {"e": 1}
+
+
+def test_publishers_do_not_wait_for_each_other_to_count(db: psycopg.Connection, connect: Connect) -> None:
+    declare(db, "e")
+    with connect() as one, connect() as other:
+        other.execute("SET lock_timeout = '100ms'")
+        with one.transaction():
+            publish(one, "e", "a")
+            publish(other, "e", "a")
+            value(other, "SELECT pgqueue.clean_up()")
+    assert unmatched(db) == {"e": 2}
+
+
+def test_wills_and_dead_letters_that_match_no_binding_are_counted(db: psycopg.Connection, connect: Connect) -> None:
+    declare(db, "e")
+    other = connect()
+    value(other, "SELECT pgqueue.open_session(grace => '0')")
+    value(other, "SELECT pgqueue.set_will('e', 'gone', '1')")
+    die(other, db)
+    sweep(db), sweep(db)
+    assert unmatched(db) == {"e": 1}
+    value(db, "SELECT pgqueue.create_queue('q', dead_letter => 'e')")
+    put(db, "q")
+    (id, token) = rows(db, "SELECT id, token FROM pgqueue.take('q')")[0]
+    value(db, "SELECT pgqueue.bury(%s, %s)", id, token)
+    assert unmatched(db) == {"e": 2}
+    assert column(db, "SELECT state FROM pgqueue.tasks") == ["buried"]
+
+
 def test_publishing_is_part_of_the_transaction(db: psycopg.Connection, connect: Connect) -> None:
     declare(db, "x"), bind(db, "q", "x", "k")
     mine = connect(autocommit=False)

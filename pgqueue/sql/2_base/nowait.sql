@@ -38,7 +38,8 @@ BEGIN
     RETURN pgqueue._can_write('queue', 'task', 'take', 'delta', 'lane_check', 'listing', 'exchange', 'binding',
                               'meter_check', 'bucket', 'task_limit',
                               'flow_check', 'dependency', 'dependant', 'batch', 'member',
-                              'counter', 'fold', 'recount', 'privilege', 'secret', 'result', 'attempt', 'cancellation');
+                              'counter', 'fold', 'recount', 'privilege', 'secret', 'result', 'attempt', 'cancellation',
+                              'unmatched');
 END $$;
 
 -- What ends with a session, besides.

@@ -64,6 +64,14 @@ BEGIN
                     ELSE pgqueue._may(q.id, 'put', _routes_for.role) END;
 END $$;
 
+-- Count a message that matched no binding. No row is updated, for which publishers would wait.
+CREATE OR REPLACE FUNCTION pgqueue._count_unmatched(exchange text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO pgqueue.unmatched (exchange)
+    SELECT e.name FROM pgqueue.exchange e WHERE e.name = _count_unmatched.exchange;
+END $$;
+
 -- How a task begins in a queue: delayed until run_at or by the delay, or ready from this moment on.
 CREATE OR REPLACE FUNCTION pgqueue._arrival(
     delay interval, moment timestamptz, at timestamptz,
@@ -175,6 +183,9 @@ BEGIN
             reached := reached || targets;
         ELSIF bound IS NOT NULL OR NOT failed THEN
             dropped := dropped || t.id;
+        END IF;
+        IF bound IS NULL THEN
+            PERFORM pgqueue._count_unmatched(t.dead_letter);
         END IF;
     END LOOP;
     IF NOT failed THEN

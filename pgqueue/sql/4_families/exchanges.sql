@@ -298,12 +298,16 @@ CREATE OR REPLACE VIEW pgqueue.exchanges WITH (security_barrier) AS
 SELECT e.name, e.type, e.session_id IS NULL AS durable, e.session_id AS session,
        (SELECT count(*) FROM pgqueue.binding b WHERE b.exchange = e.name) AS bindings,
        (SELECT count(*) FROM pgqueue.retained m WHERE m.exchange = e.name) AS retained,
-       e.created_at
-  FROM pgqueue.exchange e
+       e.created_at, u.messages AS unmatched, u.last_at AS unmatched_at
+  FROM pgqueue.exchange e,
+       LATERAL (SELECT coalesce(sum(m.messages), 0)::bigint AS messages, max(m.last_at) AS last_at
+                  FROM pgqueue.unmatched m
+                 WHERE m.exchange = e.name AND m.last_at >= e.created_at) u
  WHERE (SELECT pgqueue._may_see_all('share')) OR (SELECT pgqueue._may_see_all('monitor'));
 COMMENT ON VIEW pgqueue.exchanges IS
     'Every exchange, for roles that may share, and monitors. The default exchange, which has no name and leads to each '
-    'queue, is not listed.';
+    'queue, is not listed. unmatched: how many messages matched no binding, since the exchange was made or the server '
+    'crashed; unmatched_at: when the last of them came.';
 
 CREATE OR REPLACE VIEW pgqueue.bindings WITH (security_barrier) AS
 SELECT b.exchange, b.key, q.name AS queue

@@ -79,7 +79,7 @@ BEGIN
       INTO ids, checked FROM pgqueue._routes(exchange, key) r(id);
     IF ids IS NULL THEN
         IF exchange <> '' THEN
-            PERFORM pgqueue._exchange_type(exchange);
+            PERFORM pgqueue._exchange_type(exchange), pgqueue._count_unmatched(exchange);
         END IF;
         RETURN 0;
     END IF;
@@ -93,5 +93,27 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
     'Put a task into every queue that is bound to the exchange with a matching key; returns how many queues. Queues '
-    'into which the caller may not put are left out; without an exchange that is an error. With retain, queues that '
-    'are bound later get the last message of each key, and the caller needs share; the data null ends that.';
+    'into which the caller may not put are left out; without an exchange that is an error. A message that matches no '
+    'binding is counted in the view exchanges. With retain, queues that are bound later get the last message of each '
+    'key, and the caller needs share; the data null ends that.';
+
+-- Part of clean_up: one row for each exchange. It writes only where there are more: a clean_up that has written leaves
+-- no stamp, and every client would clean up.
+CREATE OR REPLACE FUNCTION pgqueue._fold_unmatched() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH gone AS (
+        DELETE FROM pgqueue.unmatched
+         WHERE ctid = ANY (ARRAY (
+               SELECT m.ctid FROM pgqueue.unmatched m
+                WHERE EXISTS (SELECT FROM pgqueue.unmatched o WHERE o.exchange = m.exchange AND o.ctid <> m.ctid)
+                   OR NOT EXISTS (SELECT FROM pgqueue.exchange e
+                                   WHERE e.name = m.exchange AND e.created_at <= m.last_at)
+                LIMIT 10000 FOR UPDATE SKIP LOCKED))
+        RETURNING *)
+    INSERT INTO pgqueue.unmatched (exchange, messages, last_at)
+    SELECT e.name, sum(g.messages), max(g.last_at)
+      FROM gone g, pgqueue.exchange e
+     WHERE e.name = g.exchange AND e.created_at <= g.last_at
+     GROUP BY e.name;
+END $$;

@@ -49,8 +49,9 @@ RETURN id IS NOT DISTINCT FROM ending OR NOT EXISTS (SELECT FROM pgqueue.session
 CREATE OR REPLACE FUNCTION pgqueue._free_routes(session int, died boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    w pgqueue.will;
-    r record;
+    w   pgqueue.will;
+    ids int[];
+    r   record;
 BEGIN
     IF NOT died THEN
         DELETE FROM pgqueue.will k WHERE k.session_id = session;
@@ -64,7 +65,11 @@ BEGIN
                 CONTINUE;                         -- a bind or a retained message is under way: later
             END IF;
         END IF;
-        PERFORM pgqueue._deliver(ARRAY (SELECT pgqueue._routes_for(w.role, w.exchange, w.key)), w.key, w.data);
+        ids := ARRAY (SELECT pgqueue._routes_for(w.role, w.exchange, w.key));
+        IF ids = '{}'::int[] THEN
+            PERFORM pgqueue._count_unmatched(w.exchange);
+        END IF;
+        PERFORM pgqueue._deliver(ids, w.key, w.data);
         DELETE FROM pgqueue.will k WHERE k.session_id = w.session_id;
     END LOOP;
 
