@@ -18,6 +18,7 @@ from ._calls.changes import Change
 from ._calls.exchanges import Binding, Death, ExchangeInfo
 from ._calls.flows import BatchInfo
 from ._calls.groups import Member
+from ._calls.history import QueuePeriod
 from ._calls.limits import Limit
 from ._calls.messages import MessageLimits, MessageStats
 from ._calls.nodes import Node, NodeEvent
@@ -99,6 +100,7 @@ __all__ = [
     "Privilege",
     "Privileges",
     "QueueInfo",
+    "QueuePeriod",
     "Registry",
     "Results",
     "ScheduleInfo",

@@ -465,6 +465,12 @@ SELECT ready, oldest_ready_age FROM pgqueue.queue_stats('mail');
 -- name: rates
 SELECT queue, puts, done, growth, drained_in FROM pgqueue.rates;
 
+-- name: queue_history
+SELECT at, puts, done, ready, oldest_ready_age FROM pgqueue.queue_history WHERE queue = 'mail' ORDER BY at;
+
+-- name: history
+SELECT at, puts, done, most_ready FROM pgqueue.history('{mail}', since => '1 day', every => '1 hour');
+
 -- name: takes
 SELECT id, queue, holder, age, time_left FROM pgqueue.takes;
 

@@ -491,7 +491,8 @@ COMMENT ON TABLE  pgqueue.unanswered         IS
 COMMENT ON COLUMN pgqueue.unanswered.seen_at IS 'When a tick found that first, or last called for it.';
 COMMENT ON COLUMN pgqueue.unanswered.calls   IS 'The number of the last call, from 1 to 8 and again.';
 
--- Statistics: changes of counts, what they add up to, and samples of it. stats.sql has the theory.
+-- Statistics: changes of counts, what they add up to, samples of it, and the history. stats.sql has the theory, and
+-- 5_operations/history.sql that of the history.
 
 CREATE UNLOGGED TABLE pgqueue.delta (
     xid         xid8        NOT NULL DEFAULT pg_current_xact_id(),
@@ -567,6 +568,49 @@ CREATE UNLOGGED TABLE pgqueue.oldest (
 );
 COMMENT ON TABLE  pgqueue.oldest             IS 'The oldest ready task of queues in which it takes long to find.';
 COMMENT ON COLUMN pgqueue.oldest.ready_since IS 'Since when that task was ready; NULL: no task was ready.';
+
+-- Columns of a fixed size, the largest first: a row has 124 bytes, and there are thousands for each queue.
+CREATE TABLE pgqueue.history (
+    at          timestamptz NOT NULL,
+    puts        bigint      NOT NULL,
+    takes       bigint      NOT NULL,
+    acks        bigint      NOT NULL,
+    deletes     bigint      NOT NULL,
+    releases    bigint      NOT NULL,
+    buries      bigint      NOT NULL,
+    timeouts    bigint      NOT NULL,
+    queue_id    int         NOT NULL,
+    ready       int         NOT NULL,
+    most_ready  int         NOT NULL,
+    taken       int         NOT NULL,
+    delayed     int         NOT NULL,
+    buried      int         NOT NULL,
+    blocked     int         NOT NULL,
+    oldest_age  real        NOT NULL,
+    period      "char"      NOT NULL,
+    PRIMARY KEY (queue_id, period, at)
+);
+COMMENT ON TABLE  pgqueue.history            IS
+    'The calls and the length of each queue in a minute, an hour or a day. Each call is counted in one row.';
+COMMENT ON COLUMN pgqueue.history.at         IS 'The beginning of the period.';
+COMMENT ON COLUMN pgqueue.history.timeouts   IS 'Takes whose time to run was over.';
+COMMENT ON COLUMN pgqueue.history.ready      IS 'At the end of the period, as taken, delayed, buried and blocked are.';
+COMMENT ON COLUMN pgqueue.history.most_ready IS 'The most at the end of any minute of the period.';
+COMMENT ON COLUMN pgqueue.history.oldest_age IS
+    'For how many seconds the oldest ready task had been ready, the most at the end of any minute. 0: none was ready.';
+COMMENT ON COLUMN pgqueue.history.period     IS 'm: a minute, h: an hour, d: a day, in UTC.';
+
+CREATE UNLOGGED TABLE pgqueue.history_mark (
+    queue_id    int         NOT NULL,
+    marked_at   timestamptz NOT NULL,
+    total       bigint      NOT NULL,
+    calls       jsonb       NOT NULL,
+    PRIMARY KEY (queue_id, marked_at)
+);
+COMMENT ON TABLE  pgqueue.history_mark       IS
+    'Up to where the history has the calls of each queue. Empty after a crash, as the counters are.';
+COMMENT ON COLUMN pgqueue.history_mark.total IS 'How many tasks the queue had then.';
+COMMENT ON COLUMN pgqueue.history_mark.calls IS 'How many tasks each verb had been called for: {verb: number}.';
 
 -- Tallies: the statistics of the runs of each job; and the workers. 4_families/tallies.sql has the theory.
 
@@ -941,6 +985,7 @@ BEGIN
     EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.begun_promotion', kind);
     EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.begun_cleaning', kind);
     EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.clients', kind);
+    EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.history_turn MINVALUE 0', kind);
 END $$;
 COMMENT ON SEQUENCE pgqueue.last_sweep IS
     'When a sweep last found nothing to write: microseconds since 1970, by the server''s clock.';
@@ -951,6 +996,8 @@ COMMENT ON SEQUENCE pgqueue.begun_sweep IS
 COMMENT ON SEQUENCE pgqueue.begun_promotion IS 'The same of promote_all.';
 COMMENT ON SEQUENCE pgqueue.begun_cleaning IS 'The same of clean_up.';
 COMMENT ON SEQUENCE pgqueue.clients IS 'How many living sessions that sweep found, its own included.';
+COMMENT ON SEQUENCE pgqueue.history_turn IS
+    'How far the history is written: a minute since 1970, and the id of a queue in the lower 31 bits.';
 
 -- Flows: tasks that wait for other tasks, batches, and the steps of a task. 3_tasks/flows.sql has the theory.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from .._calls import history as history_calls
 from .._calls import queue as calls
 from .._calls import stats as stats_calls
+from .._calls.history import HOUR, QueuePeriod
 from .._calls.queue import AlterArguments, QueueInfo
 from .._calls.stats import Stats
 from .._engine import changes
@@ -40,6 +42,25 @@ class AsyncManaging:
             crash of the server. All zero for a queue that does not exist.
         """
         return await self._shell.run(stats_calls.stats(self.name))
+
+    async def history(self, since: Seconds = HOUR, every: Seconds | None = None) -> list[QueuePeriod]:
+        """What was called of the queue, and how long it was, period by period.
+
+        Clients write it at the end of each minute. It has minutes for a day, hours for a month, days for a year.
+
+        Args:
+            since: how long ago it begins, in seconds or as a timedelta; at most 366 days.
+            every: the length of a period, in seconds or as a timedelta: a multiple of a minute for up to a day, of an
+                hour for up to 31 days, of a day beyond that. None: what gives up to a hundred periods.
+
+        Returns:
+            The periods, the oldest first. A period in which the queue was empty and had no call is left out, and so is
+            one in which no client ran: what was called in it is in the next one.
+
+        Raises:
+            ValueError: since or every is not valid.
+        """
+        return await self._shell.run(history_calls.history([self.name], since, every))
 
     async def alter(self, **options: Unpack[AlterArguments]) -> None:
         """Change options of the queue, and leave the others. Tasks that are there keep what they were put with.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
+from .._calls import history as history_calls
 from .._calls import queue as calls
 from .._calls import stats as stats_calls
 from .._calls import tallies
 from .._calls import workers as worker_calls
+from .._calls.history import HOUR, QueuePeriod
 from .._calls.queue import QueueArguments, QueueInfo, QueueOptions
 from .._calls.stats import Stats
 from .._calls.tallies import JobStats
@@ -105,6 +107,12 @@ class AsyncQueues:
     async def stats(self) -> dict[str, Stats]:
         """The statistics of every queue, by its name; see Queue.stats."""
         return await self.shell.run(stats_calls.every_stats())
+
+    async def history(
+        self, queues: Sequence[str] | None = None, since: Seconds = HOUR, every: Seconds | None = None
+    ) -> list[QueuePeriod]:
+        """The history of these queues, or of all, by queue and time; see Queue.history."""
+        return await self.shell.run(history_calls.history(queues, since, every))
 
     async def job_stats(self) -> list[JobStats]:
         """How the runs of each job ended in the last hour, how long tasks waited and runs took, by queue and job."""

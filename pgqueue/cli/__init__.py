@@ -49,6 +49,7 @@ COMMANDS = {
     "graphite": "graphite",
     "group": "groups",
     "health": "looking",
+    "history": "history",
     "job": "job",
     "jobs": "workers",
     "kick": "managing",
@@ -125,6 +126,7 @@ SECTIONS = {
     "Queues": (
         "queues",
         "stats",
+        "history",
         "create-queue",
         "alter",
         "rename-queue",

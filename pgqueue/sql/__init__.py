@@ -65,7 +65,7 @@ LAYERS = {
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),
         *("exchanges", "publish", "wills", "claims", "messages", "changes", "tallies", "schedules", "firing"),
     ),
-    "5_operations": ("monitor", "foreign", "workers", "health", "ticks", "sweep", "cleaning", "outside"),
+    "5_operations": ("monitor", "foreign", "workers", "health", "history", "ticks", "sweep", "cleaning", "outside"),
     "6_grants": ("owned", "grants", "bound", "settings", "restored"),
 }
 TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])

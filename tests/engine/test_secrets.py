@@ -85,6 +85,7 @@ ARGUMENTS = {
     "graphite": "127.0.0.1:1",
     "group": "members g",
     "health": "",
+    "history": "",
     "job": "put app:client tidy",
     "jobs": "",
     "kick": "q",

@@ -203,6 +203,7 @@ FUNCTIONS: dict[str, list[Call]] = {
     "grant": [of_owner("SELECT pgqueue.grant('secret', current_user::regrole)")],
     "grant_monitor": [of_owner("SELECT pgqueue.grant_monitor(current_user::regrole)")],
     "grant_to": [of_owner("SELECT pgqueue.grant_to(current_user::regrole)")],
+    "history": [seen("SELECT * FROM pgqueue.history(ARRAY ['secret'])")],
     "identify": [tick("SELECT pgqueue.identify()")],
     "job_runs": [seen("SELECT * FROM pgqueue.job_runs() WHERE queue = 'secret'")],
     "join_group": [shared("SELECT pgqueue.join_group('group')")],
@@ -360,6 +361,7 @@ VIEWS: dict[str, list[Call]] = {
     "privileges": [
         Call("SELECT * FROM pgqueue.privileges WHERE role <> current_user", "view", "monitor owner", "nothing")
     ],
+    "queue_history": [seen("SELECT * FROM pgqueue.queue_history WHERE queue = 'secret'")],
     "queues": [seen("SELECT * FROM pgqueue.queues WHERE name = 'secret'")],
     "rates": [seen("SELECT * FROM pgqueue.rates WHERE queue = 'secret'")],
     "results": [seen("SELECT * FROM pgqueue.results WHERE queue = 'secret'")],

@@ -116,7 +116,7 @@ _TABLES = """
     SELECT relname FROM pg_class
      WHERE relnamespace = 'pgqueue'::regnamespace AND relkind = 'r'
        AND relname NOT IN ('counter', 'delta', 'flow_check', 'fold', 'lane_check', 'meter_check', 'oldest', 'recount',
-                           'sample')
+                           'sample', 'history', 'history_mark')
      ORDER BY 1"""
 
 
@@ -191,6 +191,10 @@ def victim(dsn: str, kinds: Mapping[str, tuple[str, ...]] = KINDS, options: str 
             owner.execute(
                 "INSERT INTO pgqueue.tally SELECT at, at, queue_id, done, failed, retried, timeouts, cancelled, waited,"
                 " ran, 'hour', job, waits, runs FROM pgqueue.tally_part"
+            )
+            owner.execute(
+                "INSERT INTO pgqueue.history SELECT date_trunc('minute', now()), 1, 0, 0, 0, 0, 0, 0, id, 1, 1, 0, 0,"
+                " 0, 0, 0, 'm' FROM pgqueue.queue ON CONFLICT DO NOTHING"
             )
             yield Victim(owner, self, roles, names, [name for (name,) in owner.execute(_TABLES).fetchall()])
         finally:

@@ -21,6 +21,8 @@ PROMISED = {
     "workers": "session number name host pid started_at age state queues jobs concurrency limits version role",
     "stats": "queue total ready delayed taken buried blocked done kept oldest_ready_age calls",
     "rates": "queue seconds puts takes acks releases buries done growth drained_in",
+    "queue_history": "queue period at puts takes acks done releases buries timeouts ready most_ready taken delayed "
+    "buried blocked oldest_ready_age",
     "tasks": "id queue state priority attempts created_at run_at ttr error data taken_at deadline session holder "
     "expires_at routing_key deaths lane key done_at sender releases timeouts buries kicks queue_id stored "
     "ready_since buried_at",

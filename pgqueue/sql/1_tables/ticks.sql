@@ -13,6 +13,7 @@ BEGIN
     EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.begun_promotion', kind);
     EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.begun_cleaning', kind);
     EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.clients', kind);
+    EXECUTE pg_catalog.format('CREATE %s SEQUENCE pgqueue.history_turn MINVALUE 0', kind);
 END $$;
 COMMENT ON SEQUENCE pgqueue.last_sweep IS
     'When a sweep last found nothing to write: microseconds since 1970, by the server''s clock.';
@@ -23,3 +24,5 @@ COMMENT ON SEQUENCE pgqueue.begun_sweep IS
 COMMENT ON SEQUENCE pgqueue.begun_promotion IS 'The same of promote_all.';
 COMMENT ON SEQUENCE pgqueue.begun_cleaning IS 'The same of clean_up.';
 COMMENT ON SEQUENCE pgqueue.clients IS 'How many living sessions that sweep found, its own included.';
+COMMENT ON SEQUENCE pgqueue.history_turn IS
+    'How far the history is written: a minute since 1970, and the id of a queue in the lower 31 bits.';

@@ -51,6 +51,9 @@ BEGIN
     IF pgqueue._can_write('tally_part', 'tally', 'queue') THEN
         PERFORM pgqueue._fold_tallies();
     END IF;
+    IF pgqueue._can_write('history', 'history_mark', 'queue') THEN
+        PERFORM pgqueue._fold_history(), pgqueue._clean_history();
+    END IF;
     IF pgqueue._can_write('unmatched', 'exchange') THEN
         PERFORM pgqueue._fold_unmatched();
     END IF;

@@ -146,6 +146,7 @@ BEGIN
         IF pgqueue._can_write('oldest', 'sample') THEN
             PERFORM pgqueue._look_for_oldest(pgqueue._fold_deltas());
             PERFORM pgqueue._take_sample();
+            PERFORM pgqueue._write_history();
             PERFORM pgqueue._stamp('pgqueue.last_promotion');
         END IF;
     ELSIF work.goes_on THEN                        -- the statistics are left to the other one

@@ -101,7 +101,7 @@ BEGIN
                -- of a view, since a monitor cannot read the tables
                (definer || no_jit, '_foreign_locks'),
                (definer, '_is_attended _lost_roles _unserved'),
-               (definer || no_jit, 'job_runs _jobs_taken'),
+               (definer || no_jit, 'history job_runs _jobs_taken'),
                (definer || generic || by_key, '_health_stats'),
                -- helpers
                (by_key, '_clean_routes'),
@@ -112,8 +112,8 @@ BEGIN
                (generic || by_key,
                 '_burials _count_attempt _count_death _delete_tasks _deliver _die _drop_old_claims '
                 '_end_takes _fold_deltas _kick _lock_claimed _meet_key _move _put_once _put_special _record_attempts '
-                '_refuse_suspects _remove_task _take_sample _trim_queue _untaken'),
-               (generic || by_key || hashed, '_count_anew _counts _known'),
+                '_refuse_suspects _remove_task _take_sample _trim_queue _untaken _write_history'),
+               (generic || by_key || hashed, '_add_history _count_anew _counts _known _write_minute'),
                (generic || no_jit, '_correct_counts _put_together _totals'),
                (generic || by_key || in_order, '_call _call_again _drop_expired_results _find_oldest _promote '
                 '_promote_or_wait _ready _clean_checks _go_on_limits _recheck'),
@@ -125,7 +125,7 @@ BEGIN
                (generic || no_jit || no_bitmap, '_clean_attempts _clean_recent_keys _clean_results _clean_statuses'),
                (generic || no_jit || no_seqscan, '_is_message _last_fold _live_claim'),
                (generic || by_key || in_order || loops,
-                '_check_all_lanes _claim _claim_heads _insert_takes _queue_stats _remove_tasks')
+                '_check_all_lanes _claim _claim_heads _insert_takes _move_history _queue_stats _remove_tasks')
                ) l(settings, names),
                unnest(string_to_array(l.names, ' ')) n(name)
           LEFT JOIN pg_proc p ON p.pronamespace = 'pgqueue'::regnamespace AND p.proname = n.name
