@@ -1,5 +1,6 @@
 """The types of the values that pgqueue's calls return, for annotations. A program does not make them itself."""
 
+from ._async.audit import AsyncAudit
 from ._async.batches import AsyncBatches
 from ._async.cancellation import AsyncCancellation
 from ._async.exchanges import AsyncExchanges
@@ -14,6 +15,7 @@ from ._async.shards import AsyncShardedQueue
 from ._async.statuses import AsyncStatuses
 from ._async.watches import AsyncWatch
 from ._calls.attempts import Attempt
+from ._calls.audit import Deed
 from ._calls.changes import Change
 from ._calls.exchanges import Binding, Death, ExchangeInfo
 from ._calls.flows import BatchInfo
@@ -32,6 +34,7 @@ from ._calls.tallies import JobStats
 from ._calls.workers import WorkerInfo
 from ._records.messages import MessagePage
 from ._records.task import TaskPage
+from ._sync.audit import Audit
 from ._sync.batches import Batches
 from ._sync.cancellation import Cancellation
 from ._sync.exchanges import Exchanges
@@ -50,6 +53,7 @@ from .jobs.registry import Registry
 from .jobs.starts import LoopStart, Start
 
 __all__ = [
+    "AsyncAudit",
     "AsyncBatches",
     "AsyncCancellation",
     "AsyncClock",
@@ -68,6 +72,7 @@ __all__ = [
     "AsyncStatuses",
     "AsyncWatch",
     "Attempt",
+    "Audit",
     "BatchInfo",
     "Batches",
     "Binding",
@@ -77,6 +82,7 @@ __all__ = [
     "Clock",
     "Death",
     "Declared",
+    "Deed",
     "ExchangeInfo",
     "Exchanges",
     "Groups",

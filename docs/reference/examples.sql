@@ -538,6 +538,9 @@ SELECT pgqueue.revoke_monitor(current_user::regrole);
 -- name: privileges
 SELECT role, verb, queue, pattern FROM pgqueue.privileges;
 
+-- name: audit
+SELECT at, role, actor, verb, queue, object, count, detail FROM pgqueue.audit ORDER BY id DESC LIMIT 20;
+
 -- name: set_quota
 SELECT pgqueue.set_quota('queues', 20000);
 

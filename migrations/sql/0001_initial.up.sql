@@ -33,6 +33,30 @@ INSERT INTO pgqueue.quota (what, number)
 VALUES ('queues', 10000), ('exchanges', 10000), ('bindings', 10000), ('batches', 10000), ('nodes', 10000),
        ('schedules', 10000), ('payloads', 1073741824);
 
+-- The audit trail: a row for each call of an operators' verb. 2_base/record.sql writes them, 5_operations/audit.sql
+-- shows and removes them.
+
+CREATE TABLE pgqueue.audit_entry (
+    id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at          timestamptz NOT NULL,
+    count       bigint,
+    role_oid    oid         NOT NULL,
+    role        name        NOT NULL,
+    login       name        NOT NULL,
+    verb        text        NOT NULL,
+    queue       text,
+    object      text,
+    detail      text,
+    actor       text
+);
+COMMENT ON TABLE  pgqueue.audit_entry          IS
+    'Calls of operators'' verbs: the newest 10,000, and what no cleaning has removed.';
+COMMENT ON COLUMN pgqueue.audit_entry.role     IS 'The name that the role had. A rename does not change it.';
+COMMENT ON COLUMN pgqueue.audit_entry.role_oid IS 'With the name: which role sees the row as its own.';
+COMMENT ON COLUMN pgqueue.audit_entry.login    IS 'The session''s user, which may have become `role` by SET ROLE.';
+COMMENT ON COLUMN pgqueue.audit_entry.actor    IS
+    'A text that the session set, as `pgqueue.actor`: no right and no proof.';
+
 -- Queues, tasks, takes and claims.
 
 CREATE TABLE pgqueue.queue (

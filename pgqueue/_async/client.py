@@ -20,6 +20,7 @@ from .._values.arguments import Seconds
 
 # sync: from .._async.client import AsyncClient
 # sync: from .._async.shell import AsyncShell
+from .audit import AsyncAudit
 from .batches import AsyncBatches, AsyncFlows
 from .channels import AsyncChannels
 from .exchanges import AsyncExchanges
@@ -57,6 +58,7 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
     Each time may be a timedelta.
 
     Attributes:
+        audit: the calls of operators' verbs.
         batches: batches of tasks, and how far they are.
         exchanges: publishing through exchanges and bindings.
         groups: groups of processes.
@@ -113,6 +115,7 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
 
     def _begin(self, shell: AsyncShell) -> None:
         self.shell = shell
+        self.audit = AsyncAudit(shell)
         self.batches = AsyncBatches(shell)
         self.exchanges = AsyncExchanges(shell)
         self.groups = AsyncGroups(shell)

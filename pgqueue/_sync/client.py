@@ -21,6 +21,7 @@ from .._engine.core import Core, Settings
 from .._records.task import TaskLike, from_found, named
 from .._values import arguments, data
 from .._values.arguments import Seconds
+from .audit import Audit
 from .batches import Batches, Flows
 from .channels import Channels
 from .exchanges import Exchanges
@@ -58,6 +59,7 @@ class Client(Queues, Flows, Channels, Locking):
     Each time may be a timedelta.
 
     Attributes:
+        audit: the calls of operators' verbs.
         batches: batches of tasks, and how far they are.
         exchanges: publishing through exchanges and bindings.
         groups: groups of processes.
@@ -114,6 +116,7 @@ class Client(Queues, Flows, Channels, Locking):
 
     def _begin(self, shell: Shell) -> None:
         self.shell = shell
+        self.audit = Audit(shell)
         self.batches = Batches(shell)
         self.exchanges = Exchanges(shell)
         self.groups = Groups(shell)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, cast
 
+from .._calls.audit import acted
 from .._calls.call import Call
 from .._calls.put import allow_flows, allow_lanes, queue_ids
 from .._engine import session, waits
@@ -46,6 +47,7 @@ class Shell(ShellBase):
             relaxed: its commit need not be durable.
             within: seconds, if that is less than call_timeout; for a pool's connection.
         """
+        call = acted(call)
         if conn is not None:
             return run_on(conn, call)
         return self.connections.run(call, relaxed=relaxed, within=within)

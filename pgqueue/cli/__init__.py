@@ -22,6 +22,7 @@ COMMANDS = {
     "ack": "tasks",
     "alerts": "alerts",
     "alter": "managing",
+    "audit": "audit",
     "batch": "batches",
     "bind": "exchanges",
     "bindings": "exchanges",
@@ -152,7 +153,7 @@ SECTIONS = {
         "deaths",
     ),
     "Coordination": ("lock", "elect", "nodes", "status", "group", "changes"),
-    "Monitoring": ("health", "metrics", "graphite", "alerts"),
+    "Monitoring": ("health", "audit", "metrics", "graphite", "alerts"),
     "Server, schema and rights": ("migrate", "server", "privileges", "grant", "revoke", "restrict"),
     "Getting started": ("demo", "completion"),
 }

@@ -24,6 +24,7 @@ LAYERS = {
         "schema",
         "roles",
         "quotas",
+        "audit",
         "tasks",
         "attempts",
         "limits",
@@ -39,7 +40,7 @@ LAYERS = {
         "flows",
     ),
     "2_base": (
-        *("advisory", "nowait", "parts", "caller", "bounds", "quotas", "rights", "roles", "names", "secret"),
+        *("advisory", "nowait", "parts", "caller", "bounds", "record", "quotas", "rights", "roles", "names", "secret"),
         *("latches", "line", "wake", "session", "turns", "identity", "follow", "count", "stats", "queue_stats", "task"),
     ),
     "3_tasks": (
@@ -58,14 +59,16 @@ LAYERS = {
             "settle",
             "touch",
         ),
-        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "find"),
+        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "find"),
         *("limit_rules", "limit_ticks"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),
         *("exchanges", "publish", "wills", "claims", "messages", "changes", "tallies", "schedules", "firing"),
     ),
-    "5_operations": ("monitor", "foreign", "workers", "health", "history", "ticks", "sweep", "cleaning", "outside"),
+    "5_operations": (
+        *("monitor", "audit", "foreign", "workers", "health", "history", "ticks", "sweep", "cleaning", "outside"),
+    ),
     "6_grants": ("owned", "grants", "bound", "settings", "restored"),
 }
 TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])

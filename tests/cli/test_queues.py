@@ -363,3 +363,19 @@ def test_tasks_are_listed_kicked_cancelled_deleted_and_released_by_a_filter(comm
     assert command.lines("release-all", "q", "--job", "even", "--yes") == ["0"]
     assert command.lines("release-all", "q", "--job", "odd", "--yes") == ["2"]
     assert "'1w' is not a number" in command.fails(2, "list", "q", "--older", "1w")
+
+
+async def test_who_did_what(command, client):
+    await client.create_queue("mail")
+    await client.create_queue("other")
+    command.lines("pause", "mail", "60")
+    with client.audit.acting("ada \x1b[2J"):
+        await client.queue("other").drain()
+    other, mail = command.json("audit")
+    assert (other["verb"], other["queue"], other["actor"]) == ("drain", "other", "ada \x1b[2J")
+    assert (mail["verb"], mail["queue"], mail["detail"]) == ("pause", "mail", "00:01:00")
+    assert [line["queue"] for line in command.json("audit", "--queue", "mail")] == ["mail"]
+    assert [line["queue"] for line in command.json("audit", "-n", "1")] == ["other"]
+    head, first, _ = command.lines("audit")
+    assert head.split() == ["AT", "ROLE", "ACTOR", "VERB", "QUEUE", "OBJECT", "TASKS", "DETAIL"]
+    assert "ada \\x1b[2J" in first

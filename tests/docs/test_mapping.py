@@ -19,6 +19,7 @@ CELLS = [line.split(" | ")[1:] for line in TEXT.splitlines() if line.startswith(
 OURS = "\n".join("\n".join(re.findall(r"`([^`]+)`", cell)) for cells in CELLS for cell in cells)
 FAMILIES = {
     "client.nodes": types.Nodes,
+    "client.audit": types.Audit,
     "client.privileges": types.Privileges,
     "client.groups": types.Groups,
     "client.exchanges": types.Exchanges,

@@ -59,6 +59,7 @@ ARGUMENTS = {
     "ack": "1 --claim 1",
     "alerts": "",
     "alter": "q ttr=1",
+    "audit": "",
     "batch": "",
     "bind": "q e",
     "bindings": "",

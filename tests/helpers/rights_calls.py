@@ -342,6 +342,7 @@ VIEWS: dict[str, list[Call]] = {
         Call("SELECT * FROM pgqueue.batch_stats WHERE batches > 0", "view", "monitor owner", "nothing"),
         Call("SELECT * FROM pgqueue.batch_stats", "view", _ALL),
     ],
+    "audit": [Call("SELECT * FROM pgqueue.audit WHERE queue = 'secret'", "view", "monitor owner", "nothing")],
     "bindings": [seen("SELECT * FROM pgqueue.bindings WHERE queue = 'secret'")],
     "cancellations": [seen("SELECT * FROM pgqueue.cancellations WHERE queue = 'secret'")],
     "dead_letters": [Call("SELECT * FROM pgqueue.dead_letters", "view", "monitor owner", "nothing")],

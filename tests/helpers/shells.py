@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -58,7 +60,8 @@ class Awaitable:
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         # Not asyncio.to_thread: its pool is too small for twenty blocked takes.
-        return wrapped(await asyncio.get_running_loop().run_in_executor(self._threads, work), self._threads)
+        run = partial(contextvars.copy_context().run, work)
+        return wrapped(await asyncio.get_running_loop().run_in_executor(self._threads, run), self._threads)
 
     async def __aenter__(self) -> Any:
         return await self._in_thread(self._thing.__enter__)

@@ -29,7 +29,7 @@ GIVEN: dict[str, Any] = {
     "puts": [pgqueue.Put("q", 1)], "queue": "q", "queues": ["q"], "role": "r", "routing_key": "r", "shell": None,
     "source": "s", "state": "ready", "status": 1, "target": "q", "task": 1, "tasks": [1], "text": "t", "then": [],
     "timeout": 0, "to": "q", "ttl": 60, "type": "fanout", "until": "u", "value": 1, "verb": "put", "verbs": ["put"],
-    "version": 1, "callback": print,
+    "version": 1, "callback": print, "actor": "a",
     "cron": "* * * * *", "what": "w", "at": None, "delta": 1, "seconds": 1, "ttr": 60, "member": "m", "error": "e",
 }  # fmt: skip
 LOCAL = {"over", "close", "share_jobs", "at"}  # they do no I/O, and need or end the client

@@ -77,6 +77,7 @@ _TICK, _, _CLEANING, _CLOCK = WORK
 #: comes once in a minute. It goes through takes and attempts by parts of 2,000 pages.
 PER_THING = {
     (_TICK, "queue"): 2,
+    (_CLEANING, "audit_entry"): 1,  # up to 10,000
     (_CLEANING, "queue"): 8,
     (_CLEANING, "exchange"): 2,
     (_CLEANING, "binding"): 2,

@@ -50,6 +50,7 @@ BEGIN
     END IF;
     INSERT INTO pgqueue.quota AS q (what, number) VALUES (what, number)
         ON CONFLICT ON CONSTRAINT quota_pkey DO UPDATE SET number = excluded.number;
+    PERFORM pgqueue._record('set_quota', object => what, detail => coalesce(number::text, 'without limit'));
 END $$;
 COMMENT ON FUNCTION pgqueue.set_quota IS
     'Set how many queues, exchanges, bindings, open batches, nodes or schedules, or how many bytes of stored payloads, '

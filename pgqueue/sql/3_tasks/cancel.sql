@@ -58,7 +58,8 @@ BEGIN
           FROM live l GROUP BY l.queue_id
     LOOP
         PERFORM pgqueue._end_cancelled(q.id, q.free, cancel_many.reason),
-                pgqueue._ask_holders(q.new, cancel_many.reason);
+                pgqueue._ask_holders(q.new, cancel_many.reason),
+                pgqueue._record_tasks('cancel', q.id, q.free || q.new);
         gone := gone || q.free;
         told := told || q.held;
     END LOOP;

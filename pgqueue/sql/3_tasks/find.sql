@@ -171,6 +171,9 @@ BEGIN
     acted := 0;
     IF verb = 'release' THEN
         acted := pgqueue._end_takes(q, coalesce(ids, '{}'));        -- NULL would be all
+        IF acted > 0 THEN
+            PERFORM pgqueue._record('release', queue, count => acted);
+        END IF;
     ELSIF ids IS NOT NULL THEN
         ids := ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED);
         ids := ARRAY (SELECT t.id FROM pgqueue._tasks t
@@ -179,11 +182,12 @@ BEGIN
         IF acted = 0 THEN
             RETURN;
         ELSIF verb = 'kick' THEN
-            PERFORM pgqueue._kick(q, ids);
+            PERFORM pgqueue._kick(q, ids), pgqueue._record_tasks('kick', q, ids);
         ELSIF verb = 'cancel' THEN
-            PERFORM pgqueue.cancel_many(ids);
+            PERFORM pgqueue.cancel_many(ids);                           -- which records it
         ELSE
-            PERFORM pgqueue._note(q, 'delete', ids), pgqueue._remove_batch(q, ids);
+            PERFORM pgqueue._note(q, 'delete', ids), pgqueue._remove_batch(q, ids),
+                    pgqueue._record_tasks('delete', q, ids);
         END IF;
     END IF;
 END $$;

@@ -123,6 +123,9 @@ BEGIN
     PERFORM pgqueue._check_terms(job, concurrency, rate, per, burst, argument);
     PERFORM pgqueue._put_limit((pgqueue._known_queue(queue, 'manage', lock => true)).id,
                                job, concurrency, rate, per, burst, argument, declared => false);
+    PERFORM pgqueue._record('set_limit', queue, job,
+                            detail => concat_ws(', ', 'concurrency ' || concurrency, rate || ' in ' || per,
+                                                'burst ' || burst, 'for each ' || argument));
 END $$;
 COMMENT ON FUNCTION pgqueue.set_limit IS
     'Limit the tasks of a job, or of a queue, over all takers: how many are taken at once, and how many begin in a '
@@ -145,8 +148,14 @@ END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.drop_limit(queue text, job text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
+DECLARE
+    ended CONSTANT boolean :=
+        pgqueue._end_limit((pgqueue._known_queue(queue, 'manage', lock => true)).id, job, only_declared => false);
 BEGIN
-    RETURN pgqueue._end_limit((pgqueue._known_queue(queue, 'manage', lock => true)).id, job, only_declared => false);
+    IF ended THEN
+        PERFORM pgqueue._record('drop_limit', queue, job);
+    END IF;
+    RETURN ended;
 END $$;
 COMMENT ON FUNCTION pgqueue.drop_limit IS
     'Remove the limit of a job, or that of the queue; the tasks that wait for it become ready. False: there is none. '

@@ -60,7 +60,7 @@ BEGIN
                                WHERE b.queue_id = q AND b.state = 'B' ORDER BY b.priority, b.id LIMIT 1) IS NULL
                        ORDER BY t.run_at LIMIT kick.n FOR UPDATE SKIP LOCKED);
     END IF;
-    PERFORM pgqueue._kick(q, ids);
+    PERFORM pgqueue._kick(q, ids), pgqueue._record_tasks('kick', q, ids);
     RETURN cardinality(ids);
 END $$;
 COMMENT ON FUNCTION pgqueue.kick IS
@@ -235,7 +235,8 @@ BEGIN
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t
      WHERE t.id = kick_task.id AND t.state IN ('B', 'D') FOR UPDATE;
     IF FOUND THEN
-        PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false), pgqueue._kick(of_queue, ARRAY [id]);
+        PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false), pgqueue._kick(of_queue, ARRAY [id]),
+                pgqueue._record_tasks('kick', of_queue, ARRAY [id]);
     END IF;
     SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = kick_task.id;
     problem := CASE WHEN state IS NULL THEN 'not found' WHEN of_queue IS NULL THEN 'not buried' END;
@@ -253,7 +254,7 @@ BEGIN
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete.id FOR UPDATE;
     IF FOUND THEN
         PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false);
-        PERFORM pgqueue._remove_task(id, of_queue);
+        PERFORM pgqueue._remove_task(id, of_queue), pgqueue._record_tasks('delete', of_queue, ARRAY [id]);
     END IF;
     RETURN of_queue IS NOT NULL;
 END $$;

@@ -178,6 +178,7 @@ BEGIN
         PERFORM pgqueue._trim_queue(q.id, q.maxlen);
     END IF;
     PERFORM pgqueue._signal(-q.id);                -- there may be room for puts that wait (special.sql)
+    PERFORM pgqueue._record('alter', q.name, detail => (options - 'metadata')::text);        -- metadata is data
 END $$;
 COMMENT ON FUNCTION pgqueue.alter_queue IS
     'Change the named options of a queue; null sets the default. Example: {"ttl": "1 h", "maxlen": null}. Tasks that '
@@ -202,6 +203,7 @@ BEGIN
      WHERE d.dead_letter = '' AND d.dead_letter_key = rename_queue.name;
     UPDATE pgqueue.schedule s SET queue = new_name, revision = s.revision + 1 WHERE s.queue = rename_queue.name;
     PERFORM pgqueue._signal(q.id), pgqueue._signal(-q.id);      -- those that wait under the old name look again
+    PERFORM pgqueue._record('rename', name, new_name);
 END $$;
 COMMENT ON FUNCTION pgqueue.rename_queue IS
     'Give a queue another name; its tasks, takes, bindings and schedules stay. PQ003 if a queue of that name exists.';
@@ -233,6 +235,7 @@ DECLARE
     total   bigint;
     taken   bigint;
     awaited boolean;
+    removed int;
 BEGIN
     PERFORM pgqueue._check_not_restricted(known);
     IF if_empty OR if_unused OR force IS NOT TRUE THEN
@@ -243,7 +246,9 @@ BEGIN
                 CASE WHEN awaited THEN ', and a taker waits for more' ELSE '' END USING ERRCODE = 'PQ034';
         END IF;
     END IF;
-    RETURN pgqueue._remove_queue(q);
+    removed := pgqueue._remove_queue(q);
+    PERFORM pgqueue._record('delete_queue', known.name, count => removed);
+    RETURN removed;
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_queue IS
     'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: a task of it is taken; force removes '
@@ -263,52 +268,23 @@ BEGIN
      WHERE paused.id = q;
     -- Also at the start of a pause: it may end sooner than the one before, which takers sleep through.
     PERFORM pgqueue._signal(q);
+    PERFORM pgqueue._record(CASE WHEN duration > '0' THEN 'pause' ELSE 'resume' END, queue,
+                            detail => CASE WHEN duration > '0' THEN duration::text END);
 END $$;
 COMMENT ON FUNCTION pgqueue.pause_queue IS
     'Take no tasks from a queue for this long; 0 ends a pause. Puts go on, and so do holders of tasks. PQ032: there is '
     'no such queue.';
 
-CREATE OR REPLACE FUNCTION pgqueue.drain_queue(queue text, enabled boolean DEFAULT true) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    q CONSTANT int := (pgqueue._known_queue(queue, 'manage')).id;
-BEGIN
-    UPDATE pgqueue.queue drained SET draining = coalesce(enabled, true) WHERE drained.id = q;
-    PERFORM pgqueue._signal(-q);                   -- puts that wait for room are refused from now on
-END $$;
-COMMENT ON FUNCTION pgqueue.drain_queue IS
-    'Refuse puts into a queue (PQ035) until this is switched off. Its tasks are taken as before. PQ032: there is no '
-    'such queue.';
-
--- Every queue, and those that are created until it is switched off. A queue that an open transaction has created, and
--- no other transaction sees yet, escapes: to catch it, every creation of a queue would need a lock.
-CREATE OR REPLACE FUNCTION pgqueue.drain_queues(enabled boolean DEFAULT true) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    q int;
-BEGIN
-    PERFORM pgqueue._check_right(q.id, 'manage', is_named => false) FROM pgqueue.queue q WHERE q.guarded;
-    IF NOT pgqueue._may_see_all('manage') THEN
-        PERFORM pgqueue._refuse('manage', '*');
-    END IF;
-    DELETE FROM pgqueue.draining;
-    INSERT INTO pgqueue.draining (since) SELECT clock_timestamp() WHERE coalesce(enabled, true);
-    FOR q IN
-        WITH drained AS (
-            UPDATE pgqueue.queue SET draining = coalesce(enabled, true)
-             WHERE draining <> coalesce(enabled, true) RETURNING id)
-        SELECT id FROM drained
-    LOOP
-        PERFORM pgqueue._signal(-q);
-    END LOOP;
-END $$;
-COMMENT ON FUNCTION pgqueue.drain_queues IS
-    'drain_queue for every queue, and for queues that are created from now on. As beanstalkd''s drain mode.';
-
 CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
+DECLARE
+    removed int;
 BEGIN
-    RETURN pgqueue._remove_tasks((pgqueue._known_queue(queue, 'manage')).id);
+    removed := pgqueue._remove_tasks((pgqueue._known_queue(queue, 'manage')).id);
+    IF removed > 0 THEN
+        PERFORM pgqueue._record('truncate', queue, count => removed);
+    END IF;
+    RETURN removed;
 END $$;
 COMMENT ON FUNCTION pgqueue.truncate_queue IS
     'Remove all tasks of a queue in any state, also those that are taken; returns how many. A task that another '
@@ -337,7 +313,13 @@ END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.release_all(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
+DECLARE
+    released int;
 BEGIN
-    RETURN pgqueue._end_takes((pgqueue._known_queue(queue, 'manage')).id);
+    released := pgqueue._end_takes((pgqueue._known_queue(queue, 'manage')).id);
+    IF released > 0 THEN
+        PERFORM pgqueue._record('release', queue, count => released);
+    END IF;
+    RETURN released;
 END $$;
 COMMENT ON FUNCTION pgqueue.release_all IS 'Give back all taken tasks of a queue, of every holder; returns how many.';

@@ -277,7 +277,8 @@ BEGIN
         PERFORM pgqueue._drop_late_take(id);
         state := 'buried';
         IF token IS NULL THEN
-            PERFORM pgqueue._check_guarded(queue_id, 'manage', is_named => false);
+            PERFORM pgqueue._check_guarded(queue_id, 'manage', is_named => false),
+                    pgqueue._record_tasks('bury', queue_id, ARRAY [id]);
         END IF;
         PERFORM pgqueue._check_verb(queue_id, priority),
                 pgqueue._note(queue_id, 'bury', ARRAY [id]);

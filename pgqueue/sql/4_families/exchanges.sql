@@ -96,6 +96,7 @@ BEGIN
       ORDER BY q.id FOR UPDATE;
     PERFORM pgqueue._check_deletion(e);            -- of the bindings that were made meanwhile, too
     DELETE FROM pgqueue.exchange x WHERE x.name = delete_exchange.name;
+    PERFORM pgqueue._record('delete_exchange', object => name);
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_exchange IS
     'Remove an exchange with its bindings and retained messages. 42501: it ends with a session of another role.';

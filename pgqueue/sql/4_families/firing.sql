@@ -256,6 +256,7 @@ DECLARE
 BEGIN
     id := pgqueue._put_scheduled(s, clock_timestamp());
     UPDATE pgqueue.schedule k SET last_at = clock_timestamp(), last_task = id WHERE k.name = s.name;
+    PERFORM pgqueue._record('run_schedule', s.queue, s.name, detail => 'task ' || id);
     RETURN id;
 END $$;
 COMMENT ON FUNCTION pgqueue.run_schedule IS

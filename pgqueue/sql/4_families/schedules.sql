@@ -185,8 +185,13 @@ CREATE OR REPLACE FUNCTION pgqueue.set_schedule(
     options jsonb    DEFAULT '{}'             -- of each put; durations in seconds
 ) RETURNS text
 LANGUAGE plpgsql AS $$
+DECLARE
+    done CONSTANT text := pgqueue._set_schedule(name, queue, data, cron, every, tz, missed, options, NULL);
 BEGIN
-    RETURN pgqueue._set_schedule(name, queue, data, cron, every, tz, missed, options, NULL);
+    IF done <> 'kept' THEN
+        PERFORM pgqueue._record('set_schedule', queue, name, detail => coalesce(cron, 'every ' || every));
+    END IF;
+    RETURN done;
 END $$;
 COMMENT ON FUNCTION pgqueue.set_schedule IS
     'Make a schedule, or change it: a client puts the data into the queue at each time of the cron expression, or at '
@@ -243,6 +248,9 @@ DECLARE
     s CONSTANT pgqueue.schedule := pgqueue._own_schedule(name);
 BEGIN
     UPDATE pgqueue.schedule k SET paused = true, revision = k.revision + 1 WHERE k.name = s.name;
+    IF NOT s.paused THEN
+        PERFORM pgqueue._record('pause_schedule', s.queue, s.name);
+    END IF;
     RETURN NOT s.paused;
 END $$;
 COMMENT ON FUNCTION pgqueue.pause_schedule IS
@@ -257,6 +265,9 @@ BEGIN
        SET paused = false, next_at = NULL, counts_from = clock_timestamp(), error = NULL, revision = k.revision + 1
      WHERE k.name = s.name;
     PERFORM pgqueue._tell_schedules();
+    IF s.paused THEN
+        PERFORM pgqueue._record('resume_schedule', s.queue, s.name);
+    END IF;
     RETURN s.paused;
 END $$;
 COMMENT ON FUNCTION pgqueue.resume_schedule IS
@@ -269,7 +280,7 @@ DECLARE
     s CONSTANT pgqueue.schedule := pgqueue._own_schedule(name);
 BEGIN
     DELETE FROM pgqueue.schedule k WHERE k.name = s.name;
-    PERFORM pgqueue._tell_schedules();
+    PERFORM pgqueue._tell_schedules(), pgqueue._record('delete_schedule', s.queue, s.name);
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_schedule IS
     'Remove a schedule; the tasks that it has put stay. PQ080: there is none of this name.';

@@ -54,6 +54,9 @@ BEGIN
     IF pgqueue._can_write('history', 'history_mark', 'queue') THEN
         PERFORM pgqueue._fold_history(), pgqueue._clean_history();
     END IF;
+    IF pgqueue._can_write('audit_entry') THEN
+        PERFORM pgqueue._clean_audit();
+    END IF;
     IF pgqueue._can_write('unmatched', 'exchange') THEN
         PERFORM pgqueue._fold_unmatched();
     END IF;

@@ -130,6 +130,16 @@ BEGIN
     END LOOP;
 END $$;
 
+CREATE OR REPLACE FUNCTION pgqueue._record_grant(
+    verb text, role regrole, verbs text[], queue_id int, pattern text
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._record(verb, (SELECT q.name FROM pgqueue.queue q WHERE q.id = queue_id),
+                            pg_get_userbyid(role)::text,
+                            detail => array_to_string(verbs, ', ') || coalesce(' of ' || pattern, ''));
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue._add_privileges(role regrole, verbs text[], queue_id int, pattern text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -142,7 +152,7 @@ BEGIN
         ON CONFLICT DO NOTHING;
     -- _set_guards forgets dropped roles by their OIDs, so it comes before _follow_renames, which takes these away.
     PERFORM pgqueue._forget_queues(), pgqueue._grant_verbs(role, verbs), pgqueue._set_guards(),
-            pgqueue._follow_renames();
+            pgqueue._follow_renames(), pgqueue._record_grant('grant', role, verbs, queue_id, pattern);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._remove_privileges(role regrole, verbs text[], queue_id int, pattern text)
@@ -154,7 +164,8 @@ BEGIN
      WHERE p.role_id = _remove_privileges.role AND p.verb = ANY (verbs)
        AND p.queue_id IS NOT DISTINCT FROM _remove_privileges.queue_id
        AND p.pattern IS NOT DISTINCT FROM _remove_privileges.pattern;
-    PERFORM pgqueue._revoke_verbs(role, verbs), pgqueue._forget_queues(), pgqueue._set_guards();
+    PERFORM pgqueue._revoke_verbs(role, verbs), pgqueue._forget_queues(), pgqueue._set_guards(),
+            pgqueue._record_grant('revoke', role, verbs, queue_id, pattern);
 END $$;
 
 -- What grant_to and revoke_from are about if their caller names no verbs.
@@ -271,7 +282,8 @@ BEGIN
     LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;    -- first: another transaction may delete the queue, and open its name
     q := pgqueue.queue_id(queue);
     UPDATE pgqueue.queue r SET restricted = coalesce(enabled, true) WHERE r.id = q;
-    PERFORM pgqueue._set_guards();
+    PERFORM pgqueue._set_guards(),
+            pgqueue._record(CASE WHEN coalesce(enabled, true) THEN 'restrict' ELSE 'unrestrict' END, queue);
 END $$;
 COMMENT ON FUNCTION pgqueue.restrict_queue IS
     'From now on only roles that were granted this very queue may use it, and the owner of the schema; a grant by a '

@@ -1,0 +1,46 @@
+# Generated from pgqueue/_async/audit.py by tools/blocking.py: edit that file, not this one.
+
+"""The audit trail."""
+
+from __future__ import annotations
+
+import builtins
+from contextlib import AbstractContextManager
+
+from .._calls import audit as calls
+from .._calls.audit import Deed
+from .shell import Shell
+
+
+class Audit:
+    """The audit trail, as `client.audit`: the calls of operators' verbs, except those that found no task to change."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def list(self, queue: str | None = None, n: int = 100) -> builtins.list[Deed]:
+        """What was done, the newest first. A role sees its own calls; a monitor and the owner of the schema see all.
+
+        Args:
+            queue: only those about this queue, by the name that it had; None for all.
+            n: at most so many.
+
+        Raises:
+            ValueError: an argument is not valid.
+        """
+        return self._shell.run(calls.list_deeds(queue, n))
+
+    def acting(self, actor: str) -> AbstractContextManager[None]:
+        """A context manager: calls in it, of this thread or asyncio task and by any client, name this actor.
+
+        For an application whose users share its role, for example `with client.audit.acting("ada"):` around a pause of
+        a queue. The audit trail shows the actor beside the role, and does not check it. On a connection of the
+        caller's (`conn=`) the name stays until its transaction ends.
+
+        Args:
+            actor: a text of 1 to 200 characters.
+
+        Raises:
+            ValueError: the actor is not valid.
+        """
+        return calls.acting(actor)
