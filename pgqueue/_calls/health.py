@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, LiteralString, NamedTuple
 
 from .call import Call, Rows
@@ -23,6 +24,44 @@ class Check(NamedTuple):
 def health() -> Call[list[Check]]:
     return Call(
         "SELECT name, status, value, unit, detail FROM pgqueue.health", (), lambda rows: [Check(*row) for row in rows]
+    )
+
+
+class Conditions(NamedTuple):
+    """What alerts compare besides the stats: the paused queues, the failed runs that workers counted in each queue
+    since ever, the late schedules (their names, queues and seconds), and the snapshot that has been held longest."""
+
+    paused: frozenset[str] = frozenset()
+    failed: Mapping[str, int] = {}
+    late: Sequence[tuple[str, str, float]] = ()
+    snapshot: tuple[str, float] | None = None
+
+
+def conditions(queues: Sequence[str] | None) -> Call[Conditions]:
+    """The conditions of these queues, or of all; snapshots belong to none."""
+
+    def read(rows: Rows) -> Conditions:
+        found: dict[str, list[tuple[str, str, float]]] = {"paused": [], "failed": [], "late": [], "snapshot": []}
+        for kind, name, queue, value in rows:
+            found[kind].append((name, queue, value))
+        return Conditions(
+            frozenset(queue for _, queue, _ in found["paused"]),
+            {queue: int(value) for _, queue, value in found["failed"]},
+            [late for late in found["late"] if queues is None or late[1] in queues],
+            next(((name, value) for name, _, value in found["snapshot"]), None),
+        )
+
+    return Call(
+        "SELECT 'paused', NULL, name, NULL::float FROM pgqueue.queues WHERE paused_until IS NOT NULL"
+        " UNION ALL SELECT 'failed', NULL, queue, pg_catalog.sum(failed OPERATOR(pg_catalog.+) retried)::float"
+        " FROM pgqueue.job_runs(since => NULL) GROUP BY queue"
+        " UNION ALL SELECT 'late', name, queue, extract(epoch FROM late)::float FROM pgqueue.schedules"
+        " WHERE late IS NOT NULL"
+        " UNION ALL (SELECT 'snapshot', pg_catalog.concat_ws(' ', kind, name, 'pid', pid, state), NULL,"
+        " extract(epoch FROM age)::float FROM pgqueue.snapshots WHERE holds_back AND age IS NOT NULL"
+        " ORDER BY age DESC LIMIT 1)",
+        (),
+        read,
     )
 
 

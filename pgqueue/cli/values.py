@@ -19,13 +19,13 @@ class Checked(click.ParamType):  # type: ignore[type-arg]  # generic in newer ve
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
-        self._read = read
+        self.read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):  # a default
             return value
         try:
-            return self._read(value)
+            return self.read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -59,7 +59,8 @@ def _refuse(name: str) -> None:
     raise ValueError(f"not JSON: there is no {name}")
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """A number of a text. Raises ValueError."""
     try:
         return float(text)
     except ValueError:
@@ -69,12 +70,11 @@ def _number(text: str) -> float:
 def _duration(text: str) -> float | None:
     """Seconds of a text as 90, 90s, 15m, 1h or 2d. Raises ValueError."""
     unit = UNITS.get(text[-1:])
-    number = _number(text if unit is None else text[:-1])
-    return arguments.seconds("it", number * (unit or 1))
+    return arguments.seconds("it", number(text if unit is None else text[:-1]) * (unit or 1))
 
 
 def _positive(text: str) -> float | None:
-    return arguments.seconds("it", _number(text), positive=True)
+    return arguments.seconds("it", number(text), positive=True)
 
 
 def _moment(text: str) -> datetime | None:
@@ -90,7 +90,7 @@ JSON = Checked("json", read_json)
 TASK = Checked("id", arguments.task_id)
 CLAIM = Checked("claim", claim_id)
 CHANNEL = Checked("channel", arguments.channel_name)
-SECONDS = Checked("seconds", lambda text: arguments.seconds("it", _number(text)))
+SECONDS = Checked("seconds", lambda text: arguments.seconds("it", number(text)))
 POSITIVE_SECONDS = Checked("seconds", _positive)
 DURATION = Checked("duration", _duration)
 MOMENT = Checked("time", _moment)

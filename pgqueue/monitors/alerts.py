@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from .._calls import health as calls
+from .._calls.health import Check, Conditions
+from .._calls.stats import Stats
 from .._sync.client import Client
-from .._values import arguments
 from .._values.arguments import Seconds
+from .alertmanager import Alertmanager, checked_labels
+from .mail import Mail
 from .reading import Reader, checked, chosen, positive, stats_of
 from .rounds import Rounds
-from .thresholds import Alert, Thresholds, Watcher
-from .webhook import Webhook
+from .targets import Senders, Target
+from .thresholds import AGE, FAILURES, LATE, LENGTH, SNAPSHOT, UNTAKEN, Alert, EachNumber, EachSeconds, Thresholds
+from .watcher import Watcher
+from .webhook import Slack, Webhook
 
 __all__ = ["Alert", "Monitor"]
 
@@ -24,16 +29,32 @@ log = logging.getLogger("pgqueue.alerts")
 class Monitor:
     """Watches queues from a thread that begins at once. Closed at the end of a `with` block.
 
+    Each of the thresholds `length`, `age`, `failures`, `untaken` and `late_schedule` is one for all queues, or a
+    mapping from the names of queues to theirs, in which None stands for the other queues, for example
+    `length={"mail": 1000, None: 50_000}`. Without None these have the default. A threshold that is None is off, for
+    example `age={"reports": None}`. Durations are numbers of seconds or timedeltas.
+
     Args:
         client: the client to read with; a blocking Client, which stays open.
         queues: a queue's name, or several. None: all queues.
         callback: called with each Alert, in the monitor's thread. An exception in it is logged.
-        webhook: a URL of http or https to which each Alert is posted as JSON: three attempts, with pauses of 1 and 3 s,
-            each given up after 5 s of silence. The looks wait for that.
+        webhook: a URL of http or https to which each Alert is posted as JSON.
+        slack: the URL of an incoming webhook of Slack, which gets the texts.
+        alertmanager: the URL of an Alertmanager of Prometheus, or those of all members of a cluster.
+        labels: are added to the labels that Alertmanager gets, for example {"env": "production"}.
+        mail: an e-mail address, or several.
+        smtp: the mail server: smtp://user:password@host:587, or smtps://host for TLS from the start.
+        mail_from: the sender's address. None: the user of `smtp` if that is an address, else pgqueue at this machine.
+        length: ready tasks of a queue.
+        age: of the oldest ready task of a queue.
+        failures: failed attempts in a queue in the last minute: runs that failed, as workers count them; or tasks that
+            were buried, or whose time to run was over, if these are more.
+        untaken: for how long a queue has had ready tasks while nothing took one, and no taker had one. A paused queue
+            has no such time.
+        late_schedule: for how long an occurrence of a schedule of the queue has waited to be fired.
+        snapshot: the age of the oldest snapshot that keeps dead rows of this database from being removed.
         factors: for each factor, an alert when a queue's length (its `total`) reaches this multiple of its moving
             average. Each is over 2.
-        age: an alert when the oldest ready task of a queue is this old, in seconds or as a timedelta. None: no such
-            alert.
         half_life: the half-life of the moving average, in seconds or as a timedelta: after it, the lengths since then
             make up half of the average.
         minimum_average: a lower average counts as this one, so lengths below min(factors) * minimum_average raise no
@@ -45,9 +66,10 @@ class Monitor:
             each process sends alerts.
 
     Each Alert is also logged as a warning of the logger `pgqueue.alerts`. It is sent once when its threshold is
-    reached, and again only after the value was below 0.8 of the threshold, or the check was not bad. Averages are kept
-    in memory and begin with the first look: a monitor that starts during an outage detects it by age only. A forked
-    child does not watch.
+    reached, and once, as resolved, when the value is below 0.8 of the threshold, or the check is not bad. Each target
+    has a thread of its own, which makes three attempts, with pauses of 1 and 3 s, each given up after 5 s of silence. A
+    target that fails is logged once, and when it works again. Averages are kept in memory and begin with the first
+    look. A forked child does not watch.
 
     Raises:
         ValueError: an argument is not valid.
@@ -60,8 +82,19 @@ class Monitor:
         *,
         callback: Callable[[Alert], Any] | None = None,
         webhook: str | None = None,
+        slack: str | None = None,
+        alertmanager: str | Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        mail: str | Sequence[str] | None = None,
+        smtp: str = "smtp://localhost",
+        mail_from: str | None = None,
+        length: EachNumber = LENGTH,
+        age: EachSeconds = AGE,
+        failures: EachNumber = FAILURES,
+        untaken: EachSeconds = UNTAKEN,
+        late_schedule: EachSeconds = LATE,
+        snapshot: Seconds | None = SNAPSHOT,
         factors: Sequence[float] = (5.0, 10.0, 20.0),
-        age: Seconds | None = None,
         half_life: Seconds = 86400.0,
         minimum_average: float = 10.0,
         health: bool = True,
@@ -73,23 +106,43 @@ class Monitor:
         names = chosen(queues)
         checked(client)
         self._callback = callback
-        self._webhook = None if webhook is None else Webhook(webhook)
         self._watcher = Watcher(
             Thresholds(
+                length=length,
+                age=age,
+                failures=failures,
+                untaken=untaken,
+                late_schedule=late_schedule,
+                snapshot=snapshot,
                 factors=factors,
-                age=arguments.seconds("age", age, positive=True),
                 half_life=positive("half_life", half_life),
                 minimum_average=minimum_average,
             )
         )
-        self._reader = Reader(lambda: (stats_of(client, names), client.shell.run(calls.health()) if health else []))
-        interval = positive("interval", interval)
+        seconds = positive("interval", interval)
+        more = checked_labels({} if labels is None else labels)
+        targets: list[Target] = [Webhook(webhook)] if webhook is not None else []
+        targets += [Slack(slack)] if slack is not None else []
+        managers = [alertmanager] if isinstance(alertmanager, str) else alertmanager or ()
+        targets += [Alertmanager(url, seconds, more) for url in managers]
+        targets += [Mail(mail, smtp, mail_from)] if mail else []
+
+        def look() -> tuple[dict[str, Stats], list[Check], Conditions]:
+            checks = client.shell.run(calls.health()) if health else []
+            return stats_of(client, names), checks, client.shell.run(calls.conditions(names))
+
+        self._reader = Reader(look)
         election = None if elect is None else client.elect(elect)
-        self._rounds = Rounds("pgqueue-alerts", self._look, interval, election)
+        self._senders = Senders(targets)
+        self._rounds = Rounds("pgqueue-alerts", self._look, seconds, election)
 
     def close(self) -> None:
-        """Stop watching, and wait for the end of the thread. May be called twice, and in the callback."""
+        """Stop watching, and wait for the end of the thread, and up to 6 s for alerts that are being sent.
+
+        May be called twice, and in the callback.
+        """
         self._rounds.close()
+        self._senders.close()
 
     def __enter__(self) -> Self:
         return self
@@ -99,17 +152,16 @@ class Monitor:
 
     def _look(self, rounds: Rounds) -> None:
         found = self._reader.read()
-        if found is not None:
-            for alert in self._watcher.look(*found, time.time()):
-                if rounds.leading:
-                    self._tell(alert, rounds)
+        alerts = [] if found is None else self._watcher.look(*found, time.time())
+        if rounds.leading:  # also if the database is away: what fires goes on until the opposite is known
+            for alert in alerts:
+                self._tell(alert)
+            self._senders.tell(alerts, self._watcher.firing.values())
 
-    def _tell(self, alert: Alert, rounds: Rounds) -> None:
+    def _tell(self, alert: Alert) -> None:
         log.warning("%s", alert.text)
         if self._callback is not None:
             try:
                 self._callback(alert)
             except Exception:
                 log.exception("the callback of an alert failed")
-        if self._webhook is not None:
-            self._webhook.post(alert.as_dict(), rounds.pause)

@@ -1,67 +1,91 @@
-"""Alerts to a web server: one POST of JSON, with a few attempts.
+"""Alerts to a web server: one POST of JSON for each.
 
 The standard library sends it. requests and httpx would bring six packages each into the monitoring process for one call
-without cookies, redirects or a pool, and neither has the pauses that a stop of the monitor ends.
+without cookies, redirects or a pool.
 """
 
 from __future__ import annotations
 
 import base64
 import http.client
-import logging
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from .._values import data, printable
+from .targets import Target
+from .thresholds import Alert
 
-log = logging.getLogger("pgqueue")
-
-PAUSES = (1.0, 3.0)  # seconds, between the attempts
-TIMEOUT = 5.0  # seconds for an attempt
+TIMEOUT = 5.0  # seconds of silence that end an attempt
 
 
-class Webhook:
+class Post:
     """A URL to POST to. A user and a password in it, as in https://user:password@host/, are sent as Basic credentials.
+
+    Args:
+        url: of http or https.
+        what: the name of the argument, for the error.
+        path: is added to the URL's.
+
+    Attributes:
+        host: the part of the URL that a log may show: the rest is often a secret.
 
     Raises ValueError if it is not a URL of http or https.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, what: str, path: str = "") -> None:
         if not isinstance(url, str):
-            raise ValueError(f"a webhook is a URL of http or https, not {url!r}")
-        if not re.fullmatch(r"https?://[!-~]+", url) or not _host(url):
-            raise ValueError(f"a webhook is a URL of http or https, not {_start(url)!r}")
-        self._host = _host(url)
-        self._url, self._headers = _without_credentials(url)
+            raise ValueError(f"{what} is a URL of http or https, not {url!r}")
+        if not re.fullmatch(r"https?://[!-~]+", url) or not (host := _host(url)):
+            raise ValueError(f"{what} is a URL of http or https, not {_start(url)!r}")
+        self.host = host
+        url, self._headers = _without_credentials(url)
+        self._url = url.rstrip("/") + path if path else url
         self._opener = urllib.request.build_opener(_NoRedirect)
 
-    def post(self, what: dict[str, Any], pause: Callable[[float], bool]) -> bool:
-        """POST. Returns whether the server accepted it, by a status of 2xx. `pause` sleeps; True means give up."""
-        body = printable.json_text(data.encode(what)).encode()
-        for seconds in (*PAUSES, None):
-            try:
-                self._post(body)
-            except (OSError, http.client.HTTPException) as error:
-                why = error
-            else:
-                return True
-            if seconds is None or pause(seconds):
-                break
-        log.error("the webhook at %s did not accept %s: %s", self._host, body.decode(), why)
-        return False
-
-    def _post(self, body: bytes) -> None:
+    def __call__(self, what: object) -> None:
+        """POST it as JSON. Raises OSError unless the answer has a status of 2xx."""
         headers = {"Content-Type": "application/json", "User-Agent": "pgqueue", **self._headers}
+        body = printable.json_text(data.encode(what)).encode()
         request = urllib.request.Request(self._url, body, headers, method="POST")
         try:
             self._opener.open(request, timeout=TIMEOUT).close()
         except urllib.error.HTTPError as error:
             error.close()
             raise
+        except http.client.HTTPException as error:
+            raise OSError(f"no answer of HTTP: {error!r}") from error
+
+
+class Webhook(Target):
+    """One POST for each alert, with its attributes."""
+
+    def __init__(self, url: str) -> None:
+        self._post = Post(url, "a webhook")
+        self.name = f"the webhook at {self._post.host}"
+
+    def send(self, alerts: Sequence[Alert]) -> None:
+        for alert in alerts:
+            self._post(alert.as_dict())
+
+
+class Slack(Target):
+    """One POST with the texts, as the incoming webhooks of Slack and of Mattermost take it."""
+
+    most = 20
+
+    def __init__(self, url: str) -> None:
+        self._post = Post(url, "Slack's webhook")
+        self.name = f"Slack's webhook at {self._post.host}"
+
+    def send(self, alerts: Sequence[Alert]) -> None:
+        # A queue's name may be `<!channel>` or `*loud*`: these three escapes, and no other, are Slack's.
+        text = "\n".join(alert.text for alert in alerts)
+        escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        self._post({"text": escaped, "mrkdwn": False})
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -91,7 +115,6 @@ def _start(url: str) -> str:
 
 
 def _host(url: str) -> str | None:
-    """The part of a URL that a log may show: the rest is often a secret."""
     try:
         parts = urlsplit(url)
         return parts.hostname and f"{parts.scheme}://{parts.hostname}:{parts.port or parts.scheme}"

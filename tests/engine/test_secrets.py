@@ -22,7 +22,11 @@ import pgqueue
 from pgqueue import cli, migrate
 from pgqueue._values.conninfo import plain
 from pgqueue.cli import alerts, graphite
-from pgqueue.monitors.webhook import Webhook
+from pgqueue.monitors.alertmanager import Alertmanager
+from pgqueue.monitors.alerts import Alert
+from pgqueue.monitors.mail import Mail
+from pgqueue.monitors.targets import Senders, Target
+from pgqueue.monitors.webhook import Slack, Webhook
 
 pytestmark = pytest.mark.once
 
@@ -300,7 +304,7 @@ def test_what_libpq_understands_as_it_was_meant(dsn: str) -> None:
     assert plain(dsn) == dsn
 
 
-# --- the URL of a webhook
+# --- the URLs of targets of alerts
 
 
 class Hook(BaseHTTPRequestHandler):
@@ -320,18 +324,43 @@ def test_the_credentials_of_a_webhook_are_sent() -> None:
     with HTTPServer(("127.0.0.1", 0), Hook) as server:
         thread = Thread(target=server.handle_request)
         thread.start()
-        assert Webhook(f"http://ada:p%40ss@127.0.0.1:{server.server_port}/hook").post({"n": 1}, lambda _: True)
+        Webhook(f"http://ada:p%40ss@127.0.0.1:{server.server_port}/hook").send([an_alert()])
         thread.join()
     assert Hook.heard == ["Basic YWRhOnBAc3M="]
 
 
 @pytest.mark.parametrize("place", ["127.0.0.1:1", "127.0.0.1", "nohost.invalid"])
 def test_a_webhook_that_fails(place: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    hook = Webhook(f"http://ada:{SECRET}@{place}/{SECRET}?{SECRET}")
-    monkeypatch.setattr(hook, "_opener", Refusing())
-    assert not hook.post({"n": 1}, lambda _: True)
-    assert "did not accept" in caplog.text
-    assert SECRET not in caplog.text + repr(hook)
+    url = f"http://ada:{SECRET}@{place}/{SECRET}?{SECRET}"
+    for target in (Webhook(url), Slack(url), Alertmanager(url, 10.0, {})):
+        caplog.clear()
+        monkeypatch.setattr(target._post, "_opener", Refusing())
+        alerted(target)
+        assert "alerts do not reach" in caplog.text
+        assert SECRET not in caplog.text + repr(target)
+
+
+def test_a_mail_server_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    target = Mail("ada@example.org", f"smtp://ada:{SECRET}@127.0.0.1:1", None)
+    alerted(target)
+    assert "alerts do not reach the SMTP server 127.0.0.1:1" in caplog.text
+    assert SECRET not in caplog.text + repr(target)
+
+
+@pytest.mark.parametrize("url", [f"smtp://ada:{SECRET}@mail:x", f"http://ada:{SECRET}@mail", f"smtp://{SECRET} x"])
+def test_a_mail_server_that_is_refused(url: str) -> None:
+    assert SECRET not in the_error(lambda: Mail("ada@example.org", url, None))
+
+
+def an_alert() -> Alert:
+    return Alert(kind="length", name="q", value=1, since=0, at=0, text="long")
+
+
+def alerted(target: Target) -> None:
+    """Have a target get an alert."""
+    senders = Senders([target])
+    senders.tell([an_alert()], [an_alert()])
+    senders.close()
 
 
 class Refusing:

@@ -252,13 +252,15 @@ def test_graphite(text: str, blocking: Any) -> None:
 
 @everything
 def test_alerts(text: str) -> None:
-    from pgqueue._calls.health import Check
-    from pgqueue.monitors.thresholds import Thresholds, Watcher
+    from pgqueue._calls import stats as counting
+    from pgqueue._calls.health import Check, Conditions
+    from pgqueue.monitors.thresholds import Thresholds
+    from pgqueue.monitors.watcher import Watcher
 
     checks = [Check("old sessions", "bad", 3.0, "sessions", text)]
     watcher = Watcher(Thresholds(age=1.0))
-    stats = {text: {"total": 1, "oldest_ready_age": 5.0}}
-    alerts = watcher.look(stats, checks, 0.0)  # type: ignore[arg-type]  # what it reads
+    stats = {text: counting.summed([]) | {"oldest_ready_age": 5.0}}
+    alerts = watcher.look(stats, checks, Conditions(), 0.0)
     assert len(alerts) == 2
     for alert in alerts:
         assert obeyed(alert.text) == []

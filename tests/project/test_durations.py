@@ -28,6 +28,7 @@ MADE_BY_CALLS = [(pgqueue.Lock, "__init__"), (pgqueue.AsyncLock, "__init__")]  #
 DURATIONS = {
     "connect_timeout", "idle_timeout", "session_grace", "poll", "delay", "every", "more", "keep", "keep_result", "ttl",
     "seconds", "grace", "ttr", "retry_delay", "max_retry_delay", "interval", "age", "half_life", "timeout",
+    "untaken", "late_schedule", "snapshot",
 }  # fmt: skip
 
 
@@ -126,7 +127,9 @@ def test_monitors_take_timedeltas(blocking: Callable[..., pgqueue.Client]) -> No
     client = blocking()
     second = timedelta(seconds=1)
     with (
-        Monitor(client, interval=second, age=second, half_life=timedelta(days=1)),
+        Monitor(
+            client, interval=second, age=second, untaken={"q": second}, snapshot=second, half_life=timedelta(days=1)
+        ),
         GraphiteReporter(client, "127.0.0.1", protocol="udp", interval=second),
     ):
         for timeout in (None, timedelta(seconds=5)):
