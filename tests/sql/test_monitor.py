@@ -11,6 +11,7 @@ from eventually import eventually
 from statements import column, put, row, rows, take, value
 
 Connect = Any
+MakeRole = Any
 LABEL = "web-1.example.org:4711:worker.py"
 STATES = ["ready", "taken", "delayed", "buried", "blocked", "done"]
 ORDERS = {"taken": "taken_at", "delayed": "run_at", "blocked": "lane, priority, id", "done": "done_at"}
@@ -262,3 +263,19 @@ def test_why_one_task_is_not_done(db: psycopg.Connection) -> None:
     assert why(db, ready).keys() == {"ready", "paused", "no taker"}
     assert why(db, delayed)["delayed"].startswith("until ")
     assert why(db, done)["done"].startswith("since ")
+
+
+def test_a_role_that_takes_from_other_queues_is_named_only_where_no_role_may_take(
+    db: psycopg.Connection, connect: Connect, make: MakeRole
+) -> None:
+    """Two applications in one database: while the worker of one is down, that of the other is not what is missing."""
+    ours, theirs = make(), make()
+    for role, queue in ((ours, "ours"), (theirs, "theirs")):
+        db.execute("SELECT pgqueue.revoke_from(%s)", [role])
+        db.execute("SELECT pgqueue.grant(%s, %s)", [queue, role])
+    put(db, "ours"), put(db, "new")
+    with connect(options=f"-c role={theirs}") as worker:
+        worker.execute("SELECT pgqueue.open_session()")
+        assert "no right" not in why(db, "ours")
+        assert "no taker" in why(db, "ours")
+        assert theirs in why(db, "new")["no right"]

@@ -170,71 +170,118 @@ END $$;
 CREATE OR REPLACE VIEW pgqueue.health AS SELECT * FROM pgqueue._check_health();
 COMMENT ON VIEW pgqueue.health IS 'Is all well? One row for each check; status: ok, warn or bad.';
 
--- Few rows, for people: of what may be thousands of holders or lanes, those that say most.
-CREATE OR REPLACE FUNCTION pgqueue.why(queue text) RETURNS TABLE (reason text, tasks bigint, detail text)
+-- Few rows, for people: of what may be thousands of holders or lanes, those that say most. Of ready and delayed tasks
+-- the first hundred are looked at, and of buried ones the last hundred: others may be missed.
+CREATE OR REPLACE FUNCTION pgqueue.why(queue text)
+RETURNS TABLE (reason text, tasks bigint, detail text, subject text)
 LANGUAGE plpgsql AS $$
 DECLARE
     few   CONSTANT int := 5;
+    most  CONSTANT int := 100;
     looks boolean;
+    waits boolean;                            -- a taker
+    works boolean;
     q     record;
 BEGIN
     SELECT seen.looks INTO looks FROM pgqueue._seen seen WHERE seen.name = why.queue;
     SELECT o.*, s.total, s.ready, s.delayed, s.taken, s.buried, s.blocked, s.oldest_ready_age INTO q
       FROM pgqueue.queues o JOIN pgqueue.queue_stats(why.queue) s ON s.queue = o.name;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'no queue', NULL::bigint, format('there is no queue "%s"', why.queue);
+        RETURN QUERY SELECT 'no queue', NULL::bigint, format('there is no queue "%s"', why.queue), NULL::text;
         RETURN;
     END IF;
-    RETURN QUERY SELECT 'paused', q.ready, format('nothing is taken until %s', q.paused_until)
+    waits := pgqueue._is_awaited(q.id);
+    RETURN QUERY SELECT 'paused', q.ready, format('nothing is taken until %s', q.paused_until), NULL::text
                   WHERE q.paused_until IS NOT NULL;
-    RETURN QUERY SELECT 'draining', NULL::bigint, 'nothing is put any more' WHERE q.draining;
-    RETURN QUERY SELECT 'full', q.total, format('puts wait or are refused: its capacity is %s', q.capacity)
+    RETURN QUERY SELECT 'draining', NULL::bigint, 'nothing is put any more', NULL::text WHERE q.draining;
+    RETURN QUERY SELECT 'full', q.total, format('puts wait or are refused: its capacity is %s', q.capacity),
+                        q.capacity::text
                   WHERE q.total >= q.capacity;
     RETURN QUERY SELECT 'restricted', NULL::bigint,
-                        format('only these roles may use it: %s', array_to_string(q.granted_to, ', '))
+                        format('only these roles may use it: %s', array_to_string(q.granted_to, ', ')), NULL::text
                   WHERE q.granted_to IS NOT NULL;
+    -- Only where no role may take. Else the queue has its own takers, which are away, and a right for those of another
+    -- queue is no remedy. Roles that may take from no queue are not meant to take from this one either: they put.
+    RETURN QUERY SELECT 'no right', q.ready, format('role %s is connected, and may not take from it', r.role), r.role
+                   FROM (SELECT DISTINCT s.role FROM pgqueue.sessions s WHERE s.state = 'connected') r,
+                        to_regrole(quote_ident(r.role)) named(id)
+                  WHERE q.ready > 0 AND NOT waits AND NOT pgqueue._may(q.id, 'take', named.id)
+                    AND EXISTS (SELECT FROM pgqueue.privilege p
+                                 WHERE p.verb = 'take' AND pg_has_role(named.id, p.role_id, 'USAGE'))
+                    AND NOT EXISTS (SELECT FROM pgqueue.privilege p
+                                     WHERE p.verb = 'take' AND pgqueue._may(q.id, 'take', p.role_id))
+                  ORDER BY r.role LIMIT few;
     RETURN QUERY SELECT 'exclusive', NULL::bigint,
                         format('only session %s may take: %s', q.session,
                                coalesce((SELECT format('%s, %s', s.label, s.state) FROM pgqueue.sessions s
-                                          WHERE s.id = q.session), 'gone'))
+                                          WHERE s.id = q.session), 'gone')), NULL::text
                   WHERE q.exclusive;
+    RETURN QUERY SELECT 'died', count(*),
+                        format('a process died that had task %s, and may have died of it', (array_agg(t.id)) [1]),
+                        (array_agg(t.id)) [1]::text
+                   FROM (SELECT h.id, h.killed_after FROM pgqueue.task h WHERE h.queue_id = q.id AND h.state = 'R'
+                          ORDER BY h.priority, h.id LIMIT most) t
+                  WHERE t.killed_after IS NOT NULL HAVING count(*) > 0;
+    works := q.taken > 0 OR EXISTS (SELECT FROM pgqueue.worker w WHERE q.name = ANY (w.queues));
     RETURN QUERY SELECT 'no taker', q.ready,
-                        format('ready, the oldest for %s, and no taker waits: all are busy, or none is there',
-                               q.oldest_ready_age)
-                  WHERE q.ready > 0 AND NOT pgqueue._is_awaited(q.id);
+                        format('ready, the oldest for %s, and no taker waits: none is there', q.oldest_ready_age),
+                        NULL::text
+                  WHERE q.ready > 0 AND NOT waits AND NOT works;
+    RETURN QUERY SELECT 'busy', q.ready,
+                        format('ready, the oldest for %s, and no taker waits: its workers are busy, or stand still',
+                               q.oldest_ready_age), NULL::text
+                  WHERE q.ready > 0 AND NOT waits AND works;
     RETURN QUERY SELECT 'locked', q.ready,
                         format('ready, the oldest for %s, although a taker waits: '
-                               'a transaction that is open may have them', q.oldest_ready_age)
-                  WHERE q.oldest_ready_age > '1 s' AND q.paused_until IS NULL AND pgqueue._is_awaited(q.id);
+                               'a transaction that is open may have them', q.oldest_ready_age), NULL::text
+                  WHERE q.oldest_ready_age > '1 s' AND q.paused_until IS NULL AND waits;
     RETURN QUERY SELECT 'taken', count(*),
                         format('by %s (%s), the longest for %s; %s',
                                k.holder, coalesce(s.state, 'no session'), max(k.age),
                                CASE WHEN bool_and(k.deadline IS NOT NULL) THEN 'the last until ' || max(k.deadline)
-                                    ELSE 'without a limit of time' END)
+                                    ELSE 'without a limit of time' END), NULL::text
                    FROM pgqueue.takes k LEFT JOIN pgqueue.sessions s ON s.id = k.session
                   WHERE k.queue = why.queue GROUP BY k.session, k.holder, s.state ORDER BY max(k.age) DESC LIMIT few;
     RETURN QUERY SELECT 'blocked', NULL::bigint,
-                        format('lane "%s" waits for task %s, which %s has since %s', k.lane, k.id, k.holder, k.taken_at)
+                        format('lane "%s" waits for task %s, which %s has since %s', k.lane, k.id, k.holder,
+                               k.taken_at), k.id::text
                    FROM pgqueue.takes k WHERE q.blocked > 0 AND k.queue = why.queue AND k.lane IS NOT NULL
                   ORDER BY k.taken_at LIMIT few;
-    RETURN QUERY SELECT 'delayed', q.delayed, format('the next is task %s, at %s', t.id, t.run_at)
+    RETURN QUERY SELECT 'failing', count(*),
+                        CASE WHEN looks THEN t.error ELSE 'their errors are for roles that may look into the queue' END,
+                        min(t.id)::text
+                   FROM (SELECT d.id, d.attempts, CASE WHEN looks THEN d.error END AS error FROM pgqueue.task d
+                          WHERE d.queue_id = q.id AND d.state = 'D' ORDER BY d.run_at, d.id LIMIT most) t
+                  WHERE t.attempts > 0 AND (NOT looks OR t.error IS NOT NULL)
+                  GROUP BY t.error ORDER BY count(*) DESC LIMIT few;
+    RETURN QUERY SELECT 'delayed', q.delayed, format('the next is task %s, at %s', t.id, t.run_at), t.id::text
                    FROM pgqueue._tasks t WHERE t.queue_id = q.id AND t.stored = 'D' AND t.run_at > now()
                   ORDER BY t.run_at LIMIT 1;
+    RETURN QUERY SELECT 'scheduled', NULL::bigint,
+                        format('schedule "%s" %s', l.name,
+                               CASE WHEN l.paused THEN 'is paused'
+                                    WHEN l.late IS NOT NULL THEN 'is late: no worker fires it'
+                                    ELSE coalesce('puts a task at ' || l.next_at, 'has no next time yet') END), l.name
+                   FROM pgqueue.schedules l
+                  WHERE l.queue = why.queue AND q.ready + q.taken + q.delayed + q.blocked = 0
+                  ORDER BY l.paused DESC, l.late DESC NULLS LAST, l.next_at LIMIT few;
     IF looks THEN
-        RETURN QUERY SELECT 'buried', count(*), coalesce(t.error, 'without an error')
-                       FROM (SELECT b.error FROM pgqueue.task b WHERE b.queue_id = q.id AND b.state = 'B'
-                              ORDER BY b.priority DESC, b.id DESC LIMIT 100) t
+        RETURN QUERY SELECT 'buried', count(*), coalesce(t.error, 'without an error'), max(t.id)::text
+                       FROM (SELECT b.id, b.error FROM pgqueue.task b WHERE b.queue_id = q.id AND b.state = 'B'
+                              ORDER BY b.priority DESC, b.id DESC LIMIT most) t
                       GROUP BY t.error ORDER BY count(*) DESC LIMIT few;
     ELSE
-        RETURN QUERY SELECT 'buried', q.buried, 'their errors are for roles that may look into the queue'
+        RETURN QUERY SELECT 'buried', q.buried, 'their errors are for roles that may look into the queue', NULL::text
                       WHERE q.buried > 0;
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.why(text) IS
-    'Why tasks of a queue are not done: one row for each reason; of holders, busy lanes and errors of buried tasks, '
-    'the five that matter most (errors: among the last hundred).';
+    'Why tasks of a queue are not done: one row for each reason; of holders, busy lanes, schedules and errors the five '
+    'that matter most (errors: of the first hundred delayed and the last hundred buried tasks). subject: the task, '
+    'role or schedule that it is about, or the capacity.';
 
-CREATE OR REPLACE FUNCTION pgqueue.why(id bigint) RETURNS TABLE (reason text, tasks bigint, detail text)
+CREATE OR REPLACE FUNCTION pgqueue.why(id bigint)
+RETURNS TABLE (reason text, tasks bigint, detail text, subject text)
 LANGUAGE plpgsql AS $$
 DECLARE
     t record;
@@ -243,7 +290,7 @@ BEGIN
       FROM pgqueue._tasks k JOIN pgqueue._seen seen ON seen.id = k.queue_id WHERE k.id = why.id;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'no task', NULL::bigint,
-                            format('there is no task %s: it was done, deleted, or never committed', why.id);
+                            format('there is no task %s: it was done, deleted, or never committed', why.id), NULL::text;
         RETURN;
     END IF;
     RETURN QUERY SELECT t.state, 1::bigint, CASE t.state
@@ -264,9 +311,12 @@ BEGIN
                             CASE h.state WHEN 'delayed' THEN ' until ' || h.run_at END)
                 FROM pgqueue._tasks h
                WHERE h.id = (SELECT i.id FROM pgqueue._in_lane i WHERE i.queue_id = t.queue_id AND i.lane = t.lane
-                              ORDER BY i.priority, i.id LIMIT 1)))) END;
+                              ORDER BY i.priority, i.id LIMIT 1)))) END,
+        NULL::text;
     RETURN QUERY SELECT w.* FROM pgqueue.why(t.queue::text) w
-                  WHERE t.state = 'ready' AND w.reason NOT IN ('draining', 'full', 'delayed', 'buried', 'blocked');
+                  WHERE t.state = 'ready'
+                    AND w.reason IN ('paused', 'restricted', 'no right', 'exclusive', 'died', 'no taker', 'busy',
+                                     'locked', 'taken');
 END $$;
 COMMENT ON FUNCTION pgqueue.why(bigint) IS
     'Why a task is not done: its state and what it waits for; if it is ready, also what holds up its queue.';
