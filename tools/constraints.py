@@ -16,7 +16,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TARGET = CHECKOUT / ".ci" / "constraints.txt"
-EXTRAS = "embedded,django,flask,sqlalchemy,metrics,fast,cron,jobs,otel,sentry,test,docs,dev"
+EXTRAS = "embedded,dashboard,django,flask,sqlalchemy,metrics,fast,cron,jobs,otel,sentry,test,docs,dev"
 WHAT = [f"{CHECKOUT}[{EXTRAS}]", "pip-audit", "cyclonedx-bom"]
 HEAD = "# Written by tools/constraints.py. .ci/run installs these versions; other installations need not.\n"
 

@@ -462,6 +462,9 @@ SELECT queue, ready, delayed, taken, buried, done, oldest_ready_age, calls ->> '
 -- name: queue_stats
 SELECT ready, oldest_ready_age FROM pgqueue.queue_stats('mail');
 
+-- name: count_version
+SELECT pgqueue.count_version('mail');
+
 -- name: rates
 SELECT queue, puts, done, growth, drained_in FROM pgqueue.rates;
 

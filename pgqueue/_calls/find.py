@@ -42,11 +42,11 @@ _COLUMNS = (
     "t.id, t.queue, t.state, t.priority, t.attempts, t.error, t.run_at, t.buried_at, t.deadline, t.holder,"
     " t.lane, t.key, t.data::pg_catalog.text"
 )
-_FILTER = (
+FILTER = (
     " job => %s::pg_catalog.text, error => %s::pg_catalog.text, older => pg_catalog.make_interval(secs => %s::float)"
 )
 # The columns by which find_tasks orders the tasks of a state.
-_MARKER = (
+MARKER = (
     "CASE t.state WHEN 'taken' THEN pg_catalog.jsonb_build_array(t.taken_at, t.id)"
     " WHEN 'delayed' THEN pg_catalog.jsonb_build_array(t.run_at, t.id)"
     " WHEN 'done' THEN pg_catalog.jsonb_build_array(t.done_at, t.id)"
@@ -69,10 +69,10 @@ def page(queue: str, of: State, which: Filter, n: int, marker: str | None) -> Ca
         return FoundPage([Found(*row[:-1]) for row in rows], rows[-1][-1] if len(rows) == n else None)
 
     return Call(
-        f"SELECT {_COLUMNS}, ({_MARKER})::pg_catalog.text FROM pgqueue.find_tasks(queue => %s::pg_catalog.text,"
-        f" state => %s::pg_catalog.text, n => %s::int,{_FILTER}, after => %s::pg_catalog.jsonb)"
+        f"SELECT {_COLUMNS}, ({MARKER})::pg_catalog.text FROM pgqueue.find_tasks(queue => %s::pg_catalog.text,"
+        f" state => %s::pg_catalog.text, n => %s::int,{FILTER}, after => %s::pg_catalog.jsonb)"
         " WITH ORDINALITY t ORDER BY t.ordinality",
-        (queue, of, n, *which, _marked(marker)),
+        (queue, of, n, *which, marked(marker)),
         read,
     )
 
@@ -83,7 +83,7 @@ def tasks(queue: str, of: State | None, n: int, skip: int, which: Filter) -> Cal
     return Call(
         f"SELECT {_COLUMNS} FROM pg_catalog.unnest(%s::pg_catalog.text[]) WITH ORDINALITY asked(state, place)"
         " CROSS JOIN LATERAL pgqueue.find_tasks(queue => %s::pg_catalog.text, state => asked.state, n => %s::int,"
-        f"{_FILTER}) WITH ORDINALITY t ORDER BY asked.place, t.ordinality LIMIT %s::int OFFSET %s::int",
+        f"{FILTER}) WITH ORDINALITY t ORDER BY asked.place, t.ordinality LIMIT %s::int OFFSET %s::int",
         (states, queue, n + skip, *which, n, skip),
         lambda rows: [Found(*row) for row in rows],
     )
@@ -100,15 +100,15 @@ def act(queue: str, verb: Verb, of: State, which: Filter, marker: str | None) ->
     """Act on at most MOST tasks behind the marker."""
     return Call(
         "SELECT acted, next::pg_catalog.text FROM pgqueue.act_on_tasks(queue => %s::pg_catalog.text,"
-        f" verb => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,{_FILTER},"
+        f" verb => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,{FILTER},"
         " after => %s::pg_catalog.jsonb)",
-        (queue, verb, of, MOST, *which, _marked(marker)),
+        (queue, verb, of, MOST, *which, marked(marker)),
         lambda rows: Acted(*rows[0]),
         long=True,
     )
 
 
-def _marked(marker: str | None) -> str | None:
+def marked(marker: str | None) -> str | None:
     """Raises ValueError for what is no marker."""
     if marker is not None:
         try:

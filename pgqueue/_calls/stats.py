@@ -42,6 +42,16 @@ def stats(queue: str) -> Call[Stats]:
     return Call(AS_JSON + " FROM pgqueue.queue_stats(name => %s::pg_catalog.text)", (queue,), read)
 
 
+def count_versions(queues: Iterable[str | None]) -> Call[dict[str | None, str]]:
+    """For each of these queues, None for all together, a text that is another one once a count has changed."""
+    return Call(
+        "SELECT asked.queue, pgqueue.count_version(queue => asked.queue)"
+        " FROM (SELECT DISTINCT pg_catalog.unnest(%s::pg_catalog.text[]) AS queue) asked",
+        (list(queues),),
+        dict,
+    )
+
+
 def waiting_long(queues: Sequence[str], seconds: float) -> Call[list[tuple[str, float]]]:
     """Those of these queues that are not paused and have tasks ready for longer than that, and for how many seconds."""
     return Call(

@@ -33,6 +33,7 @@ COMMANDS = {
     "completion": "completion",
     "create-exchange": "exchanges",
     "create-queue": "managing",
+    "dashboard": "dashboard",
     "deaths": "exchanges",
     "delete": "tasks",
     "delete-all": "filtering",
@@ -153,7 +154,7 @@ SECTIONS = {
         "deaths",
     ),
     "Coordination": ("lock", "elect", "nodes", "status", "group", "changes"),
-    "Monitoring": ("health", "audit", "metrics", "graphite", "alerts"),
+    "Monitoring": ("dashboard", "health", "audit", "metrics", "graphite", "alerts"),
     "Server, schema and rights": ("migrate", "server", "privileges", "grant", "revoke", "restrict"),
     "Getting started": ("demo", "completion"),
 }

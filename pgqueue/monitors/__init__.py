@@ -1,1 +1,1 @@
-"""Reports of the queues' state to other systems: Graphite, Prometheus, alerts."""
+"""Reports of the queues' state: to Graphite and Prometheus, as alerts, and in words for people."""

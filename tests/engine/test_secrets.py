@@ -74,6 +74,7 @@ ARGUMENTS = {
     "create-exchange": "e",
     "create-queue": "q",
     "deaths": "1",
+    "dashboard": "--port 0",
     "delete": "1 --yes",
     "delete-all": "q -s ready --yes",
     "delete-exchange": "e --yes",

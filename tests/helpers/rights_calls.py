@@ -123,6 +123,7 @@ FUNCTIONS: dict[str, list[Call]] = {
     "close_batch": [Call("SELECT pgqueue.close_batch({batch})", "put", others="PQ045")],
     "close_session": [tick("SELECT pgqueue.close_session()")],
     "count_runs": [named("take", f"SELECT pgqueue.count_runs(1, 1, '{RUNS}')")],
+    "count_version": [seen("SELECT v FROM pgqueue.count_version('secret') v WHERE v IS NOT NULL")],
     "create_batch": [Call("SELECT pgqueue.create_batch('x')", "put", "user other put owner")],
     "create_node": [
         Call("SELECT pgqueue.create_node('/victim')", "share", "", "nothing"),

@@ -29,7 +29,7 @@ LAYERS = """
     types worker monitors
     __init__
     terminal
-    demo testing
+    demo testing dashboard
     cli
     contrib
     __main__
@@ -95,7 +95,17 @@ def test_what_has_no_underscore_is_public() -> None:
     """Modules that users import, and the packages of commands and integrations; all else begins with an underscore."""
     public = {name for name in LEVEL if not name.startswith("_")}
     below = {"errors", "types", "migrate", "sql", "embedded"}
-    assert public == below | {"jobs", "worker", "testing", "monitors", "terminal", "demo", "cli", "contrib"}
+    assert public == below | {
+        "jobs",
+        "worker",
+        "testing",
+        "monitors",
+        "terminal",
+        "demo",
+        "dashboard",
+        "cli",
+        "contrib",
+    }
 
 
 @pytest.mark.slow

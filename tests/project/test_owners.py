@@ -28,6 +28,9 @@ ALLOWED = {
     "worker/loops.py: _go_on": "a run: its place looks at its end, by a callback, and begins the next one",
     "cli/holding.py: lose": "kills a command whose lock is lost; the command line waits for the command",
     "contrib/django/working.py: run": "each worker's end stops the others, and the main thread raises its error",
+    "cli/dashboard.py: serve": "the end of the thread ends the command, which raises its error",
+    "dashboard/live.py: _go_on": "each browser begins it again, after ten seconds at the latest",
+    "dashboard/reading.py: __call__": "all that ask await the task, and get its error",
     "demo/": "an application that shows pgqueue to its user",
 }
 

@@ -23,6 +23,7 @@ ALLOWED = {
     "_engine/ticks.py": "the clients spread their ticks",
     "worker/settler.py: _some_failures": "no pause: how many failures are sent at once",
     "worker/newer.py": "the task's job is of newer code: it waits for another worker",
+    "monitors/reasons.py: _more": "no pause: the capacity that a button offers",
     "jobs/retry.py": "the delay of a task that failed, which its job chose",
 }
 

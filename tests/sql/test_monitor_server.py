@@ -246,6 +246,7 @@ def test_a_monitor_can_do_nothing(db: psycopg.Connection, watcher: psycopg.Conne
                     AND has_function_privilege(p.oid, 'EXECUTE') AND p.prosecdef"""
     assert set(column(watcher, allowed)) == {
         *("find_tasks", "first_task", "job_runs", "message_stats", "newest_tasks", "queue_stats", "last_tick", "why"),
+        "count_version",
         "history",
         *("_foreign_locks", "_health_stats", "_is_attended", "_jobs_taken", "_lost_roles", "_may_see"),
         *("_may_see_all", "_unserved"),

@@ -162,3 +162,32 @@ COMMENT ON VIEW pgqueue.stats IS
     'from counters, whatever the backlog. total: all tasks that are not done; done: how many were acked or deleted, or '
     'expired, in all, since the server''s last crash; kept: how many done tasks are still stored (keep_done). '
     'Waiting tasks count as blocked, cancelling ones as taken.';
+
+-- Each change of a count writes a delta, and a fold replaces deltas by counters: the number of deltas since the last
+-- fold, and the number of that fold, say whether anything has changed. To compare the counts themselves is the simpler
+-- form, and reads the counters of all queues.
+CREATE OR REPLACE FUNCTION pgqueue.count_version(queue text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    last CONSTANT pgqueue.fold := pgqueue._last_fold();
+    ids  int[];                                   -- NULL: all queues
+BEGIN
+    IF queue IS NOT NULL OR NOT pgqueue._may_see_all('monitor') THEN
+        ids := ARRAY (SELECT seen.id FROM pgqueue._seen seen
+                       WHERE count_version.queue IS NULL OR seen.name = count_version.queue);
+        IF ids = '{}' THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    RETURN format('%s/%s', CASE WHEN ids IS NULL THEN last.id
+                                ELSE (SELECT max(c.version) FROM pgqueue.counter c WHERE c.queue_id = ANY (ids)) END,
+                  (SELECT count(*) FROM pgqueue.delta d
+                    WHERE (ids IS NULL OR d.queue_id = ANY (ids)) AND d.xid >= coalesce(last.since, '0'::xid8))
+                + (SELECT count(*) FROM pgqueue.delta d
+                    WHERE (ids IS NULL OR d.queue_id = ANY (ids)) AND d.xid = ANY (last.late)
+                      AND d.xid < last.since));
+END $$;
+COMMENT ON FUNCTION pgqueue.count_version IS
+    'A text that is another one once tasks of the queue were put, taken or settled, or moved to another state; without '
+    'a queue, of any queue that the role sees. NULL if it sees none. Much cheaper than the counts, for pages that show '
+    'them and ask often.';

@@ -102,7 +102,7 @@ BEGIN
                (definer || no_jit, '_foreign_locks'),
                (definer, '_is_attended _lost_roles _unserved'),
                (definer || no_jit, 'history job_runs _jobs_taken'),
-               (definer || generic || by_key, '_health_stats'),
+               (definer || generic || by_key, '_health_stats count_version'),
                -- helpers
                (by_key, '_clean_routes'),
                (generic,

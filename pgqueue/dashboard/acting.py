@@ -1,0 +1,230 @@
+"""What the buttons do: one function for each action. It calls the library, and returns what happened as a sentence.
+
+An action that cannot be taken back, or that acts on many tasks, asks first: its page says on how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from .._calls.find import FILTER, Filter, State
+from .._calls.rows import rows
+from .._values import data
+from ..errors import TaskNotFound
+from .pages.tasks import STATES, chosen
+from .pages.visit import Visit
+from .reading import Asked
+from .showing import number
+
+COUNTED = 1000  # tasks that a confirmation counts; beyond it says "more than"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button.
+
+    Attributes:
+        label: what it says.
+        act: does it, with the arguments of the request; returns a sentence. Raises as the library's verb does.
+        asks: the question of its confirmation; None: it acts at once.
+        counts: whether it acts on the tasks of a filter, which the confirmation counts.
+    """
+
+    label: str
+    act: Callable[[Visit], Awaitable[str]]
+    asks: str | None = None
+    counts: bool = False
+
+
+async def pause(visit: Visit) -> str:
+    name, minutes = visit.asked.queue(), visit.asked.count("minutes", 60, 525_600)
+    await visit.client.queue(name).pause(60 * minutes)
+    return f"{name} is paused for {minutes} min: puts go on, and nothing is taken."
+
+
+async def resume(visit: Visit) -> str:
+    name = visit.asked.queue()
+    await visit.client.queue(name).pause(0)
+    return f"{name} goes on."
+
+
+async def drain(visit: Visit) -> str:
+    name = visit.asked.queue()
+    await visit.client.queue(name).drain()
+    return f"{name} refuses puts from now on."
+
+
+async def undrain(visit: Visit) -> str:
+    name = visit.asked.queue()
+    await visit.client.queue(name).drain(False)
+    return f"{name} accepts puts again."
+
+
+async def truncate(visit: Visit) -> str:
+    name = visit.asked.queue()
+    return f"{number(await visit.client.queue(name).truncate())} tasks of {name} are removed."
+
+
+async def alter(visit: Visit) -> str:
+    name, option = visit.asked.queue(), visit.asked.one_of("option", tuple(ALTERABLE), "")
+    value = ALTERABLE[option](visit.asked)
+    await visit.client.queue(name).alter(**cast(Any, {option: value}))
+    return f"{option} of {name} is {'the default' if value is None else value} now."
+
+
+async def kick_all(visit: Visit) -> str:
+    queue, state, which = _tasks(visit.asked)
+    n = await visit.client.queue(queue).kick_all(state, **which._asdict())
+    return f"{number(n)} tasks of {queue} are ready again."
+
+
+async def release_all(visit: Visit) -> str:
+    queue, _, which = _tasks(visit.asked)
+    return f"{number(await visit.client.queue(queue).release_all(**which._asdict()))} tasks of {queue} are released."
+
+
+async def cancel_all(visit: Visit) -> str:
+    queue, state, which = _tasks(visit.asked)
+    n = await visit.client.queue(queue).cancel_all(state, **which._asdict())
+    return f"{number(n)} tasks of {queue} are cancelled."
+
+
+async def delete_all(visit: Visit) -> str:
+    queue, state, which = _tasks(visit.asked)
+    n = await visit.client.queue(queue).delete_all(state, **which._asdict())
+    return f"{number(n)} tasks of {queue} are removed."
+
+
+async def kick(visit: Visit) -> str:
+    id = visit.asked.id()
+    if await visit.client.kick(id):
+        return f"Task {id} is ready again."
+    return f"Task {id} is neither buried nor delayed: nothing was changed."
+
+
+async def cancel(visit: Visit) -> str:
+    id = visit.asked.id()
+    return f"Task {id} is {await visit.client.cancel(id, visit.asked.text('reason'))}."
+
+
+async def delete(visit: Visit) -> str:
+    id = visit.asked.id()
+    await visit.client.delete(id)
+    return f"Task {id} is removed."
+
+
+async def set_aside(visit: Visit) -> str:
+    id = visit.asked.id()
+    task = await visit.client.peek(id)
+    await task.bury(error=visit.asked.text("reason") or "set aside in the dashboard")
+    return f"Task {id} is set aside: it is buried, until a retry."
+
+
+async def put_again(visit: Visit) -> str:
+    id = visit.asked.id()
+    columns = ("queue", "data::pg_catalog.text AS text", "priority", "lane")
+    found = await visit.client.shell.run(rows(columns, OF_TASK, id))
+    if not found or found[0]["text"] is None:
+        raise TaskNotFound(f"task {id} is gone, or its data is not for the role of this dashboard", id)
+    old = found[0]
+    new = await visit.client.queue(old["queue"]).put(
+        data.decode(old["text"]), priority=old["priority"], lane=old["lane"]
+    )
+    return f"Task {new.id} is put into {old['queue']}, with the data of task {id}."
+
+
+async def run_schedule(visit: Visit) -> str:
+    name = visit.asked.text("name") or ""
+    return f"{name} has put task {await visit.client.schedules.run_now(name)}."
+
+
+async def pause_schedule(visit: Visit) -> str:
+    name = visit.asked.text("name") or ""
+    await visit.client.schedules.pause(name)
+    return f"{name} is paused."
+
+
+async def resume_schedule(visit: Visit) -> str:
+    name = visit.asked.text("name") or ""
+    await visit.client.schedules.resume(name)
+    return f"{name} goes on; what came during the pause is not missed."
+
+
+OF_TASK = "FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=) %s::bigint"
+OF_FILTER = (
+    "FROM (SELECT FROM pgqueue.find_tasks(queue => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,"
+    + FILTER
+    + ")) t"
+)
+
+ACTIONS = {
+    "pause": Action("Pause", pause),
+    "resume": Action("Resume", resume),
+    "drain": Action("Refuse puts", drain),
+    "undrain": Action("Accept puts", undrain),
+    "truncate": Action("Remove all tasks", truncate, "All tasks of this queue are removed for good, also taken ones."),
+    "alter": Action("Set", alter),
+    "kick_all": Action("Retry all", kick_all, "These tasks become ready, and their attempts count from 0.", True),
+    "release_all": Action(
+        "Release all", release_all, "Other workers get these tasks while their takers may still work on them.", True
+    ),
+    "cancel_all": Action(
+        "Cancel all", cancel_all, "These tasks end as cancelled; the takers of taken ones are told.", True
+    ),
+    "delete_all": Action("Delete all", delete_all, "These tasks are removed for good.", True),
+    "kick": Action("Retry", kick),
+    "cancel": Action("Cancel", cancel, "The task ends as cancelled; its taker is told."),
+    "set_aside": Action(
+        "Set aside",
+        set_aside,
+        "The task is buried until a retry. If a worker has it, that worker may go on for a while.",
+    ),
+    "delete": Action("Delete", delete, "The task is removed for good."),
+    "put_again": Action("Put again", put_again),
+    "run_schedule": Action("Run now", run_schedule),
+    "pause_schedule": Action("Pause", pause_schedule),
+    "resume_schedule": Action("Resume", resume_schedule),
+}
+
+MOST_INT = 2**31 - 1
+#: The options that a page alters, each with the function that reads it; an empty one is the default.
+ALTERABLE: dict[str, Callable[[Asked], Any]] = {
+    "priority": lambda asked: _integer(asked),
+    "delay": lambda asked: asked.seconds("value"),
+    "ttr": lambda asked: asked.seconds("value"),
+    "ttl": lambda asked: asked.seconds("value"),
+    "capacity": lambda asked: _integer(asked),
+    "maxlen": lambda asked: _integer(asked),
+    "max_size": lambda asked: _integer(asked),
+    "max_takes": lambda asked: _integer(asked),
+    "keep_done": lambda asked: asked.seconds("value"),
+}
+
+
+async def count(visit: Visit) -> str:
+    """On how many tasks an action would act, in words."""
+    queue, state, which = _tasks(visit.asked)
+    columns = ("pg_catalog.count(*) AS n",)
+    found = await visit.client.shell.run(rows(columns, OF_FILTER, queue, state, COUNTED + 1, *which))
+    n = found[0]["n"]
+    tasks = f"more than {number(COUNTED)} tasks" if n > COUNTED else "one task" if n == 1 else f"{number(n)} tasks"
+    parts = [f"{tasks} of {queue}, {state}"]
+    parts += [f"of job {which.job}"] if which.job else []
+    parts += [f"with the error “{which.error}”"] if which.error else []
+    parts += [f"put at least {visit.asked.text('older')} ago"] if which.older else []
+    return ", ".join(parts)
+
+
+def _tasks(asked: Asked) -> tuple[str, State, Filter]:
+    return asked.queue(), cast(State, asked.one_of("state", STATES, "")), chosen(asked)
+
+
+def _integer(asked: Asked) -> int | None:
+    given = asked.text("value", longest=20)
+    if given is None:
+        return None
+    if not given.lstrip("-").isdecimal() or not given.isascii() or abs(int(given)) > MOST_INT:
+        raise ValueError(f"a whole number is needed, not {given!r}")
+    return int(given)

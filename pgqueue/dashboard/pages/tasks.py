@@ -1,0 +1,145 @@
+"""The tasks of a queue in one state, page by page, with the filters of find_tasks; the newest of all; a search by id
+or key."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from ..._calls import stats as counting
+from ..._calls.call import Call, Rows
+from ..._calls.find import FILTER, MARKER, Filter, State, marked
+from ..._calls.rows import Row, rows
+from ..._values import data
+from ..reading import Asked
+from .visit import Page, Visit
+
+N = 50  # tasks on a page
+SHORT = 12_000  # bytes of data that pages read; of longer data they show the size
+STATES: tuple[str, ...] = get_args(State)
+COLUMNS = (
+    "t.id",
+    "t.queue",
+    "t.state",
+    "t.priority",
+    "t.attempts",
+    "t.created_at",
+    "t.run_at",
+    "t.taken_at",
+    "t.deadline",
+    "t.done_at",
+    "t.buried_at",
+    "t.holder",
+    "t.lane",
+    "t.key",
+    "t.error",
+    "pg_catalog.pg_column_size(t.data) AS bytes",
+    f"CASE WHEN pg_catalog.pg_column_size(t.data) OPERATOR(pg_catalog.<=) {SHORT}"
+    f" AND pg_catalog.octet_length(t.data::pg_catalog.text) OPERATOR(pg_catalog.<=) {SHORT}"  # it may be compressed
+    " THEN t.data::pg_catalog.text END AS text",
+)
+
+
+async def read(visit: Visit) -> dict[str, Any]:
+    asked = visit.asked
+    queue, term = asked.text("queue"), (asked.text("find") or "").strip()
+    state, which, after = asked.one_of("state", STATES, "ready"), chosen(asked), asked.marker()
+    more = None
+    if term:
+        found = await visit.read(_searched(queue, term))
+    elif queue is None:
+        found = await visit.read(_newest())
+    else:
+        found, more = await visit.read(_page(asked.queue(), state, which, after))
+    counts: dict[str, Any] | None = None
+    if queue is not None:
+        stats = await visit.read(counting.stats(queue))
+        counts = {**stats, "done": stats["kept"]}
+    return {
+        "queue": queue,
+        "state": state,
+        "states": STATES,
+        "counts": counts,
+        "tasks": [_shown(visit, row) for row in found],
+        "which": {"job": which.job, "error": which.error, "older": asked.text("older")},
+        "find": term,
+        "after": after,
+        "more": more,
+    }
+
+
+def chosen(asked: Asked) -> Filter:
+    """The filter of a URL. Raises ValueError."""
+    return Filter.of(asked.text("job"), asked.text("error"), asked.seconds("older"))
+
+
+def shortened(visit: Visit, row: Row) -> str | None:
+    """The beginning of a task's data on one line; None if there is none to show, or it is long."""
+    if row["text"] is None:
+        return None
+    shown = visit.shown(row["queue"], data.shown(row["text"]))
+    return row["text"][:300] if isinstance(shown, data.Unreadable) else summary(shown)
+
+
+def summary(value: Any) -> str:
+    """Data on one line: of a job, its arguments as in a call."""
+    if isinstance(value, dict) and isinstance(value.get("job"), str) and isinstance(value.get("args", {}), dict):
+        inner = ", ".join(f"{name}={_compact(one)}" for name, one in list(value.get("args", {}).items())[:20])
+        return f"{value['job']}({inner})"
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    try:
+        return data.encode(value)[:300]
+    except (ValueError, TypeError, RecursionError):
+        return str(value)[:300]
+
+
+def _shown(visit: Visit, row: Row) -> Row:
+    return row | {"summary": shortened(visit, row)}
+
+
+def _page(queue: str, state: str, which: Filter, after: str | None) -> Call[tuple[list[Row], str | None]]:
+    """A page of tasks, and the marker of the next one."""
+    source = rows(
+        (*COLUMNS, f"({MARKER})::pg_catalog.text AS marker"),
+        f"FROM pgqueue.find_tasks(queue => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,{FILTER},"
+        " after => %s::pg_catalog.jsonb) WITH ORDINALITY t ORDER BY t.ordinality",
+        queue,
+        state,
+        N + 1,
+        *which,
+        marked(after),
+    )
+
+    def paged(found: Rows) -> tuple[list[Row], str | None]:
+        page = source.read(found)
+        return page[:N], page[N - 1]["marker"] if len(page) > N else None
+
+    return Call(source.sql, source.args, paged)
+
+
+def _newest() -> Call[list[Row]]:
+    return rows(
+        COLUMNS,
+        "FROM pgqueue.tasks t WHERE t.id OPERATOR(pg_catalog.=) ANY (ARRAY (SELECT pgqueue.newest_tasks(n => %s::int)))"
+        " ORDER BY t.id DESC",
+        N,
+    )
+
+
+def _searched(queue: str | None, term: str) -> Call[list[Row]]:
+    """The task with this id; and in a queue, the one with this key."""
+    id = int(term) if term.isascii() and term.isdecimal() and len(term) < 19 else None
+    return rows(
+        COLUMNS,
+        "FROM pgqueue.tasks t WHERE t.id OPERATOR(pg_catalog.=) ANY (ARRAY (SELECT %s::bigint UNION SELECT"
+        " pgqueue.find_key(queue => q.name, key => %s::pg_catalog.text) FROM pgqueue.queues q"
+        " WHERE q.name OPERATOR(pg_catalog.=) %s::pg_catalog.text)) ORDER BY t.id",
+        id,
+        term,
+        queue,
+    )
+
+
+PAGE = Page("tasks", "Tasks", "tasks.html", read)

@@ -1,0 +1,136 @@
+"""What pages read: statements on the views, whose answers browsers share, and the arguments of a URL, checked.
+
+Ten browsers on one page ask the same within a second. `Reader` sends the statement once and gives all of them its
+answer, so the cost for the database does not grow with their number. An action empties the store of answers: a page
+behind it shows what it did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from .. import AsyncClient
+from .._calls.call import Call
+from .._values import arguments
+
+T = TypeVar("T")
+
+MOST_SHARED = 1000  # answers
+KEPT = 10.0  # seconds for which an answer may be wanted again
+PATIENCE = 10.0  # seconds for a statement of a page
+
+
+class Reader:
+    """Sends the statements of pages, and shares their answers.
+
+    Attributes:
+        client: for everything else.
+        shared: seconds for which an answer is shared.
+        spent: seconds that statements took so far, one after the other.
+    """
+
+    shared = 0.9  # less than a browser waits between two looks
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+        self.spent = 0.0
+        self._answers: dict[tuple[str, str], tuple[float, asyncio.Future[Any]]] = {}
+
+    async def __call__(self, call: Call[T], times: float = 1.0) -> T:
+        """The answer to a statement: its own, or one that is no older than `times` the time for which it is shared."""
+        key, now = (call.sql, repr(call.args)), time.monotonic()
+        known = self._answers.get(key)
+        if known is None or now - known[0] >= times * self.shared:
+            known = now, asyncio.ensure_future(self.ask(call))
+            self._forget(now)
+            self._answers[key] = known
+        answer: T = await asyncio.shield(known[1])
+        return answer
+
+    def forget(self) -> None:
+        """Share no earlier answer any more: something was changed."""
+        self._answers.clear()
+
+    async def ask(self, call: Call[T]) -> T:
+        """An answer of its own, whose time counts."""
+        began = time.monotonic()
+        try:
+            return await self.client.shell.run(call, within=PATIENCE)
+        finally:
+            self.spent += time.monotonic() - began
+
+    def _forget(self, now: float) -> None:
+        if len(self._answers) >= MOST_SHARED:
+            self._answers.clear()
+        for key in [key for key, (at, _) in self._answers.items() if now - at > KEPT]:
+            del self._answers[key]
+
+
+class Asked:
+    """The arguments in the query string of a URL, read and checked. Each method raises ValueError."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def text(self, name: str, *, longest: int = 1000) -> str | None:
+        """A text; None if it is missing or empty."""
+        value = self._given.get(name, "")
+        if len(value) > longest:
+            raise ValueError(f"{name} has at most {longest} characters, not {len(value)}")
+        return arguments.text(value, name) if value else None
+
+    def queue(self, name: str = "queue") -> str:
+        """The name of a queue, which has to be there."""
+        given = self.text(name)
+        if given is None:
+            raise ValueError(f"the address names no {name}")
+        return arguments.queue_name(given)
+
+    def id(self, name: str = "id") -> int:
+        """The id of a task."""
+        given = self.text(name)
+        if given is None or not given.isascii() or not given.isdecimal() or not 0 < int(given[:20]) < 2**63:
+            raise ValueError(f"{name} is a number from 1 on, not {given!r}")
+        return int(given)
+
+    def one_of(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        given = self.text(name) or default
+        if given not in choices:
+            raise ValueError(f"{name} is one of {', '.join(choices)}, not {given!r}")
+        return given
+
+    def seconds(self, name: str) -> float | None:
+        """A number of seconds; also as 15m, 1h or 2d."""
+        given = self.text(name, longest=20)
+        if given is None:
+            return None
+        unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(given[-1:])
+        try:
+            number = float(given if unit is None else given[:-1]) * (unit or 1)
+        except ValueError:
+            raise ValueError(f"{name} is a time as 90, 15m, 1h or 2d, not {given!r}") from None
+        return arguments.seconds(name, number)
+
+    def count(self, name: str, default: int, most: int) -> int:
+        given = self.text(name, longest=20)
+        if given is None:
+            return default
+        if not given.isascii() or not given.isdecimal() or not 1 <= int(given) <= most:
+            raise ValueError(f"{name} is a number from 1 to {most}, not {given!r}")
+        return int(given)
+
+    def marker(self, name: str = "after") -> str | None:
+        """The place of a page in a list of tasks: a JSON array."""
+        given = self.text(name)
+        if given is not None:
+            try:
+                is_array = isinstance(json.loads(given), list)
+            except (ValueError, RecursionError):
+                is_array = False
+            if not is_array:
+                raise ValueError(f"{name} comes from the page before, and is not {given!r}")
+        return given
