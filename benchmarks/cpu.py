@@ -10,17 +10,22 @@ from typing import Any
 
 import psycopg
 
-PIDS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+PIDS = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+    " AND application_name LIKE %s"
+)
 
 
 class BackendTime:
     """The CPU time that all backends of one database have used since the object was made.
 
-    The backends have to stay until the time is read, and to run on this machine.
+    `name` chooses those of some applications, as LIKE does. The backends have to stay until the time is read, and to
+    run on this machine.
     """
 
-    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+    def __init__(self, conn: psycopg.Connection[Any], name: str = "%") -> None:
         self._conn = conn
+        self._name = name
         self._before = self._read()
 
     def seconds(self) -> float:
@@ -28,7 +33,7 @@ class BackendTime:
         return sum(ns - self._before.get(pid, 0) for pid, ns in now.items()) / 1e9
 
     def _read(self) -> dict[int, int]:
-        pids = [pid for (pid,) in self._conn.execute(PIDS).fetchall()]
+        pids = [pid for (pid,) in self._conn.execute(PIDS, (self._name,)).fetchall()]
         return {pid: _nanoseconds(pid) for pid in pids}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..bench import Measure
 from . import (
     bulk_put,
+    dashboard,
     delayed,
     depth,
     drain,
@@ -49,6 +50,7 @@ MEASURES: dict[str, Measure] = {
     "lanes": lanes.measure,
     "poll": poll.measure,
     "monitoring": monitoring.measure,
+    "dashboard": dashboard.measure,
     "jobs": jobs.measure,
     "kill": kill.measure,
 }
