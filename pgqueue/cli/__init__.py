@@ -90,6 +90,7 @@ COMMANDS = {
     "subscribe": "channels",
     "take": "take",
     "task-stats": "tasks",
+    "top": "top",
     "touch": "tasks",
     "truncate": "managing",
     "unbind": "exchanges",
@@ -154,7 +155,7 @@ SECTIONS = {
         "deaths",
     ),
     "Coordination": ("lock", "elect", "nodes", "status", "group", "changes"),
-    "Monitoring": ("dashboard", "health", "audit", "metrics", "graphite", "alerts"),
+    "Monitoring": ("dashboard", "top", "health", "audit", "metrics", "graphite", "alerts"),
     "Server, schema and rights": ("migrate", "server", "privileges", "grant", "revoke", "restrict"),
     "Getting started": ("demo", "completion"),
 }

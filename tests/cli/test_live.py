@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
 import signal
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +15,7 @@ import pytest
 from click.shell_completion import BashComplete
 from commands import environment, invoke, started
 from eventually import eventually
+from terminals import FIRST_SCREEN, OTHER_SCREEN
 
 from pgqueue import cli
 from pgqueue._calls import stats as counting
@@ -30,9 +27,6 @@ from pgqueue.terminal import screens
 
 pytestmark = pytest.mark.once
 
-
-OTHER_SCREEN, FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 # --- the live view
 
@@ -79,61 +73,6 @@ def test_a_screen_is_not_overfilled():
     lines = [f"queue number {n}" for n in range(20)]
     assert screens.fitting(lines, 4) == ["queue number 0", "queue number 1", "queue number 2", "and 17 more"]
     assert screens.fitting(lines[:4], 4) == lines[:4]
-
-
-class Terminal:
-    """A command at a terminal of its own; what it wrote so far is in `seen`."""
-
-    def __init__(self, *arguments: str, **settings: str) -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 100, 0, 0))
-        os.set_blocking(self._ours, False)
-        self.seen = ""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "pgqueue", *arguments],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=environment(**settings),
-        )
-        os.close(theirs)
-
-    def shows(self, pattern: str) -> re.Match[str] | None:
-        try:
-            self.seen += COLOURS.sub("", os.read(self._ours, 65536).decode())
-        except BlockingIOError:
-            pass
-        except OSError:  # its other end is closed
-            assert re.search(pattern, self.seen, re.DOTALL), self.seen
-        return re.search(pattern, self.seen, re.DOTALL)
-
-    def type(self, keys: str) -> None:
-        os.write(self._ours, keys.encode())
-
-    def interrupt(self) -> None:
-        """As Ctrl-C does."""
-        self._process.send_signal(signal.SIGINT)
-
-    def end(self) -> int:
-        return self._process.wait(30)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        os.close(self._ours)
-
-
-@pytest.fixture
-def terminal(dsn):
-    made = []
-
-    def make(*arguments, **settings):
-        made.append(Terminal("--dsn", dsn, *arguments, **settings))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def test_watch_redraws_in_place_and_ends_with_the_last_look(terminal, blocking):

@@ -129,6 +129,7 @@ ARGUMENTS = {
     "subscribe": "c --timeout 0",
     "take": "q --timeout 0",
     "task-stats": "1",
+    "top": "",
     "touch": "1 --claim 1",
     "truncate": "q --yes",
     "unbind": "q e",
