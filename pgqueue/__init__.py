@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # at run time __getattr__ imports them
     from . import types
     from ._async.batches import AsyncBatch
     from ._async.channels import AsyncSubscription
+    from ._async.consumer import AsyncConsumer
     from ._async.elections import AsyncElection
     from ._async.locks import AsyncLock
     from ._async.messages import AsyncClaim
@@ -58,6 +59,7 @@ if TYPE_CHECKING:  # at run time __getattr__ imports them
     from ._records.puts import Put
     from ._sync.batches import Batch
     from ._sync.channels import Subscription
+    from ._sync.consumer import Consumer
     from ._sync.elections import Election
     from ._sync.locks import Lock
     from ._sync.messages import Claim
@@ -77,6 +79,7 @@ __all__ = [
     "AsyncBatch",
     "AsyncClaim",
     "AsyncClient",
+    "AsyncConsumer",
     "AsyncElection",
     "AsyncLock",
     "AsyncQueue",
@@ -92,6 +95,7 @@ __all__ = [
     "Client",
     "ClosedError",
     "ConnectionLost",
+    "Consumer",
     "Election",
     "Error",
     "Job",
@@ -137,6 +141,7 @@ _HOMES = {
     "AsyncBatch": "._async.batches",
     "AsyncClaim": "._async.messages",
     "AsyncClient": ".jobs.clients",
+    "AsyncConsumer": "._async.consumer",
     "AsyncElection": "._async.elections",
     "AsyncLock": "._async.locks",
     "AsyncQueue": "._async.queue",
@@ -148,6 +153,7 @@ _HOMES = {
     "Bury": ".jobs.retry",
     "Claim": "._sync.messages",
     "Client": ".jobs.clients",
+    "Consumer": "._sync.consumer",
     "Election": "._sync.elections",
     "Job": ".jobs.job",
     "Lock": "._sync.locks",

@@ -17,6 +17,7 @@ from .._calls.tallies import JobStats
 from .._calls.workers import WorkerInfo
 from .._values import arguments
 from .._values.arguments import Seconds
+from .consumer import AsyncConsumer
 from .queue import AsyncQueue
 from .shell import AsyncShell
 from .take import pop, take
@@ -146,6 +147,19 @@ class AsyncQueues:
         Otherwise as Queue.take_many.
         """
         return await take(self.shell, arguments.queue_names(queues), n, timeout)
+
+    async def consumer(self, queues: Sequence[str] = (), prefetch: int | None = 200) -> AsyncConsumer:
+        """A consumer, which takes tasks ahead and acks them in batches, and has a descriptor for an event loop.
+
+        Args:
+            queues: the names of the queues from which it takes, the lowest (priority, id) of all first.
+            prefetch: how many tasks it holds at most; 0: it takes none; None: any number.
+
+        Raises:
+            ValueError: a name or the number is not valid.
+            ServerError: the server could not be reached within connect_timeout.
+        """
+        return AsyncConsumer(self.shell, await self.shell.listener(), queues, prefetch)
 
     async def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[AsyncTask]:
         """Take and ack up to `n` tasks of several queues, as soon as there is one. As Redis' BLPOP.

@@ -90,6 +90,24 @@ async def requeue(shell: AsyncShell, id: int, token: int | None, conn: Conn | No
     return await _end(shell, pick_calls.requeue(id, shell.fence(token)), [(id, token)], conn)
 
 
+async def ack_many(shell: AsyncShell, tasks: Iterable[TaskLike], conn: Conn | None = None) -> None:
+    await _end_many(shell, ack_calls.ack_many, tasks, conn)
+
+
+async def release_many(shell: AsyncShell, tasks: Iterable[TaskLike], conn: Conn | None = None) -> None:
+    await _end_many(shell, calls.release_many, tasks, conn)
+
+
+async def _end_many(shell: AsyncShell, make: SettleMany, tasks: Iterable[TaskLike], conn: Conn | None) -> None:
+    fence, takes = shell.fence(), [named(task) for task in tasks]
+    call = make(takes, fence)
+
+    def read(rows: Rows) -> None:
+        insist(call.read(rows), fence)
+
+    await _end(shell, Call(call.sql, call.args, read), takes, conn)
+
+
 async def _end(shell: AsyncShell, call: Call[T], takes: Named, conn: Conn | None, *, relaxed: bool = False) -> T:
     """Run a call that ends takes, the ids of the tasks each with its token, and leave none of them in doubt."""
     if conn is not None:
@@ -136,7 +154,7 @@ class AsyncSettling:
         Raises:
             TakeLost: for one that could not be acked; the others were.
         """
-        await self._settle_many(ack_calls.ack_many, tasks, conn)
+        await ack_many(self._shell, tasks, conn)
 
     async def release(
         self,
@@ -158,7 +176,7 @@ class AsyncSettling:
         Raises:
             TakeLost: for one that could not be released; the others were.
         """
-        await self._settle_many(calls.release_many, tasks, conn)
+        await release_many(self._shell, tasks, conn)
 
     async def bury(
         self, task: TaskLike, *, priority: int | None = None, error: str | None = None, conn: Conn | None = None
@@ -194,12 +212,3 @@ class AsyncSettling:
             TakeLost: as for Task.ack.
         """
         return (await requeue(self._shell, *named(task), conn))[0]
-
-    async def _settle_many(self, make: SettleMany, tasks: Iterable[TaskLike], conn: Conn | None) -> None:
-        fence, takes = self._shell.fence(), [named(task) for task in tasks]
-        call = make(takes, fence)
-
-        def read(rows: Rows) -> None:
-            insist(call.read(rows), fence)
-
-        await _end(self._shell, Call(call.sql, call.args, read), takes, conn)

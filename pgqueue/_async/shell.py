@@ -54,7 +54,13 @@ class AsyncShell(ShellBase):
 
     async def drive(self, flow: Flow[T]) -> T:
         """Perform a flow."""
-        return await drive(flow, self._perform)
+        return await drive(flow, self.perform)
+
+    async def perform(self, step: Step) -> object:
+        """Perform a step of a flow."""
+        if isinstance(step, Run):
+            return await self.connections.run(step.call, relaxed=step.relaxed, within=step.within)
+        return await cast(Signal, step.signal).wait(step.seconds)
 
     async def claimed(self, flow: Flow[list[Row]], make: Callable[[Row], T]) -> list[T]:
         """Perform a flow that claims, and make the tasks of its rows; see made()."""
@@ -103,8 +109,3 @@ class AsyncShell(ShellBase):
         if self.together is not None:
             self.together.close()
         await self.connections.close()
-
-    async def _perform(self, step: Step) -> object:
-        if isinstance(step, Run):
-            return await self.connections.run(step.call, relaxed=step.relaxed, within=step.within)
-        return await cast(Signal, step.signal).wait(step.seconds)

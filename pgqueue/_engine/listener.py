@@ -56,6 +56,7 @@ from .._calls.call import Call
 from ..errors import ClosedError, ConnectionLost
 from . import direct
 from .asked import Asked, Asks
+from .bells import Alarms
 from .cancels import Cancels
 from .forks import detach
 from .hub import Hub
@@ -115,6 +116,7 @@ class Listener:
         self._posts = Posts(self.switchboard, label)
         self.cancels = Cancels(self.switchboard, self.ask, self.poke)
         self._plans = Plans(self.hub, self.switchboard, label)
+        self.alarms = Alarms()
         self._waiting: list[Signal] = []  # for a session
         self._lock = threading.Lock()
         self.stopping = False
@@ -266,7 +268,8 @@ class Listener:
             self._pauses.succeeded()  # a whole round: this connection serves
             self.outage.over()
             due = (again, self._ticks.at, self._jobs.at, self._asks.at, self._posts.at)
-            self._sleep(min(due) - time.monotonic())
+            self._sleep(self.alarms.sleep(min(due)) - time.monotonic())
+            self.alarms.ring()
             if self._read(conn):  # a taker may be waiting for a notification
                 time.sleep(0)  # give the interpreter to the woken thread at once, not when this one sleeps
 
@@ -346,7 +349,8 @@ class Listener:
         """Sleep for the whole time, unless the thread has to end: a poke is no reason to connect sooner."""
         until = time.monotonic() + seconds
         while not (self.stopping or self._handing_over) and (left := until - time.monotonic()) > 0:
-            self._sleep(left)
+            self._sleep(min(left, self.alarms.sleep(until) - time.monotonic()))
+            self.alarms.ring()
 
     def _sleep(self, seconds: float) -> None:
         self._selector.select(max(0.0, seconds))

@@ -19,6 +19,7 @@ from .._calls.tallies import JobStats
 from .._calls.workers import WorkerInfo
 from .._values import arguments
 from .._values.arguments import Seconds
+from .consumer import Consumer
 from .queue import Queue
 from .shell import Shell
 from .take import pop, take
@@ -144,6 +145,19 @@ class Queues:
         Otherwise as Queue.take_many.
         """
         return take(self.shell, arguments.queue_names(queues), n, timeout)
+
+    def consumer(self, queues: Sequence[str] = (), prefetch: int | None = 200) -> Consumer:
+        """A consumer, which takes tasks ahead and acks them in batches, and has a descriptor for an event loop.
+
+        Args:
+            queues: the names of the queues from which it takes, the lowest (priority, id) of all first.
+            prefetch: how many tasks it holds at most; 0: it takes none; None: any number.
+
+        Raises:
+            ValueError: a name or the number is not valid.
+            ServerError: the server could not be reached within connect_timeout.
+        """
+        return Consumer(self.shell, self.shell.listener(), queues, prefetch)
 
     def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[Task]:
         """Take and ack up to `n` tasks of several queues, as soon as there is one. As Redis' BLPOP.

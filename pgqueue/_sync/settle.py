@@ -88,6 +88,24 @@ def requeue(shell: Shell, id: int, token: int | None, conn: Conn | None) -> tupl
     return _end(shell, pick_calls.requeue(id, shell.fence(token)), [(id, token)], conn)
 
 
+def ack_many(shell: Shell, tasks: Iterable[TaskLike], conn: Conn | None = None) -> None:
+    _end_many(shell, ack_calls.ack_many, tasks, conn)
+
+
+def release_many(shell: Shell, tasks: Iterable[TaskLike], conn: Conn | None = None) -> None:
+    _end_many(shell, calls.release_many, tasks, conn)
+
+
+def _end_many(shell: Shell, make: SettleMany, tasks: Iterable[TaskLike], conn: Conn | None) -> None:
+    fence, takes = shell.fence(), [named(task) for task in tasks]
+    call = make(takes, fence)
+
+    def read(rows: Rows) -> None:
+        insist(call.read(rows), fence)
+
+    _end(shell, Call(call.sql, call.args, read), takes, conn)
+
+
 def _end(shell: Shell, call: Call[T], takes: Named, conn: Conn | None, *, relaxed: bool = False) -> T:
     """Run a call that ends takes, the ids of the tasks each with its token, and leave none of them in doubt."""
     if conn is not None:
@@ -134,7 +152,7 @@ class Settling:
         Raises:
             TakeLost: for one that could not be acked; the others were.
         """
-        self._settle_many(ack_calls.ack_many, tasks, conn)
+        ack_many(self._shell, tasks, conn)
 
     def release(
         self,
@@ -156,7 +174,7 @@ class Settling:
         Raises:
             TakeLost: for one that could not be released; the others were.
         """
-        self._settle_many(calls.release_many, tasks, conn)
+        release_many(self._shell, tasks, conn)
 
     def bury(
         self, task: TaskLike, *, priority: int | None = None, error: str | None = None, conn: Conn | None = None
@@ -188,12 +206,3 @@ class Settling:
             TakeLost: as for Task.ack.
         """
         return (requeue(self._shell, *named(task), conn))[0]
-
-    def _settle_many(self, make: SettleMany, tasks: Iterable[TaskLike], conn: Conn | None) -> None:
-        fence, takes = self._shell.fence(), [named(task) for task in tasks]
-        call = make(takes, fence)
-
-        def read(rows: Rows) -> None:
-            insist(call.read(rows), fence)
-
-        _end(self._shell, Call(call.sql, call.args, read), takes, conn)

@@ -54,7 +54,13 @@ class Shell(ShellBase):
 
     def drive(self, flow: Flow[T]) -> T:
         """Perform a flow."""
-        return drive(flow, self._perform)
+        return drive(flow, self.perform)
+
+    def perform(self, step: Step) -> object:
+        """Perform a step of a flow."""
+        if isinstance(step, Run):
+            return self.connections.run(step.call, relaxed=step.relaxed, within=step.within)
+        return cast(Signal, step.signal).wait(step.seconds)
 
     def claimed(self, flow: Flow[list[Row]], make: Callable[[Row], T]) -> list[T]:
         """Perform a flow that claims, and make the tasks of its rows; see made()."""
@@ -103,8 +109,3 @@ class Shell(ShellBase):
         if self.together is not None:
             self.together.close()
         self.connections.close()
-
-    def _perform(self, step: Step) -> object:
-        if isinstance(step, Run):
-            return self.connections.run(step.call, relaxed=step.relaxed, within=step.within)
-        return cast(Signal, step.signal).wait(step.seconds)

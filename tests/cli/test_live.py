@@ -145,14 +145,14 @@ def test_watch_in_a_pipe_that_closes(dsn):
 
 @pytest.mark.parametrize("line", ["take q", "take q --ack", "take q -- true", "wait c", "subscribe c"])
 def test_ctrl_c_while_it_waits(command, monkeypatch, line):
-    perform = Shell._perform
+    perform = Shell.perform
 
     def interrupted(self, step):
         if isinstance(step, Wait) and step.seconds is None:
             signal.raise_signal(signal.SIGINT)
         return perform(self, step)
 
-    monkeypatch.setattr(Shell, "_perform", interrupted)
+    monkeypatch.setattr(Shell, "perform", interrupted)
     done = command(*line.split())
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 

@@ -1,0 +1,259 @@
+"""A consumer: takes tasks ahead, for a worker or a bridge that has an event loop, or threads, of its own.
+
+A take that waits is a flow (_engine/takes.py). Queue.take performs it in one piece. A consumer performs it as far as it
+goes without waiting, and leaves it at its next wait. What ends the wait, a signal of the listener's thread or a moment,
+rings the consumer's bell (_engine/bells.py), whose descriptor an event loop waits for. So a consumer needs no thread,
+and asks the database only when there may be a task.
+
+The flow is left while the program works. A put that calls this process then waits for its next receive(), or until a
+tick calls another process, half a second later at most (sql/2_base/line.sql). While as many tasks are held as
+`prefetch` allows, there is no flow, and no put calls the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from time import monotonic
+from typing import Self
+
+from .._calls.take import Taken
+from .._engine import takes
+from .._engine.awaiting import rung
+from .._engine.bells import Bell, Ring
+from .._engine.listener import Listener
+from .._engine.steps import Flow, Step, Wait
+from .._engine.waits import TimeLeft
+from .._records.task import from_taken, named
+from .._values import arguments
+from .._values.arguments import Seconds
+from ..errors import ClosedError, TakeLost
+from .settle import ack_many, release_many
+from .shell import AsyncShell
+from .task import AsyncTask
+
+AT_ONCE = 200  # tasks of a claim, at most
+
+
+class AsyncConsumer:
+    """Takes tasks of several queues ahead, and acks them in batches. From Client.consumer().
+
+    receive() returns the tasks that are there, and the rest of the time fileno() is a descriptor to wait for: it is
+    readable when receive() may have tasks, or acks to send. For example with `selectors`:
+
+        selector.register(consumer, selectors.EVENT_READ)
+        while selector.select():
+            for task in consumer.receive():
+                work(task.data)
+                consumer.ack(task)
+
+    One thread, or coroutine, at a time uses a consumer; ack() and fileno() are safe from any thread.
+
+    Attributes:
+        queues: the names of the queues from which it takes.
+        prefetch: how many tasks it holds at most; None for any number.
+    """
+
+    def __init__(self, shell: AsyncShell, listener: Listener, queues: Sequence[str], prefetch: int | None) -> None:
+        self.queues, self.prefetch = _checked(queues, prefetch)
+        self._shell = shell
+        self._listener = listener
+        self._bell = Bell()  # after the checks: it has to be closed
+        self._flow: Flow[list[Taken]] | None = None
+        self._step: Step | None = None  # the wait at which the flow was left
+        self._until = float("inf")  # the end of this wait
+        self._held: dict[tuple[int, int | None], AsyncTask] = {}  # by take: a task may come again while it is held
+        self._acks: deque[AsyncTask] = deque()
+        self._told = False  # that acks are due
+        self._closed = False
+        self._bell.ring()  # the first receive() begins to wait
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when receive() has something to do; -1 once the consumer is closed."""
+        return self._bell.fileno()
+
+    def change(self, queues: Sequence[str], prefetch: int | None) -> None:
+        """Take from other queues from now on, and hold another number of tasks. Those that are held stay.
+
+        Args:
+            queues: the names; none: it takes nothing until the next change.
+            prefetch: how many tasks to hold at most; 0: it takes none; None: any number.
+
+        Raises:
+            ValueError: a name or the number is not valid.
+        """
+        self.queues, self.prefetch = _checked(queues, prefetch)
+        self._leave()
+        self._bell.ring()
+
+    async def receive(self, timeout: Seconds | None = 0) -> list[AsyncTask]:
+        """Send the acks that are due, and take the tasks that are ready.
+
+        Args:
+            timeout: seconds to wait for a task, or a timedelta; 0, the default, does not wait, None waits without
+                limit.
+
+        Returns:
+            The tasks, in the order of Queue.take_many. An empty list if none came in time, if there is no room for one,
+            or while the client connects: it does not say that the queues are empty.
+
+        Raises:
+            TakeLost: an ack came too late; the others of its batch were made. The next call goes on.
+            ServerError, ConnectionLost, LockBlocked: as for Queue.take and Task.ack. The next call goes on.
+            ClosedError: the consumer or its client is closed, or this is a fork of the process that made it.
+        """
+        left = TimeLeft(arguments.timeout(timeout))
+        while True:
+            self._check()
+            self._bell.quiet()  # before the looks: what rings from here on is looked at in the next call
+            await self.flush()
+            tasks = await self._advance()
+            if tasks or left.over():
+                return tasks
+            await rung(self._bell, left.at_most(max(0.0, self._until - monotonic())).seconds())
+
+    def ack(self, task: AsyncTask) -> None:
+        """Ack a task with the next receive() or flush(), for which the descriptor becomes readable.
+
+        Raises:
+            ValueError: the consumer does not hold the task.
+        """
+        self.settled(task)
+        self._acks.append(task)
+        if not self._told:  # after the append: flush() clears it before it looks
+            self._told = True
+            self._bell.ring()
+
+    def settled(self, task: AsyncTask) -> None:
+        """Hold a task no longer, which was settled by a verb of its own, for example task.bury().
+
+        Raises:
+            ValueError: the consumer does not hold the task.
+        """
+        if self._held.pop(named(task), None) is None:
+            raise ValueError(f"task {task.id} is not held by this consumer: it was settled before, or is another one's")
+        if self._flow is None:
+            self._bell.ring()  # there is room again
+
+    async def flush(self) -> None:
+        """Send the acks that are due. Raises as receive()."""
+        self._told = False
+        acks = []
+        with contextlib.suppress(IndexError):
+            while True:
+                acks.append(self._acks.popleft())
+        if acks:
+            await ack_many(self._shell, acks)
+
+    async def close(self) -> None:
+        """Send the acks that are due, and give back the tasks that are held. May be called twice.
+
+        Raises:
+            TakeLost: an ack came too late.
+            ServerError, ConnectionLost: the server did not answer; the client gives the tasks back as soon as it does.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        held, self._held = list(self._held.values()), {}
+        self._leave()
+        try:
+            if self._shell.core.running_listener is self._listener:  # otherwise its end has given all back
+                try:
+                    await self.flush()
+                finally:
+                    with contextlib.suppress(TakeLost):
+                        await release_many(self._shell, held)
+        finally:
+            self._bell.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def __len__(self) -> int:
+        """How many tasks it holds."""
+        return len(self._held)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {', '.join(self.queues) or 'no queue'}, holding {len(self._held)}>"
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        if self._shell.core.running_listener is not self._listener:
+            raise ClosedError("the client of this consumer is closed, or this is a fork of the process that made it")
+
+    def _ring(self) -> Ring:
+        return Ring(self._bell)
+
+    def _room(self) -> int:
+        return AT_ONCE if self.prefetch is None else min(AT_ONCE, self.prefetch - len(self._held))
+
+    async def _advance(self) -> list[AsyncTask]:
+        """Perform the take up to its next wait, or to its end."""
+        if self._flow is None:
+            if not self.queues or (room := self._room()) <= 0:
+                return []
+            self._flow = takes.take(self._shell.core, self._listener, self._ring, self.queues, room, None)
+        rows: list[Taken] = []
+        try:
+            if (found := await self._pieces(self._flow)) is None:
+                return []
+            rows = found
+            tasks = self._shell.made(rows, lambda row: from_taken(AsyncTask, row, self._shell))
+            self._held.update((named(task), task) for task in tasks)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C, or a cancellation
+            self._shell.give_back((row.id, row.token) for row in rows)
+            raise
+        if not tasks:
+            self._check()
+        return tasks
+
+    async def _pieces(self, flow: Flow[list[Taken]]) -> list[Taken] | None:
+        """The result of the flow; None: it has come to a wait, and is left there."""
+        try:
+            step = self._step or next(flow)
+            while not self._is_wait(step):
+                try:
+                    answer = None if isinstance(step, Wait) else await self._shell.perform(step)
+                except BaseException as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as done:
+            self._leave()
+            rows: list[Taken] = done.value
+            return rows
+        except BaseException:
+            self._leave()
+            raise
+        return None
+
+    def _is_wait(self, step: Step) -> bool:
+        """Whether the step is a wait that is not over, at which the flow is left."""
+        if not isinstance(step, Wait):
+            return False
+        if step is not self._step:
+            self._step, self._until = step, float("inf") if step.seconds is None else monotonic() + step.seconds
+            self._listener.alarms.drop(self._bell)
+            if step.seconds is not None and self._listener.alarms.set(self._bell, self._until):
+                self._listener.poke()
+        return not step.signal.is_set() and monotonic() < self._until
+
+    def _leave(self) -> None:
+        """End the take. A claim of it that is under way is undone."""
+        flow, self._flow, self._step, self._until = self._flow, None, None, float("inf")
+        self._listener.alarms.drop(self._bell)
+        if flow is not None:
+            flow.close()
+
+
+def _checked(queues: Sequence[str], prefetch: int | None) -> tuple[tuple[str, ...], int | None]:
+    names = arguments.queue_names(queues) if queues else []
+    return tuple(names), arguments.integer("prefetch", prefetch, 0)
