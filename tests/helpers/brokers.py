@@ -1,4 +1,4 @@
-"""A Redis of a test's own, for the guides that lead away from queues which need one."""
+"""Brokers of Celery: a Redis of a test's own, for guides and comparisons, and the test's database."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 from eventually import eventually
 
@@ -38,3 +39,9 @@ def _answers(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def celery_url(dsn: str, **more: str) -> str:
+    """A DSN as a URL of the transport pgqueue://, with more parameters."""
+    parts = psycopg.conninfo.conninfo_to_dict(dsn) | more
+    return "pgqueue://?" + "&".join(f"{name}={value}" for name, value in parts.items())

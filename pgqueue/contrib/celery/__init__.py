@@ -1,0 +1,14 @@
+"""Celery on pgqueue: a transport for its broker, and a backend for its results.
+
+    app = Celery("shop", broker="pgqueue://app@db.example.org/shop", backend="pgqueue://app@db.example.org/shop")
+
+From the ground up: `registration` (the transport's name in kombu), `clients` (one client a database), `messages` (what
+a task's data holds of a message), `channels` (the verbs of AMQP) and `transport` (connections, and waiting).
+"""
+
+from __future__ import annotations
+
+try:
+    from . import registration as registration
+except ImportError as error:
+    raise ImportError("this needs Celery: pip install 'pgqueue-core[celery]'") from error

@@ -1,0 +1,127 @@
+"""Messages of kombu as data of tasks, and back."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pgqueue.contrib.celery import messages
+from pgqueue.contrib.celery.clients import dsn_of, without_password
+
+
+def message(body: str = '[[2], {"y": 3}, {}]', **headers: object) -> dict[str, Any]:
+    return {
+        "body": body,
+        "content-type": "application/json",
+        "content-encoding": "utf-8",
+        "headers": headers,
+        "properties": {"body_encoding": "utf-8", "delivery_info": {"exchange": "", "routing_key": "celery"}},
+    }
+
+
+@pytest.mark.parametrize("body", ["", "text", "Ünïcode ✓", '["\\u0000"]'])
+def test_a_text_is_stored_as_it_is(body: str) -> None:
+    assert messages.encoded(body) in ((body, "utf-8"), ("", "base64"))
+
+
+@pytest.mark.parametrize(
+    ("body", "stored"), [(b"\x00\xff", b"\x00\xff"), ("a\0b", b"a\0b"), ("\ud800", b"\xed\xa0\x80"), (b"", b"")]
+)
+def test_a_body_that_jsonb_cannot_hold_is_stored_in_base64(body: str | bytes, stored: bytes) -> None:
+    text, encoding = messages.encoded(body)
+    assert encoding == "base64"
+    assert base64.b64decode(text) == stored
+
+
+def test_the_data_of_a_task_of_celery_names_it() -> None:
+    data = messages.data_of(message(task="shop.add", id="7"))
+    assert data["job"] == "shop.add"
+    assert messages.message_of(data, 1, "celery") == message(task="shop.add", id="7")
+
+
+def test_a_message_of_another_program_is_stored_as_it_is() -> None:
+    plain = message(custom=1)
+    assert messages.data_of(plain) == plain
+    assert messages.message_of(plain, 1, "q") == plain
+
+
+@pytest.mark.parametrize(
+    ("data", "args", "kwargs"),
+    [
+        ({"job": "shop.add", "args": [2, 3]}, [2, 3], {}),
+        ({"job": "shop.add", "args": {"x": 2, "y": 3}, "sig": "abc"}, [], {"x": 2, "y": 3}),
+        ({"job": "shop.add", "args": [2], "kwargs": {"y": 3}}, [2], {"y": 3}),
+        ({"job": "shop.add"}, [], {}),
+    ],
+)
+def test_a_job_is_a_call_of_the_task_of_its_name(data: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    made = messages.message_of(data, 17, "celery")
+    assert json.loads(made["body"])[:2] == [args, kwargs]
+    assert made["headers"]["task"] == "shop.add"
+    assert made["headers"]["id"] == "17"
+    assert messages.message_of({**data, "id": "mine"}, 17, "celery")["headers"]["id"] == "mine"
+
+
+@pytest.mark.parametrize("data", [None, 7, "text", [1], {}, {"job": 7}, {"body": "x"}, {"body": "x", "properties": 1}])
+def test_other_data_is_a_message_that_celery_rejects(data: Any) -> None:
+    made = messages.message_of(data, 17, "q")
+    assert json.loads(made["body"]) == data
+    assert made["headers"] == {}
+
+
+def test_a_message_with_the_header_is_put_as_a_job() -> None:
+    as_job: dict[str, Any] = {messages.AS_JOB: True}
+    assert messages.data_of(message('[[], {"to": "ada"}, {}]', task="mail.send", **as_job)) == {
+        "job": "mail.send",
+        "args": {"to": "ada"},
+    }
+    with pytest.raises(ValueError, match="arguments that all have names"):
+        messages.data_of(message(task="mail.send", **as_job))
+    with pytest.raises(ValueError, match="serializer json"):
+        messages.data_of(message("gASVBgAAAAA=", task="mail.send", **as_job))
+
+
+def test_options_of_a_put() -> None:
+    plain = message()
+    assert messages.options_of(plain, 0, False) == {}
+    assert messages.options_of(plain, 9, False) == {"priority": -9}
+    plain["properties"]["expiration"] = "1500"
+    assert messages.options_of(plain, 0, False) == {"ttl": 1.5}
+    later = message(task="shop.add", eta="2030-01-01T12:00:00", expires="2030-01-02T12:00:00")
+    later["properties"]["expiration"] = "1500"
+    assert messages.options_of(later, 0, False) == {"run_at": datetime(2030, 1, 1, 12, tzinfo=UTC)}
+    assert messages.options_of(later, 0, True) == {}
+
+
+def test_options_of_a_queue() -> None:
+    given = {
+        "x-message-ttl": 5000,
+        "x-max-length": 10,
+        "x-dead-letter-exchange": "dead",
+        "x-dead-letter-routing-key": "k",
+        "x-max-priority": 10,
+    }
+    assert messages.queue_options(given) == {"ttl": 5.0, "maxlen": 10, "dead_letter": "dead", "dead_letter_key": "k"}
+    assert messages.queue_options(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "dsn", "shown"),
+    [
+        ("pgqueue://", "", "pgqueue://"),
+        ("pgqueue:///", "", "pgqueue:///"),
+        ("pgqueue://ada@db/shop", "postgresql://ada@db/shop", "pgqueue://ada@db/shop"),
+        (
+            "pgqueue://ada:se@cret@a:1,b:2/shop?sslmode=require",
+            "postgresql://ada:se@cret@a:1,b:2/shop?sslmode=require",
+            "pgqueue://ada:**@a:1,b:2/shop?sslmode=require",
+        ),
+    ],
+)
+def test_urls(url: str, dsn: str, shown: str) -> None:
+    assert dsn_of(url) == dsn
+    assert without_password(url, "**") == shown
