@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from .._calls import history as history_calls
@@ -111,16 +112,27 @@ class AsyncManaging:
         """
         await self._shell.run(calls.drain_queue(self.name, on))
 
-    async def truncate(self) -> int:
+    async def truncate(self, *, on_progress: Callable[[int], object] | None = None) -> int:
         """Remove all tasks of the queue, in any state, also taken ones. Returns their number.
 
-        A task that another transaction is taking or settling at this moment is left alone. As Tarantool's truncate and
-        Zaqar's purge.
+        A task that another transaction is taking or settling at this moment is left alone. It commits after each 10,000
+        tasks, since acks of removed tasks wait for the transaction: an error leaves those removed that were removed
+        before. As Tarantool's truncate and Zaqar's purge.
+
+        Args:
+            on_progress: called after each commit, with the number of tasks so far. Default: none.
 
         Raises:
             NoQueue: it does not exist.
         """
-        return await self._shell.run(calls.truncate_queue(self.name))
+        total = 0
+        while True:
+            removed = await self._shell.run(calls.truncate_queue(self.name, calls.PART))
+            total += removed
+            if on_progress is not None:
+                on_progress(total)
+            if removed < calls.PART:
+                return total
 
     async def on_task_change(self, callback: OnChange | None) -> OnChange | None:
         """Call a function with every Change of this queue's tasks from now on, in any client. As Tarantool's.

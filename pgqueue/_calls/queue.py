@@ -16,7 +16,7 @@ from .options import Options, named_options
 
 QueueType = Literal["fifo", "fifottl", "utube", "utubettl", "limfifottl"]
 
-
+PART = 10_000  # tasks that one transaction removes: acks of them wait for it
 FIXED = ("type", "exclusive", "temporary")  # from its creation on
 
 
@@ -249,8 +249,11 @@ def drain_queues(on: bool) -> Call[None]:
     return Call("SELECT pgqueue.drain_queues(enabled => %s::boolean)", (arguments.flag("on", on),), nothing)
 
 
-def truncate_queue(name: str) -> Call[int]:
-    return Call("SELECT pgqueue.truncate_queue(queue => %s::pg_catalog.text)", (name,), scalar, long=True)
+def truncate_queue(name: str, n: int | None = None) -> Call[int]:
+    """Remove all tasks, or at most n."""
+    return Call(
+        "SELECT pgqueue.truncate_queue(queue => %s::pg_catalog.text, n => %s::int)", (name, n), scalar, long=True
+    )
 
 
 def release_all(name: str) -> Call[int]:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .._calls import find as calls
 from .._calls import queue as queue_calls
 from .._calls.find import Filter, State, Verb
@@ -60,6 +62,7 @@ class Finding:
         job: str | None = None,
         error: str | None = None,
         older: Seconds | None = None,
+        on_progress: Callable[[int], object] | None = None,
     ) -> int:
         """Make all buried tasks ready that the filter lets pass, or all delayed ones. Returns how many.
 
@@ -69,12 +72,13 @@ class Finding:
         Args:
             state: `buried` or `delayed`.
             job, error, older: as for tasks().
+            on_progress: called after each commit, with the number of tasks so far. Default: none.
 
         Raises:
             NoQueue: the queue does not exist.
             NotAllowed: the role may not manage the queue; or with `job` or `error` not look into it.
         """
-        return self._act("kick", state, Filter.of(job, error, older))
+        return self._act("kick", state, Filter.of(job, error, older), on_progress)
 
     def delete_all(
         self,
@@ -83,9 +87,10 @@ class Finding:
         job: str | None = None,
         error: str | None = None,
         older: Seconds | None = None,
+        on_progress: Callable[[int], object] | None = None,
     ) -> int:
         """Remove all tasks in a state that the filter lets pass, also taken ones. Returns how many. As kick_all()."""
-        return self._act("delete", state, Filter.of(job, error, older))
+        return self._act("delete", state, Filter.of(job, error, older), on_progress)
 
     def cancel_all(
         self,
@@ -94,24 +99,34 @@ class Finding:
         job: str | None = None,
         error: str | None = None,
         older: Seconds | None = None,
+        on_progress: Callable[[int], object] | None = None,
     ) -> int:
         """Cancel all tasks in a state that the filter lets pass, as Client.cancel. Returns how many. As kick_all()."""
-        return self._act("cancel", state, Filter.of(job, error, older))
+        return self._act("cancel", state, Filter.of(job, error, older), on_progress)
 
-    def release_all(self, *, job: str | None = None, error: str | None = None, older: Seconds | None = None) -> int:
+    def release_all(
+        self,
+        *,
+        job: str | None = None,
+        error: str | None = None,
+        older: Seconds | None = None,
+        on_progress: Callable[[int], object] | None = None,
+    ) -> int:
         """Give back all taken tasks that the filter lets pass, also those of other clients. Returns how many.
 
-        Without a filter it is one transaction; with one as kick_all().
+        Without a filter it is one transaction, whose progress is not told; with one as kick_all().
         """
         which = Filter.of(job, error, older)
         if which == Filter():
             return self._shell.run(queue_calls.release_all(self.name))
-        return self._act("release", "taken", which)
+        return self._act("release", "taken", which, on_progress)
 
-    def _act(self, verb: Verb, state: State, which: Filter) -> int:
+    def _act(self, verb: Verb, state: State, which: Filter, on_progress: Callable[[int], object] | None) -> int:
         total, marker = 0, None
         while True:
             acted = self._shell.run(calls.act(self.name, verb, calls.state(state), which, marker))
             total, marker = total + acted.n, acted.marker
+            if on_progress is not None:
+                on_progress(total)
             if marker is None:
                 return total

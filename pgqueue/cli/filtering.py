@@ -8,7 +8,9 @@ from typing import Any, get_args
 
 import click
 
+from .. import Queue
 from .._calls.find import Filter, State
+from ..terminal import Progress
 from .asking import confirm
 from .connecting import connect
 from .plainly import plainly
@@ -51,7 +53,10 @@ def _of_states(*states: str, **default: Any) -> Callable[..., Any]:
 def kick_all(dsn: str | None, queue: str, state: State, which: Filter) -> None:
     """Make all buried tasks of QUEUE ready, or those that the options choose; print their number."""
     with connect(dsn) as client:
-        click.echo(client.queue(queue).kick_all(state, **which._asdict()))
+        of = client.queue(queue)
+        with Progress("kick-all", _total(of, state, which)) as progress:
+            n = of.kick_all(state, **which._asdict(), on_progress=progress.show)
+    click.echo(n)
 
 
 @click.command("cancel-all")
@@ -65,7 +70,10 @@ def cancel_all(dsn: str | None, queue: str, state: State, which: Filter, yes: bo
     """Cancel the tasks of QUEUE in a state, or those of them that the options choose; print their number."""
     with connect(dsn) as client:
         confirm(f"Cancel these tasks of {queue} that are {state}?", yes)
-        click.echo(client.queue(queue).cancel_all(state, **which._asdict()))
+        of = client.queue(queue)
+        with Progress("cancel-all", _total(of, state, which)) as progress:
+            n = of.cancel_all(state, **which._asdict(), on_progress=progress.show)
+    click.echo(n)
 
 
 @click.command("delete-all")
@@ -79,7 +87,10 @@ def delete_all(dsn: str | None, queue: str, state: State, which: Filter, yes: bo
     """Delete the tasks of QUEUE in a state, or those of them that the options choose; print their number."""
     with connect(dsn) as client:
         confirm(f"Delete these tasks of {queue} that are {state}?", yes)
-        click.echo(client.queue(queue).delete_all(state, **which._asdict()))
+        of = client.queue(queue)
+        with Progress("delete-all", _total(of, state, which)) as progress:
+            n = of.delete_all(state, **which._asdict(), on_progress=progress.show)
+    click.echo(n)
 
 
 @click.command("release-all")
@@ -96,4 +107,14 @@ def release_all(dsn: str | None, queue: str, which: Filter, yes: bool) -> None:
     """
     with connect(dsn) as client:
         confirm(f"Release the tasks of {queue} that are taken, while their takers work on them?", yes)
-        click.echo(client.queue(queue).release_all(**which._asdict()))
+        # Without a filter it is one statement, which tells nothing before its end.
+        with Progress("release-all", unit="" if which == Filter() else "tasks") as progress:
+            n = client.queue(queue).release_all(**which._asdict(), on_progress=progress.show)
+    click.echo(n)
+
+
+def _total(queue: Queue, state: State, which: Filter) -> int | None:
+    """How many tasks there are to act on; None if that is not counted."""
+    counted = {"ready": "ready", "delayed": "delayed", "buried": "buried", "done": "kept"}.get(state)
+    found: dict[str, Any] = {**queue.stats()}
+    return found[counted] if counted and which == Filter() else None

@@ -64,11 +64,15 @@ def alter(dsn: str | None, queue: str, options: Sequence[str]) -> None:
 @click.pass_obj
 @plainly
 def delete_queue(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, force: bool, yes: bool) -> None:
-    """Delete QUEUE with its tasks, unless one of them is taken; print their number."""
+    """Delete QUEUE with its tasks, unless one of them is taken; print their number.
+
+    It is one transaction. `pgqueue truncate` before it keeps that short for a queue with many tasks.
+    """
     with connect(dsn) as client:
         total = _total(client.queue(queue))
         confirm(f"Delete {queue} and its {total} tasks?", yes)
-        with Progress(f"deleting {total:,} tasks", unit=""):  # one statement, which tells nothing before its end
+        # One statement, which tells nothing before its end: in parts, a refusal would come after tasks were removed.
+        with Progress(f"deleting {total:,} tasks", unit=""):
             removed = client.delete_queue(queue, if_empty=if_empty, if_unused=if_unused, force=force)
     click.echo(removed)
 
@@ -79,12 +83,15 @@ def delete_queue(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, f
 @click.pass_obj
 @plainly
 def truncate(dsn: str | None, queue: str, yes: bool) -> None:
-    """Remove all tasks of QUEUE, in any state, also those that are taken; print their number."""
+    """Remove all tasks of QUEUE, in any state, also those that are taken; print their number.
+
+    It commits after each 10,000 tasks. Ctrl-C leaves the others.
+    """
     with connect(dsn) as client:
         total = _total(client.queue(queue))
         confirm(f"Remove the {total} tasks of {queue}?", yes)
-        with Progress(f"removing {total:,} tasks", unit=""):  # one statement, which tells nothing before its end
-            removed = client.queue(queue).truncate()
+        with Progress("truncate", total) as progress:
+            removed = client.queue(queue).truncate(on_progress=progress.show)
     click.echo(removed)
 
 

@@ -13,11 +13,11 @@ from .. import Client, Queue, Task
 from .._calls.pick import TaskStats
 from .._records.task import bind, home_of
 from ..errors import ClaimDoesNotExist, TaskError, TaskNotFound
-from ..terminal import duration
+from ..terminal import Progress, duration
 from .asking import confirm
 from .connecting import connect
 from .plainly import GONE, Fault, plainly
-from .printing import column, echo, echo_all, echo_attempt, echo_task
+from .printing import OUT, column, echo, echo_all, echo_attempt, echo_task
 from .take import LIMITS, TTR
 from .values import CLAIM, JSON, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, TASK, json_lines, yes
 
@@ -239,12 +239,15 @@ def each(dsn: str | None, ids: Sequence[int], claim: int | None, as_json: bool, 
 def _tolerant(ids: Sequence[int], one: Callable[[int], None]) -> None:
     """Call the function for each id. A task that is gone does not stop the others."""
     lost = False
-    for id in ids:
-        try:
-            one(id)
-        except (TaskError, ClaimDoesNotExist) as error:
-            Fault(str(error)).show()
-            lost = True
+    name = click.get_current_context().info_name or ""
+    with Progress(name, len(ids), active=not OUT.terminal) as progress:  # the lines on a terminal say as much
+        for n, id in enumerate(ids, 1):
+            try:
+                one(id)
+            except (TaskError, ClaimDoesNotExist) as error:
+                progress.note(f"Error: {Fault(str(error)).format_message()}")
+                lost = True
+            progress.show(n)
     if lost:
         sys.exit(GONE)
 

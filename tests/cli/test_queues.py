@@ -13,7 +13,10 @@ from eventually import eventually
 from psycopg.conninfo import make_conninfo
 from roles import made
 
+from pgqueue._calls import find
+from pgqueue._calls import queue as calls
 from pgqueue.cli import asking
+from pgqueue.terminal import Progress
 
 pytestmark = pytest.mark.once
 
@@ -123,6 +126,43 @@ def test_truncate_and_delete_queue(command, queue):
     assert command.lines("delete-queue", "q", "-y") == ["1"]
     for verb in ("delete-queue", "truncate"):
         assert command.fails(1, verb, "q", "-y") == "there is no queue 'q'"
+
+
+def test_truncate_shows_how_far_it_is(command, queue, monkeypatch):
+    monkeypatch.setattr(calls, "PART", 2)
+    queue.put_many(range(5))
+    shown = []
+    monkeypatch.setattr(Progress, "show", lambda self, done: shown.append((self._total, done)))
+    assert command.lines("truncate", "q", "-y") == ["5"]
+    assert shown == [(5, 2), (5, 4), (5, 5)]
+
+
+@pytest.mark.parametrize(
+    ("line", "total"),
+    [
+        ("kick-all q --state delayed", 3),
+        ("cancel-all q --state delayed --yes", 3),
+        ("delete-all q --state delayed --yes", 3),
+        ("delete-all q --state delayed --older 0 --yes", None),  # the number that a filter lets pass is not known
+        ("release-all q --older 0 --yes", None),
+    ],
+)
+def test_verbs_for_all_tasks_show_how_far_they_are(command, queue, monkeypatch, line, total):
+    monkeypatch.setattr(find, "MOST", 2)
+    queue.put_many(range(3), delay=None if "release" in line else 60)
+    queue.take_many(3, timeout=0)
+    shown = []
+    monkeypatch.setattr(Progress, "show", lambda self, done: shown.append((self._total, done)))
+    assert command.lines(*line.split()) == ["3"]
+    assert shown == [(total, 2), (total, 3)]
+
+
+def test_verbs_for_many_ids_show_how_far_they_are(command, queue, monkeypatch):
+    first, second = queue.put_many([1, 2])
+    shown = []
+    monkeypatch.setattr(Progress, "show", lambda self, done: shown.append((self._title, self._total, done)))
+    assert "was not found" in command("bury", first, second + 1, second).stderr
+    assert shown == [("bury", 3, 1), ("bury", 3, 2), ("bury", 3, 3)]
 
 
 def test_drop_of_a_queue_with_a_taken_task_needs_force(command, queue):

@@ -122,9 +122,16 @@ async def test_many_tasks_are_acted_on_in_parts(
     queue = client.queue("q")
     await queue.put_many([{"job": "a" if n % 3 else "b"} for n in range(20)], delay=60)
     db.execute("UPDATE pgqueue.task SET run_at = (SELECT max(run_at) FROM pgqueue.task)")  # only the ids differ
-    assert await queue.kick_all("delayed", job="a") == 13
-    assert await queue.delete_all("delayed") == 7
-    assert await queue.cancel_all("ready") == 13
+    told: list[int] = []
+    assert await queue.kick_all("delayed", job="a", on_progress=told.append) == 13
+    assert told == [3, 6, 9, 12, 13]
+    assert await queue.delete_all("delayed", on_progress=told.append) == 7
+    assert told[5:] == [3, 6, 7]
+    await queue.take_many(4, timeout=0)
+    assert await queue.release_all(job="a", on_progress=told.append) == 4
+    assert told[8:] == [3, 4]
+    assert await queue.cancel_all("ready", on_progress=told.append) == 13
+    assert told[10:] == [3, 6, 9, 12, 13]
 
 
 async def test_what_another_transaction_has_locked_is_left_out(client: Any, connect: Any) -> None:

@@ -226,7 +226,7 @@ async def test_drop_with_a_taken_task_or_a_waiter(shell: Shell, db: psycopg.Conn
     assert await other.queues() == []
 
 
-async def test_truncate_and_release_all(client: Any, queue: Any) -> None:
+async def test_truncate_and_release_all(client: Any, queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     await queue.put_many(range(5))
     for _ in range(2):
         await queue.take(0)
@@ -234,7 +234,10 @@ async def test_truncate_and_release_all(client: Any, queue: Any) -> None:
     assert (await queue.stats())["taken"] == 0
     task = await queue.take(0)
     await client.queue("other").put(1)
-    assert await queue.truncate() == 5
+    monkeypatch.setattr("pgqueue._calls.queue.PART", 2)
+    told: list[int] = []
+    assert await queue.truncate(on_progress=told.append) == 5
+    assert told == [2, 4, 5]
     assert (await queue.stats())["total"] == 0
     assert (await client.queue("other").stats())["total"] == 1
     with pytest.raises(pgqueue.TaskNotFound):

@@ -208,6 +208,14 @@ def test_truncate_takes_many(db: psycopg.Connection) -> None:
     assert rows(db, "SELECT FROM pgqueue.take") == []
 
 
+def test_truncate_removes_at_most_n_tasks(db: psycopg.Connection, connect: Connect) -> None:
+    every_state(db, connect, "q")
+    for n, removed in ((3, 3), (1, 1), (20, 3), (20, 0)):
+        assert value(db, f"SELECT pgqueue.truncate_queue('q', {n})") == removed
+    assert value(db, "SELECT count(*) FROM pgqueue.task") == 0
+    fails(db, "PQ002", "SELECT pgqueue.truncate_queue('q', 0)")
+
+
 def test_truncate_leaves_what_is_being_settled(db: psycopg.Connection, connect: Connect) -> None:
     put(db, "q"), put(db, "q")
     other = connect(autocommit=False)

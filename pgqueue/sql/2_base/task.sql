@@ -18,10 +18,10 @@ BEGIN
     RETURN cardinality(ids);
 END $$;
 
--- Remove all tasks of a queue, or so many batches of them. By cursors: a LIMIT that begins anew for each batch walks
+-- Remove all tasks of a queue, or at most so many of them. By cursors: a LIMIT that begins anew for each batch walks
 -- over all rows that this transaction has deleted before. Blocked tasks go first; otherwise each batch of heads would
 -- make those behind them ready. The loop runs again until no task is left that was put or changed meanwhile.
-CREATE OR REPLACE FUNCTION pgqueue._remove_tasks(queue_id int, batches int DEFAULT NULL) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._remove_tasks(queue_id int, most int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     batch   CONSTANT int := 1000;
@@ -38,7 +38,7 @@ BEGIN
                 EXECUTE format('SELECT id FROM pgqueue.task WHERE queue_id = $1 AND state = %L%s '
                                'LIMIT $2 FOR UPDATE SKIP LOCKED',
                                state, CASE state WHEN 'L' THEN ' AND lane IS NOT NULL' END)
-                  USING queue_id, batches * batch - removed
+                  USING queue_id, most - removed
             LOOP
                 ids := ids || one;
                 IF cardinality(ids) = batch THEN
@@ -49,7 +49,7 @@ BEGIN
             removed := removed + pgqueue._remove_batch(queue_id, ids);
             ids := '{}';
         END LOOP;
-        EXIT WHEN removed = before OR removed >= batches * batch;
+        EXIT WHEN removed = before OR removed >= most;
     END LOOP;
     RETURN removed;
 END $$;

@@ -131,7 +131,7 @@ BEGIN
                 EXIT WHEN lane IS NULL;
             END LOOP;
         ELSE                                       -- the queue was deleted while a put was under way
-            PERFORM pgqueue._remove_tasks(next, batches => 10);
+            PERFORM pgqueue._remove_tasks(next, most => 10000);
             DELETE FROM pgqueue.lane_check
              WHERE ctid = ANY (ARRAY (SELECT c.ctid FROM pgqueue.lane_check c
                                        WHERE c.queue_id = next LIMIT 10000 FOR UPDATE SKIP LOCKED));

@@ -208,16 +208,16 @@ END $$;
 COMMENT ON FUNCTION pgqueue.rename_queue IS
     'Give a queue another name; its tasks, takes, bindings and schedules stay. PQ003 if a queue of that name exists.';
 
--- Remove a queue, and up to so many batches of its tasks. The caller has locked the queue's row FOR UPDATE, and thereby
--- its bindings (exchanges.sql). Tasks and takes are not waited for: a task that is locked, or beyond the batches, stays
+-- Remove a queue, and at most so many of its tasks. The caller has locked the queue's row FOR UPDATE, and thereby
+-- its bindings (exchanges.sql). Tasks and takes are not waited for: a task that is locked, or one too many, stays
 -- without a queue until the next _clean_routes().
-CREATE OR REPLACE FUNCTION pgqueue._remove_queue(queue_id int, batches int DEFAULT NULL) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._remove_queue(queue_id int, most int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     removed int;
 BEGIN
     DELETE FROM pgqueue.queue q WHERE q.id = _remove_queue.queue_id;
-    removed := pgqueue._remove_tasks(queue_id, batches);
+    removed := pgqueue._remove_tasks(queue_id, most);
     PERFORM pgqueue._signal(queue_id), pgqueue._signal(-queue_id);      -- sleepers learn that the queue is gone
     RETURN removed;
 END $$;
@@ -275,20 +275,28 @@ COMMENT ON FUNCTION pgqueue.pause_queue IS
     'Take no tasks from a queue for this long; 0 ends a pause. Puts go on, and so do holders of tasks. PQ032: there is '
     'no such queue.';
 
-CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(queue text) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(
+    queue text,
+    n     int DEFAULT NULL                    -- at most so many tasks
+) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    removed int;
+    q CONSTANT int := (pgqueue._known_queue(queue, 'manage')).id;
+    removed    int;
 BEGIN
-    removed := pgqueue._remove_tasks((pgqueue._known_queue(queue, 'manage')).id);
+    IF n IS NOT NULL THEN
+        PERFORM pgqueue._check_count('n', n);
+    END IF;
+    removed := pgqueue._remove_tasks(q, n);
     IF removed > 0 THEN
         PERFORM pgqueue._record('truncate', queue, count => removed);
     END IF;
     RETURN removed;
 END $$;
 COMMENT ON FUNCTION pgqueue.truncate_queue IS
-    'Remove all tasks of a queue in any state, also those that are taken; returns how many. A task that another '
-    'transaction is taking or settling at this moment is left to it.';
+    'Remove all tasks of a queue in any state, also those that are taken, or at most n of them; returns how many. A task '
+    'that another transaction is taking or settling at this moment is left to it. Acks of the others '
+    'wait for the end of the transaction: empty a long queue by n tasks at a time, until it returns less.';
 
 -- End the takes of these tasks of a queue, or of all, by any holder; returns how many.
 CREATE OR REPLACE FUNCTION pgqueue._end_takes(queue_id int, ids bigint[] DEFAULT NULL) RETURNS int

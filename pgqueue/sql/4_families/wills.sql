@@ -82,7 +82,7 @@ BEGIN
                             WHERE k.queue_id = q.id AND NOT pgqueue._has_ended(k.session_id, session))
            FOR UPDATE OF q SKIP LOCKED
     LOOP
-        PERFORM pgqueue._remove_queue(r.id, batches => 10);
+        PERFORM pgqueue._remove_queue(r.id, most => 10000);
     END LOOP;
     DELETE FROM pgqueue.taker
      WHERE ctid = ANY (ARRAY (
@@ -131,7 +131,7 @@ BEGIN
                        WHERE t.state = 'F' AND t.queue_id > coalesce(next, 0) ORDER BY t.queue_id LIMIT 1)) INTO next;
         EXIT WHEN next IS NULL;
         IF NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = next) THEN
-            PERFORM pgqueue._remove_tasks(next, batches => 10);
+            PERFORM pgqueue._remove_tasks(next, most => 10000);
         END IF;
     END LOOP;
     PERFORM pgqueue._trim_queue(q.id, q.maxlen) FROM pgqueue.queue q WHERE q.maxlen IS NOT NULL;
