@@ -16,7 +16,7 @@ from .options import Options, named_options
 
 QueueType = Literal["fifo", "fifottl", "utube", "utubettl", "limfifottl"]
 
-PART = 10_000  # tasks that one transaction removes: acks of them wait for it
+PART = 50_000  # tasks that one transaction removes: acks of them wait for it, and each is a row of the audit trail
 FIXED = ("type", "exclusive", "temporary")  # from its creation on
 
 

@@ -117,7 +117,7 @@ class Managing:
     def truncate(self, *, on_progress: Callable[[int], object] | None = None) -> int:
         """Remove all tasks of the queue, in any state, also taken ones. Returns their number.
 
-        A task that another transaction is taking or settling at this moment is left alone. It commits after each 10,000
+        A task that another transaction is taking or settling at this moment is left alone. It commits after each 50,000
         tasks, since acks of removed tasks wait for the transaction: an error leaves those removed that were removed
         before. As Tarantool's truncate and Zaqar's purge.
 

@@ -10,7 +10,7 @@ from .._calls.history import HOUR, QueuePeriod
 from ..terminal import duration
 from .connecting import connect
 from .plainly import plainly
-from .printing import column, echo_all, when
+from .printing import column, echo_all
 from .values import DURATION, QUEUE, json_lines
 
 #: The columns, and when each is left out of a narrow table: the highest number first.
@@ -53,7 +53,7 @@ def history(dsn: str | None, queues: Sequence[str], since: float, every: float |
         lambda one: one._asdict() | {"at": one.at.isoformat()},
         (
             column("QUEUE", folds=True),
-            column("AT", shown=when),
+            column("AT"),
             *(column(name.upper(), spare, style=lambda n: "" if n else "dim") for name, spare in NUMBERS.items()),
             column("OLDEST", 1, shown=duration, right=False),
         ),

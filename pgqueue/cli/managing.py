@@ -85,7 +85,7 @@ def delete_queue(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, f
 def truncate(dsn: str | None, queue: str, yes: bool) -> None:
     """Remove all tasks of QUEUE, in any state, also those that are taken; print their number.
 
-    It commits after each 10,000 tasks. Ctrl-C leaves the others.
+    It commits after each 50,000 tasks. Ctrl-C leaves the others.
     """
     with connect(dsn) as client:
         total = _total(client.queue(queue))

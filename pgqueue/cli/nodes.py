@@ -13,7 +13,7 @@ from .asking import confirm
 from .connecting import connect
 from .grouping import Group
 from .plainly import nothing, plainly
-from .printing import cell, compact, echo, echo_all
+from .printing import cell, compact, document, echo, echo_all
 from .values import COUNT, JSON, json_lines, timeout, yes
 
 PATH = click.argument("path")
@@ -127,4 +127,4 @@ def watch(dsn: str | None, path: str, children: bool, count: int | None, timeout
 
 
 def _echo(node: Node, as_json: bool) -> None:
-    echo(asdict(node), compact(node.data), as_json)
+    echo(asdict(node), document(node.data), as_json)

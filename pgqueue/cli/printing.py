@@ -54,6 +54,15 @@ def compact(value: Any) -> str:
     return printable.json_text(json.dumps(value, ensure_ascii=False, default=datetime.isoformat))
 
 
+def document(value: Any) -> str:
+    """JSON as compact() gives it; if it is wider than a terminal, with a line for each member."""
+    text = compact(value)
+    if not OUT.terminal or len(text) <= OUT.width or not isinstance(value, dict | list):
+        return text
+    members = map(compact, value) if isinstance(value, list) else (f"{compact(k)}: {compact(value[k])}" for k in value)
+    return f"{text[0]}\n" + ",\n".join(f"  {one}" for one in members) + f"\n{text[-1]}"
+
+
 def as_dict(task: TaskRecord) -> dict[str, Any]:
     """The keys that --json prints for a task."""
     return {

@@ -12,7 +12,7 @@ from .._calls.results import Outcome
 from .._sync.settle import KEEP
 from .connecting import connect
 from .plainly import nothing, plainly
-from .printing import cell, column, compact, cut, echo, echo_all, state_column
+from .printing import cell, column, compact, cut, document, echo, echo_all, state_column
 from .tasks import HELD, IDS, each, task_of
 from .values import CLAIM, JSON, SECONDS, TASK, json_lines, timeout
 
@@ -86,7 +86,7 @@ def result(dsn: str | None, id: int, timeout: float | None, as_json: bool) -> No
             value = client.results.get(id, timeout)
         except TimeoutError:
             nothing()
-    echo({"id": id, "result": value}, compact(value), as_json)
+    echo({"id": id, "result": value}, document(value), as_json)
 
 
 @click.command()

@@ -9,7 +9,7 @@ import click
 from .connecting import connect
 from .grouping import Group
 from .plainly import nothing, plainly
-from .printing import compact, echo
+from .printing import document, echo
 from .values import JSON, POSITIVE_SECONDS, json_lines, timeout
 
 NAME = click.argument("key")
@@ -77,4 +77,4 @@ def delete(dsn: str | None, key: str) -> None:
 
 
 def _echo(key: str, value: Any, as_json: bool) -> None:
-    echo({"key": key, "value": value}, compact(value), as_json)
+    echo({"key": key, "value": value}, document(value), as_json)

@@ -204,7 +204,7 @@ def task_stats(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
         found = [task_of(client, id, None).stats() for id in ids]
     names = [field.name for field in fields(TaskStats)]
     columns = [  # the last are left out first
-        column(name.upper(), spare, shown=duration if name in ("ttr", "age", "time_left") else None)
+        column(name.upper(), spare, folds=True, shown=duration if name in ("ttr", "age", "time_left") else None)
         for spare, name in enumerate(names)
     ]
     echo_all(found, as_json, asdict, columns, lambda one: list(asdict(one).values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 
 from rich.cells import cell_len
 from rich.console import Console as RichConsole
@@ -32,19 +33,15 @@ def fitted(table: Table, console: Console) -> list[str]:
     lines = _drawn(columns, width, console)
     if left_out:
         names = ", ".join(column.heading for column in table.columns if column.heading in left_out)
-        lines += [console.styled(f"Too narrow for {names}: {table.more}.", "dim")]
+        said = textwrap.wrap(f"Too narrow for {names}: {table.more}.", width, break_long_words=False)
+        lines += [console.styled(line, "dim") for line in said]
     return lines
 
 
 def _drawn(columns: Fitted, width: int, console: Console) -> list[str]:
     drawn = RichTable(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold", show_edge=False)
-    for column, cells, numeric in columns:
-        drawn.add_column(
-            Text(column.heading),
-            justify="right" if numeric else "left",
-            overflow="fold",
-            min_width=_narrowest(column, cells),
-        )
+    for (column, _, numeric), chosen in zip(columns, _widths(columns, width), strict=True):
+        drawn.add_column(Text(column.heading), justify="right" if numeric else "left", overflow="fold", width=chosen)
     for row in zip(*(cells for _, cells, _ in columns), strict=True):
         drawn.add_row(*row)
     out = io.StringIO()
@@ -67,11 +64,28 @@ def _cell(column: Column, value: object) -> Text:
     return Text(texted(column.shown or column.plain, value), style)
 
 
+def _widths(columns: Fitted, width: int) -> list[int]:
+    """The widths of the columns in a table that is at most so wide: the widest that may fold become narrower.
+
+    Rich chooses widths by itself, and takes from columns that must not fold, too. Their last characters are lost then.
+    """
+    widths = [_natural(column, cells) for column, cells, _ in columns]
+    least = [_narrowest(column, cells) for column, cells, _ in columns]
+    for _ in range(sum(widths) + GAP * (len(columns) - 1) - width):
+        widest = max((n for n in range(len(widths)) if widths[n] > least[n]), key=widths.__getitem__)
+        widths[widest] -= 1
+    return widths
+
+
 def _least(columns: Fitted) -> int:
     """The width of the narrowest table with these columns."""
     return sum(_narrowest(column, cells) for column, cells, _ in columns) + GAP * (len(columns) - 1)
 
 
+def _natural(column: Column, cells: list[Text]) -> int:
+    return max(cell_len(column.heading), *(cell.cell_len for cell in cells), 0)
+
+
 def _narrowest(column: Column, cells: list[Text]) -> int:
-    natural = max(cell_len(column.heading), *(cell.cell_len for cell in cells), 0)
+    natural = _natural(column, cells)
     return min(natural, max(FOLDED, cell_len(column.heading))) if column.folds else natural

@@ -98,6 +98,20 @@ def test_ids_on_a_terminal_can_be_typed_again(terminal, db):
     eventually(lambda: shown.shows("1234567 "))
 
 
+@pytest.mark.parametrize("verb", ["status", "nodes"])
+def test_a_value_that_is_wider_than_the_terminal_has_a_line_for_each_member(terminal, command, verb):
+    value = {"pages": [*range(20)], "servers": ["alpha.example.org", "beta.example.org"], "n": None}
+    key = "/page"
+    command.lines(verb, "create" if verb == "nodes" else "set", key, json.dumps(value))
+    (line,) = command.lines(verb, "get", key)
+    assert json.loads(line) == value
+    shown = terminal(verb, "get", key, TERM="xterm")
+    assert shown.end() == 0
+    eventually(lambda: shown.shows(r"\}\r?\n$"))
+    assert json.loads(shown.seen) == value
+    assert [line.split(":")[0].strip(' "') for line in shown.seen.splitlines()[1:-1]] == [*json.loads(shown.seen)]
+
+
 def test_a_dumb_terminal_gets_one_table_below_the_other(terminal, blocking):
     blocking().queue("mail").put(1)
     watch = terminal("stats", "--watch", "--interval", "0.05", TERM="dumb")
