@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -103,13 +104,14 @@ def echo_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Any]]) -
         click.echo(line, color=True)  # without colour there are no escape sequences in it
 
 
-def table(columns: Sequence[Column | str], rows: Iterable[Sequence[Any]]) -> list[str]:
+def table(columns: Sequence[Column | str], rows: Iterable[Sequence[Any]], more: str = "--json shows all") -> list[str]:
     """The lines of a table, as echo_table() prints them.
 
-    A string is a column that is always shown. A long text in it is folded, and an id is not.
+    A string is a column that is always shown. A long text in it is folded, and an id is not. `more` says how to see
+    columns that are left out.
     """
     every = [one if isinstance(one, Column) else column(one, folds=one not in IDS) for one in columns]
-    return drawn(Table(every, [tuple(row) for row in rows]), OUT)
+    return drawn(Table(every, [tuple(row) for row in rows], more), OUT)
 
 
 def column(
@@ -181,6 +183,15 @@ def readable(value: Any) -> str:
 def cut(text: str | None) -> str | None:
     """The beginning of a text that may be long."""
     return text if text is None or len(text) <= CELL else text[: CELL - 1] + "…"
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """A sentence as a line behind an indentation; on a terminal as lines that break between words."""
+    if not OUT.terminal:
+        return [indent + text]
+    return textwrap.wrap(
+        text, OUT.width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def flush() -> None:

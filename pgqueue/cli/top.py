@@ -21,12 +21,13 @@ from ..terminal import duration, figure
 from .connecting import connect
 from .live import show
 from .plainly import plainly
-from .printing import OUT, STYLES, cell, column, table
+from .printing import OUT, STYLES, cell, column, table, wrapped
 from .values import POSITIVE_SECONDS
 
 T = TypeVar("T")
 Look: TypeAlias = dict[str, Any]
 
+INDENT = " " * 6
 PATIENCE = 5.0  # seconds for an answer
 NARROW = {"delayed": 3, "blocked": 4, "kept": 5}  # states, and when their columns are left out
 
@@ -91,20 +92,32 @@ def _away(error: Exception) -> list[str]:
 def _lines(look: Look) -> list[str]:
     lines = [line for finding in look["findings"] for line in _of_finding(**finding)]
     if not lines:
-        lines = [f"{OUT.styled(GRADES['ok'], STYLES['ok'])}  {ALL_WELL}"]
+        lines = _graded("ok", ALL_WELL)
     for part, heading in HEADINGS.items():
         if look[part]:
             lines += ["", f"{heading}:"]
-            lines += [f"  {printable.line(one['queue'])}: {_of_reasons(one['reasons'])}" for one in look[part]]
+            for one in look[part]:
+                lines += wrapped(f"{printable.line(one['queue'])}: {_of_reasons(one['reasons'])}", "  ")
     lines += ["", *_queues(look["queues"])]
-    return [*lines, f"There are more than {PAGE} queues: --match shows those of a name."] if look["more"] else lines
+    return (
+        [*lines, *wrapped(f"There are more than {PAGE} queues: --match shows those of a name.")]
+        if look["more"]
+        else lines
+    )
 
 
 def _of_finding(check: Check, words: Words, names: Mapping[str, str]) -> Iterator[str]:
-    yield f"{OUT.styled(GRADES[check.status], STYLES[check.status])}  {printable.line(words.said)}"
-    yield f"      {_amount(check)}" + (f": {printable.line(check.detail)}" if check.detail else "")
+    yield from _graded(check.status, printable.line(words.said))
+    yield from wrapped(_amount(check) + (f": {printable.line(check.detail)}" if check.detail else ""), INDENT)
     if words.remedy:
-        yield f"      {printable.line(filled(words.remedy, names))}"
+        yield from wrapped(printable.line(filled(words.remedy, names)), INDENT)
+
+
+def _graded(status: str, said: str) -> list[str]:
+    """A sentence behind its grade, which is coloured."""
+    grade = GRADES[status]
+    first, *others = wrapped(f"{grade}  {said}")
+    return [OUT.styled(grade, STYLES[status]) + first.removeprefix(grade), *(INDENT + other for other in others)]
 
 
 def _amount(check: Check) -> str:
@@ -114,8 +127,13 @@ def _amount(check: Check) -> str:
 
 
 def _of_reasons(reasons: Sequence[Row]) -> str:
-    said = [f"{one['words'].said} {one['detail'] or ''} {filled(one['words'].remedy, one['names'])}" for one in reasons]
+    said = [f"{_because(one)} {filled(one['words'].remedy, one['names'])}" for one in reasons]
     return printable.line(" ".join(" ".join(said).split())) or "nothing is known to hold it up."
+
+
+def _because(one: Row) -> str:
+    said, detail = str(one["words"].said), str(one["detail"] or "")
+    return f"{said.removesuffix('.')}: {detail.removesuffix('.')}." if detail else said
 
 
 def _queues(rows: Sequence[Row]) -> list[str]:
@@ -127,7 +145,11 @@ def _queues(rows: Sequence[Row]) -> list[str]:
         column("DONE/s", 1, plain=cell, shown=figure),
         column("EMPTY IN", 6, shown=duration, right=False),
     ]
-    return table(columns, [_row(row) for row in rows]) if rows else ["There is no queue."]
+    return (
+        table(columns, [_row(row) for row in rows], "`pgqueue stats --json` shows all")
+        if rows
+        else ["There is no queue."]
+    )
 
 
 def _counted(state: str) -> Any:

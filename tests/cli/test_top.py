@@ -39,9 +39,26 @@ def test_what_is_wrong_comes_in_words_with_its_remedy(command, blocking, db):
     db.execute("UPDATE pgqueue.task SET created_at = now() - interval '2 h'")
     text = "\n".join(command.lines("top", "--once"))
     assert f"{GRADES['warn']}  {CHECKS['paused'].said}\n      1 queue: mail\n      {CHECKS['paused'].remedy}\n" in text
-    assert re.search(rf"Queues that stand still:\n  mail: {re.escape(REASONS['paused'].said)} nothing is taken", text)
+    assert re.search(
+        rf"Queues that stand still:\n  mail: {re.escape(REASONS['paused'].said[:-1])}: nothing is taken", text
+    )
     assert REASONS["paused"].remedy in text
     assert re.search(r"\nmail \(paused\) +2 +0 +0 +0 +0 +0", text)
+
+
+def test_a_narrow_terminal_breaks_its_lines_between_words(terminal, command, blocking, db):
+    queue = blocking().queue("thumbnails-of-uploaded-pictures")
+    queue.put(1)
+    db.execute("UPDATE pgqueue.task SET created_at = now() - interval '2 h'")
+    words = " ".join(command.lines("top", "--once")).split()
+    shown = terminal("top", "--once", TERM="xterm", COLUMNS="60")
+    assert shown.end() == 0
+    eventually(lambda: shown.shows("`pgqueue stats --json` shows all"))
+    lines = shown.seen.replace("\r", "").splitlines()
+    assert max(map(len, lines)) <= 60
+    said = lines[: next(n for n, line in enumerate(lines) if line.startswith("QUEUE"))]
+    assert all(word in words for word in " ".join(said).split() if word[0].isalpha())  # no part of a word
+    assert [line for line in said if line.startswith("  thumbnails-of-uploaded-pictures: ")]
 
 
 def test_only_queues_that_match(command, blocking):

@@ -224,20 +224,21 @@ BEGIN
                   WHERE t.killed_after IS NOT NULL HAVING count(*) > 0;
     works := q.taken > 0 OR EXISTS (SELECT FROM pgqueue.worker w WHERE q.name = ANY (w.queues));
     RETURN QUERY SELECT 'no taker', q.ready,
-                        format('ready, the oldest for %s, and no taker waits: none is there', q.oldest_ready_age),
-                        NULL::text
+                        format('ready, the oldest for %s, and no taker waits: none is there',
+                               date_trunc('second', q.oldest_ready_age)), NULL::text
                   WHERE q.ready > 0 AND NOT waits AND NOT works;
     RETURN QUERY SELECT 'busy', q.ready,
                         format('ready, the oldest for %s, and no taker waits: its workers are busy, or stand still',
-                               q.oldest_ready_age), NULL::text
+                               date_trunc('second', q.oldest_ready_age)), NULL::text
                   WHERE q.ready > 0 AND NOT waits AND works;
     RETURN QUERY SELECT 'locked', q.ready,
                         format('ready, the oldest for %s, although a taker waits: '
-                               'a transaction that is open may have them', q.oldest_ready_age), NULL::text
+                               'a transaction that is open may have them',
+                               date_trunc('second', q.oldest_ready_age)), NULL::text
                   WHERE q.oldest_ready_age > '1 s' AND q.paused_until IS NULL AND waits;
     RETURN QUERY SELECT 'taken', count(*),
                         format('by %s (%s), the longest for %s; %s',
-                               k.holder, coalesce(s.state, 'no session'), max(k.age),
+                               k.holder, coalesce(s.state, 'no session'), date_trunc('second', max(k.age)),
                                CASE WHEN bool_and(k.deadline IS NOT NULL) THEN 'the last until ' || max(k.deadline)
                                     ELSE 'without a limit of time' END), NULL::text
                    FROM pgqueue.takes k LEFT JOIN pgqueue.sessions s ON s.id = k.session
