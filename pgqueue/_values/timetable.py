@@ -188,8 +188,9 @@ def _text(expression: object) -> str:
 def _is_field(field: str, place: int) -> bool:
     alone = ["*"] * 6
     alone[place] = field
+    simulator = _simulator()
     try:
-        _simulator()(" ".join(alone), EPOCH)
+        simulator(" ".join(alone), EPOCH)
     except (_simulator_error(), ValueError, AssertionError):
         return False
     return field.isascii()

@@ -48,7 +48,8 @@ def dashboard(
         from ..dashboard import guarding, silence
         from ..dashboard.application import dashboard as application
     except ImportError as error:
-        raise Fault("this needs the extra: pip install 'pgqueue-core[dashboard]'") from error
+        needs = "the dashboard needs Starlette, Jinja2 and uvicorn: "
+        raise Fault(f"{needs}run `pip install '.[dashboard]'` in a checkout of pgqueue") from error
 
     if hash_password:
         click.echo(

@@ -18,7 +18,10 @@ try:
     import jinja2 as _jinja2  # noqa: F401  # only to say which extra is missing
     import starlette as _starlette  # noqa: F401  # likewise
 except ImportError as error:
-    raise ImportError("the dashboard needs Starlette and Jinja2: pip install 'pgqueue-core[dashboard]'") from error
+    raise ImportError(
+        "the dashboard needs Starlette and Jinja2: run `pip install '.[dashboard]'` in a checkout of pgqueue",
+        name=error.name,
+    ) from error
 
 from .application import dashboard
 from .settings import HIDDEN

@@ -30,7 +30,13 @@ def wsgi_dashboard(
         ImportError: a2wsgi is not installed; the extra `dashboard` has it.
         ValueError: an argument is not valid.
     """
-    from a2wsgi import ASGIMiddleware
+    try:
+        from a2wsgi import ASGIMiddleware
+    except ImportError as error:
+        raise ImportError(
+            "the dashboard needs a2wsgi under WSGI: run `pip install '.[dashboard]'` in a checkout of pgqueue",
+            name=error.name,
+        ) from error
 
     app = dashboard(client, may_act=may_act, actor=actor, show_data=show_data, title=title, live=False)
     return cast("WSGIApplication", ASGIMiddleware(cast(Any, app)))
