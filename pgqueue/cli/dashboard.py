@@ -58,7 +58,7 @@ def dashboard(
         return
     inside = is_loopback(host)
     if not inside and password_hash is None:
-        raise Fault(f"{host} is beyond loopback: give --password-hash, which --hash-password makes")
+        raise click.UsageError(f"{host} is beyond loopback: give --password-hash, which --hash-password makes")
     hashed = None if password_hash is None else guarding.checked_hash(password_hash)
     client = AsyncClient(dsns.resolve(dsn))
     at_once(client)

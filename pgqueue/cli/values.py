@@ -70,7 +70,11 @@ def number(text: str) -> float:
 def _duration(text: str) -> float | None:
     """Seconds of a text as 90, 90s, 15m, 1h or 2d. Raises ValueError."""
     unit = UNITS.get(text[-1:])
-    return arguments.seconds("it", number(text if unit is None else text[:-1]) * (unit or 1))
+    try:
+        given = float(text if unit is None else text[:-1])
+    except ValueError:
+        raise ValueError(f"{text!r} is no duration, such as 90, 90s, 15m, 1h or 2d") from None
+    return arguments.seconds("it", given * (unit or 1))
 
 
 def _positive(text: str) -> float | None:

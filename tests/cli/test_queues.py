@@ -402,7 +402,7 @@ def test_tasks_are_listed_kicked_cancelled_deleted_and_released_by_a_filter(comm
     queue.take_many(2, timeout=0)
     assert command.lines("release-all", "q", "--job", "even", "--yes") == ["0"]
     assert command.lines("release-all", "q", "--job", "odd", "--yes") == ["2"]
-    assert "'1w' is not a number" in command.fails(2, "list", "q", "--older", "1w")
+    assert "'1w' is no duration, such as 90, 90s, 15m, 1h or 2d" in command.fails(2, "list", "q", "--older", "1w")
 
 
 async def test_who_did_what(command, client):

@@ -353,7 +353,7 @@ def test_the_options_of_the_command_are_arguments_of_a_monitor(shared, monkeypat
         (["--factor", "1"], 2, "each factor must be over 2"),
         (["--factor", "many"], 2, "'many' is not a valid float"),
         (["--age", "0"], 2, "must be over 0"),
-        (["--age", "mail=soon"], 2, "'soon' is not a number"),
+        (["--age", "mail=soon"], 2, "'soon' is no duration"),
         (["--length", "mail="], 2, "'' is not a number"),
         (["--length", "0"], 2, "length must be over 0"),
         (["--length", "=5"], 2, "a queue's name"),
