@@ -12,7 +12,8 @@ from django.core.management import CommandError, call_command
 from eventually import eventually
 from sites import free_port
 
-from pgqueue.contrib.django import handlers
+from pgqueue.contrib.django import handlers, working
+from pgqueue.worker.health import Report
 
 pytestmark = pytest.mark.once
 
@@ -53,3 +54,14 @@ def test_a_place_that_is_taken_is_one_line(django_db, no_handlers):
         for more in ([], ["--processes", "1"]):
             with pytest.raises(CommandError, match=rf"^--health 127.0.0.1:{port}: Address already in use"):
                 call_command("pgqueue", "worker", "--health", str(port), *more)
+
+
+def test_one_of_several_workers_that_is_ill_is_the_answer():
+    class Other:
+        def __init__(self, *report):
+            self.report = lambda: Report(*report)
+
+    well, busy, dead = Other(True, True), Other(True, False, "stops"), Other(False, False, "its watch hangs")
+    assert working.report([well, well]) == Report(True, True)
+    assert working.report([well, busy, well]).why == "stops"
+    assert working.report([busy, well, dead]).why == "its watch hangs"

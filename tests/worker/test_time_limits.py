@@ -19,6 +19,7 @@ from steady import steady
 
 import pgqueue
 from pgqueue import SoftTimeLimit, Worker, checkpoint
+from pgqueue.worker import overdue
 
 pytestmark = pytest.mark.once
 
@@ -380,3 +381,34 @@ def test_cancelling_reaches_a_coroutine_and_not_a_thread(client, hanging, mixed)
         hanging.set()
         eventually(lambda: client.queue(other.queue).stats()["taken"] == 0)
     assert seen == ["begun", "cancelled", "thread"]  # its work is done, and acked
+
+
+def test_the_watch_sleeps_while_a_handler_goes_on_after_its_soft_limit(
+    client: pgqueue.Client, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is in the past then: a watch that still counted it would look without a pause."""
+    looks: list[float] = []
+    wait = overdue.Watch._until_next
+
+    def until_next(watch: overdue.Watch) -> float:
+        looks.append(wait(watch))
+        return looks[-1]
+
+    monkeypatch.setattr(overdue.Watch, "_until_next", until_next)
+    softened = threading.Event()
+
+    def goes_on(data: Any) -> None:
+        with contextlib.suppress(SoftTimeLimit):
+            while not softened.is_set():
+                checkpoint()
+                softened.wait(0.01)
+        softened.set()
+        hanging.wait(60)
+
+    client.queue("q").put(1)
+    with working(client, {"q": goes_on}, soft_time_limit=0.05):
+        assert softened.wait(30)
+        looks.clear()
+        eventually(lambda: len(looks) >= 2)
+        hanging.set()
+    assert looks[0] == overdue.LOOK
