@@ -1,4 +1,4 @@
-# A worker of examples/app.py. For your own application copy its package in place of examples/, and change CMD.
+# A worker of examples/app.py; docker-compose.yml runs the dashboard in the same image. For your own application copy its package in place of examples/, and change CMD.
 FROM python:3.13-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE .ci/constraints.txt ./
@@ -6,7 +6,7 @@ COPY pgqueue pgqueue
 COPY migrations migrations
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
     && python -m venv /opt/pgqueue \
-    && /opt/pgqueue/bin/pip install --no-cache-dir -c constraints.txt "$(echo /wheels/*.whl)[cron,fast,jobs]"
+    && /opt/pgqueue/bin/pip install --no-cache-dir -c constraints.txt "$(echo /wheels/*.whl)[cron,dashboard,fast,jobs]"
 
 FROM python:3.13-slim
 COPY --from=build /opt/pgqueue /opt/pgqueue

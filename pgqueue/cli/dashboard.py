@@ -33,6 +33,7 @@ HERE = ("localhost", "127.0.0.1", "::1")  # the names of loopback in a browser's
 @click.option(
     "--password-hash",
     envvar="PGQUEUE_DASHBOARD_PASSWORD_HASH",
+    show_envvar=True,
     help="Ask each browser for a password. Required to listen beyond loopback.",
 )
 @click.option("--hash-password", is_flag=True, help="Ask for a password, print its hash, and end.")

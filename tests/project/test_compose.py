@@ -10,6 +10,8 @@ import yaml
 from checkout import CHECKOUT
 from psycopg.conninfo import conninfo_to_dict
 
+from pgqueue.dashboard.guarding import checked_hash, is_password
+
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted(CHECKOUT.glob("docs/**/*.md"))]
 SERVICES: dict[str, Any] = yaml.safe_load((CHECKOUT / "docker-compose.yml").read_text())["services"]
 SETTINGS: dict[str, str] = SERVICES["db"]["environment"]
@@ -37,7 +39,7 @@ def test_a_dsn_in_the_documentation_fits_it(page: str, dsn: str) -> None:
     assert_opens(told)
 
 
-@pytest.mark.parametrize("name", ["migrate", "worker"])
+@pytest.mark.parametrize("name", ["migrate", "worker", "dashboard"])
 def test_a_service_of_the_image_has_its_dsn(name: str) -> None:
     told = conninfo_to_dict(SERVICES[name]["environment"]["PGQUEUE_DSN"])
     assert told["host"] == "db"
@@ -51,6 +53,16 @@ def test_the_schema_is_installed_between_the_server_and_the_worker() -> None:
     assert SERVICES["migrate"]["command"] == ["pgqueue", "migrate", "up"]
     assert SERVICES["migrate"]["healthcheck"] == {"disable": True}
     assert SERVICES["worker"]["depends_on"] == {"migrate": {"condition": "service_completed_successfully"}}
+
+
+def test_the_dashboard_has_the_password_that_is_told_and_is_published_on_loopback() -> None:
+    service = SERVICES["dashboard"]
+    assert is_password("pgqueue-example", checked_hash(service["environment"]["PGQUEUE_DASHBOARD_PASSWORD_HASH"]))
+    assert "pgqueue-example" in (CHECKOUT / "docs" / "deployment" / "docker.md").read_text("utf-8")
+    assert service["ports"] == ["127.0.0.1:9188:9188"]
+    assert service["command"][:2] == ["pgqueue", "dashboard"]
+    assert service["healthcheck"] == {"disable": True}
+    assert service["depends_on"] == SERVICES["worker"]["depends_on"]
 
 
 def test_it_is_healthy_once_it_answers_over_tcp() -> None:

@@ -133,7 +133,7 @@ def test_the_image_is_not_run_as_root_and_signals_reach_the_worker() -> None:
 
 
 def objects() -> dict[str, Any]:
-    files = sorted(KUBERNETES.glob("*.yaml"))
+    files = [file for file in sorted(KUBERNETES.glob("*.yaml")) if file.name != "dashboard.yaml"]
     return {one["kind"]: one for file in files for one in yaml.safe_load_all(file.read_text())}
 
 
@@ -171,6 +171,25 @@ def test_the_worker_in_kubernetes_has_probes_and_time_to_stop() -> None:
         "readinessProbe": {"path": "/ready", "port": port["name"]},
         "livenessProbe": {"path": "/live", "port": port["name"]},
     }
+
+
+def test_the_dashboard_in_kubernetes_has_its_secrets_and_its_port() -> None:
+    """Its page tells how the Secret is made."""
+    made = {one["kind"]: one for one in yaml.safe_load_all((KUBERNETES / "dashboard.yaml").read_text())}
+    (only,) = made["Deployment"]["spec"]["template"]["spec"]["containers"]
+    (port,) = only["ports"]
+    assert only["command"][:2] == ["pgqueue", "dashboard"]
+    assert only["command"][-1] == str(port["containerPort"])
+    labels = made["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert labels == made["Deployment"]["spec"]["selector"]["matchLabels"] == made["Service"]["spec"]["selector"]
+    (served,) = made["Service"]["spec"]["ports"]
+    assert served["targetPort"] == port["name"]
+    page = (KUBERNETES.parent / "dashboard.md").read_text("utf-8")
+    for variable in only["env"]:
+        reference = variable["valueFrom"]["secretKeyRef"]
+        assert f"create secret generic {reference['name']} " in page
+        assert f"--from-literal={reference['key']}=" in page
+    assert {variable["name"] for variable in only["env"]} == {"PGQUEUE_DSN", "PGQUEUE_DASHBOARD_PASSWORD_HASH"}
 
 
 def test_hosted_ci_runs_the_checks_with_few_rights() -> None:
