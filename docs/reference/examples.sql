@@ -468,6 +468,9 @@ SELECT pgqueue.count_version('mail');
 -- name: rates
 SELECT queue, puts, done, growth, drained_in FROM pgqueue.rates;
 
+-- name: queue_rates
+SELECT queue, puts, done, growth, drained_in FROM pgqueue.queue_rates('{mail}');
+
 -- name: queue_history
 SELECT at, puts, done, ready, oldest_ready_age FROM pgqueue.queue_history WHERE queue = 'mail' ORDER BY at;
 

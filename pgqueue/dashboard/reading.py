@@ -1,8 +1,9 @@
 """What pages read: statements on the views, whose answers browsers share, and the arguments of a URL, checked.
 
 Ten browsers on one page ask the same within a second. `Reader` sends the statement once and gives all of them its
-answer, so the cost for the database does not grow with their number. An action empties the store of answers: a page
-behind it shows what it did.
+answer, so the cost for the database does not grow with their number. An answer that may be older, as that of health,
+is also shared for the longer the dearer it was: on a large database the checks would otherwise take most of what the
+looks of live pages may cost. An action empties the store of answers: a page behind it shows what it did.
 """
 
 from __future__ import annotations
@@ -20,8 +21,19 @@ from .._values import arguments
 T = TypeVar("T")
 
 MOST_SHARED = 1000  # answers
-KEPT = 10.0  # seconds for which an answer may be wanted again
+KEPT = 10.0  # seconds for which an answer is shared at most
+DEAR = 200  # an answer that may be older takes one part of this many of the time
 PATIENCE = 10.0  # seconds for a statement of a page
+
+
+class Answer:
+    """What a statement of a page gave: when it was sent, in time.monotonic(), and how many seconds it took."""
+
+    future: asyncio.Future[Any]
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.took = 0.0
 
 
 class Reader:
@@ -38,18 +50,32 @@ class Reader:
     def __init__(self, client: AsyncClient) -> None:
         self.client = client
         self.spent = 0.0
-        self._answers: dict[tuple[str, str], tuple[float, asyncio.Future[Any]]] = {}
+        self._answers: dict[tuple[str, str], Answer] = {}
 
     async def __call__(self, call: Call[T], times: float = 1.0) -> T:
-        """The answer to a statement: its own, or one that is no older than `times` the time for which it is shared."""
+        """The answer to a statement: its own, or one that is no older than `times` the time for which it is shared. If
+        `times` is more than one, a dear answer may be older: DEAR times as old as its statement took, up to KEPT."""
         key, now = (call.sql, repr(call.args)), time.monotonic()
         known = self._answers.get(key)
-        if known is None or now - known[0] >= times * self.shared:
-            known = now, asyncio.ensure_future(self.ask(call))
+        if known is None or now - known.at >= self._age(known, times):
+            known = Answer(now)
+            known.future = asyncio.ensure_future(self._answer(call, known))
             self._forget(now)
             self._answers[key] = known
-        answer: T = await asyncio.shield(known[1])
+        answer: T = await asyncio.shield(known.future)
         return answer
+
+    def _age(self, known: Answer, times: float) -> float:
+        """Seconds for which an answer is shared."""
+        dear = DEAR * known.took if times > 1 and self.shared else 0.0
+        return min(max(times * self.shared, dear), KEPT)
+
+    async def _answer(self, call: Call[T], known: Answer) -> T:
+        began = time.monotonic()
+        try:
+            return await self.ask(call)
+        finally:
+            known.took = time.monotonic() - began
 
     def forget(self) -> None:
         """Share no earlier answer any more: something was changed."""
@@ -66,7 +92,7 @@ class Reader:
     def _forget(self, now: float) -> None:
         if len(self._answers) >= MOST_SHARED:
             self._answers.clear()
-        for key in [key for key, (at, _) in self._answers.items() if now - at > KEPT]:
+        for key in [key for key, known in self._answers.items() if now - known.at > KEPT]:
             del self._answers[key]
 
 

@@ -7,6 +7,7 @@ instead, so links and forms send it back exactly.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -127,7 +128,11 @@ def pretty(value: Any) -> str:
 
 def link(path: str, arguments: Mapping[str, Any]) -> str:
     """A relative address with the arguments that are not None."""
-    given = {name: value for name, value in arguments.items() if value is not None}
+    return _address(path, tuple((name, str(value)) for name, value in arguments.items() if value is not None))
+
+
+@functools.lru_cache(4096)  # the page of workers names the same queues a thousand times
+def _address(path: str, given: tuple[tuple[str, str], ...]) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 

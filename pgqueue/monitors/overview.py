@@ -27,10 +27,10 @@ STATS = (
 )
 FULL = "coalesce(s.total OPERATOR(pg_catalog.>=) q.capacity, false) AS full"
 NAMED = (
-    "FROM (SELECT name, paused_until, draining, capacity FROM pgqueue.queues"
+    "FROM pgqueue.queue_stats(names => ARRAY (SELECT name FROM pgqueue.queues"
     " WHERE pg_catalog.strpos(name, %s::pg_catalog.text) OPERATOR(pg_catalog.>) 0"
-    " AND name OPERATOR(pg_catalog.>) %s::pg_catalog.text ORDER BY name LIMIT %s::int) q"
-    " CROSS JOIN LATERAL pgqueue.queue_stats(name => q.name) s ORDER BY s.queue"
+    " AND name OPERATOR(pg_catalog.>) %s::pg_catalog.text ORDER BY name LIMIT %s::int)) s"
+    " JOIN pgqueue.queues q ON q.name OPERATOR(pg_catalog.=) s.queue ORDER BY s.queue"
 )
 RATES = (
     "queue",
@@ -40,9 +40,10 @@ RATES = (
     "growth",
     "extract(epoch FROM drained_in)::float AS drained_in",
 )
+RATES_OF = "FROM pgqueue.queue_rates(names => %s::pg_catalog.text[])"
 STILL = 5  # queues that stand still and are explained, and as many that wait for a time
 PATIENCE = 5.0  # seconds that a ready task may wait before its queue stands still
-SHARED = 4.0  # times as long as other answers are shared: health looks at everything
+SHARED = 4.0  # times as long as other answers are shared: health and why look at much
 #: The reasons of why(), the one first that holds a queue up most.
 ORDER = (
     "paused",
@@ -91,7 +92,7 @@ async def overview(read: Read, part: str, after: str = "") -> dict[str, Any]:
     later = [one for one in later if one not in failing]
     idle = [row["queue"] for row in queues if not row["total"]]
     if idle and len(later) < STILL:
-        scheduled = await read(rows(("queue",), SCHEDULED, idle, STILL - len(later)))
+        scheduled = await read(rows(("queue",), SCHEDULED, idle, STILL - len(later)), SHARED)
         later += await _explained(read, [row["queue"] for row in scheduled])
     return {
         "findings": found,
@@ -137,7 +138,7 @@ def ended(found: list[Row]) -> str:
 
 
 async def _explained(read: Read, queues: list[str]) -> list[dict[str, Any]]:
-    return [{"queue": queue, "reasons": main(await reasons.of_queue(read, queue))} for queue in queues]
+    return [{"queue": queue, "reasons": main(await reasons.of_queue(read, queue, SHARED))} for queue in queues]
 
 
 def main(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -161,7 +162,8 @@ async def page_of_queues(read: Read, part: str, after: str) -> tuple[list[Row], 
     """The queues with `part` in their names, behind the name `after`, and the name to go on with."""
     columns = (*STATS, "q.paused_until", "q.draining", FULL)
     found = await read(rows(columns, NAMED, part, after, PAGE + 1))
-    rates = {row["queue"]: row for row in await read(rows(RATES, "FROM pgqueue.rates"))}
+    names = [row["queue"] for row in found[:PAGE]]
+    rates = {row["queue"]: row for row in await read(rows(RATES, RATES_OF, names), SHARED)}
     shown = [{**row, **_rate(rates.get(row["queue"]))} for row in found[:PAGE]]
     return shown, shown[-1]["queue"] if len(found) > PAGE else None
 

@@ -51,10 +51,10 @@ class Button(NamedTuple):
     label: str
 
 
-async def of_queue(read: Read, queue: str) -> list[dict[str, Any]]:
-    """The reasons for a queue, and its limits that are reached."""
-    found = await read(rows(COLUMNS, "FROM pgqueue.why(queue => %s::pg_catalog.text)", queue))
-    limits = await read(rows(LIMITS, FULL_LIMITS, queue))
+async def of_queue(read: Read, queue: str, times: float = 1.0) -> list[dict[str, Any]]:
+    """The reasons for a queue, and its limits that are reached. `times`: as for Read."""
+    found = await read(rows(COLUMNS, "FROM pgqueue.why(queue => %s::pg_catalog.text)", queue), times)
+    limits = await read(rows(LIMITS, FULL_LIMITS, queue), times)
     return [_explained(queue, row) for row in found] + [_of_limit(queue, limit) for limit in limits]
 
 

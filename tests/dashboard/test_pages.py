@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from starlette.requests import Request
 from statements import rows, value
 
 from pgqueue import Put
-from pgqueue.dashboard.pages import MENU
+from pgqueue.dashboard.pages import MENU, workers
 from pgqueue.dashboard.settings import checked
 from pgqueue.monitors import words
 
@@ -185,6 +187,20 @@ def test_workers_show_what_they_run(visitor, client, db):
     page = visitor.page("workers")
     assert f"task?id={task.id}" in page
     assert "4 at once" in page
+
+
+def test_workers_are_shown_page_by_page(visitor, db, monkeypatch):
+    monkeypatch.setattr(workers, "N", 3)
+    db.execute("SELECT pgqueue.open_session(label => 'host:1:worker')")
+    for number in range(1, 6):
+        db.execute("SELECT pgqueue.register_worker(%s, '{mail}', name => %s)", (number, f"worker{number // 3}"))
+    page = visitor.page("workers")
+    assert page.count('class="card worker"') == 3
+    (rest,) = re.findall(r'href="(workers[^"]+)"', page)
+    page = visitor.page(unescape(rest))
+    assert page.count('class="card worker"') == 2
+    assert 'rel="next"' not in page
+    assert "First page" in page
 
 
 def test_schedules_have_their_next_times_in_both_zones(visitor, client):

@@ -272,9 +272,17 @@ FUNCTIONS: dict[str, list[Call]] = {
         named("put", "SELECT pgqueue.put_many('secret', '[1]', lanes => '{{x}}', keys => '{{the key}}')"),
     ],
     "queue_id": [Call("SELECT pgqueue.queue_id('secret')", "client", "", "nothing")],
-    "queue_stats": [
+    "queue_rates": [
+        seen("SELECT * FROM pgqueue.queue_rates('{{secret}}')"),
+        seen("SELECT * FROM pgqueue.queue_rates() WHERE queue = 'secret'"),
+    ],
+    "queue_stats(text)": [
         seen("SELECT * FROM pgqueue.queue_stats('secret')"),
         seen("SELECT * FROM pgqueue.queue_stats() WHERE queue = 'secret'"),
+    ],
+    "queue_stats(text[])": [
+        seen("SELECT * FROM pgqueue.queue_stats('{{secret}}'::text[])"),
+        seen("SELECT * FROM pgqueue.queue_stats(NULL::text[]) WHERE queue = 'secret'"),
     ],
     "record_step": [held("SELECT pgqueue.record_step({taken}, name => 'x', value => '1')")],
     "register_worker": [named("take", "SELECT pgqueue.register_worker(1, '{{secret}}')")],

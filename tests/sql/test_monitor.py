@@ -180,6 +180,27 @@ def test_rates_are_those_of_the_last_minute(db: psycopg.Connection) -> None:
     assert value(db, "SELECT pgqueue.last_tick() < now() - interval '1 min'") is True
 
 
+def test_some_queues_have_the_stats_and_rates_that_the_views_have(db: psycopg.Connection) -> None:
+    for queue, n in (("q", 3), ("other", 2), ("last", 1)):
+        for _ in range(n):
+            put(db, queue)
+    db.execute("SELECT pgqueue.promote_all()")
+    db.execute("UPDATE pgqueue.sample SET sampled_at = sampled_at - interval '60 s'")
+    db.execute("SELECT pgqueue.ack(id, token) FROM pgqueue.take('q')")
+    names, counts = ["q", "last", "missing"], "queue, total, ready, done, calls"
+    of_view = rows(db, f"SELECT {counts} FROM pgqueue.stats WHERE queue = ANY (%s) ORDER BY queue", names)
+    assert [name for name, *_ in of_view] == ["last", "q"]
+    assert rows(db, f"SELECT {counts} FROM pgqueue.queue_stats(%s::text[]) ORDER BY queue", names) == of_view
+    assert rows(db, "SELECT queue FROM pgqueue.queue_stats(NULL::text[]) ORDER BY queue") == [
+        ("last",),
+        ("other",),
+        ("q",),
+    ]
+    rates = "SELECT queue, round(puts * seconds), round(done * seconds), drained_in IS NULL FROM pgqueue"
+    assert rows(db, f"{rates}.queue_rates(%s) ORDER BY queue", names) == [("last", 0, 0, True), ("q", 0, 1, False)]
+    assert rows(db, f"{rates}.rates ORDER BY queue") == rows(db, f"{rates}.queue_rates() ORDER BY queue")
+
+
 def test_samples_are_few(db: psycopg.Connection) -> None:
     put(db, "q")
     for minutes in range(6):

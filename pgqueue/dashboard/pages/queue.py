@@ -8,7 +8,7 @@ from ..._calls import queue as calls
 from ..._calls import stats as counting
 from ..._calls.rows import rows
 from ...monitors import reasons
-from ...monitors.overview import RATES
+from ...monitors.overview import RATES, RATES_OF
 from ...monitors.words import OPTIONS
 from . import histories
 from .visit import Page, Visit
@@ -23,7 +23,7 @@ async def read(visit: Visit) -> dict[str, Any]:
     name = visit.asked.queue("name")
     span = visit.asked.one_of("span", tuple(histories.SPANS), "hour")
     info = await visit.read(calls.queue(name))
-    rate = await visit.read(rows(RATES, "FROM pgqueue.rates" + OF_QUEUE, name))
+    rate = await visit.read(rows(RATES, RATES_OF, [name]))
     options = {option: getattr(info, option) for option in OPTIONS}
     return {
         "title": name,

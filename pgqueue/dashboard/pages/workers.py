@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ..._calls.rows import Row, rows
-from .visit import MOST, Column, Listing, Page, Visit
+from .visit import Column, Listing, Page, Visit
 
+N = 40  # workers on a page, which weighs 150 kB at most
 COLUMNS = (
     "session",
     "number",
@@ -25,7 +27,15 @@ COLUMNS = (
 TAKES = ("id", "queue", "session", "taken_at", "deadline")
 RUNNING = (
     "FROM (SELECT k.*, pg_catalog.row_number() OVER (PARTITION BY session ORDER BY taken_at) AS place"
-    " FROM pgqueue.takes k) k WHERE place OPERATOR(pg_catalog.<=) 5 ORDER BY taken_at LIMIT 1000"
+    " FROM pgqueue.takes k WHERE session OPERATOR(pg_catalog.=) ANY (%s::int[])) k"
+    " WHERE place OPERATOR(pg_catalog.<=) 5 ORDER BY taken_at"
+)
+#: Behind the last worker of the page before: its name, session and number.
+BEHIND = (
+    "FROM pgqueue.workers, (SELECT %s::pg_catalog.jsonb AS at) marker WHERE at IS NULL"
+    " OR (name, session, number) OPERATOR(pg_catalog.>) (at OPERATOR(pg_catalog.->>) 0,"
+    " (at OPERATOR(pg_catalog.->>) 1)::int, (at OPERATOR(pg_catalog.->>) 2)::int)"
+    " ORDER BY name, session, number LIMIT %s::int"
 )
 CLIENTS = Listing(
     "clients",
@@ -54,15 +64,17 @@ CLIENTS = Listing(
 
 
 async def read(visit: Visit) -> dict[str, Any]:
-    workers = await visit.read(
-        rows(COLUMNS, "FROM pgqueue.workers ORDER BY name, session, number LIMIT %s::int", MOST + 1)
-    )
+    after = visit.asked.marker()
+    found = await visit.read(rows(COLUMNS, BEHIND, after, N + 1))
+    workers = found[:N]
     running: dict[int, list[Row]] = {}
-    for take in await visit.read(rows(TAKES, RUNNING)):
+    for take in await visit.read(rows(TAKES, RUNNING, sorted({one["session"] for one in workers}))):
         running.setdefault(take["session"], []).append(take)
+    last = [workers[-1][name] for name in ("name", "session", "number")] if len(found) > N else None
     return {
-        "workers": workers[:MOST],
-        "more": len(workers) > MOST,
+        "workers": workers,
+        "after": after,
+        "more": json.dumps(last) if last else None,
         "running": running,
         "tables": [await CLIENTS.table(visit)],
     }

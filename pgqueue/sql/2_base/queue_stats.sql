@@ -132,17 +132,19 @@ BEGIN
                pgqueue._queue_stats(special.ids) s JOIN x ON x.id = s.id;
 END $$;
 
-CREATE OR REPLACE FUNCTION pgqueue.queue_stats(name text DEFAULT NULL)
+-- For a page of queues: one call for each queue reads the deltas as often as there are queues.
+CREATE OR REPLACE FUNCTION pgqueue.queue_stats(names text[])
 RETURNS TABLE (queue text, total bigint, ready bigint, delayed bigint, taken bigint, buried bigint, blocked bigint,
                done bigint, kept bigint, oldest_ready_age interval, calls jsonb)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     ids int[];                                    -- NULL: of all queues
 BEGIN
-    IF name IS NOT NULL THEN
-        ids := ARRAY (SELECT seen.id FROM pgqueue._seen seen WHERE seen.name = queue_stats.name);
+    PERFORM pgqueue._check_array('names', names, nulls => true);
+    IF names IS NOT NULL THEN
+        ids := ARRAY (SELECT seen.id FROM pgqueue._seen seen WHERE seen.name = ANY (queue_stats.names));
     END IF;
-    IF name IS NOT NULL OR pgqueue._may_see_all('monitor') THEN        -- then _seen has all queues
+    IF names IS NOT NULL OR pgqueue._may_see_all('monitor') THEN       -- then _seen has all queues
         RETURN QUERY
             SELECT s.queue, s.total, s.ready, s.delayed, s.taken, s.buried, s.blocked, s.done, s.kept,
                    s.oldest_ready_age, s.calls
@@ -154,7 +156,18 @@ BEGIN
               FROM pgqueue._queue_stats(NULL) s JOIN pgqueue._seen seen ON seen.id = s.id;
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.queue_stats IS 'The view pgqueue.stats for one queue.';
+COMMENT ON FUNCTION pgqueue.queue_stats(text[]) IS
+    'The view pgqueue.stats for these queues; NULL: for all. Much cheaper for a page of them than the view.';
+
+CREATE OR REPLACE FUNCTION pgqueue.queue_stats(name text DEFAULT NULL)
+RETURNS TABLE (queue text, total bigint, ready bigint, delayed bigint, taken bigint, buried bigint, blocked bigint,
+               done bigint, kept bigint, oldest_ready_age interval, calls jsonb)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT * FROM pgqueue.queue_stats(CASE WHEN queue_stats.name IS NOT NULL THEN ARRAY [queue_stats.name] END);
+END $$;
+COMMENT ON FUNCTION pgqueue.queue_stats(text) IS 'The view pgqueue.stats for one queue.';
 
 CREATE OR REPLACE VIEW pgqueue.stats AS SELECT * FROM pgqueue.queue_stats();
 COMMENT ON VIEW pgqueue.stats IS

@@ -81,8 +81,7 @@ BEGIN
         u AS MATERIALIZED (
             SELECT pgqueue._unserved(array_agg(n.queue)) AS queues
               FROM n WHERE n.ready > 0 AND NOT n.paused AND n.ready_since < clock_timestamp() - interval '1 min'),
-        t AS MATERIALIZED (SELECT * FROM pgqueue.tables),
-        s AS MATERIALIZED (SELECT * FROM pgqueue.sessions),
+        t AS MATERIALIZED (SELECT * FROM pgqueue._vacuums()),
         x AS MATERIALIZED (SELECT * FROM pgqueue.snapshots k WHERE k.holds_back),
         checks (name, warn, bad, value, unit, detail) AS (
             SELECT 'standby', 1, 1, 0::double precision, 'servers', NULL::text
@@ -108,7 +107,8 @@ BEGIN
                    (array_agg(l.name ORDER BY l.late DESC)) [1]
               FROM pgqueue.schedules l WHERE l.late IS NOT NULL
              UNION ALL
-            SELECT 'missing', 1, NULL, count(*), 'sessions', string_agg(s.label, ', ') FROM s WHERE s.state = 'missing'
+            SELECT 'missing', 1, NULL, count(*), 'sessions', string_agg(s.label, ', ')
+              FROM pgqueue.sessions s WHERE s.state = 'missing'
              UNION ALL
             SELECT 'buried', 1, NULL, q.buried, 'tasks', q.with_buried FROM q
              UNION ALL
@@ -185,7 +185,7 @@ DECLARE
 BEGIN
     SELECT seen.looks INTO looks FROM pgqueue._seen seen WHERE seen.name = why.queue;
     SELECT o.*, s.total, s.ready, s.delayed, s.taken, s.buried, s.blocked, s.oldest_ready_age INTO q
-      FROM pgqueue.queues o JOIN pgqueue.queue_stats(why.queue) s ON s.queue = o.name;
+      FROM pgqueue.queues o, pgqueue.queue_stats(why.queue) s WHERE o.name = why.queue;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'no queue', NULL::bigint, format('there is no queue "%s"', why.queue), NULL::text;
         RETURN;
@@ -203,13 +203,13 @@ BEGIN
     -- Only where no role may take. Else the queue has its own takers, which are away, and a right for those of another
     -- queue is no remedy. Roles that may take from no queue are not meant to take from this one either: they put.
     RETURN QUERY SELECT 'no right', q.ready, format('role %s is connected, and may not take from it', r.role), r.role
-                   FROM (SELECT DISTINCT s.role FROM pgqueue.sessions s WHERE s.state = 'connected') r,
-                        to_regrole(quote_ident(r.role)) named(id)
+                   FROM (SELECT DISTINCT s.role FROM pgqueue.sessions s) r, to_regrole(quote_ident(r.role)) named(id)
                   WHERE q.ready > 0 AND NOT waits AND NOT pgqueue._may(q.id, 'take', named.id)
                     AND EXISTS (SELECT FROM pgqueue.privilege p
                                  WHERE p.verb = 'take' AND pg_has_role(named.id, p.role_id, 'USAGE'))
                     AND NOT EXISTS (SELECT FROM pgqueue.privilege p
                                      WHERE p.verb = 'take' AND pgqueue._may(q.id, 'take', p.role_id))
+                    AND 'connected' IN (SELECT s.state FROM pgqueue.sessions s WHERE s.role = r.role)
                   ORDER BY r.role LIMIT few;
     RETURN QUERY SELECT 'exclusive', NULL::bigint,
                         format('only session %s may take: %s', q.session,
@@ -236,13 +236,16 @@ BEGIN
                                'a transaction that is open may have them',
                                date_trunc('second', q.oldest_ready_age)), NULL::text
                   WHERE q.oldest_ready_age > '1 s' AND q.paused_until IS NULL AND waits;
-    RETURN QUERY SELECT 'taken', count(*),
-                        format('by %s (%s), the longest for %s; %s',
-                               k.holder, coalesce(s.state, 'no session'), date_trunc('second', max(k.age)),
-                               CASE WHEN bool_and(k.deadline IS NOT NULL) THEN 'the last until ' || max(k.deadline)
-                                    ELSE 'without a limit of time' END), NULL::text
-                   FROM pgqueue.takes k LEFT JOIN pgqueue.sessions s ON s.id = k.session
-                  WHERE k.queue = why.queue GROUP BY k.session, k.holder, s.state ORDER BY max(k.age) DESC LIMIT few;
+    RETURN QUERY SELECT 'taken', h.n, format('by %s (%s), the longest for %s; %s', h.holder, coalesce(
+                            (SELECT s.state FROM pgqueue.sessions s WHERE s.id = h.session), 'no session'),
+                            date_trunc('second', h.longest),
+                            CASE WHEN h.ends THEN 'the last until ' || h.until ELSE 'without a limit of time' END),
+                        NULL::text
+                   FROM (SELECT k.session, k.holder, count(*) AS n, max(k.age) AS longest, max(k.deadline) AS until,
+                                bool_and(k.deadline IS NOT NULL) AS ends
+                           FROM pgqueue.takes k WHERE k.queue = why.queue
+                          GROUP BY k.session, k.holder ORDER BY max(k.age) DESC LIMIT few) h
+                  ORDER BY h.longest DESC;
     RETURN QUERY SELECT 'blocked', NULL::bigint,
                         format('lane "%s" waits for task %s, which %s has since %s', k.lane, k.id, k.holder,
                                k.taken_at), k.id::text

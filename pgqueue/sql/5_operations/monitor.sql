@@ -42,29 +42,38 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
 
 -- By the sample with an age nearest to a minute. A sample of a moment ago would give any number. Its numbers are
 -- unpacked once: to look up each queue in it is the simpler form, and reads the whole sample again for each queue.
-CREATE OR REPLACE VIEW pgqueue.rates WITH (security_barrier) AS
-  WITH b AS MATERIALIZED (
-       SELECT o.calls, extract(epoch FROM clock_timestamp() - o.sampled_at)::double precision AS seconds
-         FROM pgqueue.sample o
-        WHERE o.sampled_at BETWEEN statement_timestamp() - interval '4 min' AND statement_timestamp() - interval '5 s'
-        ORDER BY abs(extract(epoch FROM statement_timestamp() - o.sampled_at) - 60) LIMIT 1)
-SELECT s.queue, b.seconds, r.puts, r.takes, r.acks, r.releases, r.buries, r.acks + r.deletes AS done,
-       r.puts - r.acks - r.deletes AS growth,
-       CASE WHEN r.acks + r.deletes > r.puts
-            THEN make_interval(secs => (s.ready + s.taken + s.blocked) / (r.acks + r.deletes - r.puts))
-       END AS drained_in
-  FROM pgqueue.queue_stats() s
-  JOIN pgqueue.queue q ON q.name = s.queue
-  LEFT JOIN b ON true
-  LEFT JOIN (
-       SELECT e.key::int AS queue_id, e.value AS calls FROM b, jsonb_each(b.calls) e) o ON o.queue_id = q.id
- CROSS JOIN LATERAL (
-       SELECT pgqueue._rate(s.calls, o.calls, 'put', b.seconds)     AS puts,
-              pgqueue._rate(s.calls, o.calls, 'take', b.seconds)    AS takes,
-              pgqueue._rate(s.calls, o.calls, 'ack', b.seconds)     AS acks,
-              pgqueue._rate(s.calls, o.calls, 'delete', b.seconds)  AS deletes,
-              pgqueue._rate(s.calls, o.calls, 'release', b.seconds) AS releases,
-              pgqueue._rate(s.calls, o.calls, 'bury', b.seconds)    AS buries) r;
+CREATE OR REPLACE FUNCTION pgqueue.queue_rates(names text[] DEFAULT NULL)
+RETURNS TABLE (queue text, seconds double precision, puts double precision, takes double precision,
+               acks double precision, releases double precision, buries double precision, done double precision,
+               growth double precision, drained_in interval)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    b record;
+BEGIN
+    SELECT o.calls, extract(epoch FROM clock_timestamp() - o.sampled_at)::double precision AS seconds INTO b
+      FROM pgqueue.sample o
+     WHERE o.sampled_at BETWEEN statement_timestamp() - interval '4 min' AND statement_timestamp() - interval '5 s'
+     ORDER BY abs(extract(epoch FROM statement_timestamp() - o.sampled_at) - 60) LIMIT 1;
+    RETURN QUERY
+        SELECT s.queue, b.seconds, r.puts, r.takes, r.acks, r.releases, r.buries, r.acks + r.deletes,
+               r.puts - r.acks - r.deletes,
+               CASE WHEN r.acks + r.deletes > r.puts
+                    THEN make_interval(secs => (s.ready + s.taken + s.blocked) / (r.acks + r.deletes - r.puts)) END
+          FROM pgqueue.queue_stats(names) s
+          JOIN pgqueue.queue q ON q.name = s.queue
+          LEFT JOIN (SELECT e.key::int AS queue_id, e.value AS calls FROM jsonb_each(b.calls) e) o ON o.queue_id = q.id
+         CROSS JOIN LATERAL (
+               SELECT pgqueue._rate(s.calls, o.calls, 'put', b.seconds)     AS puts,
+                      pgqueue._rate(s.calls, o.calls, 'take', b.seconds)    AS takes,
+                      pgqueue._rate(s.calls, o.calls, 'ack', b.seconds)     AS acks,
+                      pgqueue._rate(s.calls, o.calls, 'delete', b.seconds)  AS deletes,
+                      pgqueue._rate(s.calls, o.calls, 'release', b.seconds) AS releases,
+                      pgqueue._rate(s.calls, o.calls, 'bury', b.seconds)    AS buries) r;
+END $$;
+COMMENT ON FUNCTION pgqueue.queue_rates IS
+    'The view pgqueue.rates for these queues; NULL: for all. Much cheaper for a page of them than the view.';
+
+CREATE OR REPLACE VIEW pgqueue.rates AS SELECT * FROM pgqueue.queue_rates();
 COMMENT ON VIEW pgqueue.rates IS
     'Puts, takes and other calls of each queue per second, over about the last minute. done: acks and deletes; '
     'drained_in: when the queue would be empty at this rate, NULL if it does not shrink. All NULL: no client runs, or '
@@ -136,40 +145,54 @@ COMMENT ON VIEW pgqueue.listeners IS
     'of all roles, other roles their own. From the server''s list: address, times and state of other roles'' '
     'connections need pg_read_all_stats.';
 
--- By the functions that pg_stat_all_tables is made of: the view itself would group all indexes first.
+-- Without the sizes, for which the server asks the file system. By the functions that pg_stat_all_tables is made of:
+-- the view itself would group all indexes first.
+CREATE OR REPLACE FUNCTION pgqueue._vacuums()
+RETURNS TABLE (id oid, name text, toast oid, dead_rows bigint, vacuum_at bigint, autovacuum text, xid_age int)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT c.oid, c.relname::text, c.reltoastrelid, dead.rows, v.vacuum_at,
+               CASE WHEN NOT v.enabled THEN 'off' WHEN dead.rows > v.vacuum_at THEN 'due' ELSE 'not due' END,
+               age(c.relfrozenxid)
+          FROM pg_catalog.pg_class c
+         CROSS JOIN LATERAL (
+               SELECT pg_stat_get_dead_tuples(c.oid) AS rows OFFSET 0) dead
+         CROSS JOIN LATERAL (
+               SELECT max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_enabled') AS enabled,
+                      max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_vacuum_threshold') AS threshold,
+                      max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_vacuum_scale_factor')
+                          AS scale_factor,
+                      max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_vacuum_max_threshold')
+                          AS max_threshold
+                 FROM pg_catalog.pg_options_to_table(c.reloptions) o) own
+         CROSS JOIN LATERAL (
+               SELECT coalesce(own.enabled::boolean, true) AND current_setting('autovacuum')::boolean
+                      AND current_setting('track_counts')::boolean AS enabled,
+                      least(coalesce(own.threshold, current_setting('autovacuum_vacuum_threshold'))::bigint
+                            + coalesce(own.scale_factor,
+                                       current_setting('autovacuum_vacuum_scale_factor'))::double precision
+                              * greatest(c.reltuples, 0),
+                            -- since PostgreSQL 18; -1: without
+                            nullif(coalesce(own.max_threshold,
+                                            current_setting('autovacuum_vacuum_max_threshold', true))::bigint, -1)
+                           )::bigint AS vacuum_at) v
+         WHERE c.relnamespace = 'pgqueue'::regnamespace AND c.relkind = 'r';
+END $$;
+
 CREATE OR REPLACE VIEW pgqueue.tables AS
-SELECT c.relname::text AS name,
-       pg_stat_get_live_tuples(c.oid) AS rows, dead.rows AS dead_rows, v.vacuum_at,
+SELECT c.name COLLATE "C" AS name, pg_stat_get_live_tuples(c.id) AS rows, c.dead_rows, c.vacuum_at,
        size.table_bytes - size.toast_bytes AS table_bytes, size.index_bytes, size.toast_bytes,
        size.table_bytes + size.index_bytes AS total_bytes,
-       greatest(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid)) AS last_vacuum,
-       greatest(pg_stat_get_last_analyze_time(c.oid), pg_stat_get_last_autoanalyze_time(c.oid)) AS last_analyze,
-       CASE WHEN NOT v.enabled THEN 'off' WHEN dead.rows > v.vacuum_at THEN 'due' ELSE 'not due' END AS autovacuum,
-       (SELECT p.phase FROM pg_catalog.pg_stat_progress_vacuum p WHERE p.relid = c.oid LIMIT 1) AS vacuuming,
-       age(c.relfrozenxid) AS xid_age
-  FROM pg_catalog.pg_class c
+       greatest(pg_stat_get_last_vacuum_time(c.id), pg_stat_get_last_autovacuum_time(c.id)) AS last_vacuum,
+       greatest(pg_stat_get_last_analyze_time(c.id), pg_stat_get_last_autoanalyze_time(c.id)) AS last_analyze,
+       c.autovacuum,
+       (SELECT p.phase FROM pg_catalog.pg_stat_progress_vacuum p WHERE p.relid = c.id LIMIT 1) AS vacuuming,
+       c.xid_age
+  FROM pgqueue._vacuums() c
  CROSS JOIN LATERAL (
-       SELECT pg_stat_get_dead_tuples(c.oid) AS rows OFFSET 0) dead
- CROSS JOIN LATERAL (
-       SELECT pg_table_size(c.oid) AS table_bytes, pg_indexes_size(c.oid) AS index_bytes,
-              coalesce(pg_total_relation_size(nullif(c.reltoastrelid, 0)), 0) AS toast_bytes OFFSET 0) size
- CROSS JOIN LATERAL (
-       SELECT max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_enabled') AS enabled,
-              max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_vacuum_threshold') AS threshold,
-              max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_vacuum_scale_factor') AS scale_factor,
-              max(o.option_value) FILTER (WHERE o.option_name = 'autovacuum_vacuum_max_threshold') AS max_threshold
-         FROM pg_catalog.pg_options_to_table(c.reloptions) o) own
- CROSS JOIN LATERAL (
-       SELECT coalesce(own.enabled::boolean, true)
-              AND current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean AS enabled,
-              least(coalesce(own.threshold, current_setting('autovacuum_vacuum_threshold'))::bigint
-                    + coalesce(own.scale_factor, current_setting('autovacuum_vacuum_scale_factor'))::double precision
-                      * greatest(c.reltuples, 0),
-                    -- since PostgreSQL 18; -1: without
-                    nullif(coalesce(own.max_threshold,
-                                    current_setting('autovacuum_vacuum_max_threshold', true))::bigint, -1)
-                   )::bigint AS vacuum_at) v
- WHERE c.relnamespace = 'pgqueue'::regnamespace AND c.relkind = 'r';
+       SELECT pg_table_size(c.id) AS table_bytes, pg_indexes_size(c.id) AS index_bytes,
+              coalesce(pg_total_relation_size(nullif(c.toast, 0)), 0) AS toast_bytes OFFSET 0) size;
 COMMENT ON VIEW pgqueue.tables IS
     'Rows, sizes and vacuum of each table of pgqueue. vacuum_at: from this number of dead rows on autovacuum is due, '
     'by the table''s own options; vacuuming: the phase of a vacuum that runs.';

@@ -102,16 +102,20 @@ BEGIN
        OR NOT EXISTS (SELECT FROM pgqueue.worker) AND NOT EXISTS (SELECT FROM pgqueue.tally) THEN
         RETURN NULL;
     END IF;
-    SELECT array_agg(q.name ORDER BY q.name) INTO found
+    SELECT array_agg(q.name) INTO found
       FROM pgqueue.queue q
      WHERE q.name = ANY (queues) AND q.session_id IS NULL
-       AND NOT EXISTS (SELECT FROM pgqueue.worker w WHERE q.name = ANY (w.queues))
+       AND NOT EXISTS (SELECT FROM pgqueue.worker w, unnest(w.queues) served(name) WHERE served.name = q.name)
        AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.queue_id = q.id)
-       AND NOT EXISTS (SELECT FROM pgqueue.queue d WHERE d.dead_letter IS NOT NULL AND d.dead_letter_key = q.name)
-       AND NOT pgqueue._is_awaited(q.id);
-    RETURN (SELECT array_agg(q.name ORDER BY q.name)
+       AND NOT EXISTS (SELECT FROM pgqueue.queue d WHERE d.dead_letter IS NOT NULL AND d.dead_letter_key = q.name);
+    -- The probe for a taker that waits is the dearest, and last.
+    SELECT array_agg(o.name ORDER BY o.name) INTO found
+      FROM (SELECT q.id, q.name
               FROM pgqueue.queue q,
-                   pgqueue._known(ARRAY (SELECT n.id FROM pgqueue.queue n WHERE n.name = ANY (found))) c
-             WHERE q.id = c.queue_id AND before ? q.id::text
-               AND c.calls -> 'take' IS NOT DISTINCT FROM before -> q.id::text -> 'take');
+                   pgqueue._known(ARRAY (SELECT n.id FROM pgqueue.queue n WHERE n.name = ANY (found))) c,
+                   jsonb_each(before) b
+             WHERE q.id = c.queue_id AND b.key = q.id::text
+               AND c.calls -> 'take' IS NOT DISTINCT FROM b.value -> 'take' OFFSET 0) o
+     WHERE NOT pgqueue._is_awaited(o.id);
+    RETURN found;
 END $$;

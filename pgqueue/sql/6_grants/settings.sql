@@ -101,7 +101,7 @@ BEGIN
                -- of a view, since a monitor cannot read the tables
                (definer || no_jit, '_foreign_locks'),
                (definer, '_is_attended _lost_roles _unserved'),
-               (definer || no_jit, 'history job_runs _jobs_taken'),
+               (definer || no_jit, 'history job_runs queue_rates _jobs_taken'),
                (definer || generic || by_key, '_health_stats count_version'),
                -- helpers
                (by_key, '_clean_routes'),
