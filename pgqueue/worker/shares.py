@@ -94,7 +94,7 @@ class Shares:
             elif not self._keeps or self._without == (not self._held[queue]):  # no other queue is without
                 room = idle
             else:
-                room = max(idle - 1, not self._held[queue])
+                room = max(idle - 1, 0 if self._held[queue] else 1)
             if room > 0:
                 rooms[queue] = room
         return rooms

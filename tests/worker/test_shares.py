@@ -57,6 +57,13 @@ def test_of_few_runners_none_is_kept(monkeypatch):
     assert not few.may_start("a")
 
 
+def test_the_room_of_a_queue_is_a_number_that_the_server_reads():
+    """True would be 1 to Python, and is no integer to PostgreSQL: the take fails."""
+    rooms = shared(4, "ab").room(["a", "b"], 1, [])
+    assert [*rooms.values()] == [1, 1]
+    assert {type(room) for room in rooms.values()} == {int}
+
+
 @pytest.mark.parametrize(
     ("n", "queues", "holds", "startable"),
     [
