@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from rich.console import Console as RichConsole
 from rich.live import Live
 from rich.text import Text
 
@@ -32,12 +33,16 @@ class Screen:
         self._live.stop()
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Draw the lines that fit; if there are more, the last line says how many."""
-        self._live.update(Text.from_ansi("\n".join(fitting(lines, self._console.height))), refresh=True)
+        """Draw the lines that fit; if there are more, the last row says so."""
+        rows = fitting(lines, self._console.height, self._console.width)
+        self._live.update(Text("\n").join(rows), refresh=True)
 
 
-def fitting(lines: Sequence[str], rows: int) -> list[str]:
-    """The lines that fit into this number of rows."""
-    if len(lines) <= rows:
-        return list(lines)
-    return [*lines[: rows - 1], f"and {len(lines) - rows + 1} more"]
+def fitting(lines: Sequence[str], rows: int, width: int) -> list[Text]:
+    """The rows of these lines, wrapped at a width, that fit. Of a screen that is too long the first rows would be lost,
+    and these say what is wrong."""
+    console = RichConsole(width=width)
+    wrapped = [row for line in lines for row in Text.from_ansi(line).wrap(console, width) or [Text()]]
+    if len(wrapped) <= rows:
+        return wrapped
+    return [*wrapped[: rows - 1], Text(f"and {len(wrapped) - rows + 1} more")]

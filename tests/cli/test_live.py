@@ -69,10 +69,23 @@ def test_an_age(seconds, text):
     assert stats._age(seconds) == text
 
 
+def fitting(lines, rows, width):
+    return [row.plain for row in screens.fitting(lines, rows, width)]
+
+
 def test_a_screen_is_not_overfilled():
     lines = [f"queue number {n}" for n in range(20)]
-    assert screens.fitting(lines, 4) == ["queue number 0", "queue number 1", "queue number 2", "and 17 more"]
-    assert screens.fitting(lines[:4], 4) == lines[:4]
+    assert fitting(lines, 4, 40) == ["queue number 0", "queue number 1", "queue number 2", "and 17 more"]
+    assert fitting(lines[:4], 4, 40) == lines[:4]
+
+
+def test_lines_that_are_too_wide_do_not_push_the_first_ones_off_the_screen():
+    """Rich wraps them: 20 lines were 40 rows, of which a terminal shows the last."""
+    lines = ["the database does not answer", "", *(f"queue number {n} and what holds it up" for n in range(20))]
+    assert [row.rstrip() for row in fitting(lines, 6, 20)] == [
+        *("the database does", "not answer", "", "queue number 0 and", "what holds it up"),
+        "and 38 more",
+    ]
 
 
 def test_watch_redraws_in_place_and_ends_with_the_last_look(terminal, blocking):
