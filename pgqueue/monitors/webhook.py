@@ -40,7 +40,8 @@ class Post:
         if not isinstance(url, str):
             raise ValueError(f"{what} is a URL of http or https, not {url!r}")
         if not re.fullmatch(r"https?://[!-~]+", url) or not (host := _host(url)):
-            raise ValueError(f"{what} is a URL of http or https, not {_start(url)!r}")
+            given = repr(start) if (start := _start(url)) else "a text without https:// at its beginning"
+            raise ValueError(f"{what} is a URL of http or https, not {given}")
         self.host = host
         url, self._headers = _without_credentials(url)
         self._url = url.rstrip("/") + path if path else url
