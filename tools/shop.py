@@ -76,6 +76,15 @@ def fill(client: pgqueue.Client) -> None:
     client.exchanges.declare("shop.events", "topic")
     client.exchanges.bind("mail", "shop.events", "order.paid")
     client.exchanges.bind("reports", "shop.events", "order.#")
+    client.create_queue("returns", if_not_exists=True, dead_letter="", dead_letter_key="refused returns")
+    client.create_queue("refused returns", if_not_exists=True)
+    client.queue("returns").put_many([{"order": 40 + n, "do": "refund"} for n in range(3)])
+    for task in client.queue("returns").take_many(2, 5):
+        task.bury(error="PaymentError: the card has expired")
+    with client.batch(Put("reports", {"do": "thank", "issue": 7}), name="issue 7") as letters:
+        client.queue("newsletter").put_many(
+            [{"to": f"friend{n}@example.org", "issue": 7} for n in range(30)], batch=letters
+        )
     client.nodes.create("/config", {"currency": "EUR", "vat": 0.2})
     client.nodes.create("/config/smtp", {"host": "smtp.example.org"})
 

@@ -40,7 +40,7 @@ class Post:
         if not isinstance(url, str):
             raise ValueError(f"{what} is a URL of http or https, not {url!r}")
         if not re.fullmatch(r"https?://[!-~]+", url) or not (host := _host(url)):
-            given = repr(start) if (start := _start(url)) else "a text without https:// at its beginning"
+            given = repr(_start(url)) if "://" in url else "a text without https:// at its beginning"
             raise ValueError(f"{what} is a URL of http or https, not {given}")
         self.host = host
         url, self._headers = _without_credentials(url)
