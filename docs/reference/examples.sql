@@ -163,6 +163,9 @@ SELECT pgqueue.first_task('work', 'buried');
 -- name: find_tasks
 SELECT id, error, created_at FROM pgqueue.find_tasks('work', 'buried', 20);
 
+-- name: search_tasks
+SELECT ids, next FROM pgqueue.search_tasks('work', 'buried', 20, contains => '{"args": {"to": "ada@example.org"}}');
+
 -- name: outcome
 SELECT state, attempts, error, progress, result FROM pgqueue.outcome(1);
 
@@ -175,6 +178,9 @@ SELECT acted, next FROM pgqueue.act_on_tasks('work', 'kick', 'buried', job => 's
 -- name: kick_task
 SELECT pgqueue.bury(id) FROM pgqueue.first_task('work', 'ready') AS id;
 SELECT k.state, k.problem FROM pgqueue.first_task('work', 'buried') AS id, pgqueue.kick_task(id) AS k;
+
+-- name: put_again
+SELECT pgqueue.put_again(p.id) FROM pgqueue.put('work', '{"to": "ada@example.org"}') AS p;
 
 -- name: delete
 SELECT pgqueue.delete(id) FROM pgqueue.first_task('work', 'ready') AS id;

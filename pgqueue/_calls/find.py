@@ -1,35 +1,64 @@
-"""Calls of 3_tasks/find.sql: the tasks of a queue by state, job, error and age."""
+"""Calls of 3_tasks/find.sql and again.sql: the tasks of a queue by state and a filter; and tasks that are put again."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, LiteralString, NamedTuple, TypedDict, Unpack, cast, get_args
 
-from .._values import arguments
+from .._values import arguments, data
 from .._values.arguments import Seconds
-from .call import Call
+from ..errors import refusal
+from .call import Call, Rows
 from .pick import Found
 
 State = Literal["taken", "ready", "delayed", "blocked", "waiting", "cancelling", "buried", "done"]
-Verb = Literal["kick", "release", "cancel", "delete"]
+Verb = Literal["kick", "release", "cancel", "delete", "put_again"]
 
 MOST = 5000  # tasks that one transaction acts on: locks for a moment, and few round trips
 
 
+class FilterArguments(TypedDict, total=False):
+    """Which tasks of a state; what is left out, or None, lets all pass.
+
+    Attributes:
+        job: only tasks of the job with this name; empty: only those of no job.
+        error: only tasks with a last error that has this part, for example the name of the exception's class;
+            empty: only those without an error.
+        older: only tasks that were put at least so many seconds (or a timedelta) ago.
+        key: only the task with this key; of done tasks several may have it.
+        lane: only tasks of this lane.
+        contains: only tasks whose data contains this JSON value, as `@>` of PostgreSQL tells: {"args": {"to": "ada"}}
+            finds the tasks of jobs with this argument, whatever their other arguments are.
+    """
+
+    job: str | None
+    error: str | None
+    older: Seconds | None
+    key: str | None
+    lane: str | None
+    contains: Any
+
+
 class Filter(NamedTuple):
-    """Which tasks of a state: None lets all pass."""
+    """The arguments of a filter, checked, as the statements have them."""
 
     job: str | None = None
     error: str | None = None
     older: float | None = None  # seconds
+    key: str | None = None
+    lane: str | None = None
+    contains: str | None = None  # JSON
 
     @classmethod
-    def of(cls, job: str | None, error: str | None, older: Seconds | None) -> Filter:
-        """The arguments as users give them. Raises ValueError."""
+    def of(cls, **given: Unpack[FilterArguments]) -> Filter:
+        """Raises ValueError."""
+        texts = {name: cast(Any, given.get(name)) for name in ("job", "error", "key", "lane")}
+        checked = {name: None if text is None else arguments.text(text, f"the {name}") for name, text in texts.items()}
+        contains = given.get("contains")
         return cls(
-            None if job is None else arguments.text(job, "a job"),
-            None if error is None else arguments.text(error, "an error"),
-            arguments.seconds("older", older),
+            **checked,
+            older=arguments.seconds("older", given.get("older")),
+            contains=None if contains is None else data.encode(contains),
         )
 
 
@@ -43,15 +72,26 @@ _COLUMNS = (
     " t.lane, t.key, t.data::pg_catalog.text"
 )
 FILTER = (
-    " job => %s::pg_catalog.text, error => %s::pg_catalog.text, older => pg_catalog.make_interval(secs => %s::float)"
+    " job => %s::pg_catalog.text, error => %s::pg_catalog.text, older => pg_catalog.make_interval(secs => %s::float),"
+    " key => %s::pg_catalog.text, lane => %s::pg_catalog.text, contains => %s::pg_catalog.jsonb"
 )
-# The columns by which find_tasks orders the tasks of a state.
-MARKER = (
+#: The columns by which a task has its place in its state, as a marker.
+MARKER: LiteralString = (
     "CASE t.state WHEN 'taken' THEN pg_catalog.jsonb_build_array(t.taken_at, t.id)"
     " WHEN 'delayed' THEN pg_catalog.jsonb_build_array(t.run_at, t.id)"
     " WHEN 'done' THEN pg_catalog.jsonb_build_array(t.done_at, t.id)"
     " WHEN 'blocked' THEN pg_catalog.jsonb_build_array(t.lane, t.priority, t.id)"
     " ELSE pg_catalog.jsonb_build_array(t.priority, t.id) END"
+)
+SEARCH: LiteralString = (
+    f"pgqueue.search_tasks(queue => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,{FILTER},"
+    " after => %s::pg_catalog.jsonb)"
+)
+#: A search, and the tasks that it found, in their order; without a task there is one row, for the marker. By LATERAL
+#: and OFFSET 0: a plain join with the view reads every task.
+FROM_SEARCH: LiteralString = (
+    f"FROM {SEARCH} s LEFT JOIN LATERAL (SELECT * FROM pgqueue.tasks w"
+    " WHERE w.id OPERATOR(pg_catalog.=) ANY (s.ids) OFFSET 0) t ON true ORDER BY pg_catalog.array_position(s.ids, t.id)"
 )
 
 
@@ -63,15 +103,13 @@ def state(given: str) -> State:
 
 
 def page(queue: str, of: State, which: Filter, n: int, marker: str | None) -> Call[FoundPage]:
-    """The tasks of a state behind the marker of the page before."""
+    """The tasks of a state behind the marker of the page before, as many as the search found in its time."""
 
-    def read(rows: list[Any]) -> FoundPage:
-        return FoundPage([Found(*row[:-1]) for row in rows], rows[-1][-1] if len(rows) == n else None)
+    def read(rows: Rows) -> FoundPage:
+        return FoundPage([Found(*row[:-1]) for row in rows if row[0] is not None], rows[-1][-1])
 
     return Call(
-        f"SELECT {_COLUMNS}, ({MARKER})::pg_catalog.text FROM pgqueue.find_tasks(queue => %s::pg_catalog.text,"
-        f" state => %s::pg_catalog.text, n => %s::int,{FILTER}, after => %s::pg_catalog.jsonb)"
-        " WITH ORDINALITY t ORDER BY t.ordinality",
+        f"SELECT {_COLUMNS}, s.next::pg_catalog.text {FROM_SEARCH}",
         (queue, of, n, *which, marked(marker)),
         read,
     )
@@ -106,6 +144,18 @@ def act(queue: str, verb: Verb, of: State, which: Filter, marker: str | None) ->
         lambda rows: Acted(*rows[0]),
         long=True,
     )
+
+
+def put_again(id: int) -> Call[int]:
+    """Put a task again. Returns the new id."""
+
+    def read(rows: Rows) -> int:
+        if rows[0][0] is None:
+            raise refusal(id, None, "not found", None, "")
+        new_id: int = rows[0][0]
+        return new_id
+
+    return Call("SELECT pgqueue.put_again(id => %s::bigint)", (id,), read)
 
 
 def marked(marker: str | None) -> str | None:

@@ -12,6 +12,7 @@ from uuid import UUID
 from .._async.client import AsyncClient
 from .._async.shell import AsyncShell
 from .._calls import cancel as cancel_calls
+from .._calls import find as find_calls
 from .._calls import pick as pick_calls
 from .._calls import queue as calls
 from .._calls.schedules import Missed, ScheduleArguments
@@ -166,6 +167,26 @@ class Client(Queues, Flows, Channels, Locking):
             NotAllowed: the role may not manage the task's queue.
         """
         return self.shell.run(pick_calls.kick_task(named(task)[0]), conn) is not None
+
+    def put_again(self, task: TaskLike, *, conn: Conn | None = None) -> int:
+        """Put a new task into the queue of this one, with its data, priority, lane and time to run.
+
+        The task may be in any state, and stays as it is. The new one has no key, and belongs to no flow or batch.
+
+        Args:
+            task: the task, or its id.
+            conn: the caller's connection, to put in its transaction.
+
+        Returns:
+            The id of the new task.
+
+        Raises:
+            TaskNotFound: it is gone.
+            QueueFull: its queue is full.
+            QueueDraining: its queue is draining.
+            NotAllowed: the role may not manage the task's queue and put into it.
+        """
+        return self.shell.run(find_calls.put_again(named(task)[0]), conn)
 
     def delete(self, task: TaskLike, *, strict: bool = False, conn: Conn | None = None) -> None:
         """Remove a task in any state, whatever its queue, as Queue.delete.

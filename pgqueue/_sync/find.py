@@ -1,19 +1,21 @@
 # Generated from pgqueue/_async/find.py by tools/blocking.py: edit that file, not this one.
 
-"""The tasks of a queue by state, job, error and age: page by page, and acting on all of them."""
+"""The tasks of a queue by state and a filter: page by page, and acting on all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Unpack
 
 from .._calls import find as calls
 from .._calls import queue as queue_calls
-from .._calls.find import Filter, State, Verb
+from .._calls.find import Filter, FilterArguments, State, Verb
 from .._records.task import TaskPage, from_found
 from .._values import arguments
-from .._values.arguments import Seconds
 from .shell import Shell
 from .task import Task
+
+OnProgress = Callable[[int], object]
 
 
 class Finding:
@@ -23,46 +25,39 @@ class Finding:
     _shell: Shell
 
     def tasks(
-        self,
-        state: State,
-        *,
-        job: str | None = None,
-        error: str | None = None,
-        older: Seconds | None = None,
-        limit: int = 100,
-        marker: str | None = None,
+        self, state: State, *, limit: int = 100, marker: str | None = None, **which: Unpack[FilterArguments]
     ) -> TaskPage[Task]:
         """A page of the tasks in one state, without taking them.
 
         Ready, buried, waiting and cancelling tasks come by priority and id, delayed ones by run_at, taken ones by the
         time of their take, done ones by the time of their ack, blocked ones by lane and priority. A page costs the same
-        wherever it is, except that a filter reads the tasks that it leaves out.
+        wherever it is. A filter reads the tasks that it leaves out, for at most a second: then the page has what was
+        found so far, perhaps nothing, and a marker with which the search goes on.
 
         Args:
             state: `ready`, `delayed`, `taken`, `buried`, `blocked`, `waiting`, `cancelling`, or `done` (those that the
                 queue keeps).
-            job: only tasks of the job with this name.
-            error: only tasks with a last error that has this part, for example the name of the exception's class.
-            older: only tasks that were put at least so many seconds (or a timedelta) ago.
             limit: how many at most.
             marker: of the page before; None: the first page.
+            job: only tasks of the job with this name; empty: only those of no job.
+            error: only tasks with a last error that has this part, for example the name of the exception's class;
+                empty: only those without an error.
+            older: only tasks that were put at least so many seconds (or a timedelta) ago.
+            key: only the task with this key; of done tasks several may have it.
+            lane: only tasks of this lane.
+            contains: only tasks whose data contains this JSON value, as `@>` of PostgreSQL tells. For example
+                {"args": {"to": "ada"}} finds tasks of jobs with this argument, whatever their other arguments are.
 
         Raises:
             ValueError: there is no such state, or another argument is not valid.
             NotAllowed: the role may not look into the queue.
         """
         n = arguments.count("limit", limit)
-        page = self._shell.run(calls.page(self.name, calls.state(state), Filter.of(job, error, older), n, marker))
+        page = self._shell.run(calls.page(self.name, calls.state(state), Filter.of(**which), n, marker))
         return TaskPage([from_found(Task, row, self._shell) for row in page.tasks], page.marker)
 
     def kick_all(
-        self,
-        state: State = "buried",
-        *,
-        job: str | None = None,
-        error: str | None = None,
-        older: Seconds | None = None,
-        on_progress: Callable[[int], object] | None = None,
+        self, state: State = "buried", *, on_progress: OnProgress | None = None, **which: Unpack[FilterArguments]
     ) -> int:
         """Make all buried tasks ready that the filter lets pass, or all delayed ones. Returns how many.
 
@@ -71,57 +66,51 @@ class Finding:
 
         Args:
             state: `buried` or `delayed`.
-            job, error, older: as for tasks().
             on_progress: called after each commit, with the number of tasks so far. Default: none.
+            job, error, older, key, lane, contains: as for tasks().
 
         Raises:
             NoQueue: the queue does not exist.
-            NotAllowed: the role may not manage the queue; or with `job` or `error` not look into it.
+            NotAllowed: the role may not manage the queue; or with a filter by more than the age not look into it.
         """
-        return self._act("kick", state, Filter.of(job, error, older), on_progress)
+        return self._act("kick", state, Filter.of(**which), on_progress)
 
     def delete_all(
-        self,
-        state: State,
-        *,
-        job: str | None = None,
-        error: str | None = None,
-        older: Seconds | None = None,
-        on_progress: Callable[[int], object] | None = None,
+        self, state: State, *, on_progress: OnProgress | None = None, **which: Unpack[FilterArguments]
     ) -> int:
         """Remove all tasks in a state that the filter lets pass, also taken ones. Returns how many. As kick_all()."""
-        return self._act("delete", state, Filter.of(job, error, older), on_progress)
+        return self._act("delete", state, Filter.of(**which), on_progress)
 
     def cancel_all(
-        self,
-        state: State,
-        *,
-        job: str | None = None,
-        error: str | None = None,
-        older: Seconds | None = None,
-        on_progress: Callable[[int], object] | None = None,
+        self, state: State, *, on_progress: OnProgress | None = None, **which: Unpack[FilterArguments]
     ) -> int:
         """Cancel all tasks in a state that the filter lets pass, as Client.cancel. Returns how many. As kick_all()."""
-        return self._act("cancel", state, Filter.of(job, error, older), on_progress)
+        return self._act("cancel", state, Filter.of(**which), on_progress)
 
-    def release_all(
-        self,
-        *,
-        job: str | None = None,
-        error: str | None = None,
-        older: Seconds | None = None,
-        on_progress: Callable[[int], object] | None = None,
+    def put_again_all(
+        self, state: State = "done", *, on_progress: OnProgress | None = None, **which: Unpack[FilterArguments]
     ) -> int:
+        """Put all done tasks again that the filter lets pass, or all buried ones, as Client.put_again.
+
+        Returns how many. Otherwise as kick_all().
+
+        Raises:
+            QueueFull: the queue has no room for the next few thousand.
+            QueueDraining: the queue is draining.
+        """
+        return self._act("put_again", state, Filter.of(**which), on_progress)
+
+    def release_all(self, *, on_progress: OnProgress | None = None, **which: Unpack[FilterArguments]) -> int:
         """Give back all taken tasks that the filter lets pass, also those of other clients. Returns how many.
 
         Without a filter it is one transaction, whose progress is not told; with one as kick_all().
         """
-        which = Filter.of(job, error, older)
-        if which == Filter():
+        chosen = Filter.of(**which)
+        if chosen == Filter():
             return self._shell.run(queue_calls.release_all(self.name))
-        return self._act("release", "taken", which, on_progress)
+        return self._act("release", "taken", chosen, on_progress)
 
-    def _act(self, verb: Verb, state: State, which: Filter, on_progress: Callable[[int], object] | None) -> int:
+    def _act(self, verb: Verb, state: State, which: Filter, on_progress: OnProgress | None) -> int:
         total, marker = 0, None
         while True:
             acted = self._shell.run(calls.act(self.name, verb, calls.state(state), which, marker))

@@ -9,7 +9,7 @@ from typing import get_args
 
 import click
 
-from .._calls.find import Filter, State
+from .._calls.find import Filter, FilterArguments, State
 from .._calls.find import tasks as listed
 from .._calls.health import Check
 from .._calls.health import health as checks
@@ -42,12 +42,13 @@ SKIP = click.IntRange(0, 1_000_000)
 @click.pass_obj
 @plainly
 def list_tasks(
-    dsn: str | None, queue: str, state: State | None, limit: int, skip: int, which: Filter, as_json: bool
+    dsn: str | None, queue: str, state: State | None, limit: int, skip: int, which: FilterArguments, as_json: bool
 ) -> None:
     """List tasks of QUEUE without taking them, in the order of their state; by default one state after another."""
     with connect(dsn) as client:
         client.queue(queue).info()  # fails if there is no such queue
-        tasks = [from_found(TaskRecord, row) for row in client.shell.run(listed(queue, state, limit, skip, which))]
+        found = client.shell.run(listed(queue, state, limit, skip, Filter.of(**which)))
+        tasks = [from_found(TaskRecord, row) for row in found]
     echo_all(
         tasks,
         as_json,

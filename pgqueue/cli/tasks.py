@@ -193,6 +193,22 @@ def kicktask_of(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
     each(dsn, ids, None, as_json, one)
 
 
+@click.command("put-again")
+@IDS
+@json_lines
+@click.pass_obj
+@plainly
+def put_again(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
+    """Put new tasks with the data, priority, lane and time to run of these, which stay; print the new ids."""
+    with connect(dsn) as client:
+
+        def one(id: int) -> None:
+            new = client.put_again(id)
+            echo({"id": id, "new_id": new}, f"{id} {new}", as_json)
+
+        _tolerant(ids, one)
+
+
 @click.command("task-stats")
 @IDS
 @json_lines

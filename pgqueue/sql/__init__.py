@@ -59,7 +59,7 @@ LAYERS = {
             "settle",
             "touch",
         ),
-        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "find"),
+        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "again", "find"),
         *("limit_rules", "limit_ticks"),
     ),
     "4_families": (

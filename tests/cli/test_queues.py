@@ -405,6 +405,25 @@ def test_tasks_are_listed_kicked_cancelled_deleted_and_released_by_a_filter(comm
     assert "'1w' is no duration, such as 90, 90s, 15m, 1h or 2d" in command.fails(2, "list", "q", "--older", "1w")
 
 
+def test_tasks_are_chosen_by_key_lane_and_data(command, queue):
+    for n in range(4):
+        queue.put({"n": n, "args": {"to": "ada"}}, delay=60, key=f"key {n}", lane="a" if n < 3 else "b")
+    found = command.json("list", "q", "--key", "key 2")
+    assert [task["data"]["n"] for task in found] == [2]
+    assert command.lines("kick-all", "q", "--state", "delayed", "--lane", "b", "--contains", '{"args": {}}') == ["1"]
+    assert command.lines("delete-all", "q", "--state", "delayed", "--contains", '{"n": 1}', "--yes") == ["1"]
+    assert "not JSON" in command.fails(2, "list", "q", "--contains", "{n}")
+
+
+def test_tasks_are_put_again(command, queue):
+    task = queue.put({"n": 1}).bury()
+    assert command.lines("put-again", str(task.id)) == [f"{task.id} {task.id + 1}"]
+    assert command.json("put-again", str(task.id)) == [{"id": task.id, "new_id": task.id + 2}]
+    assert command.lines("put-again-all", "q", "--state", "buried", "--yes") == ["1"]
+    assert queue.stats()["ready"] == 3
+    assert "was not found" in command.fails(4, "put-again", "999")
+
+
 async def test_who_did_what(command, client):
     await client.create_queue("mail")
     await client.create_queue("other")

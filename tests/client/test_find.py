@@ -1,15 +1,17 @@
-"""Tasks by state, job, error and age, page by page, and the verbs for all of them; verbs of a client for one task."""
+"""Tasks by state and a filter, page by page, and the verbs for all of them; verbs of a client for one task."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 from statements import column, rows
 
 from pgqueue import NoQueue, TaskNotFound
-from pgqueue.errors import TaskTakenByOther
+from pgqueue.errors import QueueDraining, QueueFull, TaskTakenByOther
 
 STATES = ["ready", "delayed", "taken", "buried", "blocked", "waiting", "cancelling", "done"]
 
@@ -100,6 +102,57 @@ async def test_tasks_are_chosen_by_job_error_and_age(client: Any, db: psycopg.Co
     assert await found(older=3600) == buried["even"]
 
 
+async def test_tasks_are_chosen_by_key_lane_and_data(client: Any) -> None:
+    queue = await client.create_queue("q", keep_done=3600)
+    for n in range(4):
+        await queue.put({"job": "send", "args": {"to": "ada" if n % 2 else "bob", "n": n}}, lane="a" if n < 3 else "b")
+    await queue.put([1, {"deep": "%"}], key="the key", delay=60)
+    for one in ("the key", "again"):
+        await queue.put("x", key=one, priority=-1, if_exists="ignore")
+    await (await queue.take(0)).ack()
+    await queue.put("y", key="again", delay=60)
+
+    async def found(state: str, **which: Any) -> list[Any]:
+        return [task.data for task in (await queue.tasks(state, **which)).tasks]
+
+    assert [data["args"]["n"] for data in await found("ready", lane="a")] == [0]
+    assert [data["args"]["n"] for data in await found("blocked", lane="a")] == [1, 2]
+    assert await found("delayed", lane="a") == []
+    assert await found("delayed", key="the key") == [[1, {"deep": "%"}]]
+    assert await found("delayed", key="again") == ["y"]
+    assert await found("done", key="again") == ["x"]
+    assert await found("ready", key="the key") == await found("delayed", key="the ke") == []
+    assert [data["args"]["n"] for data in await found("blocked", contains={"args": {"to": "ada"}})] == [1]
+    assert await found("delayed", contains=[{"deep": "%"}]) == [[1, {"deep": "%"}]]
+    assert await found("delayed", contains={"deep": "%"}) == []
+    assert await queue.delete_all("delayed", key="the key", contains=[1]) == 1
+    assert await queue.cancel_all("blocked", lane="b") == 0
+    assert await queue.cancel_all("ready", lane="b") == 1
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_search_whose_time_is_over_goes_on_where_it_stopped(
+    client: Any, db: psycopg.Connection, state: str
+) -> None:
+    made = await fill(client, db, state, 40)
+    which = "contains => to_jsonb(5), within => '0'"
+    found: list[int] = []
+    marker, calls = None, 0
+    while True:
+        ((ids, marker),) = (
+            rows(db, f"SELECT ids, next FROM pgqueue.search_tasks('q', %s, after => %s, {which})", state, Jsonb(marker))
+            if marker
+            else rows(db, f"SELECT ids, next FROM pgqueue.search_tasks('q', %s, {which})", state)
+        )
+        found, calls = found + ids, calls + 1
+        if marker is None:
+            break
+    assert found == [made[5]]
+    assert calls > 30
+    (whole,) = rows(db, f"SELECT ids, next FROM pgqueue.search_tasks('q', %s, {which.replace('0', '1 min')})", state)
+    assert whole == ([made[5]], None)
+
+
 async def test_a_verb_acts_on_all_tasks_that_the_filter_lets_pass(client: Any, db: psycopg.Connection) -> None:
     buried = await bury_some(client)
     queue = client.queue("q")
@@ -113,6 +166,47 @@ async def test_a_verb_acts_on_all_tasks_that_the_filter_lets_pass(client: Any, d
     assert await queue.release_all(job="odd") == 2
     assert column(db, "SELECT count(*) FROM pgqueue.take") == [0]
     assert [task.id for task in taken] == buried["odd"][2:]
+
+
+async def test_tasks_are_put_again(client: Any, db: psycopg.Connection) -> None:
+    queue = await client.create_queue("q", keep_done=3600)
+    for n in range(5):
+        await queue.put({"n": n}, priority=n, lane="a" if n < 2 else None, ttr=60, key=str(n))
+    for n in range(5):
+        task = await queue.take(0)
+        await (task.ack() if n % 2 else task.bury(error="no"))
+    assert await queue.put_again_all(contains={"n": 1}) == 1
+    assert await queue.put_again_all("buried", error="no") == 3
+    again = "SELECT data ->> 'n', priority, lane, ttr, key, attempts FROM pgqueue.tasks WHERE stored NOT IN ('F', 'B')"
+    ttr = timedelta(seconds=60)
+    assert rows(db, f"{again} ORDER BY id") == [
+        ("1", 1, "a", ttr, None, 0),
+        ("0", 0, "a", ttr, None, 0),
+        ("2", 2, None, ttr, None, 0),
+        ("4", 4, None, ttr, None, 0),
+    ]
+    assert (await queue.stats())["buried"] == 3
+    with pytest.raises(ValueError, match="put_again for buried and done ones"):
+        await queue.put_again_all("ready")
+
+
+async def test_a_task_is_put_again_in_any_state(client: Any, db: psycopg.Connection) -> None:
+    queue = client.queue("q")
+    first = await queue.put("x", delay=60, key="k")
+    new = await client.put_again(first)
+    assert rows(db, "SELECT id, state, key FROM pgqueue.tasks ORDER BY id") == [
+        (first.id, "delayed", "k"),
+        (new, "ready", None),
+    ]
+    await queue.alter(capacity=2)
+    with pytest.raises(QueueFull):
+        await client.put_again(new)
+    await queue.drain()
+    with pytest.raises(QueueDraining):
+        await client.put_again(new)
+    await client.delete(new)
+    with pytest.raises(TaskNotFound):
+        await client.put_again(new)
 
 
 async def test_many_tasks_are_acted_on_in_parts(

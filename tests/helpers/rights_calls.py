@@ -187,6 +187,12 @@ FUNCTIONS: dict[str, list[Call]] = {
     + [
         Call("SELECT * FROM pgqueue.find_tasks('secret.own', 'ready')", "look monitor", "monitor owner"),
     ],
+    "put_again": [Call("SELECT pgqueue.put_again({buried})", "manage")],
+    "search_tasks": [
+        Call("SELECT pgqueue.search_tasks('secret', 'ready')", "look monitor", "look monitor owner"),
+        Call("SELECT pgqueue.search_tasks('secret', 'ready', key => 'the key')", "look monitor", "look owner"),
+        Call("SELECT pgqueue.search_tasks('secret.own', 'ready')", "look monitor", "monitor owner"),
+    ],
     "finish": [held("SELECT pgqueue.finish({taken}, result => '\"forged\"')")],
     "finish_many": [held("SELECT pgqueue.finish_many('{{{taken}}}', results => '[\"forged\"]')")],
     "fire_schedule": [
@@ -211,6 +217,7 @@ FUNCTIONS: dict[str, list[Call]] = {
     "act_on_tasks": [
         named("manage", "SELECT pgqueue.act_on_tasks('secret', 'kick', 'buried')"),
         named("manage", "SELECT pgqueue.act_on_tasks('secret', 'delete', 'ready')"),
+        Call("SELECT pgqueue.act_on_tasks('secret', 'put_again', 'buried')", "manage"),
     ],
     "kick": [named("manage", "SELECT pgqueue.kick('secret')")],
     "kick_task": [

@@ -176,6 +176,7 @@ BY_ID = {
     "cancel": "problem FROM pgqueue.cancel(%(id)s)",
     "delete": "CASE WHEN NOT d THEN 'false' END FROM pgqueue.delete(%(id)s) d",
     "delete_strict": "problem FROM pgqueue.delete_strict(%(id)s)",
+    "put_again": "CASE WHEN n IS NULL THEN 'not found' END, n FROM pgqueue.put_again(%(id)s) n",
 }
 OF_QUEUES = {
     "take": "NULL::text FROM pgqueue.take(%(queue)s)",

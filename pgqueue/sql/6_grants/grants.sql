@@ -40,12 +40,12 @@ BEGIN
                 'take_or_listen time_left touch unregister_worker'),
                ('look',
                 'await_outcome find_key find_tasks list_messages message_stats newest_tasks observe outcome '
-                'predecessors unobserve'),
-               ('monitor', 'find_tasks message_stats newest_tasks'),                -- without data, if it may not look
+                'predecessors search_tasks unobserve'),
+               ('monitor', 'find_tasks message_stats newest_tasks search_tasks'),   -- without data, if it may not look
                ('manage',
                 'act_on_tasks alter_queue bind bury cancel cancel_key cancel_many create_queue delete delete_messages '
                 'delete_queue delete_schedule delete_strict drain_queue drain_queues drop_limit kick kick_task '
-                'pause_queue pause_schedule release_all rename_queue resume_schedule run_schedule set_limit '
+                'pause_queue pause_schedule put_again release_all rename_queue resume_schedule run_schedule set_limit '
                 'truncate_queue unbind'),
                ('share',
                 'ask_lock children clear_will create_node declare_exchange delete_exchange delete_node delete_status '
