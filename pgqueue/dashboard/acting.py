@@ -9,10 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from .._calls.find import FILTER, Filter, State
+from .._calls.find import SEARCH, Filter, FilterArguments, State
 from .._calls.rows import rows
-from .._values import data
-from ..errors import TaskNotFound
 from .pages.tasks import STATES, chosen
 from .pages.visit import Visit
 from .reading import Asked
@@ -76,24 +74,24 @@ async def alter(visit: Visit) -> str:
 
 async def kick_all(visit: Visit) -> str:
     queue, state, which = _tasks(visit.asked)
-    n = await visit.client.queue(queue).kick_all(state, **which._asdict())
+    n = await visit.client.queue(queue).kick_all(state, **which)
     return f"{number(n)} tasks of {queue} are ready again."
 
 
 async def release_all(visit: Visit) -> str:
     queue, _, which = _tasks(visit.asked)
-    return f"{number(await visit.client.queue(queue).release_all(**which._asdict()))} tasks of {queue} are released."
+    return f"{number(await visit.client.queue(queue).release_all(**which))} tasks of {queue} are released."
 
 
 async def cancel_all(visit: Visit) -> str:
     queue, state, which = _tasks(visit.asked)
-    n = await visit.client.queue(queue).cancel_all(state, **which._asdict())
+    n = await visit.client.queue(queue).cancel_all(state, **which)
     return f"{number(n)} tasks of {queue} are cancelled."
 
 
 async def delete_all(visit: Visit) -> str:
     queue, state, which = _tasks(visit.asked)
-    n = await visit.client.queue(queue).delete_all(state, **which._asdict())
+    n = await visit.client.queue(queue).delete_all(state, **which)
     return f"{number(n)} tasks of {queue} are removed."
 
 
@@ -124,15 +122,13 @@ async def set_aside(visit: Visit) -> str:
 
 async def put_again(visit: Visit) -> str:
     id = visit.asked.id()
-    columns = ("queue", "data::pg_catalog.text AS text", "priority", "lane")
-    found = await visit.client.shell.run(rows(columns, OF_TASK, id))
-    if not found or found[0]["text"] is None:
-        raise TaskNotFound(f"task {id} is gone, or its data is not for the role of this dashboard", id)
-    old = found[0]
-    new = await visit.client.queue(old["queue"]).put(
-        data.decode(old["text"]), priority=old["priority"], lane=old["lane"]
-    )
-    return f"Task {new.id} is put into {old['queue']}, with the data of task {id}."
+    return f"Task {await visit.client.put_again(id)} is put, with the data of task {id}."
+
+
+async def put_again_all(visit: Visit) -> str:
+    queue, state, which = _tasks(visit.asked)
+    n = await visit.client.queue(queue).put_again_all(state, **which)
+    return f"{number(n)} tasks of {queue} are put again."
 
 
 async def run_schedule(visit: Visit) -> str:
@@ -151,13 +147,6 @@ async def resume_schedule(visit: Visit) -> str:
     await visit.client.schedules.resume(name)
     return f"{name} goes on; what came during the pause is not missed."
 
-
-OF_TASK = "FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=) %s::bigint"
-OF_FILTER = (
-    "FROM (SELECT FROM pgqueue.find_tasks(queue => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,"
-    + FILTER
-    + ")) t"
-)
 
 ACTIONS = {
     "pause": Action("Pause", pause),
@@ -182,7 +171,15 @@ ACTIONS = {
         "The task is buried until a retry. If a worker has it, that worker may go on for a while.",
     ),
     "delete": Action("Delete", delete, "The task is removed for good."),
-    "put_again": Action("Put again", put_again),
+    "put_again": Action(
+        "Put again", put_again, "A new task with the data of this one is put, and may begin at once. This one stays."
+    ),
+    "put_again_all": Action(
+        "Put all again",
+        put_again_all,
+        "A new task with its data is put for each of these, and may begin at once. These stay as they are.",
+        True,
+    ),
     "run_schedule": Action("Run now", run_schedule),
     "pause_schedule": Action("Pause", pause_schedule),
     "resume_schedule": Action("Resume", resume_schedule),
@@ -204,20 +201,27 @@ ALTERABLE: dict[str, Callable[[Asked], Any]] = {
 
 
 async def count(visit: Visit) -> str:
-    """On how many tasks an action would act, in words."""
+    """On how many tasks an action would act, in words; counted for a second at most."""
     queue, state, which = _tasks(visit.asked)
-    columns = ("pg_catalog.count(*) AS n",)
-    found = await visit.client.shell.run(rows(columns, OF_FILTER, queue, state, COUNTED + 1, *which))
-    n = found[0]["n"]
+    columns = ("pg_catalog.cardinality(ids) AS n", "next IS NOT NULL AS more")
+    found = await visit.client.shell.run(
+        rows(columns, f"FROM {SEARCH}", queue, state, COUNTED + 1, *Filter.of(**which), None)
+    )
+    n, more = found[0]["n"], found[0]["more"]
     tasks = f"more than {number(COUNTED)} tasks" if n > COUNTED else "one task" if n == 1 else f"{number(n)} tasks"
+    tasks += ", and perhaps others," if more and n <= COUNTED else ""
     parts = [f"{tasks} of {queue}, {state}"]
-    parts += [f"of job {which.job}"] if which.job else []
-    parts += [f"with the error “{which.error}”"] if which.error else []
-    parts += [f"put at least {visit.asked.text('older')} ago"] if which.older else []
+    parts += ["of no job"] if which["job"] == "" else [f"of job {which['job']}"] if which["job"] else []
+    parts += ["without an error"] if which["error"] == "" else []
+    parts += [f"with “{which['error']}” in the error"] if which["error"] else []
+    parts += [f"put at least {visit.asked.text('older')} ago"] if which["older"] else []
+    parts += [f"with the key “{which['key']}”"] if which["key"] else []
+    parts += [f"of the lane “{which['lane']}”"] if which["lane"] else []
+    parts += [f"whose data contains {visit.asked.text('contains', longest=10_000)}"] if which["contains"] else []
     return ", ".join(parts)
 
 
-def _tasks(asked: Asked) -> tuple[str, State, Filter]:
+def _tasks(asked: Asked) -> tuple[str, State, FilterArguments]:
     return asked.queue(), cast(State, asked.one_of("state", STATES, "")), chosen(asked)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from .. import AsyncClient
 from .._calls.call import Call
-from .._values import arguments
+from .._values import arguments, data
 
 T = TypeVar("T")
 
@@ -140,6 +140,16 @@ class Asked:
         except ValueError:
             raise ValueError(f"{name} is a time as 90, 15m, 1h or 2d, not {given!r}") from None
         return arguments.seconds(name, number)
+
+    def json(self, name: str) -> Any:
+        """The value of a JSON text; None if it is missing or empty."""
+        given = self.text(name, longest=10_000)
+        if given is None:
+            return None
+        try:
+            return data.decode(given)
+        except (ValueError, RecursionError):
+            raise ValueError(f'{name} is JSON, as {{"to": "ada"}} or "a text", not {given!r}') from None
 
     def count(self, name: str, default: int, most: int) -> int:
         given = self.text(name, longest=20)

@@ -51,10 +51,40 @@ def test_failures_are_retried_by_job_and_error(visitor, client):
     buried(client, 2, error="timed out")
     given = {"queue": "mail", "state": "buried", "job": "send", "error": "refused"}
     asked = visitor.act("kick_all", confirmed=False, **given)
-    assert "3 tasks of mail, buried, of job send, with the error “refused”" in asked.text
+    assert "3 tasks of mail, buried, of job send, with “refused” in the error" in asked.text
     assert client.queue("mail").stats()["buried"] == 5
     assert "3 tasks of mail are ready again" in visitor.acted("kick_all", **given)
     assert client.queue("mail").stats()["buried"] == 2
+
+
+def test_failures_without_an_error_or_a_job_are_retried_alone(visitor, client):
+    buried(client, 2)
+    for error in (None, "refused"):
+        client.queue("mail").put("no job")
+        client.queue("mail").take(5).bury(error=error)
+    page = visitor.page("failures")
+    assert page.count("Retry all of these") == 3
+    for words, given in (("of no job, without an error", {"no_error": "yes"}), ("of no job", {"error": "refused"})):
+        given |= {"queue": "mail", "state": "buried", "no_job": "yes"}
+        assert words in visitor.act("kick_all", confirmed=False, **given).text
+        assert "1 tasks of mail are ready again" in visitor.acted("kick_all", **given)
+    assert client.queue("mail").stats()["buried"] == 2
+
+
+def test_all_that_a_filter_lets_pass_is_put_again(visitor, client):
+    client.create_queue("mail", keep_done=600)
+    for n in range(3):
+        client.queue("mail").put({"n": n}, lane="a", key=f"key {n}")
+        client.queue("mail").take(5).ack()
+    given = {"queue": "mail", "state": "done", "lane": "a", "contains": '{"n": 1}'}
+    assert "Put all again" in visitor.page("tasks", **given)
+    asked = visitor.act("put_again_all", confirmed=False, **given).text
+    assert "one task of mail, done, of the lane “a”, whose data contains {&#34;n&#34;: 1}" in asked
+    assert "stay as they are" in asked
+    assert "1 tasks of mail are put again" in visitor.acted("put_again_all", **given)
+    assert [task.data for task in client.queue("mail").tasks("ready").tasks] == [{"n": 1}]
+    assert visitor.act("put_again_all", queue="mail", state="ready").status_code == 400
+    assert [deed.verb for deed in client.audit.list()] == ["put_again"]
 
 
 @pytest.mark.parametrize(("do", "left"), [("cancel_all", 0), ("delete_all", 0)])

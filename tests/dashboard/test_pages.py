@@ -8,6 +8,7 @@ import socket
 from datetime import UTC, datetime
 from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from starlette.authentication import SimpleUser, UnauthenticatedUser
@@ -15,7 +16,7 @@ from starlette.requests import Request
 from statements import rows, value
 
 from pgqueue import Put
-from pgqueue.dashboard.pages import MENU, workers
+from pgqueue.dashboard.pages import MENU, tasks, workers
 from pgqueue.dashboard.settings import checked
 from pgqueue.monitors import words
 
@@ -102,6 +103,37 @@ def test_tasks_are_filtered_by_job_error_and_age(visitor, client, db):
     assert "and matches" in visitor.page("tasks", queue="mail", state="buried", older="1h")
     db.execute("UPDATE pgqueue.task SET created_at = created_at - interval '2 h'")
     assert "read(n=1)" in visitor.page("tasks", queue="mail", state="buried", older="1h")
+
+
+def test_tasks_are_filtered_by_key_lane_and_data(visitor, client):
+    mail = client.queue("mail")
+    for n in range(3):
+        mail.put({"n": n, "to": f"number {n}"}, key=f"key {n}", lane="a" if n else "b", delay=60)
+
+    def found(**given: str) -> list[int]:
+        page = visitor.page("tasks", queue="mail", state="delayed", **given)
+        return [n for n in range(3) if f"number {n}" in page]
+
+    assert found(key="key 1") == [1]
+    assert found(lane="a") == [1, 2]
+    assert found(contains='{"n": 2}') == [2]
+    assert found(lane="b", contains='{"n": 2}') == []
+    assert "name it too" in visitor.page("tasks", lane="a")
+    assert 'value="{&#34;n&#34;: 2}"' in visitor.page("tasks", queue="mail", contains='{"n": 2}')
+
+
+def test_a_search_that_takes_too_long_can_go_on(visitor, client, monkeypatch):
+    monkeypatch.setattr(tasks, "FROM_SEARCH", tasks.FROM_SEARCH.replace("after =>", "within => '0', after =>"))
+    client.queue("mail").put_many([{"n": n, "text": f"number {n}"} for n in range(30)])
+    path, pages, found = f"tasks?{urlencode({'queue': 'mail', 'contains': json.dumps({'n': 20})})}", 0, ""
+    while path:
+        page = visitor.page(path)
+        found, pages = found + page, pages + 1
+        path = page.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&")
+        assert ("Search on" in page) == bool(path)
+    assert pages > 20
+    assert found.count("number 20") == 1
+    assert "was found in a second" in found
 
 
 def test_tasks_come_page_by_page_by_a_marker(visitor, client):

@@ -14,8 +14,8 @@ SAME = 200  # characters by which errors are the same
 COLUMNS = (
     "t.queue",
     "CASE WHEN pg_catalog.pg_column_size(t.data) OPERATOR(pg_catalog.<=) 12000"
-    " THEN t.data OPERATOR(pg_catalog.->>) 'job' END AS job",
-    f"pg_catalog.left(t.error, {SAME}) AS error",
+    " THEN coalesce(t.data OPERATOR(pg_catalog.->>) 'job', '') END AS job",  # NULL: the data is long
+    f"coalesce(pg_catalog.left(t.error, {SAME}), '') AS error",
     "pg_catalog.count(*) AS tasks",
     "pg_catalog.max(t.buried_at) AS last_at",
     "pg_catalog.max(t.id) AS id",

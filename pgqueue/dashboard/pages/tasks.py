@@ -1,4 +1,4 @@
-"""The tasks of a queue in one state, page by page, with the filters of find_tasks; the newest of all; a search by id
+"""The tasks of a queue in one state, page by page, with the filters of search_tasks; the newest of all; a search by id
 or key."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from ..._calls import stats as counting
 from ..._calls.call import Call, Rows
-from ..._calls.find import FILTER, MARKER, Filter, State, marked
+from ..._calls.find import FROM_SEARCH, MARKER, Filter, FilterArguments, State, marked
 from ..._calls.rows import Row, rows
 from ..._values import data
 from ..reading import Asked
@@ -16,6 +16,7 @@ from .visit import Page, Visit
 N = 50  # tasks on a page
 SHORT = 12_000  # bytes of data that pages read; of longer data they show the size
 STATES: tuple[str, ...] = get_args(State)
+WHICH = ("job", "error", "older", "key", "lane", "contains", "no_job", "no_error")  # the filter, as a URL has it
 COLUMNS = (
     "t.id",
     "t.queue",
@@ -42,7 +43,7 @@ COLUMNS = (
 async def read(visit: Visit) -> dict[str, Any]:
     asked = visit.asked
     queue, term = asked.text("queue"), (asked.text("find") or "").strip()
-    state, which, after = asked.one_of("state", STATES, "ready"), chosen(asked), asked.marker()
+    state, which, after = asked.one_of("state", STATES, "ready"), Filter.of(**chosen(asked)), asked.marker()
     more = None
     if term:
         found = await visit.read(_searched(queue, term))
@@ -60,16 +61,28 @@ async def read(visit: Visit) -> dict[str, Any]:
         "states": STATES,
         "counts": counts,
         "tasks": [_shown(visit, row) for row in found],
-        "which": {"job": which.job, "error": which.error, "older": asked.text("older")},
+        "which": {name: asked.text(name, longest=10_000) for name in WHICH},
+        "is_filtered": which != Filter(),
         "find": term,
         "after": after,
         "more": more,
+        "size": N,
     }
 
 
-def chosen(asked: Asked) -> Filter:
-    """The filter of a URL. Raises ValueError."""
-    return Filter.of(asked.text("job"), asked.text("error"), asked.seconds("older"))
+def chosen(asked: Asked) -> FilterArguments:
+    """The filter of a URL. Raises ValueError.
+
+    An empty field of a form is no filter, so tasks of no job, and those without an error, have a word of their own.
+    """
+    return {
+        "job": "" if asked.text("no_job") else asked.text("job"),
+        "error": "" if asked.text("no_error") else asked.text("error"),
+        "older": asked.seconds("older"),
+        "key": asked.text("key"),
+        "lane": asked.text("lane"),
+        "contains": asked.json("contains"),
+    }
 
 
 def shortened(visit: Visit, row: Row) -> str | None:
@@ -100,11 +113,10 @@ def _shown(visit: Visit, row: Row) -> Row:
 
 
 def _page(queue: str, state: str, which: Filter, after: str | None) -> Call[tuple[list[Row], str | None]]:
-    """A page of tasks, and the marker of the next one."""
+    """A page of tasks, and the marker of the next one, which is there too if the search was ended by its time."""
     source = rows(
-        (*COLUMNS, f"({MARKER})::pg_catalog.text AS marker"),
-        f"FROM pgqueue.find_tasks(queue => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,{FILTER},"
-        " after => %s::pg_catalog.jsonb) WITH ORDINALITY t ORDER BY t.ordinality",
+        (*COLUMNS, f"({MARKER})::pg_catalog.text AS marker", "s.next::pg_catalog.text AS next"),
+        FROM_SEARCH,
         queue,
         state,
         N + 1,
@@ -114,7 +126,8 @@ def _page(queue: str, state: str, which: Filter, after: str | None) -> Call[tupl
 
     def paged(found: Rows) -> tuple[list[Row], str | None]:
         page = source.read(found)
-        return page[:N], page[N - 1]["marker"] if len(page) > N else None
+        tasks = [row for row in page if row["id"] is not None]
+        return tasks[:N], tasks[N - 1]["marker"] if len(tasks) > N else page[-1]["next"]
 
     return Call(source.sql, source.args, paged)
 
