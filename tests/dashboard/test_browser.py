@@ -109,14 +109,45 @@ def test_each_page_is_well(chromium, client, address, size, scheme):
             assert seen.bytes < LONGEST, path
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_has_a_violation_by_axe(chromium, client, address, scheme):
+@pytest.mark.parametrize(
+    ("scheme", "size"),
+    [("light", DESKTOP), ("dark", DESKTOP), ("dark", PHONE)],
+    ids=["light", "dark", "dark phone"],
+)
+def test_no_page_has_a_violation_by_axe(chromium, client, address, scheme, size):
     axe = (resources.files(pytest.importorskip("axe_playwright_python")) / "axe.min.js").read_text()
     for path in [*paths(client), "schedule?" + urlencode({"name": HOSTILE}), "nowhere"]:
-        with chromium.new_page(color_scheme=scheme) as page:
+        viewport = dict(zip(("width", "height"), size, strict=True))
+        with chromium.new_page(viewport=viewport, color_scheme=scheme) as page:
             page.goto(address + path, wait_until="load")
             page.evaluate(axe)
             assert page.evaluate(AXE) == [], path
+
+
+def test_in_a_narrow_window_rows_are_cards_and_columns_of_numbers_scroll(chromium, client, address):
+    with chromium.new_page(viewport={"width": PHONE[0], "height": PHONE[1]}) as page:
+        page.goto(address + "tasks?queue=mail&state=buried")
+        row = page.locator("table.cards tbody tr").first
+        cells = [cell.bounding_box() for cell in row.locator("> *").all() if cell.is_visible()]
+        assert max(box["x"] + box["width"] for box in cells) <= PHONE[0]
+        assert len({box["y"] for box in cells}) > 2
+        page.goto(address)
+        table = page.locator("#queues-table")
+        assert table.evaluate("(one) => one.scrollWidth > one.clientWidth")
+        table.evaluate("(one) => { one.scrollLeft = 200 }")
+        assert table.locator("tbody th").first.bounding_box()["x"] < 30
+        page.goto(address + "server")
+        current = page.locator(".top [aria-current]").bounding_box()
+        assert 0 <= current["x"] <= PHONE[0] - current["width"]
+
+
+def test_the_element_with_the_keyboards_focus_is_outlined(chromium, client, address):
+    with chromium.new_page() as page:
+        page.goto(address)
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            style = "getComputedStyle(document.activeElement)"
+            assert page.evaluate(f"{style}.outlineStyle + ' ' + {style}.outlineWidth") == "solid 3px"
 
 
 def test_a_violation_by_axe_is_seen(chromium, address):

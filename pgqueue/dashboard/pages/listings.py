@@ -74,6 +74,7 @@ BATCH_FAILURES = Listing(
     ("batch", "id", "queue", "state", "error"),
     "FROM pgqueue.batch_failures ORDER BY batch DESC, id",
     "No task of a batch has failed.",
+    cards=True,
 )
 LOCKS = Listing(
     "locks",
@@ -89,6 +90,7 @@ LOCKS = Listing(
     ("name", "mode", "holder", "extract(epoch FROM age)::float AS age", "waiters", "fence"),
     "FROM pgqueue.locks ORDER BY waiters DESC, name",
     "No lock is held; a leader that an election chose holds the lock of its name.",
+    cards=True,
 )
 NODES = Listing(
     "nodes",
@@ -109,6 +111,7 @@ NODES = Listing(
     ),
     "FROM pgqueue.nodes ORDER BY path",
     "There is no node.",
+    cards=True,
 )
 LISTENERS = Listing(
     "listeners",
@@ -124,6 +127,7 @@ LISTENERS = Listing(
     ("label", "role", "state", "extract(epoch FROM age)::float AS age", "wait_event", "backend_pid"),
     "FROM pgqueue.listeners ORDER BY label",
     "No client listens.",
+    cards=True,
 )
 EXCHANGES = Listing(
     "exchanges",
@@ -172,6 +176,7 @@ DEAD_LETTERS = Listing(
     ),
     DEAD_LETTERS_OF,
     "No dead letter is ready in the queues that were looked at, 20 at most.",
+    cards=True,
 )
 CONNECTIONS = Listing(
     "connections",
@@ -210,6 +215,7 @@ SNAPSHOTS = Listing(
     ("kind", "name", "pid", "role", "state", "extract(epoch FROM age)::float AS age", "xid_age", "query"),
     "FROM pgqueue.snapshots WHERE holds_back",
     "No snapshot keeps dead rows from being removed.",
+    cards=True,
 )
 TABLES = Listing(
     "tables",
@@ -254,6 +260,7 @@ SERVER = Listing(
     ),
     "FROM (SELECT) one",
     "",
+    cards=True,
 )
 AUDIT = Listing(
     "audit",
@@ -271,6 +278,7 @@ AUDIT = Listing(
     ("at", "actor", "role", "verb", "queue", "object", "count", "detail"),
     "FROM pgqueue.audit ORDER BY id DESC",
     "No operator has changed anything yet, or not by this role.",
+    cards=True,
 )
 
 PAGES = (

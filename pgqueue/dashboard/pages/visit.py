@@ -61,7 +61,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as the template draws it. `buttons`: an action for each row, and the column that it names."""
+    """A table as the template draws it. `cards`: in a narrow window each row is a card, since it has long texts."""
 
     id: str
     caption: str
@@ -69,7 +69,7 @@ class Table:
     rows: list[Row]
     empty: str
     more: bool = False
-    buttons: Sequence[tuple[str, str]] = ()
+    cards: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Listing:
     select: tuple[LiteralString, ...]
     source: LiteralString
     empty: str
-    buttons: Sequence[tuple[str, str]] = ()
+    cards: bool = False
 
     def call(self) -> Call[list[Row]]:
         return rows(self.select, self.source + " LIMIT %s::int", MOST + 1)
@@ -95,7 +95,7 @@ class Listing:
     async def table(self, visit: Visit) -> Table:
         found = await visit.read(self.call())
         more = len(found) > MOST
-        return Table(self.id, self.caption, self.columns, found[:MOST], self.empty, more, self.buttons)
+        return Table(self.id, self.caption, self.columns, found[:MOST], self.empty, more, self.cards)
 
 
 def listing_page(path: str, title: str, about: str, *listings: Listing) -> Page:

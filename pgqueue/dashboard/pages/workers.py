@@ -60,6 +60,7 @@ CLIENTS = Listing(
     ),
     "FROM pgqueue.sessions ORDER BY taken DESC, label",
     "No client that takes is connected.",
+    cards=True,
 )
 
 

@@ -96,6 +96,9 @@
   };
 
   localise(document);
+  /* In a narrow window the menu scrolls: to the page that is open. */
+  const current = document.querySelector(".top [aria-current]"), menu = current?.closest("nav");
+  if (menu) menu.scrollLeft = current.offsetLeft - menu.offsetLeft - 40;
   if (document.getElementById("main").querySelector("#problem")) {
     if (document.getElementById("problem").dataset.problem === "503") timer = setTimeout(read, AGAIN);
   } else if (document.querySelector("[data-fresh]")) {
