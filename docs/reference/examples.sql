@@ -157,6 +157,9 @@ SELECT id FROM pgqueue.newest_tasks(20) newest(id);
 -- name: find_key
 SELECT pgqueue.find_key('mail', 'a key');
 
+-- name: neighbours
+SELECT shares, task, state, holder FROM pgqueue.neighbours(1);
+
 -- name: first_task
 SELECT pgqueue.first_task('work', 'buried');
 

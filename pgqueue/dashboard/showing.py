@@ -40,6 +40,12 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.1f}"
 
 
+def share_retried(job: Mapping[str, Any]) -> str:
+    """Of the runs of a job, the part that was retried."""
+    runs = job["done"] + job["failed"] + job["retried"]
+    return f"{100 * job['retried'] / runs:.0f} %" if runs else "-"
+
+
 def rate(value: float | None) -> str:
     """A rate: two digits of small ones."""
     if value is None:
@@ -148,6 +154,7 @@ def code(text: str, given: Mapping[str, str] | None = None) -> Markup:
 FILTERS = {
     "number": number,
     "rate": rate,
+    "share_retried": share_retried,
     "duration": duration,
     "size": size,
     "ago": ago,

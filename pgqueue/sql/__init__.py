@@ -67,7 +67,19 @@ LAYERS = {
         *("exchanges", "publish", "wills", "claims", "messages", "changes", "tallies", "schedules", "firing"),
     ),
     "5_operations": (
-        *("monitor", "audit", "foreign", "workers", "health", "history", "ticks", "sweep", "cleaning", "outside"),
+        *(
+            "monitor",
+            "neighbours",
+            "audit",
+            "foreign",
+            "workers",
+            "health",
+            "history",
+            "ticks",
+            "sweep",
+            "cleaning",
+            "outside",
+        ),
     ),
     "6_grants": ("owned", "grants", "bound", "settings", "restored"),
 }

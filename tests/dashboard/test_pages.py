@@ -188,6 +188,30 @@ def test_the_flow_of_a_task_is_a_graph_with_links(visitor, client):
     assert page.count('class="arrow"') == 6
 
 
+def test_a_task_shows_what_shares_its_lane_and_its_limit(visitor, client):
+    lane = [client.queue("orders").put(n, lane="ada").id for n in range(9)]
+    client.queue("orders").take(5)
+    page = visitor.page("task", id=lane[7])
+    assert "In its lane" in page
+    assert [id for id in lane if f'<a class="mono" href="task?id={id}">' in page] == [lane[0], *lane[2:7], lane[8]]
+    assert page.count("before this task") == 5
+    assert page.count("behind this task") == 1
+    assert "Under its limit" not in page
+    client.create_queue("imports")
+    client.limits.set("imports", concurrency=2)
+    files = client.queue("imports").put_many(range(4))
+    client.queue("imports").take_many(2, 5)
+    page = visitor.page("task", id=files[3])
+    assert "Under its limit" in page
+    assert [id for id in files if f'<a class="mono" href="task?id={id}">' in page] == files[:3]
+    assert page.count("before this task") == 1
+
+
+def test_a_task_of_a_job_has_a_link_to_it(visitor, client):
+    task = client.queue("mail").put({"job": "send <b>", "args": {}})
+    assert 'href="job?queue=mail&amp;job=send+%3Cb%3E"' in visitor.page("task", id=task.id)
+
+
 def test_long_data_is_cut_and_fetched_whole(visitor, client):
     task = client.queue("mail").put({"text": "long " * 200_000})
     page = visitor.page("task", id=task.id)
@@ -242,6 +266,9 @@ def test_schedules_have_their_next_times_in_both_zones(visitor, client):
     assert page.count(" 03:00:00</td>") == 5
     assert page.count("18:00:00 UTC</time>") == 5  # of the viewer, once the script has run
     assert "one task for all of them" in page
+    client.schedules.run_now("nightly")
+    client.queue("reports").take(5).finish({"pages": 7})
+    assert "&#34;pages&#34;: 7" in visitor.page("schedule", name="nightly")
 
 
 def test_limits_batches_locks_nodes_and_routing_are_listed(visitor, client):
@@ -254,10 +281,13 @@ def test_limits_batches_locks_nodes_and_routing_are_listed(visitor, client):
     client.exchanges.declare("events", "topic")
     client.exchanges.bind("mail", "events", "order.*")
     client.nodes.create("/config", {"rate": 20})
+    client.statuses.set("page 7", {"seen": "<b>"})
     with client.lock("stock-taking"):
         page = visitor.page("coordination")
     assert "stock-taking" in page
     assert "/config" in page
+    assert "page 7" in page
+    assert "&#34;seen&#34;: &#34;&lt;b&gt;&#34;" in page
     assert "the letters" in visitor.page("batches")
     assert "order.*" in visitor.page("routing")
     assert '<tdclass="number">1</td><tdclass="until">' in "".join(visitor.page("limits").split())  # one task waits

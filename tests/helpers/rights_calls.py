@@ -231,6 +231,9 @@ FUNCTIONS: dict[str, list[Call]] = {
         named("look", "SELECT * FROM pgqueue.list_messages('secret', include_claimed => true, include_delayed => true)")
     ],
     "message_stats": [Call("SELECT pgqueue.message_stats('secret')", "look monitor", "look monitor owner", "nothing")],
+    "neighbours": [
+        Call("SELECT * FROM pgqueue.neighbours({ready})", "look monitor", "look monitor owner", "nothing"),
+    ],
     "newest_tasks": [
         Call(
             "SELECT id FROM pgqueue.newest_tasks() k(id) WHERE id = {ready}",

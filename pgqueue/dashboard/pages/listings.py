@@ -113,6 +113,20 @@ NODES = Listing(
     "There is no node.",
     cards=True,
 )
+STATUSES = Listing(
+    "statuses",
+    "Statuses",
+    (
+        Column("Key", "key"),
+        Column("Value", "value", "json"),
+        Column("Set", "updated_at", "ago"),
+        Column("Ends", "expires_at", "until"),
+    ),
+    ("key", "pg_catalog.left(value::pg_catalog.text, 300) AS value", "updated_at", "expires_at"),
+    "FROM pgqueue.statuses ORDER BY updated_at DESC, key",
+    "No key has a status, or none that the role of this dashboard may see.",
+    cards=True,
+)
 LISTENERS = Listing(
     "listeners",
     "Connections that listen",
@@ -287,7 +301,14 @@ PAGES = (
     ),
     listing_page("batches", "Batches", "Tasks that others wait for as for one.", BATCHES, BATCH_FAILURES),
     listing_page(
-        "coordination", "Coordination", "Locks, leaders, the tree of nodes, and listeners.", LOCKS, NODES, LISTENERS
+        "coordination",
+        "Coordination",
+        "Locks, leaders, the tree of nodes, statuses by key, and connections that listen to channels; PostgreSQL "
+        "does not show which channels these are.",
+        LOCKS,
+        NODES,
+        STATUSES,
+        LISTENERS,
     ),
     listing_page(
         "routing",

@@ -6,10 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from ..._calls import schedules as calls
+from ..._calls.rows import rows
 from ..._calls.schedules import ScheduleInfo
+from ..._values import data
 from ..._values.timetable import read_zone
 from .visit import MOST, Page, Visit
 
+BY_NAME = "FROM pgqueue.schedules WHERE name OPERATOR(pg_catalog.=) %s::pg_catalog.text"
 TIMES = 5  # next times of a schedule
 
 
@@ -22,12 +25,15 @@ async def read_one(visit: Visit) -> dict[str, Any]:
     name = visit.asked.text("name") or ""
     schedule, moment = await visit.read(calls.get_schedule(name))
     times, problem = next_times(schedule, moment)
+    result = (await visit.read(rows(("last_result::pg_catalog.text AS text",), BY_NAME, name)))[0]["text"]
     return {
         "title": schedule.name,
         "schedule": schedule,
         "times": times,
         "problem": problem,
         "data": visit.shown(schedule.queue, schedule.data),
+        "has_result": result is not None,
+        "result": None if result is None else visit.shown(schedule.queue, data.shown(result)),
     }
 
 

@@ -36,6 +36,7 @@ AROUND = (
     "FROM pgqueue.dependencies WHERE id OPERATOR(pg_catalog.=) ANY (%s::bigint[])"
     " OR on_id OPERATOR(pg_catalog.=) ANY (%s::bigint[]) ORDER BY id, on_id LIMIT 200"
 )
+NEIGHBOURS = ("shares", "task", "state", "priority", "holder", "taken_at")
 ROUNDS = 3  # how far the graph of a flow goes from its task
 NODES = 40  # tasks of a graph
 
@@ -62,9 +63,18 @@ async def read(visit: Visit) -> dict[str, Any]:
         "attempts": await visit.read(attempt_calls.attempts(id)),
         "steps": [row | {"value": visit.shown(queue, data.shown(row["text"]))} for row in steps if row["text"]],
         "reasons_found": await reasons.of_task(visit.read, id) if task else [],
+        "job": _job(task["text"]) if task and task["text"] is not None else None,
+        "neighbours": await visit.read(rows(NEIGHBOURS, "FROM pgqueue.neighbours(id => %s::bigint)", id)),
         "graph": drawing.graph(id, *await _graph(visit, id)),
         "short": SHORT,
     }
+
+
+def _job(text: str) -> str | None:
+    """The name of the job in the data of a task."""
+    found = data.shown(text)
+    name = found.get("job") if isinstance(found, dict) else None
+    return name if isinstance(name, str) else None
 
 
 async def _outcome(visit: Visit, id: int) -> Outcome:

@@ -39,9 +39,9 @@ BEGIN
                 'register_worker release release_claim release_many renew_claim requeue take take_id take_many '
                 'take_or_listen time_left touch unregister_worker'),
                ('look',
-                'await_outcome find_key find_tasks list_messages message_stats newest_tasks observe outcome '
+                'await_outcome find_key find_tasks list_messages message_stats neighbours newest_tasks observe outcome '
                 'predecessors search_tasks unobserve'),
-               ('monitor', 'find_tasks message_stats newest_tasks search_tasks'),   -- without data, if it may not look
+               ('monitor', 'find_tasks message_stats neighbours newest_tasks search_tasks'),    -- without data
                ('manage',
                 'act_on_tasks alter_queue bind bury cancel cancel_key cancel_many create_queue delete delete_messages '
                 'delete_queue delete_schedule delete_strict drain_queue drain_queues drop_limit kick kick_task '

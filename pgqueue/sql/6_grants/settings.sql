@@ -89,7 +89,7 @@ BEGIN
                 'promote_all put_flow put_graph queue_stats record_step release release_claim renew_claim requeue '
                 'take_id touch'),
                (definer || by_key || in_order || loops,
-                'act_on_tasks find_key find_tasks newest_tasks put_again search_tasks'),
+                'act_on_tasks find_key find_tasks neighbours newest_tasks put_again search_tasks'),
                (definer || generic || by_key || in_order,
                 'claim_messages enter_line first_task kick leave_line message_stats next_due pass_on take take_many '
                 'urgent_priority'),

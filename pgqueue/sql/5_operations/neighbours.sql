@@ -1,0 +1,51 @@
+-- The neighbours of a task: those that share its lane or its limit, and so decide when it begins.
+--
+-- The nearest ones alone, since a lane and a limit may have a million tasks. Each is found by the index of lanes or of
+-- meters, whose conditions the queries repeat.
+
+CREATE OR REPLACE FUNCTION pgqueue.neighbours(id bigint, n int DEFAULT 5)
+RETURNS TABLE (shares text, task bigint, state text, priority int, holder text, taken_at timestamptz)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    t pgqueue.task;
+BEGIN
+    PERFORM pgqueue._check_count('n', n);
+    SELECT * INTO t FROM pgqueue.task one
+     WHERE one.id = neighbours.id AND one.queue_id IN (SELECT seen.id FROM pgqueue._seen seen);
+    RETURN QUERY
+        SELECT near.shares, seen.id, seen.state, seen.priority, seen.holder, seen.taken_at
+          FROM (
+               -- its lane: the one that is taken, and those before and behind it
+               (SELECT 'lane' AS shares, k.task_id AS id FROM pgqueue.take k
+                 WHERE k.queue_id = t.queue_id AND k.lane = t.lane AND k.deadline > now())
+               UNION
+               (SELECT 'lane', o.id FROM pgqueue._in_lane o
+                 WHERE o.queue_id = t.queue_id AND o.lane = t.lane AND (o.priority, o.id) < (t.priority, t.id)
+                 ORDER BY o.priority DESC, o.id DESC LIMIT n)
+               UNION
+               (SELECT 'lane', o.id FROM pgqueue._in_lane o
+                 WHERE o.queue_id = t.queue_id AND o.lane = t.lane AND (o.priority, o.id) > (t.priority, t.id)
+                 ORDER BY o.priority, o.id LIMIT n)
+               UNION
+               -- its limit: those that have a slot, and those that wait before and behind it
+               (SELECT 'limit', o.id FROM pgqueue.task o
+                 WHERE o.queue_id = t.queue_id AND o.meter = t.meter AND o.state = 'R' AND t.state <> 'F'
+                 ORDER BY o.priority, o.id LIMIT n)
+               UNION
+               (SELECT 'limit', o.id FROM pgqueue.task o
+                 WHERE o.queue_id = t.queue_id AND o.meter = t.meter AND o.state = 'W' AND t.state <> 'F'
+                   AND (o.priority, o.id) < (t.priority, t.id)
+                 ORDER BY o.priority DESC, o.id DESC LIMIT n)
+               UNION
+               (SELECT 'limit', o.id FROM pgqueue.task o
+                 WHERE o.queue_id = t.queue_id AND o.meter = t.meter AND o.state = 'W' AND t.state <> 'F'
+                   AND (o.priority, o.id) > (t.priority, t.id)
+                 ORDER BY o.priority, o.id LIMIT n)
+               ) near
+         CROSS JOIN LATERAL (SELECT * FROM pgqueue._tasks o WHERE o.id = near.id OFFSET 0) seen
+         WHERE seen.id <> t.id
+         ORDER BY near.shares, seen.taken_at IS NULL, seen.priority, seen.id;
+END $$;
+COMMENT ON FUNCTION pgqueue.neighbours IS
+    'The tasks nearest to one that share its lane or its limit, in the order in which they begin: those that run, n of '
+    'those that wait before it, and n behind it. A task may share both, and is there twice. Also for monitors.';
