@@ -62,7 +62,7 @@ async def undrain(visit: Visit) -> str:
 
 async def truncate(visit: Visit) -> str:
     name = visit.asked.queue()
-    return f"{number(await visit.client.queue(name).truncate())} tasks of {name} are removed."
+    return f"{_of(await visit.client.queue(name).truncate(), name)} removed."
 
 
 async def alter(visit: Visit) -> str:
@@ -75,24 +75,28 @@ async def alter(visit: Visit) -> str:
 async def kick_all(visit: Visit) -> str:
     queue, state, which = _tasks(visit.asked)
     n = await visit.client.queue(queue).kick_all(state, **which)
-    return f"{number(n)} tasks of {queue} are ready again."
+    return f"{_of(n, queue)} ready again."
 
 
 async def release_all(visit: Visit) -> str:
     queue, _, which = _tasks(visit.asked)
-    return f"{number(await visit.client.queue(queue).release_all(**which))} tasks of {queue} are released."
+    return f"{_of(await visit.client.queue(queue).release_all(**which), queue)} released."
 
 
 async def cancel_all(visit: Visit) -> str:
     queue, state, which = _tasks(visit.asked)
     n = await visit.client.queue(queue).cancel_all(state, **which)
-    return f"{number(n)} tasks of {queue} are cancelled."
+    return f"{_of(n, queue)} cancelled."
 
 
 async def delete_all(visit: Visit) -> str:
     queue, state, which = _tasks(visit.asked)
     n = await visit.client.queue(queue).delete_all(state, **which)
-    return f"{number(n)} tasks of {queue} are removed."
+    return f"{_of(n, queue)} removed."
+
+
+def _of(n: int, queue: str) -> str:
+    return f"1 task of {queue} is" if n == 1 else f"{number(n)} tasks of {queue} are"
 
 
 async def kick(visit: Visit) -> str:
@@ -128,7 +132,7 @@ async def put_again(visit: Visit) -> str:
 async def put_again_all(visit: Visit) -> str:
     queue, state, which = _tasks(visit.asked)
     n = await visit.client.queue(queue).put_again_all(state, **which)
-    return f"{number(n)} tasks of {queue} are put again."
+    return f"{_of(n, queue)} put again."
 
 
 async def run_schedule(visit: Visit) -> str:

@@ -255,7 +255,7 @@ def templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= showing.FILTERS
-    made.globals |= {"link": showing.link, "static": static_link}
+    made.globals |= {"link": showing.link, "field": showing.field, "static": static_link}
     return made
 
 

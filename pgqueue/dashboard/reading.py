@@ -13,16 +13,18 @@ import json
 import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from .. import AsyncClient
 from .._calls.call import Call
-from .._values import arguments, data
+from .._values import arguments, data, printable
 
 T = TypeVar("T")
 
 MOST_SHARED = 1000  # answers
 KEPT = 10.0  # seconds for which an answer is shared at most
 DEAR = 200  # an answer that may be older takes one part of this many of the time
+EXACT = "_exact"  # of the argument that has, percent-encoded, what a field of a form shows with escapes
 PATIENCE = 10.0  # seconds for a statement of a page
 
 
@@ -105,6 +107,9 @@ class Asked:
     def text(self, name: str, *, longest: int = 1000) -> str | None:
         """A text; None if it is missing or empty."""
         value = self._given.get(name, "")
+        exact = unquote(self._given.get(name + EXACT, ""))
+        if exact and value == printable.line(exact):  # the field of a form, left as it was
+            value = exact
         if len(value) > longest:
             raise ValueError(f"{name} has at most {longest} characters, not {len(value)}")
         return arguments.text(value, name) if value else None

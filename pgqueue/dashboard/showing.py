@@ -14,12 +14,13 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
 from .._values import data, printable
 from ..monitors.words import filled
+from .reading import EXACT
 from .settings import HIDDEN
 
 LONGEST = 16_000  # characters of a value that a page shows
@@ -140,6 +141,16 @@ def link(path: str, arguments: Mapping[str, Any]) -> str:
 @functools.lru_cache(4096)  # the page of workers names the same queues a thousand times
 def _address(path: str, given: tuple[tuple[str, str], ...]) -> str:
     return f"{path}?{urlencode(given)}" if given else path
+
+
+def field(name: str, value: str | None, attributes: str = "") -> Markup:
+    """A text field of a form. Of a value that it shows with escapes, a hidden field has the exact one."""
+    given = value or ""
+    shown = printable.line(given)
+    made = Markup('<input name="{}" value="{}" autocomplete="off"{}>').format(name, shown, Markup(attributes))
+    if shown != given:
+        made += Markup('<input type="hidden" name="{}" value="{}">').format(name + EXACT, quote(given))
+    return made
 
 
 def code(text: str, given: Mapping[str, str] | None = None) -> Markup:

@@ -32,6 +32,7 @@ FULL_LIMITS = (
 )
 WAITS_FOR_TASKS = "for other tasks"  # the detail of why() for a task in a flow
 FLOW = Words("It waits for other tasks.", "It is ready once they have ended: see its flow.")
+LIMITED = Words("A limit is reached.", "It begins once one of the tasks that run under this limit has ended.", "limits")
 NO_ERROR = "without an error"  # the detail of why() for such buried tasks
 PART = 200  # characters of an error by which a button chooses its tasks
 MOST_CAPACITY = 2**31 - 1
@@ -62,7 +63,9 @@ async def of_task(read: Read, id: int) -> list[dict[str, Any]]:
     """The reasons for a task."""
     found = await read(rows(COLUMNS, "FROM pgqueue.why(id => %s::bigint)", id))
     return [
-        row | {"words": FLOW, "names": {}, "buttons": []} if row["detail"] == WAITS_FOR_TASKS else _explained("", row)
+        row | {"words": FLOW if row["detail"] == WAITS_FOR_TASKS else LIMITED, "names": {}, "buttons": []}
+        if row["reason"] == "waiting"
+        else _explained("", row)
         for row in found
     ]
 
@@ -98,8 +101,8 @@ def _of_error(queue: str, row: Row, state: str, label: str) -> list[Button]:
     """Retry the tasks of a state with this error. Where the role may not see it, no button can choose them."""
     if row["subject"] is None or row["detail"] is None:
         return []
-    error = None if row["detail"] == NO_ERROR else row["detail"][:PART]
-    return [Button("kick_all", {"queue": queue, "state": state, "error": error}, label)]
+    error = {"no_error": "yes"} if row["detail"] == NO_ERROR else {"error": row["detail"][:PART]}
+    return [Button("kick_all", {"queue": queue, "state": state, **error}, label)]
 
 
 def _of_task(row: Row, *names: str) -> list[Button]:

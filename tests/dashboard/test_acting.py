@@ -67,7 +67,7 @@ def test_failures_without_an_error_or_a_job_are_retried_alone(visitor, client):
     for words, given in (("of no job, without an error", {"no_error": "yes"}), ("of no job", {"error": "refused"})):
         given |= {"queue": "mail", "state": "buried", "no_job": "yes"}
         assert words in visitor.act("kick_all", confirmed=False, **given).text
-        assert "1 tasks of mail are ready again" in visitor.acted("kick_all", **given)
+        assert "1 task of mail is ready again" in visitor.acted("kick_all", **given)
     assert client.queue("mail").stats()["buried"] == 2
 
 
@@ -81,7 +81,7 @@ def test_all_that_a_filter_lets_pass_is_put_again(visitor, client):
     asked = visitor.act("put_again_all", confirmed=False, **given).text
     assert "one task of mail, done, of the lane “a”, whose data contains {&#34;n&#34;: 1}" in asked
     assert "stay as they are" in asked
-    assert "1 tasks of mail are put again" in visitor.acted("put_again_all", **given)
+    assert "1 task of mail is put again" in visitor.acted("put_again_all", **given)
     assert [task.data for task in client.queue("mail").tasks("ready").tasks] == [{"n": 1}]
     assert visitor.act("put_again_all", queue="mail", state="ready").status_code == 400
     assert [deed.verb for deed in client.audit.list()] == ["put_again"]
@@ -97,7 +97,7 @@ def test_all_tasks_of_a_filter_are_cancelled_or_deleted(visitor, client, do, lef
 def test_taken_tasks_are_released(visitor, client):
     client.queue("mail").put("x")
     client.queue("mail").take(5)
-    assert "1 tasks of mail are released" in visitor.acted("release_all", queue="mail", state="taken")
+    assert "1 task of mail is released" in visitor.acted("release_all", queue="mail", state="taken")
     assert client.queue("mail").stats()["ready"] == 1
 
 

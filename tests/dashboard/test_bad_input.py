@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 from eventually import eventually
 
 from pgqueue.dashboard import dashboard
 
 pytestmark = pytest.mark.once
+
+NAME = '\u202e<b>\x07"&' + "ü" * 120  # 254 bytes
 
 
 @pytest.mark.parametrize(
@@ -39,6 +44,9 @@ pytestmark = pytest.mark.once
         ("tasks?queue=mail&older=-5", 400),
         ("tasks?queue=mail&older=nan", 400),
         ("tasks?queue=mail&job=%00", 400),
+        ("tasks?queue=mail&contains={to:1}", 400),
+        ("tasks?queue=mail&contains=" + "[" * 9000, 400),
+        ("tasks?queue=mail&contains=%22%5Cu0000%22", 400),
         ("tasks?queue=mail&error=" + "x" * 2000, 400),
         ("jobs?order=luck", 400),
         ("job", 400),
@@ -106,6 +114,17 @@ def test_a_name_of_255_bytes_is_shown_and_acted_on(visitor, client):
     assert "\\u202e" in page
     visitor.acted("drain", queue=name[:120])
     assert client.queue(name[:120]).info().draining
+
+
+def test_a_form_sends_back_a_name_that_it_shows_with_escapes(visitor, client):
+    client.queue(NAME).put({"n": 1}, lane="a\u202eb\n")
+    page = visitor.page("tasks", queue=NAME, lane="a\u202eb\n")
+    fields = dict(re.findall(r'<input (?:type="hidden" )?name="([a-z_]+)" value="([^"]*)"', page))
+    sent = {name: html.unescape(value) for name, value in fields.items()}
+    assert sent["queue"] != NAME
+    assert "1 task that is ready" in visitor.page("tasks", **sent)
+    assert "404" not in visitor.page("tasks", **sent)
+    assert visitor.get("tasks", **sent | {"queue": "other"}).status_code == 200  # it was typed anew
 
 
 def test_a_database_without_the_schema_names_the_command(open_dashboard, empty_dsn):

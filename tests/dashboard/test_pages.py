@@ -203,6 +203,7 @@ def test_a_task_shows_what_shares_its_lane_and_its_limit(visitor, client):
     client.queue("imports").take_many(2, 5)
     page = visitor.page("task", id=files[3])
     assert "Under its limit" in page
+    assert "{limit}" not in page
     assert [id for id in files if f'<a class="mono" href="task?id={id}">' in page] == files[:3]
     assert page.count("before this task") == 1
 
@@ -217,6 +218,7 @@ def test_long_data_is_cut_and_fetched_whole(visitor, client):
     page = visitor.page("task", id=task.id)
     assert len(page) < 20_000
     assert "Show all of it" in page
+    assert "long long long" in page
     assert len(visitor.page("tasks", queue="mail")) < 20_000
     whole = visitor.get("data", id=task.id)
     assert whole.headers["content-type"].startswith("text/plain")

@@ -37,6 +37,8 @@ AROUND = (
     " OR on_id OPERATOR(pg_catalog.=) ANY (%s::bigint[]) ORDER BY id, on_id LIMIT 200"
 )
 NEIGHBOURS = ("shares", "task", "state", "priority", "holder", "taken_at")
+START = 2000  # characters of long data that the page shows
+LONG_SHARED = 10.0  # times as long as other answers they are shared: the server decompresses all of the data
 ROUNDS = 3  # how far the graph of a flow goes from its task
 NODES = 40  # tasks of a graph
 
@@ -49,6 +51,7 @@ async def read(visit: Visit) -> dict[str, Any]:
         raise TaskNotFound(f"task {id} is gone: it was done, deleted, or never committed", id)
     task = found[0] if found else None
     queue = task["queue"] if task else outcome.queue or ""
+    too_long = bool(task and task["text"] is None and not task["hidden"])
     steps = await visit.read(rows(STEPS, OF_TASK, id))
     return {
         "title": f"Task {id}",
@@ -57,7 +60,8 @@ async def read(visit: Visit) -> dict[str, Any]:
         "outcome": outcome,
         "queue": queue,
         "data": visit.shown(queue, data.shown(task["text"])) if task and task["text"] is not None else None,
-        "too_long": bool(task and task["text"] is None and not task["hidden"]),
+        "too_long": too_long,
+        "start": await _start(visit, id) if too_long else None,
         "progress": visit.shown(queue, outcome.progress),
         "result": visit.shown(queue, outcome.result),
         "attempts": await visit.read(attempt_calls.attempts(id)),
@@ -68,6 +72,15 @@ async def read(visit: Visit) -> dict[str, Any]:
         "graph": drawing.graph(id, *await _graph(visit, id)),
         "short": SHORT,
     }
+
+
+async def _start(visit: Visit, id: int) -> str | None:
+    """The beginning of long data; None where a part of it cannot be shown, since the application masks data."""
+    if visit.settings.show_data is not None:
+        return None
+    column = f"pg_catalog.left(data::pg_catalog.text, {START}) AS start"
+    found = await visit.read(rows((column,), BY_ID, id), LONG_SHARED)
+    return found[0]["start"] if found else None
 
 
 def _job(text: str) -> str | None:
