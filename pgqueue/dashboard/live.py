@@ -28,6 +28,8 @@ from .reading import Reader
 log = logging.getLogger("pgqueue")
 
 LOOK = 0.25  # seconds between two looks
+WARMING = 5.0  # seconds after the server was away, in which looks and pages cost nothing: its caches are empty
+PROMPTLY = 3.0  # seconds for a look; then the browsers read their pages, which say what is wrong
 LEAST = 1.0  # seconds between two events of a browser, at least
 EVERY = 5.0  # seconds after which a page is read again in any case
 SPACING = 60  # looks and pages take one part of this many of the time
@@ -53,6 +55,7 @@ class Pulse:
         self._read = read
         self._watches: set[Watch] = set()
         self._beating: asyncio.Task[None] | None = None
+        self._warm = 0.0  # from when on looks and pages cost
 
     @property
     def is_full(self) -> bool:
@@ -88,7 +91,7 @@ class Pulse:
         while self._watches:
             await asyncio.sleep(LOOK)
             now = time.monotonic()
-            earned = (now - before) / SPACING - (self._read.spent - spent)
+            earned = (now - before) / SPACING - (0.0 if now < self._warm else self._read.spent - spent)
             account = max(-BURST, min(BURST, account + earned))
             before, spent = now, self._read.spent
             if now - last < LEAST or account <= 0:
@@ -103,12 +106,14 @@ class Pulse:
 
     async def _changed(self) -> set[Watch]:
         """The watches whose counts have changed. All, if the database does not answer: their pages say so."""
-        watches = list(self._watches)
+        watches, was_lost = list(self._watches), self._read.is_lost
         try:
-            versions = await self._read.ask(count_versions([watch.queue for watch in watches]))
+            versions = await self._read.ask(count_versions([watch.queue for watch in watches]), PROMPTLY)
         except Exception as error:
             log.warning("the dashboard cannot look for changes: %s", error)
             return set(watches)
+        if was_lost:
+            self._warm = time.monotonic() + WARMING
         changed = set()
         for watch in watches:
             version = versions.get(watch.queue) or ""  # of a queue that is gone, or hidden

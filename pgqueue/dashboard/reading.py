@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from .. import AsyncClient
 from .._calls.call import Call
 from .._values import arguments, data, printable
+from ..errors import CallTimeout, ConnectionLost, ServerError
 
 T = TypeVar("T")
 
@@ -26,6 +27,7 @@ KEPT = 10.0  # seconds for which an answer is shared at most
 DEAR = 200  # an answer that may be older takes one part of this many of the time
 EXACT = "_exact"  # of the argument that has, percent-encoded, what a field of a form shows with escapes
 PATIENCE = 10.0  # seconds for a statement of a page
+BRIEFLY = 2.0  # seconds for one while the server cannot be reached: its page says so, and asks again
 
 
 class Answer:
@@ -44,7 +46,9 @@ class Reader:
     Attributes:
         client: for everything else.
         shared: seconds for which an answer is shared.
-        spent: seconds that statements took so far, one after the other.
+        spent: seconds that statements took so far, one after the other. To wait for a server that cannot be reached
+            costs it nothing.
+        is_lost: whether the last statement found no server.
     """
 
     shared = 0.9  # less than a browser waits between two looks
@@ -52,6 +56,7 @@ class Reader:
     def __init__(self, client: AsyncClient) -> None:
         self.client = client
         self.spent = 0.0
+        self.is_lost = False
         self._answers: dict[tuple[str, str], Answer] = {}
 
     async def __call__(self, call: Call[T], times: float = 1.0) -> T:
@@ -83,13 +88,18 @@ class Reader:
         """Share no earlier answer any more: something was changed."""
         self._answers.clear()
 
-    async def ask(self, call: Call[T]) -> T:
+    async def ask(self, call: Call[T], within: float = PATIENCE) -> T:
         """An answer of its own, whose time counts."""
         began = time.monotonic()
+        lost = False
         try:
-            return await self.client.shell.run(call, within=PATIENCE)
+            return await self.client.shell.run(call, within=BRIEFLY if self.is_lost else within)
+        except (ServerError, ConnectionLost) as error:
+            lost = not isinstance(error, CallTimeout)
+            raise
         finally:
-            self.spent += time.monotonic() - began
+            self.is_lost = lost
+            self.spent += 0.0 if lost else time.monotonic() - began
 
     def _forget(self, now: float) -> None:
         if len(self._answers) >= MOST_SHARED:

@@ -20,9 +20,10 @@ class Reader:
         self.spent = 0.0
         self._versions = itertools.count()
         self._gone = gone
+        self.is_lost = False
         self.looks = 0
 
-    async def ask(self, call: Any) -> dict[str | None, str | None]:
+    async def ask(self, call: Any, within: float) -> dict[str | None, str | None]:
         self.looks += 1
         return {} if self._gone else {None: str(next(self._versions))}
 
@@ -44,6 +45,20 @@ async def test_browsers_hear_of_changes_soon_after_a_database_that_hung_for_an_h
     assert await event(stream) == ": listening\n\n"
     assert await event(stream) == live.READ_AGAIN
     reader.spent += 3600
+    assert await event(stream) == live.READ_AGAIN
+
+
+async def test_what_browsers_read_after_an_outage_delays_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pages are dear, and their debt of BURST would take 1,000 hours to pay."""
+    monkeypatch.setattr(live, "SPACING", 1e7)
+    reader = Reader()
+    stream = live.Pulse(reader).events(None)  # type: ignore[arg-type]  # as above
+    assert await event(stream) == ": listening\n\n"
+    assert await event(stream) == live.READ_AGAIN
+    reader.is_lost = True
+    assert await event(stream) == live.READ_AGAIN
+    reader.is_lost = False
+    reader.spent += 1
     assert await event(stream) == live.READ_AGAIN
 
 
