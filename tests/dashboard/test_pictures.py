@@ -52,7 +52,7 @@ def test_the_first_screen_shows_the_overview(page: str) -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 def test_the_tool_makes_the_pictures_of_the_guide(dsn: str, tmp_path: Path) -> None:
     pytest.importorskip("PIL")
-    command = [sys.executable, CHECKOUT / "tools" / "screenshots.py", dsn, tmp_path, "--seconds", "5"]
+    command = [sys.executable, str(CHECKOUT / "tools" / "screenshots.py"), dsn, str(tmp_path), "--seconds", "5"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert names(tmp_path) == names(FOLDER)

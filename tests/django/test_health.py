@@ -6,6 +6,7 @@ import signal
 import socket
 import urllib.error
 import urllib.request
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -61,7 +62,9 @@ def test_one_of_several_workers_that_is_ill_is_the_answer():
         def __init__(self, *report):
             self.report = lambda: Report(*report)
 
-    well, busy, dead = Other(True, True), Other(True, False, "stops"), Other(False, False, "its watch hangs")
+    well: Any = Other(True, True)
+    busy: Any = Other(True, False, "stops")
+    dead: Any = Other(False, False, "its watch hangs")
     assert working.report([well, well]) == Report(True, True)
     assert working.report([well, busy, well]).why == "stops"
     assert working.report([busy, well, dead]).why == "its watch hangs"

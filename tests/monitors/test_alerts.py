@@ -234,7 +234,10 @@ WRONG = [
     ({"webhook": 5}, "a webhook is a URL of http or https, not 5"),
     ({"webhook": ""}, "a webhook is a URL of http or https"),
     ({"slack": "hooks.slack.com"}, "Slack's webhook is a URL of http or https"),
-    ({"alertmanager": ["http://a:9093", "b:9093"]}, "alertmanager is a URL of http or https, not a text without https://"),
+    (
+        {"alertmanager": ["http://a:9093", "b:9093"]},
+        "alertmanager is a URL of http or https, not a text without https://",
+    ),
     ({"labels": {"a-b": "c"}}, "the name of a label has letters, digits and _, not 'a-b'"),
     ({"labels": {"a": 1}}, "the value of the label a must be a text, not 1"),
     ({"labels": "env=test"}, "labels must be a mapping of names to texts, not 'env=test'"),
