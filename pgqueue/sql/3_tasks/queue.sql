@@ -281,13 +281,12 @@ CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    q CONSTANT int := (pgqueue._known_queue(queue, 'manage')).id;
-    removed    int;
+    removed int;
 BEGIN
     IF n IS NOT NULL THEN
         PERFORM pgqueue._check_count('n', n);
     END IF;
-    removed := pgqueue._remove_tasks(q, n);
+    removed := pgqueue._remove_tasks((pgqueue._known_queue(queue, 'manage')).id, n);
     IF removed > 0 THEN
         PERFORM pgqueue._record('truncate', queue, count => removed);
     END IF;
