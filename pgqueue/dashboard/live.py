@@ -7,7 +7,9 @@ so each gets an event after EVERY seconds, once half of BURST is there.
 
 The cost of these readings has a bound, however many browsers are open: one part in SPACING of the time. It is kept as
 an account, in seconds of the database's time: time adds to it, looks and rounds of pages draw from it, and a round
-begins while it is not empty. Readings without a change wait until half of BURST is there, so a change after a quiet
+begins while it is not empty. A statement draws the least time that it lately took (reading.py): on a busy machine it
+also waits for a CPU, and to count that is the simpler form, by which a change showed ten seconds late beside fifteen
+busy processes. Readings without a change wait until half of BURST is there, so a change after a quiet
 time finds something. To wait SPACING times as long as the last round took is the simpler form: then a change that
 follows a reading without one shows seconds late where the pages are dear. The debt has a bound too: a database that
 hangs is asked by each browser that waits for its page, and an hour of that must not silence the pages for days.

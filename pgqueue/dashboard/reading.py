@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -24,20 +25,11 @@ T = TypeVar("T")
 
 MOST_SHARED = 1000  # answers
 KEPT = 10.0  # seconds for which an answer is shared at most
+TIMES = 5  # of a statement, that are compared
 DEAR = 200  # an answer that may be older takes one part of this many of the time
 EXACT = "_exact"  # of the argument that has, percent-encoded, what a field of a form shows with escapes
 PATIENCE = 10.0  # seconds for a statement of a page
 BRIEFLY = 2.0  # seconds for one while the server cannot be reached: its page says so, and asks again
-
-
-class Answer:
-    """What a statement of a page gave: when it was sent, in time.monotonic(), and how many seconds it took."""
-
-    future: asyncio.Future[Any]
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-        self.took = 0.0
 
 
 class Reader:
@@ -46,8 +38,8 @@ class Reader:
     Attributes:
         client: for everything else.
         shared: seconds for which an answer is shared.
-        spent: seconds that statements took so far, one after the other. To wait for a server that cannot be reached
-            costs it nothing.
+        spent: what the statements so far have cost the database, in seconds. To wait for a server that cannot be
+            reached costs it nothing.
         is_lost: whether the last statement found no server.
     """
 
@@ -57,39 +49,32 @@ class Reader:
         self.client = client
         self.spent = 0.0
         self.is_lost = False
-        self._answers: dict[tuple[str, str], Answer] = {}
+        self._answers: dict[tuple[str, str], tuple[float, asyncio.Future[Any]]] = {}
+        self._times: dict[str, deque[float]] = {}
 
     async def __call__(self, call: Call[T], times: float = 1.0) -> T:
         """The answer to a statement: its own, or one that is no older than `times` the time for which it is shared. If
-        `times` is more than one, a dear answer may be older: DEAR times as old as its statement took, up to KEPT."""
+        `times` is more than one, a dear answer may be older: DEAR times as old as its statement costs, up to KEPT."""
         key, now = (call.sql, repr(call.args)), time.monotonic()
         known = self._answers.get(key)
-        if known is None or now - known.at >= self._age(known, times):
-            known = Answer(now)
-            known.future = asyncio.ensure_future(self._answer(call, known))
+        if known is None or now - known[0] >= self._age(call, times):
+            known = now, asyncio.ensure_future(self.ask(call))
             self._forget(now)
             self._answers[key] = known
-        answer: T = await asyncio.shield(known.future)
+        answer: T = await asyncio.shield(known[1])
         return answer
 
-    def _age(self, known: Answer, times: float) -> float:
+    def _age(self, call: Call[Any], times: float) -> float:
         """Seconds for which an answer is shared."""
-        dear = DEAR * known.took if times > 1 and self.shared else 0.0
+        dear = DEAR * self._cost(call) if times > 1 and self.shared else 0.0
         return min(max(times * self.shared, dear), KEPT)
-
-    async def _answer(self, call: Call[T], known: Answer) -> T:
-        began = time.monotonic()
-        try:
-            return await self.ask(call)
-        finally:
-            known.took = time.monotonic() - began
 
     def forget(self) -> None:
         """Share no earlier answer any more: something was changed."""
         self._answers.clear()
 
     async def ask(self, call: Call[T], within: float = PATIENCE) -> T:
-        """An answer of its own, whose time counts."""
+        """An answer of its own, whose cost counts."""
         began = time.monotonic()
         lost = False
         try:
@@ -99,13 +84,22 @@ class Reader:
             raise
         finally:
             self.is_lost = lost
-            self.spent += 0.0 if lost else time.monotonic() - began
+            if not lost:
+                self._times.setdefault(call.sql, deque(maxlen=TIMES)).append(time.monotonic() - began)
+                self.spent += self._cost(call)
+
+    def _cost(self, call: Call[Any]) -> float:
+        """What a statement costs the database, in seconds: the least of its last times. In the others it also waited,
+        for a CPU, a connection or a lock."""
+        return min(self._times.get(call.sql, (0.0,)))
 
     def _forget(self, now: float) -> None:
         if len(self._answers) >= MOST_SHARED:
             self._answers.clear()
-        for key in [key for key, known in self._answers.items() if now - known.at > KEPT]:
+        for key in [key for key, (at, _) in self._answers.items() if now - at > KEPT]:
             del self._answers[key]
+        if len(self._times) >= MOST_SHARED:
+            self._times.clear()
 
 
 class Asked:

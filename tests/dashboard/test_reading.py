@@ -85,7 +85,21 @@ async def test_a_dear_answer_that_may_be_older_is_shared_for_longer(read, shell,
     assert await after(clock, 5.5, read, 4) == 1
     assert await after(clock, 0.6, read, 4) == 2
     assert await after(clock, 1.1, read, 1) == 3  # this viewer wants to know it now
-    shell.seconds = 9.0
-    assert await after(clock, 10, read, 4) == 4
-    assert await after(clock, reading.KEPT - 9.1, read, 4) == 4
-    assert await after(clock, 0.2, read, 4) == 5
+
+
+async def test_no_answer_is_shared_for_longer_than_a_bound(read, shell, clock):
+    shell.seconds = 1.0
+    assert await read(LOOK, 4) == 1
+    assert await after(clock, reading.KEPT - 1.1, read, 4) == 1
+    assert await after(clock, 0.2, read, 4) == 2
+
+
+async def test_waits_do_not_count_as_the_cost_of_a_statement(read, shell):
+    shell.seconds = 0.01
+    await read.ask(LOOK)
+    shell.seconds = 2.0  # the machine is busy
+    for _ in range(reading.TIMES - 1):
+        await read.ask(LOOK)
+    assert read.spent == pytest.approx(0.01 * reading.TIMES)
+    await read.ask(LOOK)  # it is always as long: the statement has become dearer
+    assert read.spent == pytest.approx(0.01 * reading.TIMES + 2.0)
