@@ -34,10 +34,10 @@ design cannot come below 0.46, so there is no target.
 
 *A process overtakes another* if it gets a task although the other has waited for longer.
 
-*The dashboard* with 1,000,000 tasks in 1,000 queues and 200 workers, on PostgreSQL 15. It was measured on two CPUs while
-five to ten other processes computed, so the times by the clock include waits for a CPU. The CPU time of the server and
-of the dashboard for one page, one after the other, is what a page takes where no other process wants a CPU. The column
-*before* is that of an earlier version with the same data, beside the same processes.
+*The dashboard* with 1,000,000 tasks in 1,000 queues and 200 workers, on PostgreSQL 15. It was measured on two CPUs
+while five to ten other processes computed, so the times by the clock include waits for a CPU. The CPU time of the
+server and of the dashboard for one page, one after the other, is about what a page takes where no other process wants a
+CPU. The column *before* is that of an earlier version with the same data, beside the same processes.
 
 | page | CPU before | CPU after | clock, median | worst |
 |---|---|---|---|---|
@@ -53,5 +53,5 @@ of the dashboard for one page, one after the other, is what a page takes where n
 The targets are 100 ms at the median and 300 ms at worst: by CPU time each page meets them; by the clock, beside those
 processes, the overview, failures and workers did not. Fifty open browsers, while ten tasks a second are put, cost the
 server 1.67 % of a core (2 % were asked). A put after six quiet seconds was on the page after 0.34 s at the median and
-0.44 s at worst (1 s was asked); beside ten to fifteen busy processes 12.5 s before and 0.37 s after. While puts go on, a
-page follows some seconds behind, see [The dashboard](design.md#the-dashboard)."""
+0.44 s at worst (1 s was asked); beside ten to fifteen busy processes 12.5 s before and 0.37 s after. While puts go on,
+a page follows some seconds behind, see [The dashboard](design.md#the-dashboard)."""
