@@ -73,24 +73,24 @@ async def alter(visit: Visit) -> str:
 
 
 async def kick_all(visit: Visit) -> str:
-    queue, state, which = _tasks(visit.asked)
+    queue, state, which = _tasks(visit)
     n = await visit.client.queue(queue).kick_all(state, **which)
     return f"{_of(n, queue)} ready again."
 
 
 async def release_all(visit: Visit) -> str:
-    queue, _, which = _tasks(visit.asked)
+    queue, _, which = _tasks(visit)
     return f"{_of(await visit.client.queue(queue).release_all(**which), queue)} released."
 
 
 async def cancel_all(visit: Visit) -> str:
-    queue, state, which = _tasks(visit.asked)
+    queue, state, which = _tasks(visit)
     n = await visit.client.queue(queue).cancel_all(state, **which)
     return f"{_of(n, queue)} cancelled."
 
 
 async def delete_all(visit: Visit) -> str:
-    queue, state, which = _tasks(visit.asked)
+    queue, state, which = _tasks(visit)
     n = await visit.client.queue(queue).delete_all(state, **which)
     return f"{_of(n, queue)} removed."
 
@@ -130,7 +130,7 @@ async def put_again(visit: Visit) -> str:
 
 
 async def put_again_all(visit: Visit) -> str:
-    queue, state, which = _tasks(visit.asked)
+    queue, state, which = _tasks(visit)
     n = await visit.client.queue(queue).put_again_all(state, **which)
     return f"{_of(n, queue)} put again."
 
@@ -206,7 +206,7 @@ ALTERABLE: dict[str, Callable[[Asked], Any]] = {
 
 async def count(visit: Visit) -> str:
     """On how many tasks an action would act, in words; counted for a second at most."""
-    queue, state, which = _tasks(visit.asked)
+    queue, state, which = _tasks(visit)
     columns = ("pg_catalog.cardinality(ids) AS n", "next IS NOT NULL AS more")
     found = await visit.client.shell.run(
         rows(columns, f"FROM {SEARCH}", queue, state, COUNTED + 1, *Filter.of(**which), None)
@@ -225,8 +225,8 @@ async def count(visit: Visit) -> str:
     return ", ".join(parts)
 
 
-def _tasks(asked: Asked) -> tuple[str, State, FilterArguments]:
-    return asked.queue(), cast(State, asked.one_of("state", STATES, "")), chosen(asked)
+def _tasks(visit: Visit) -> tuple[str, State, FilterArguments]:
+    return visit.asked.queue(), cast(State, visit.asked.one_of("state", STATES, "")), chosen(visit)
 
 
 def _integer(asked: Asked) -> int | None:

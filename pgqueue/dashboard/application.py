@@ -241,7 +241,8 @@ class Site:
         return self.problem(request, status, headline.get(status, "That was not understood"), detail)
 
     def problem(self, request: Request, status: int, headline: str, said: str) -> Response:
-        return self.render(request, "problem.html", {"title": headline, "status": status, "sentence": said}, status)
+        context = {"title": headline, "status": status, "sentence": said, "back": back_of(request)}
+        return self.render(request, "problem.html", context, status)
 
 
 def templates() -> jinja2.Environment:

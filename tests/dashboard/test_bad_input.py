@@ -97,6 +97,14 @@ def test_a_form_that_is_none_is_refused(visitor, content, kind):
     assert visitor.http.post("/act?do=drain", content=content, headers={"Content-Type": kind}).status_code == 400
 
 
+def test_a_page_that_was_not_understood_leads_back_to_the_form(visitor, client):
+    client.create_queue("mail")
+    form = "tasks?queue=mail&key=k"
+    found = visitor.http.get("/tasks?queue=mail&contains={to", headers={"Referer": f"http://testserver/{form}"})
+    assert found.status_code == 400
+    assert f'<a href="{form.replace("&", "&amp;")}">Back</a>' in found.text
+
+
 def test_a_queue_that_is_gone_while_its_page_is_open(visitor, client):
     client.create_queue("mail")
     assert visitor.get("queue", name="mail").status_code == 200

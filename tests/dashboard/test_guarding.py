@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -134,6 +135,17 @@ def test_data_is_masked_or_hidden_wherever_it_is_shown(open_dashboard, client):
     assert "***" in pages[0]
 
 
+def test_masked_data_cannot_be_guessed_by_a_search(open_dashboard, client):
+    client.queue("mail").put({"pin": 1234})
+    visitor = open_dashboard(show_data=lambda request, queue, value: HIDDEN)
+    assert "Data contains" not in visitor.page("tasks", queue="mail")
+    given = {"queue": "mail", "state": "ready", "contains": '{"pin": 1234}'}
+    assert visitor.get("tasks", **given).status_code == 400
+    for confirmed in (False, True):
+        assert visitor.act("delete_all", confirmed=confirmed, **given).status_code == 400
+    assert "Data contains" in open_dashboard().page("tasks", queue="mail")
+
+
 def test_payloads_in_everything_that_is_stored_stay_text(visitor, client, db):
     name = ATTACK[:100]
     queue = client.create_queue(name, metadata={ATTACK: ATTACK}, dead_letter="", dead_letter_key="graves")
@@ -155,12 +167,16 @@ def test_payloads_in_everything_that_is_stored_stay_text(visitor, client, db):
         "SELECT pgqueue.register_worker(1, %s, %s, 1, name => %s, version => %s)",
         ([name], [ATTACK], ATTACK, ATTACK[:50]),
     )
+    client.statuses.set(ATTACK[:200], {ATTACK: ATTACK})
     with client.lock(ATTACK):
         for path in (page.path for page in MENU):
             harmless(visitor.page(path))
     harmless(visitor.page("queue", name=name))
     for state in ("ready", "taken", "buried"):
         harmless(visitor.page("tasks", queue=name, state=state, job=ATTACK, error=ATTACK, older="1d"))
+    given = {"queue": name, "key": ATTACK, "lane": ATTACK, "contains": json.dumps(ATTACK)}
+    harmless(visitor.page("tasks", **given))
+    harmless(visitor.act("delete_all", confirmed=False, **given, state="ready").text)
     harmless(visitor.page("tasks", queue="buried", state="buried"))
     harmless(visitor.page("tasks", queue=name, find=ATTACK))
     harmless(visitor.page("failures", queue=ATTACK))

@@ -10,7 +10,6 @@ from ..._calls.call import Call, Rows
 from ..._calls.find import FROM_SEARCH, MARKER, Filter, FilterArguments, State, marked
 from ..._calls.rows import Row, rows
 from ..._values import data
-from ..reading import Asked
 from .visit import Page, Visit
 
 N = 50  # tasks on a page
@@ -43,7 +42,7 @@ COLUMNS = (
 async def read(visit: Visit) -> dict[str, Any]:
     asked = visit.asked
     queue, term = asked.text("queue"), (asked.text("find") or "").strip()
-    state, which, after = asked.one_of("state", STATES, "ready"), Filter.of(**chosen(asked)), asked.marker()
+    state, which, after = asked.one_of("state", STATES, "ready"), Filter.of(**chosen(visit)), asked.marker()
     more = None
     if term:
         found = await visit.read(_searched(queue, term))
@@ -62,6 +61,7 @@ async def read(visit: Visit) -> dict[str, Any]:
         "counts": counts,
         "tasks": [_shown(visit, row) for row in found],
         "which": {name: asked.text(name, longest=10_000) for name in WHICH},
+        "searches_data": visit.settings.show_data is None,
         "is_filtered": which != Filter(),
         "find": term,
         "after": after,
@@ -70,18 +70,23 @@ async def read(visit: Visit) -> dict[str, Any]:
     }
 
 
-def chosen(asked: Asked) -> FilterArguments:
+def chosen(visit: Visit) -> FilterArguments:
     """The filter of a URL. Raises ValueError.
 
     An empty field of a form is no filter, so tasks of no job, and those without an error, have a word of their own.
+    Data that the application masks is not searched: from what is found a viewer could guess it, value by value.
     """
+    asked = visit.asked
+    contains = asked.json("contains")
+    if contains is not None and visit.settings.show_data is not None:
+        raise ValueError("data is masked in this dashboard, so it cannot be searched")
     return {
         "job": "" if asked.text("no_job") else asked.text("job"),
         "error": "" if asked.text("no_error") else asked.text("error"),
         "older": asked.seconds("older"),
         "key": asked.text("key"),
         "lane": asked.text("lane"),
-        "contains": asked.json("contains"),
+        "contains": contains,
     }
 
 
