@@ -42,6 +42,7 @@ LIMITS = Listing(
     ),
     "FROM pgqueue.limits ORDER BY waiting DESC, queue, job",
     "No limit is set.",
+    cards=True,
 )
 BATCHES = Listing(
     "batches",
@@ -60,6 +61,7 @@ BATCHES = Listing(
     ("id", "name", "state", "done", "failed", "open", "total", "created_at", "role"),
     "FROM pgqueue.batches ORDER BY ended_at IS NOT NULL, id DESC",
     "No batch is there; a batch is kept until a day after its end.",
+    cards=True,
 )
 BATCH_FAILURES = Listing(
     "batch-failures",
