@@ -21,6 +21,7 @@ import pytest
 from commands import Commands
 from lending import Lender
 from processes import Program, programs
+from psycopg.conninfo import conninfo_to_dict
 from servers import CHOICES, Server, Unavailable, check, serve, system_binaries
 from shells import Shell
 
@@ -126,10 +127,9 @@ def empty_dsn(pg_server: Server) -> Iterator[str]:
 
 
 @pytest.fixture
-def db(dsn: str) -> Iterator[psycopg.Connection]:
+def db(dsn: str, lender: Lender) -> psycopg.Connection:
     """A connection in autocommit to the test's database."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        yield connection
+    return lender.connection(str(conninfo_to_dict(dsn)["dbname"]))
 
 
 @pytest.fixture

@@ -65,23 +65,16 @@ def django_template(pg_server: Server) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def django_lender(pg_server: Server, django_template: str) -> Iterator[Lender]:
-    """Lends databases with Django's tables and pgqueue's schema."""
+def lender(pg_server: Server, django_template: str) -> Iterator[Lender]:
+    """As everywhere it lends databases with pgqueue's schema; here with Django's tables too."""
     with closing(Lender(pg_server, django_template)) as lender:
         yield lender
 
 
 @pytest.fixture
-def dsn(pg_server: Server, django_lender: Lender) -> Iterator[str]:
-    """As everywhere a database with pgqueue's schema; here with Django's tables too."""
-    with django_lender.lent() as name:
-        yield pg_server.dsn(name)
-
-
-@pytest.fixture
-def other_dsn(pg_server: Server, django_lender: Lender) -> Iterator[str]:
+def other_dsn(pg_server: Server, lender: Lender) -> Iterator[str]:
     """Such a database once more; to be asked for before `point`, whose connections it outlives."""
-    with django_lender.lent() as name:
+    with lender.lent() as name:
         yield pg_server.dsn(name)
 
 

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,11 +69,14 @@ class Server:
         self._admin.execute(make + sql.SQL(" STRATEGY file_copy" if copied else ""))
         return name
 
-    def is_left(self, name: str, within: float = 0.5) -> bool:
-        """Wait for the backends of a database to end. False: some are still there after `within` seconds."""
+    def is_left(self, name: str, within: float = 0.5, but: Sequence[int] = ()) -> bool:
+        """Wait for the backends of a database to end, `but` for some. False: some are there after `within` seconds."""
         deadline = time.monotonic() + within
-        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"
-        while (left := self._admin.execute(query, [name]).fetchone()) != (0,) and time.monotonic() < deadline:
+        query = """SELECT count(*) FROM pg_stat_activity
+                    WHERE datname = %s AND backend_type = 'client backend' AND pid <> ALL (%s)"""
+        while (left := self._admin.execute(query, [name, list(but)]).fetchone()) != (
+            0,
+        ) and time.monotonic() < deadline:
             time.sleep(0.001)
         return left == (0,)
 

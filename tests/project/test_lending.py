@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from lending import Lender
+from psycopg.rows import dict_row
 from servers import Server
 
 OTHER_CHANNEL = """
@@ -29,7 +30,7 @@ LEFT = {
         "SELECT pgqueue.put('left', '1')",
         "SELECT last_value, is_called FROM pgqueue.task_id_seq",
     ),
-    # dropped: rows where the template has rows
+    # written anew: rows where the template has rows
     "a node": ("SELECT pgqueue.create_node('/left')", "SELECT count(*) FROM pgqueue.node"),
     "an updated row": ("UPDATE pgqueue.node SET data = '1'", "SELECT data FROM pgqueue.node"),
     # dropped: the catalogue
@@ -130,9 +131,20 @@ def test_the_next_test_does_not_find(pg_server: Server, new: str, own: Lender, s
         assert asked(pg_server, name, query) == usual
 
 
-@pytest.mark.parametrize(
-    "statements", ["SELECT 1", "SELECT pgqueue.put('left', '1')", "SELECT nextval('pgqueue.fence')"]
-)
+USUAL = {
+    "nothing": "SELECT 1",
+    "a task": "SELECT pgqueue.put('left', '1')",
+    "a number of a sequence": "SELECT nextval('pgqueue.fence')",
+    "a node": "SELECT pgqueue.create_node('/left')",
+    "no row of the template's": "DELETE FROM pgqueue.node",
+    "a table of many pages": "SELECT count(*) FROM pgqueue.put_many('left', to_jsonb(array_fill(1, ARRAY [1000])))",
+    "a role that had rights": "CREATE ROLE left_over; SELECT pgqueue.grant_to('left_over'); DROP OWNED BY left_over;"
+    " DROP ROLE left_over",
+    "a temporary table": "CREATE TEMP TABLE t ()",
+}
+
+
+@pytest.mark.parametrize("statements", USUAL.values(), ids=USUAL)
 def test_a_database_is_lent_again_after_usual_tests(pg_server: Server, own: Lender, statements: str) -> None:
     with own.lent() as first:
         plant(pg_server, first, statements)
@@ -173,3 +185,79 @@ def test_a_transaction_that_is_left_prepared_is_an_error_of_its_test(pg_server: 
     finally:
         plant(pg_server, name, "ROLLBACK PREPARED 'left'")
         pg_server.drop(name)
+
+
+#: What a test leaves in the connection that it is lent, and a query with another answer then.
+LEFT_IN_CONNECTION = {
+    "a setting": ("SET work_mem = '1MB'", "SHOW work_mem"),
+    "a setting of pgqueue": (
+        "SET pgqueue.session = '7'",
+        "SELECT nullif(current_setting('pgqueue.session', true), '')",
+    ),
+    "a role": ("SET ROLE pg_monitor", "SELECT current_user"),
+    "another user": ("SET SESSION AUTHORIZATION pg_monitor", "SELECT session_user"),
+    "a temporary table": ("CREATE TEMP TABLE t ()", "SELECT to_regclass('t')"),
+    "a prepared statement": ("PREPARE left_over AS SELECT 1", "SELECT name FROM pg_prepared_statements WHERE from_sql"),
+    "a cursor": ("DECLARE left_over CURSOR WITH HOLD FOR SELECT 1", "SELECT name FROM pg_cursors"),
+    "a channel": ("LISTEN left_over", "SELECT pg_listening_channels()"),
+    "a lock": ("SELECT pg_advisory_lock(7)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
+    "a transaction": ("BEGIN; SELECT pgqueue.put('left', '1')", "SELECT pg_current_xact_id_if_assigned() IS NULL"),
+}
+
+
+@pytest.mark.parametrize(("statements", "query"), LEFT_IN_CONNECTION.values(), ids=list(LEFT_IN_CONNECTION))
+def test_the_next_test_does_not_find_in_its_connection(own: Lender, statements: str, query: str) -> None:
+    with own.lent() as name:
+        conn = own.connection(name)
+        usual = conn.execute(query.encode()).fetchall()
+        for statement in statements.split("; "):
+            conn.execute(statement.encode())
+        assert conn.execute(query.encode()).fetchall() != usual
+    with own.lent() as name:
+        assert own.connection(name).execute(query.encode()).fetchall() == usual
+
+
+def test_the_next_test_has_the_same_session_by_an_object_of_its_own(own: Lender) -> None:
+    with own.lent() as name:
+        first: Any = own.connection(name)
+        pid = first.info.backend_pid
+        first.execute("LISTEN left_over")
+        first.execute("NOTIFY left_over")
+        first.row_factory = dict_row
+        first.prepare_threshold = 0
+        first.execute("SELECT 1")
+    assert first.closed
+    with own.lent() as name:
+        second = own.connection(name)
+        assert second.info.backend_pid == pid
+        assert second.execute("SELECT 1").fetchall() == [(1,)]
+        assert (second.autocommit, second.prepare_threshold) == (True, 5)
+        assert list(second.notifies(timeout=0)) == []
+
+
+@pytest.mark.parametrize("left", ["closed", "cut off", "in a transaction"])
+def test_a_connection_that_cannot_go_on_is_replaced(own: Lender, left: str) -> None:
+    with own.lent() as name:
+        conn = own.connection(name)
+        pid = conn.info.backend_pid
+        if left == "closed":
+            conn.close()
+        elif left == "in a transaction":
+            conn.execute("BEGIN")
+        else:
+            with pytest.raises(psycopg.OperationalError):
+                conn.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    with own.lent() as again:
+        assert again == name
+        assert own.connection(again).info.backend_pid != pid
+
+
+def test_what_the_connection_changed_is_seen(own: Lender) -> None:
+    """PostgreSQL tells others what a session wrote a second later, or when it ends."""
+    with own.lent() as name:
+        own.connection(name).execute("SELECT 1")
+    with own.lent() as name:
+        own.connection(name).execute("CREATE TABLE public.left_over ()")
+    with own.lent() as again:
+        assert own.connection(again).execute("SELECT to_regclass('public.left_over')").fetchall() == [(None,)]
+        assert again != name
