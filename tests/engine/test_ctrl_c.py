@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import lending
 import psycopg
 import pytest
 from eventually import eventually
@@ -255,8 +256,9 @@ def put_and_take(client: pgqueue.Client) -> None:
 
 def is_gone(db: psycopg.Connection, before: int) -> bool:
     """Whether nothing of the clients of this test is left, neither here nor in the server."""
-    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    return value(db, others) == 0 and value(db, SESSIONS) == 0 and threads() <= before
+    others = """SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name <> %s"""
+    return value(db, others, lending.NAME) == 0 and value(db, SESSIONS) == 0 and threads() <= before
 
 
 @pytest.mark.parametrize("step", [4 * SAMPLE, pytest.param(7, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])

@@ -36,6 +36,12 @@ def dsn(pg_server):
     pg_server.drop(name)
 
 
+@pytest.fixture
+def db(dsn):
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        yield conn
+
+
 @pytest.fixture(scope="module")
 def site(dsn):
     port = free_port()

@@ -54,19 +54,15 @@ COUNTED = """
         (SELECT stats_reset FROM pg_stat_bgwriter)
     FROM pg_class
     WHERE relkind = 'r' AND (relnamespace = 'pg_catalog'::regnamespace OR oid = ANY (%s::regclass[]::oid[]))"""
-#: Where xmin would tell too much. TRUNCATE writes a new row of pg_class for each table. When the rights of a role are
-#: granted and dropped, functions, schemas and tables have new rows, equal but for the owner's rights, which are written
-#: out then.
+#: Where xmin would tell too much: TRUNCATE writes a new row of pg_class for each table, and functions, schemas and
+#: tables have new rows with the same contents after the rights of a role were granted and dropped.
 BESIDES = f"""
     WITH this AS (SELECT * FROM pg_database WHERE datname = current_database()),
          space AS (SELECT * FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp_')
     SELECT ARRAY [
-        (SELECT string_agg(concat_ws(',', oid, nspname, nspowner, coalesce(nspacl, acldefault('n', nspowner))), ';'
-                           ORDER BY oid) FROM space),
-        (SELECT md5(string_agg(concat_ws(',', oid, relname, relnamespace, relowner, relkind, relpersistence, reloptions,
-                                         relrowsecurity, relreplident, reltablespace,
-                                         coalesce(relacl, acldefault(CASE relkind WHEN 'S' THEN 's'::"char"
-                                                                     ELSE 'r' END, relowner))), ';' ORDER BY oid))
+        (SELECT string_agg(concat_ws(',', oid, nspname, nspowner, nspacl), ';' ORDER BY oid) FROM space),
+        (SELECT md5(string_agg(concat_ws(',', oid, relname, relnamespace, relowner, relkind, relpersistence, relacl,
+                                         reloptions, relrowsecurity, relreplident, reltablespace), ';' ORDER BY oid))
          FROM pg_class WHERE relnamespace IN (SELECT oid FROM space)),
         (SELECT {ROWS} FROM pg_proc WHERE oid < 16384),
         (SELECT md5(string_agg(p::text, ';' ORDER BY oid)) FROM pg_proc p WHERE oid >= 16384),
@@ -75,6 +71,11 @@ BESIDES = f"""
         (SELECT count(*) FROM pg_shdepend JOIN this ON dbid = this.oid)::text,         -- what roles own and may
         (SELECT count(*) FROM pg_shdescription JOIN this ON objoid = this.oid)::text,
         (SELECT count(*) FROM pg_statistic WHERE starelid >= 16384)::text]"""  # TRUNCATE leaves them
+#: After that the rights of the owner, which are implied, are written out.
+IMPLIED = """
+    UPDATE pg_namespace SET nspacl = NULL WHERE oid >= 16384 AND nspacl = acldefault('n', nspowner);
+    UPDATE pg_class SET relacl = NULL
+    WHERE oid >= 16384 AND relacl = acldefault(CASE relkind WHEN 'S' THEN 's'::"char" ELSE 'r' END, relowner)"""
 #: VACUUM changes pg_class in place, and the view pgqueue.tables shows its time; the last two are the server's.
 UNCOUNTED = """
     SELECT
@@ -111,6 +112,7 @@ COLUMNS = """
     SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
     WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''"""
 
+NAME = "lender"  # of the lender's connections, for tests that count all others
 #: For the object of a connection that has gone on without it.
 CLOSED = pq.PGconn.connect_start(b"")
 CLOSED.finish()
@@ -143,7 +145,9 @@ class Database:
     def own(self) -> psycopg.Connection:
         """The lender's connection. No trigger fires for what it writes, not those of foreign keys either."""
         if self._own is None or self._own.closed:
-            self._own = psycopg.connect(self._dsn, autocommit=True, options="-c session_replication_role=replica")
+            self._own = psycopg.connect(
+                self._dsn, autocommit=True, application_name=NAME, options="-c session_replication_role=replica"
+            )
         return self._own
 
     def connection(self) -> psycopg.Connection:
@@ -235,7 +239,10 @@ class Lender:
             counted = database.own.execute(COUNTED, [list(self._filled)]).fetchone() if self._counts else None
             if counted is None or counted != database.counted:
                 if looked(database.own) != self._compared:
-                    return False
+                    database.own.execute(IMPLIED)
+                    counted = None  # is another one now, and so is that after _refill
+                    if looked(database.own) != self._compared:
+                        return False
                 database.counted = None if self._refill(database.own) else counted
             self._empty(database.own)
         except psycopg.Error:  # the database or one of its tables is gone, or refuses connections

@@ -252,6 +252,16 @@ def test_a_connection_that_cannot_go_on_is_replaced(own: Lender, left: str) -> N
         assert own.connection(again).info.backend_pid != pid
 
 
+def test_the_rights_of_the_owner_are_implied_again(own: Lender) -> None:
+    """DROP OWNED leaves them written out, which tests see that compare catalogues."""
+    with own.lent() as name:
+        for statement in USUAL["a role that had rights"].split("; "):
+            own.connection(name).execute(statement.encode())
+    with own.lent() as again:
+        assert again == name
+        assert own.connection(again).execute(ACL.replace("task", "quotas").encode()).fetchall() == [(None,)]
+
+
 def test_what_the_connection_changed_is_seen(own: Lender) -> None:
     """PostgreSQL tells others what a session wrote a second later, or when it ends."""
     with own.lent() as name:
