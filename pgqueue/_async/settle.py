@@ -32,7 +32,7 @@ from .._calls import results as result_calls
 from .._calls import settle as calls
 from .._calls.call import Call, Fence, Named, Refused, Rows, insist
 from .._calls.settle import Return
-from .._engine.awaiting import Conn
+from .._engine.awaiting import Conn, begin, end
 from .._records.puts import Put
 from .._records.task import TaskLike, named
 from .._values.arguments import Seconds
@@ -112,19 +112,36 @@ async def _end(shell: AsyncShell, call: Call[T], takes: Named, conn: Conn | None
     """Run a call that ends takes, the ids of the tasks each with its token, and leave none of them in doubt."""
     if conn is not None:
         return await shell.run(call, conn, relaxed=relaxed)
-    began = monotonic()
+    began, duties, held = monotonic(), shell.core.duties, Held(shell, takes)
+    begin(duties, held)
     try:
         try:
-            return await shell.run(call, relaxed=relaxed)
+            done = await shell.run(call, relaxed=relaxed)
         except ConnectionLost as lost:
             left = shell.settings.call_timeout - (monotonic() - began)
             if isinstance(lost, CallTimeout) or left < AGAIN or any(token is None for _, token in takes):
                 raise
-            return await _again(shell, call, lost, relaxed, left)
+            done = await _again(shell, call, lost, relaxed, left)
     except BaseException as error:
         if isinstance(error, OPEN) or not isinstance(error, Exception):
-            shell.left(takes)
+            held.fulfil()
+        end(duties, held)
         raise
+    end(duties, held)
+    return done
+
+
+class Held:
+    """The takes that a call is about to end: the duty (_engine/duties.py) to give them back if it does not."""
+
+    __slots__ = ("_shell", "_takes")
+
+    def __init__(self, shell: AsyncShell, takes: Named) -> None:
+        self._shell = shell
+        self._takes = takes
+
+    def fulfil(self) -> None:
+        self._shell.left(self._takes)
 
 
 async def _again(shell: AsyncShell, call: Call[T], lost: ConnectionLost, relaxed: bool, left: float) -> T:

@@ -28,8 +28,8 @@ async def take(
     """Up to n tasks of several queues, as soon as there is one; see takes.take."""
     n, seconds = arguments.count("n", n), arguments.timeout(timeout)
     listener = await shell.listener()
-    flow = takes.take(shell.core, listener, make_signal, queues, n, seconds, stopped, deadline_soon=deadline_soon)
-    return await shell.claimed(flow, lambda row: from_taken(AsyncTask, row, shell))
+    claim = takes.take(shell.core, listener, make_signal, queues, n, seconds, stopped, deadline_soon=deadline_soon)
+    return await shell.claimed(claim, lambda row: from_taken(AsyncTask, row, shell))
 
 
 async def pop(shell: AsyncShell, queues: list[str], n: int, timeout: Seconds | None) -> list[AsyncTask]:
@@ -79,8 +79,8 @@ class AsyncTaking:
             ServerError, ClosedError: as for take.
         """
         shell, id = self._shell, named(task)[0]
-        flow = picks.take_id(shell.core, await shell.listener(), Signal, id)
-        (taken,) = await shell.claimed(flow, lambda row: from_taken(AsyncTask, row, shell))
+        claim = picks.take_id(shell.core, await shell.listener(), Signal, id)
+        (taken,) = await shell.claimed(claim, lambda row: from_taken(AsyncTask, row, shell))
         return taken
 
     async def pop(self, n: int = 1, timeout: Seconds | None = 0, *, conn: Conn | None = None) -> list[AsyncTask]:

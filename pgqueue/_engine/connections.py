@@ -18,19 +18,20 @@ import asyncio
 import sys
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.pq import TransactionStatus
 
 from .._calls.call import Call
 from . import forks
 from .attempts import Elsewhere
 from .borrowed import fail, translated
 from .core import Core
+from .duties import begin, end
+from .lending import Lending
 from .own import OwnAsyncConn, OwnConn
 from .pools import AsyncPool, Pool
 from .shielded import shielded
@@ -51,6 +52,7 @@ class Connections:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self.duties = core.duties
         self._lock = threading.Lock()
         self._pools: dict[bool, Pool] = {}
         forks.register(self)
@@ -61,13 +63,15 @@ class Connections:
         Written out: two context managers would cost a put 5 % of its time.
         """
         pool = self._pools.get(relaxed) or self._open(relaxed)
-        lent: list[OwnConn] = []
+        duties, conn = self.duties, None
+        lending = Lending(duties, pool, self._drop_if_silent)
+        begin(duties, lending)
         try:
             try:
-                conn = pool.lend(lent, within)
+                conn = pool.lend(lending, within)
             except Elsewhere:
-                pool = self._pools.get(False) or self._open(False)
-                conn = pool.lend(lent, within)
+                lending.pool = pool = self._pools.get(False) or self._open(False)
+                conn = pool.lend(lending, within)
             if call.long:
                 conn.patience = LONG * self._core.settings.call_timeout
             try:
@@ -75,14 +79,11 @@ class Connections:
             except psycopg.Error as error:
                 fail(conn, error)
         finally:
-            try:
-                if lent:
-                    pool.front.keep(lent)
-                if lent:
-                    self._hand_back(pool, lent)
-            except BaseException:  # Ctrl-C
-                self._hand_back(pool, lent)
-                raise
+            if conn is not None:
+                lending.keep()
+            else:
+                lending.give_back()
+            end(duties, lending)
 
     def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
         """Run calls in one transaction. The next call is made while the server works on the last AHEAD calls.
@@ -92,50 +93,36 @@ class Connections:
         results: list[T] = []
         before = sys.exception()
         sent: deque[tuple[Call[T], psycopg.Cursor[Row]]] = deque()
-        with self._connection() as conn, translated(conn):
-            try:
-                with conn.pipeline():
-                    conn.execute(BEGIN)
-                    for call in calls:
-                        sent.append((call, conn.execute(call.sql, call.args)))
-                        if len(sent) > AHEAD:
-                            earliest, cursor = sent.popleft()
-                            results.append(earliest.read(cursor.fetchall()))
-                    results.extend(call.read(cursor.fetchall()) for call, cursor in sent)
-                    conn.execute(COMMIT)
-            except Exception as error:
-                _raise_interrupt(error, before)
-                if conn.pgconn.transaction_status in ENDED_BY_ROLLBACK:
-                    conn.execute(ROLLBACK)
-                raise
-        return results
-
-    @contextmanager
-    def _connection(self) -> Iterator[OwnConn]:
-        pool = self._pools.get(False) or self._open(False)
-        lent: list[OwnConn] = []
+        pool, duties = self._pools.get(False) or self._open(False), self.duties
+        lending = Lending(duties, pool, self._drop_if_silent)
+        begin(duties, lending)
         try:
-            conn = pool.lend(lent, None)
+            conn = pool.lend(lending, None)
             conn.patience = self._core.settings.call_timeout
-            yield conn
+            lending.fit = False
+            with translated(conn):
+                try:
+                    with conn.pipeline():
+                        conn.execute(BEGIN)
+                        for call in calls:
+                            sent.append((call, conn.execute(call.sql, call.args)))
+                            if len(sent) > AHEAD:
+                                earliest, cursor = sent.popleft()
+                                results.append(earliest.read(cursor.fetchall()))
+                        results.extend(call.read(cursor.fetchall()) for call, cursor in sent)
+                        conn.execute(COMMIT)
+                except Exception as error:
+                    _raise_interrupt(error, before)
+                    if conn.pgconn.transaction_status in ENDED_BY_ROLLBACK:
+                        conn.execute(ROLLBACK)
+                    lending.fit = True
+                    raise
+            lending.fit = True
+            lending.keep()
         finally:
-            try:
-                self._end_all(pool, lent)
-            except BaseException:
-                self._end_all(pool, lent)
-                raise
-
-    def _end_all(self, pool: Pool, lent: list[OwnConn]) -> None:
-        for conn in list(lent):
-            _leave_nothing_open(conn)
-        if lent:
-            pool.front.keep(lent)
-        if lent:
-            self._hand_back(pool, lent)
-
-    def _hand_back(self, pool: Pool, lent: list[OwnConn]) -> None:
-        """May be called again, after an interrupt."""
-        pool.hand_back(lent, self._drop_if_silent)
+            lending.give_back()
+            end(duties, lending)
+        return results
 
     def _drop_if_silent(self, conn: OwnConn) -> None:
         if conn.silent:
@@ -174,6 +161,7 @@ class AsyncConnections:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self.duties = core.duties
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pools: dict[bool, AsyncPool] = {}
@@ -202,7 +190,11 @@ class AsyncConnections:
         results: list[T] = []
         before = sys.exception()
         sent: deque[tuple[Call[T], psycopg.AsyncCursor[Row]]] = deque()
-        async with self._connection() as conn:
+        pool = self._pool(False) or await self._open(False)
+        lent = [conn := await pool.lend(None)]
+        conn.patience = self._core.settings.call_timeout
+        fit = False  # as in lending.py
+        try:
             with translated(conn):
                 try:
                     async with conn.pipeline():
@@ -218,21 +210,16 @@ class AsyncConnections:
                     _raise_interrupt(error, before)
                     if conn.pgconn.transaction_status in ENDED_BY_ROLLBACK:
                         await conn.execute(ROLLBACK)
+                    fit = True
                     raise
-        return results
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[OwnAsyncConn]:
-        pool = self._pool(False) or await self._open(False)
-        lent = [conn := await pool.lend(None)]
-        conn.patience = self._core.settings.call_timeout
-        try:
-            yield conn
+            fit = True
         finally:
-            _leave_nothing_open(conn)
+            if not fit:
+                conn.pgconn.finish()
             pool.front.keep(lent)
             if lent:
                 await asyncio.shield(self._hand_back(pool, lent[0]))
+        return results
 
     async def _hand_back(self, pool: AsyncPool, conn: OwnAsyncConn) -> None:
         await pool.putconn(conn)
@@ -276,13 +263,6 @@ def _raise_interrupt(error: BaseException, before: BaseException | None) -> None
         if not isinstance(context, Exception):
             raise context.with_traceback(None) from None
         context = context.__context__
-
-
-def _leave_nothing_open(conn: OwnConn | OwnAsyncConn) -> None:
-    """Close a connection that an interrupt has left in a pipeline, in which the server answers no call any more, or in
-    a transaction."""
-    if conn.pgconn.pipeline_status != PipelineStatus.OFF or conn.pgconn.transaction_status != TransactionStatus.IDLE:
-        conn.pgconn.finish()
 
 
 def _leave(pools: dict[bool, Any]) -> None:

@@ -26,6 +26,7 @@ from .._values.arguments import Seconds
 from ..errors import ClosedError, Error
 from . import door, dsn, forks
 from .cursor import ClaimCursor
+from .duties import Duties
 from .labels import new_label
 from .listener import Listener
 from .outages import COMING, Outage, Pauses
@@ -101,6 +102,7 @@ class Core:
         self.label = new_label()
         self.outage = Outage(self.label)
         self.scarcity = Scarcity()
+        self.duties = Duties()
         self.closed = False
         self.queue_ids: dict[str, int] = {}
         self.queue_ids_session: int | None = None  # the session under which the ids were read; see takes.py
@@ -270,6 +272,7 @@ class Core:
                 call_timeout=settings.call_timeout,
                 outage=self.outage,
                 scarcity=self.scarcity,
+                duties=self.duties,
             )
             _listening.add(self)
         return self._listener

@@ -23,8 +23,9 @@ has sent its batch makes another one the leader.
 A finaliser, or a handler of a signal, may put in the middle of a put of the same thread. It goes at once, by itself:
 what it would wait for may need the put below it to go on. The lock is reentrant, since that put may be in here.
 
-Ctrl-C may interrupt the main thread at any step in here. So leave() is called again then, and each step that hands
-over to those that wait can be done twice. Without that a place under way would be lost for good.
+Ctrl-C may interrupt the main thread at any step in here. So leave() is a duty (duties.py), which may be called again,
+and each step that hands over to those that wait can be done twice. Without that a place under way would be lost for
+good. A put that waits for its turn settles the duties of interrupted ones.
 """
 
 from __future__ import annotations
@@ -55,12 +56,16 @@ class Turn(Protocol):
 
 
 class Member:
-    """One put. Its outcome is `placed` or `error`; a put that goes alone has neither."""
+    """One put, and the duty (duties.py) to leave.
 
-    __slots__ = ("batch", "error", "gathering", "interruptible", "placed", "since", "text", "thread", "turn")
+    Its outcome is `placed` or `error`; a put that goes alone has neither.
+    """
 
-    def __init__(self, text: str) -> None:
+    __slots__ = ("batch", "error", "gathering", "home", "interruptible", "placed", "since", "text", "thread", "turn")
+
+    def __init__(self, text: str, home: Gatherings) -> None:
         self.text = text
+        self.home = home
         self.thread: int | None = None
         self.gathering: Gathering | None = None
         self.batch: Batch | None = None
@@ -74,6 +79,9 @@ class Member:
     def waited(self) -> float:
         """For how many seconds, until now."""
         return time.monotonic() - self.since
+
+    def fulfil(self) -> None:
+        self.home.leave(self)
 
 
 class Batch:

@@ -58,6 +58,7 @@ from . import direct
 from .asked import Asked, Asks
 from .bells import Alarms
 from .cancels import Cancels
+from .duties import Duties
 from .forks import detach
 from .hub import Hub
 from .jobs import Jobs, Kept
@@ -97,9 +98,11 @@ class Listener:
         call_timeout: float = 15.0,
         outage: Outage | None = None,
         scarcity: Scarcity | None = None,
+        duties: Duties | None = None,
     ) -> None:
         self.outage = outage or Outage(label)
         self._scarcity = scarcity or Scarcity()
+        self._duties = duties or Duties()
         self.call_timeout = call_timeout
         self.hub = Hub(idle_timeout)
         self.switchboard = Switchboard(idle_timeout)
@@ -258,6 +261,7 @@ class Listener:
         opened = self.last_session
         assert opened is not None
         while not (self.stopping or self._handing_over):
+            self._duties.settle()
             self._jobs.run(conn)
             again = self._plans.reconcile(conn, opened)
             self._asks.run(conn)

@@ -1,4 +1,4 @@
-"""A take of a task by its id: a flow (steps.py), for both shells."""
+"""A take of a task by its id, for both shells."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .._calls.take import Taken
 from .core import Core
 from .cursor import Position
 from .listener import Listener
-from .steps import Flow, Signal
+from .steps import Signal
 from .takes import Take
 
 
-def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> Flow[list[Taken]]:
-    """Take the task of this id, returned as a list of one. The flow waits for the server only."""
-    return _TakeId(core, listener, make_signal, id).run()
+def take_id(core: Core, listener: Listener, make_signal: Callable[[], Signal], id: int) -> Take:
+    """Take the task of this id, returned as a list of one. It waits for the server only."""
+    return _TakeId(core, listener, make_signal, id)
 
 
 class _TakeId(Take):

@@ -37,6 +37,7 @@ from .core import Settings
 from .door import opening
 from .dsn import unreachable
 from .front import Front
+from .lending import Lending
 from .outages import Outage
 from .own import OwnAsyncConn, OwnConn, is_alive
 from .scarcity import Scarcity
@@ -83,23 +84,27 @@ class Pool(ConnectionPool[OwnConn]):
         )
         self._attempts.give_way = _weakly(self.give_way)
 
-    def lend(self, lent: list[OwnConn], within: float | None) -> OwnConn:
-        """A connection that is alive, also put into `lent`; `within`: seconds for the call, if less than call_timeout.
+    def lend(self, lending: Lending, within: float | None) -> OwnConn:
+        """A connection that is alive, also put into `lending`; `within`: seconds for the call, if less than
+        call_timeout.
 
-        What is in `lent` belongs to the caller, also after an error or an interrupt.
+        What is in `lending` belongs to the caller, also after an error or an interrupt.
 
         Raises:
             ServerError: none could be had in time.
             ClosedError: the client is closed.
             Elsewhere: it is for another pool.
         """
-        times, began = self._times, time.monotonic()
+        times, began, lent = self._times, time.monotonic(), lending.lent
         limit = times.call if within is None or within > times.call else within
         left = times.first if times.first < limit else limit
         while left > 0:
-            try:
-                conn = self.front.take() or self._next(left)
+            if (conn := self.front.take()) is not None:
                 lent += (conn,)
+            try:
+                if conn is None:
+                    shielded(partial(self._ask, lending, left))
+                    conn = lent[0]
             except PoolClosed:
                 raise ClosedError("the client is closed") from None
             except PoolTimeout:
@@ -109,29 +114,33 @@ class Pool(ConnectionPool[OwnConn]):
                     conn.patience = limit - (time.monotonic() - began)
                     return conn
                 conn.close()
-                self.hand_back(lent)
+                self.hand_back(lending)
             left = times.ask(began, limit)
         raise _none_in_time(self, self._attempts.failure)
 
-    def hand_back(self, lent: list[OwnConn], then: Callable[[OwnConn], object] = lambda conn: None) -> None:
-        """Give the pool what is in `lent`, and what it is waiting for. Then call `then` with each of them."""
-        shielded(partial(self._hand_back, lent, then))
+    def hand_back(self, lending: Lending) -> None:
+        """Give the pool what was lent, or what it is waiting for."""
+        shielded(partial(self._hand_back, lending))
 
-    def _hand_back(self, lent: list[OwnConn], then: Callable[[OwnConn], object]) -> None:
+    def _hand_back(self, lending: Lending) -> None:
+        lent = lending.lent
         self.front.call_in(lent)
-        with contextlib.suppress(IndexError):  # of the end, or since this call is made twice, after an interrupt
+        with contextlib.suppress(IndexError):  # of the end, or since another thread does the same, after an interrupt
             while True:
                 conn = lent.pop()
+                if not lending.fit:
+                    conn.pgconn.finish()
                 self.putconn(conn)
-                then(conn)
+                lending.returned(conn)
 
-    def _next(self, within: float) -> OwnConn:
-        return shielded(partial(self._ask, within), self.putconn)
-
-    def _ask(self, within: float) -> OwnConn:
-        within = self._attempts.asking(within)
+    def _ask(self, lending: Lending, within: float) -> None:
+        """Put a connection of the pool into `lending`. The call may be over when there is one."""
+        lending.duties.settle()  # of interrupted calls, which may have connections
+        within, lent = self._attempts.asking(within), lending.lent
         with self.front.waiting():
-            return self.front.take() or self.front.begin(self.getconn(within))
+            lent += (self.front.take() or self.front.begin(self.getconn(within)),)
+        if lending.over:
+            lending.give_back()
 
     def putconn(self, conn: OwnConn) -> None:
         if self._attempts.has_surplus() and not conn.closed:

@@ -72,21 +72,15 @@ class ShellBase:
         """The tasks of a claim's rows.
 
         SQL can put data that Python's json does not read. Such a task is buried; else it would be delivered again and
-        again. If Ctrl-C comes between the claim and the return, all of the rows are released.
+        again.
 
         Raises:
             ValueError: none of the rows can be read.
         """
         try:
-            try:
-                return [make(row) for row in rows]
-            except UNREADABLE:
-                return self._made_of_the_readable(rows, make)
+            return [make(row) for row in rows]
         except UNREADABLE:
-            raise
-        except BaseException:
-            self.give_back((row.id, row.token) for row in rows)
-            raise
+            return self._made_of_the_readable(rows, make)
 
     def _made_of_the_readable(self, rows: list[Row], make: Callable[[Row], T]) -> list[T]:
         made, unreadable = [], None

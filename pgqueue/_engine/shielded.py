@@ -3,7 +3,8 @@
 For what must not stop halfway and is rare: to ask psycopg_pool for a connection or to give it one back, to make a pool,
 to start the listener. A `try` cannot guard these. An interrupt may come at the end of any call: then what the call
 returned is lost, for example the connection that it took out of the pool, and what it began stays half done. The
-condition variables of `threading`, on which psycopg_pool waits, then even stay locked.
+condition variables of `threading`, on which psycopg_pool waits, then even stay locked. What such a call makes, it puts
+itself where another call finds it, since its caller may be gone.
 
 Only the main thread is interrupted. Other threads make the call themselves.
 """
@@ -19,58 +20,34 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-def shielded(work: Callable[[], T], unclaimed: Callable[[T], object] = lambda result: None) -> T:
-    """Call `work`, to its end, and return or raise what it does.
-
-    Args:
-        unclaimed: called with the result, if the caller was interrupted and has not got it.
-    """
+def shielded(work: Callable[[], T]) -> T:
+    """Call `work`, to its end, and return or raise what it does. If the caller is interrupted, its result is lost."""
     if threading.current_thread() is not threading.main_thread():
         return work()
-    call = _Call(work, unclaimed)
+    call = _Call(work)
     try:
-        try:
-            start_new_thread(copy_context().run, (call.run,))
-        except RuntimeError:  # the interpreter is about to end
-            return work()
-        call.ended.acquire()
-        if call.error is not None:
-            raise call.error
-        for result in call.results:
-            return result
-        raise AssertionError("a call has no result")
-    except BaseException:
-        call.abandon()
-        raise
+        start_new_thread(copy_context().run, (call.run,))
+    except RuntimeError:  # the interpreter is about to end
+        return work()
+    call.ended.acquire()
+    if call.error is not None:
+        error, call.error = call.error, None  # it refers to this frame
+        raise error
+    (result,) = call.result
+    return result
 
 
 class _Call(Generic[T]):
-    """The caller and the thread both take the result by a pop, which only one of them can do."""
-
-    def __init__(self, work: Callable[[], T], unclaimed: Callable[[T], object]) -> None:
+    def __init__(self, work: Callable[[], T]) -> None:
         self.ended = threading.Lock()
         self.ended.acquire()
         self.error: BaseException | None = None
-        self._result: list[T] = []
-        self.results = iter(self._result.pop, object())
+        self.result: list[T] = []
         self._work = work
-        self._unclaimed = unclaimed
-        self._abandoned = False
 
     def run(self) -> None:
         try:
-            self._result.append(self._work())
+            self.result.append(self._work())
         except BaseException as error:
             self.error = error
         self.ended.release()
-        if self._abandoned:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """The caller was interrupted. Called again when the call has ended, if it had not."""
-        self._abandoned, self.error = True, None  # which refers to the caller's frame, and that to this
-        try:
-            result = self._result.pop()
-        except IndexError:
-            return
-        self._unclaimed(result)

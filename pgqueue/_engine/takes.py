@@ -54,19 +54,19 @@ def take(
     *,
     deadline_soon: bool = False,
     timed: bool = False,
-) -> Flow[list[Taken]]:
-    """Take up to n tasks, as soon as one is ready.
+) -> Take:
+    """Take up to n tasks, as soon as one is ready: a take, which its caller runs.
 
     The list is empty after `timeout` seconds, when the client closes, or once `stopped()` is true and the signal of the
     current wait is set. With `deadline_soon` the wait raises DeadlineSoon when a take of this session is about to end.
     With `timed` the rows tell for how long their tasks were ready, which costs a claim of one task a little more.
     """
     kind = _TakeInTime if deadline_soon else _TimedTake if timed else Take
-    return kind(core, listener, make_signal, tuple(queues), n, timeout, stopped).run()
+    return kind(core, listener, make_signal, tuple(queues), n, timeout, stopped)
 
 
 class Take:
-    """One take, from its call to its return."""
+    """One take, from its call to its return. A duty of the frame that drives it (duties.py)."""
 
     relaxed = True  # a claim that a crash of the server forgets is only made again
     timed = False
@@ -101,6 +101,8 @@ class Take:
         self._signalled = False  # at any time in this take: then this take signals the next waiter
         self._called: set[int] = set()  # the queues that called this take, and for which it has not answered
         self._served = False  # by a call, which stands for one task and no more
+        self._waiter: Waiter | None = None
+        self._inner: Take | None = None  # of one of the queues
 
     def run(self) -> Flow[list[Taken]]:
         try:
@@ -116,11 +118,18 @@ class Take:
                 self._pass_on()  # one notification may stand for more tasks than this take got; others may be locked
             self._answer_calls()
         except BaseException:
-            self._undo()
-            self._pass_on()  # this take may have used up a signal without looking
-            self._answer_calls()
+            self.fulfil()
             raise
         return tasks
+
+    def fulfil(self) -> None:
+        """Leave nothing behind of a take whose caller gets no tasks, after any of its steps. May be called again."""
+        if self._inner is not None:
+            self._inner.fulfil()
+        self._leave()
+        self._undo()
+        self._pass_on()  # this take may have used up a signal without looking
+        self._answer_calls()
 
     def _answer_calls(self) -> None:
         if self._called and self._hub.pass_on(self._called):
@@ -130,7 +139,7 @@ class Take:
 
     def _sleep(self) -> Flow[list[Taken]]:
         """Sleep until a task may be ready. Returns the tasks that arrived before the sleep began."""
-        waiter = Waiter((yield from self._ids()), self._make_signal, self._began)
+        self._waiter = waiter = Waiter((yield from self._ids()), self._make_signal, self._began)
         try:
             if self._hub.enter(waiter):
                 self._listener.poke()
@@ -140,9 +149,15 @@ class Take:
                 yield Wait(waiter.woken, pause)
             return tasks
         finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """End the sleep, if there is one."""
+        if (waiter := self._waiter) is not None:
             if self._hub.leave(waiter):
                 self._listener.poke()
             self._was_woken(waiter)
+            self._waiter = None
 
     def _was_woken(self, waiter: Waiter) -> None:
         """Note what woke it, if anything did. The tasks of its last look may be older than the call."""
@@ -220,7 +235,8 @@ class Take:
         for queue in self._queues:
             if due.get(queue) == 0 and time.monotonic() < end:
                 parts = (self._core, self._listener, self._make_signal, (queue,), self._n, 0.0, self._stopped)
-                if tasks := (yield from type(self)(*parts).run()):
+                self._inner = type(self)(*parts)
+                if tasks := (yield from self._inner.run()):
                     return tasks
         return []
 
@@ -299,6 +315,7 @@ class Take:
     def _undo(self) -> None:
         if self._used_session is not None:
             self._listener.undo(self._token)
+            self._used_session = None
 
     def _pass_on(self) -> None:
         """Signal the next waiter of each queue, also of a deleted queue's id: its waiters have to look again."""

@@ -10,13 +10,15 @@ from typing import TypeVar, cast
 from .._calls.audit import acted
 from .._calls.call import Call
 from .._calls.put import allow_flows, allow_lanes, queue_ids
+from .._calls.take import Taken
 from .._engine import session, waits
-from .._engine.blocking import Conn, Connections, Signal, drive, in_thread, run_on
+from .._engine.blocking import Conn, Connections, Signal, begin, drive, end, in_thread, run_on
 from .._engine.core import Core
 from .._engine.listener import Listener
 from .._engine.outages import Pauses
-from .._engine.shell import Row, ShellBase
+from .._engine.shell import ShellBase
 from .._engine.steps import Flow, Run, Step
+from .._engine.takes import Take
 from .._engine.waits import TimeLeft
 from ..errors import SessionDead
 from .together import Together
@@ -62,17 +64,19 @@ class Shell(ShellBase):
             return self.connections.run(step.call, relaxed=step.relaxed, within=step.within)
         return cast(Signal, step.signal).wait(step.seconds)
 
-    def claimed(self, flow: Flow[list[Row]], make: Callable[[Row], T]) -> list[T]:
-        """Perform a flow that claims, and make the tasks of its rows; see made()."""
-        rows: list[Row] = []
+    def claimed(self, take: Take, make: Callable[[Taken], T]) -> list[T]:
+        """Run a take, and make the tasks of its rows; see made()."""
+        duties = self.core.duties
+        begin(duties, take)
         try:
-            rows = self.drive(flow)
-            return self.made(rows, make)
-        except Exception:
+            tasks = self.made(self.drive(take.run()), make)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C, perhaps between the two
+                take.fulfil()
+            end(duties, take)
             raise
-        except BaseException:  # Ctrl-C between the two
-            self.give_back((row.id, row.token) for row in rows)
-            raise
+        end(duties, take)
+        return tasks
 
     def on_session(self, call: Call[T]) -> T:
         """Run a call on the listener's connection: what it declares lasts as long as the session."""

@@ -30,8 +30,8 @@ def take(
     """Up to n tasks of several queues, as soon as there is one; see takes.take."""
     n, seconds = arguments.count("n", n), arguments.timeout(timeout)
     listener = shell.listener()
-    flow = takes.take(shell.core, listener, make_signal, queues, n, seconds, stopped, deadline_soon=deadline_soon)
-    return shell.claimed(flow, lambda row: from_taken(Task, row, shell))
+    claim = takes.take(shell.core, listener, make_signal, queues, n, seconds, stopped, deadline_soon=deadline_soon)
+    return shell.claimed(claim, lambda row: from_taken(Task, row, shell))
 
 
 def pop(shell: Shell, queues: list[str], n: int, timeout: Seconds | None) -> list[Task]:
@@ -81,8 +81,8 @@ class Taking:
             ServerError, ClosedError: as for take.
         """
         shell, id = self._shell, named(task)[0]
-        flow = picks.take_id(shell.core, shell.listener(), Signal, id)
-        (taken,) = shell.claimed(flow, lambda row: from_taken(Task, row, shell))
+        claim = picks.take_id(shell.core, shell.listener(), Signal, id)
+        (taken,) = shell.claimed(claim, lambda row: from_taken(Task, row, shell))
         return taken
 
     def pop(self, n: int = 1, timeout: Seconds | None = 0, *, conn: Conn | None = None) -> list[Task]:

@@ -11,7 +11,17 @@ from .._calls import put as calls
 from .._calls.call import Call
 from .._calls.put import PLAIN, Placed, PutOptions
 from .._engine import forks
-from .._engine.blocking import Connections, Turn, current_loop, current_thread, is_interruptible, uninterrupted
+from .._engine.blocking import (
+    Connections,
+    Turn,
+    begin,
+    current_loop,
+    current_thread,
+    end,
+    in_turn,
+    is_interruptible,
+    uninterrupted,
+)
 from .._engine.core import Settings, lock_patience
 from .._engine.gathering import Batch, Gatherings, Member, is_everyones
 from .._engine.waits import TimeLeft
@@ -34,8 +44,10 @@ class Together:
 
     def put(self, queue: str, text: str, options: PutOptions) -> Placed:
         """Put a task, at once or together with others. Returns and raises what a put by itself does."""
-        member, gatherings = Member(text), self._gatherings()
+        gatherings, duties = self._gatherings(), self._connections.duties
+        member = Member(text, gatherings)
         kind = queue if options is PLAIN else (queue, options)  # the hash of options costs a microsecond
+        begin(duties, member)
         try:
             if gatherings.enter(kind, member):
                 return self._connections.run(calls.put(queue, text, options))
@@ -44,11 +56,8 @@ class Together:
             gatherings.scatter(member.gathering, error)
             raise
         finally:
-            try:
-                gatherings.leave(member)
-            except BaseException:  # Ctrl-C
-                gatherings.leave(member)
-                raise
+            gatherings.leave(member)
+            end(duties, member)
 
     def close(self) -> None:
         """Fail the puts that were not sent yet."""
@@ -67,7 +76,7 @@ class Together:
 
     def _in_turn(self, gatherings: Gatherings, member: Member, queue: str, options: PutOptions) -> Placed:
         left = TimeLeft(self._settings.call_timeout)
-        in_time = member.turn.wait(left.seconds())
+        in_time = in_turn(self._connections.duties, member.turn, left)
         if in_time and (batch := gatherings.take_lead(member)) is not None:
             uninterrupted(self._send, gatherings, batch, queue, options, left)
         if member.placed is not None:

@@ -144,8 +144,8 @@ class Crew:
     def _take(self, queues: Sequence[str], n: int, timeout: float | None) -> list[Taken]:
         shell = self._client.shell
         listener = shell.listener()
-        flow = takes.take(shell.core, listener, self._signal, queues, n, timeout, self._stopped, timed=True)
-        return shell.drive(flow)
+        take = takes.take(shell.core, listener, self._signal, queues, n, timeout, self._stopped, timed=True)
+        return shell.drive(take.run())
 
     def _stopped(self) -> bool:
         """Whether the present take is to end."""

@@ -4,6 +4,7 @@ client works, and nothing is left behind: no connection, place, take, session, t
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import threading
@@ -13,15 +14,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import interrupting
 import lending
 import psycopg
 import pytest
 from eventually import eventually
-from interrupting import Place, interrupted, is_possible, walk
+from interrupting import Place, interrupted, interrupts, is_possible, walk
 from statements import value
 
 import pgqueue
+from pgqueue._engine.duties import Duties, begin, end
 from pgqueue._engine.gathering import Gatherings, Member
+from pgqueue._engine.lending import Lending
+from pgqueue._engine.own import OwnConn
+from pgqueue._engine.takes import Take
+from pgqueue._sync.settle import Held
+from pgqueue._sync.shell import Shell
 from pgqueue.errors import QueueDraining
 
 LEFT = "SELECT count(*) FROM pgqueue.take"
@@ -165,7 +173,7 @@ class Subject:
         """Both places under way are taken until n puts wait, or the call has ended."""
         gatherings = self.gatherings
         gathering = gatherings._known.get("q") or gatherings._new("q")
-        members = [Member(""), Member("")]
+        members = [Member("", gatherings), Member("", gatherings)]
         for member in members:
             member.gathering = gathering
             gathering.under_way.add(member)
@@ -234,6 +242,154 @@ def test_ctrl_c_leaves_the_client_whole(
     record_property("places", len(found))
     print(f"Ctrl-C at {len(found)} places of {call.__name__}")
     assert len(found) >= (60 if step == 1 else 5)
+
+
+def pairs_of(
+    subject: Subject, prepare: Callable[[Subject], Work], step: int, second_step: int
+) -> set[tuple[Place, Place]]:
+    """Interrupt what `prepare` makes twice, in each other run three times, and look after each.
+
+    Returns the places of the first and the second one, which comes at each place of the clean-up.
+    """
+    found = set[tuple[Place, Place]]()
+    last: Place | None = None
+    for first in itertools.count(0, step):
+        for second in itertools.count(first % second_step, second_step):
+            numbers = (first, second) if second // second_step % 2 else (first, second, second % 11)
+            places = interrupts(prepare(subject), *numbers)
+            subject.end()
+            if not places:
+                gc.collect()  # complains, if anything does
+                return found
+            subject.is_whole()
+            if places[0] == last or len(places) == 1 or places[1].file == interrupting.__file__:
+                break  # the clean-up had ended before
+            found.add((places[0], places[1]))
+        last = places[0]
+    raise AssertionError
+
+
+@pytest.mark.parametrize("steps", [(89, 29), pytest.param((3, 7), marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_more_ctrl_c_in_the_clean_up_leaves_the_client_whole(
+    subject: Subject,
+    call: Callable[[Subject], Work],
+    steps: tuple[int, int],
+    record_property: Callable[[str, object], None],
+) -> None:
+    found = pairs_of(subject, call, *steps)
+    record_property("pairs", len(found))
+    print(f"Ctrl-C twice at {len(found)} pairs of places of {call.__name__}")
+    assert len(found) >= 2
+
+
+def interrupt(patch: pytest.MonkeyPatch, kind: type, name: str) -> None:
+    """Have Ctrl-C come at the beginning of a function, whenever the main thread calls it."""
+    whole = getattr(kind, name)
+
+    def function(*args: Any, **options: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return whole(*args, **options)
+
+    patch.setattr(kind, name, function)
+
+
+def test_a_connection_that_interrupts_left_serves_a_thread_that_waits(blocking: Callable[..., pgqueue.Client]) -> None:
+    """The main thread makes no other call, and keeps the frames, as an interactive interpreter does."""
+    client = blocking(pool_size=1)
+    queue = client.queue("q")
+    queue.put(0)
+    duties = client.shell.core.duties
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, Lending, "keep")
+        with pytest.raises(KeyboardInterrupt) as kept:
+            queue.put(1)
+    assert [len(duty.lent) for duty in duties.open if isinstance(duty, Lending)] == [1]
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(queue.put, 2).result(10).state == "ready"
+    assert not duties.open
+    assert kept.value.__traceback__ is not None
+
+
+def test_a_place_that_interrupts_left_is_given_up_for_those_that_wait(blocking: Callable[..., pgqueue.Client]) -> None:
+    client = blocking(pool_size=3)
+    queue = client.queue("q")
+    queue.put(0)
+    assert client.shell.together is not None
+    gatherings = client.shell.together._gatherings()
+    other, gathering = Member("", gatherings), gatherings._known["q"]
+    gathering.under_way.add(other)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, Gatherings, "leave")
+        with pytest.raises(KeyboardInterrupt) as kept:
+            queue.put(1)
+    assert len(gathering.under_way) == 2
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(queue.put, 2).result(10).state == "ready"
+    assert gathering.under_way == {other}
+    assert kept.value.__traceback__ is not None
+
+
+@pytest.mark.parametrize("verb", ["take", "ack"])
+def test_a_task_that_interrupts_left_taken_is_given_back(
+    blocking: Callable[..., pgqueue.Client], db: psycopg.Connection, verb: str
+) -> None:
+    """The listener finds it."""
+    client = blocking()
+    queue = client.queue("q")
+    queue.put(0)
+    call: Work = partial(queue.take, 30)
+    at: list[tuple[type, str]] = [(Shell, "made"), (Take, "fulfil")]
+    if verb == "ack":
+        task = queue.take(30)
+        assert task is not None
+        call, at = task.ack, [(OwnConn, "run"), (Held, "fulfil")]
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, name in at:
+            interrupt(patch, kind, name)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            call()
+    eventually(lambda: value(db, "SELECT state FROM pgqueue.tasks") == "ready")
+    eventually(lambda: not client.shell.core.duties.open)
+    assert kept.value.__traceback__ is not None
+
+
+def test_a_duty_is_left_alone_while_its_frame_runs() -> None:
+    """Also below a call of the same thread, by a handler of a signal; and in a thread that is not interrupted."""
+
+    class Noted:
+        fulfilled = 0
+
+        def fulfil(self) -> None:
+            self.fulfilled += 1
+
+    duties, outer, inner, left = Duties(), Noted(), Noted(), Noted()
+
+    def handle_a_signal() -> None:
+        begin(duties, inner)
+        end(duties, inner)
+
+    def leave() -> None:
+        begin(duties, left)
+
+    def call() -> None:
+        begin(duties, outer)
+        leave()
+        handle_a_signal()
+        with ThreadPoolExecutor(1) as other:
+            other.submit(duties.settle).result()
+        assert (outer.fulfilled, left.fulfilled) == (0, 0)
+        end(duties, outer)
+
+    call()
+    assert list(duties.open) == [left]
+    handle_a_signal()  # the next call
+    assert not duties.open
+    assert (outer.fulfilled, inner.fulfilled, left.fulfilled) == (0, 0, 1)
+    with ThreadPoolExecutor(1) as other:
+        other.submit(leave).result()
+    assert not duties.open
 
 
 def test_an_interrupt_that_the_caller_handles_is_not_raised_again(blocking: Callable[..., pgqueue.Client]) -> None:

@@ -10,6 +10,8 @@ import psycopg
 import pytest
 from eventually import eventually, soon
 
+import pgqueue
+from pgqueue._engine.lending import Lending
 from pgqueue._engine.own import OwnConn
 from pgqueue._engine.pools import Pool
 
@@ -21,11 +23,14 @@ async def answer(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-def give_back(pool: Pool, lent: list[OwnConn]) -> None:
+def lending(client: pgqueue.Client, pool: Pool) -> Lending:
+    return Lending(client.shell.core.duties, pool, lambda conn: None)
+
+
+def give_back(lending: Lending, *conns: OwnConn) -> None:
     """As the end of a call."""
-    pool.front.keep(lent)
-    if lent:
-        pool.hand_back(lent)
+    lending.lent += conns
+    lending.keep()
 
 
 def test_two_threads_share_one_connection_fairly(blocking):
@@ -122,10 +127,10 @@ def test_a_connection_that_comes_back_after_the_close_is_closed(blocking, db):
     client = blocking()
     client.queue("q").put(1)
     pool = client.shell.connections._pools[False]
-    lent: list[OwnConn] = []
-    conn = pool.lend(lent, None)
+    mine = lending(client, pool)
+    conn = pool.lend(mine, None)
     client.close()
-    give_back(pool, lent)
+    give_back(mine)
     eventually(lambda: not pids(db))
     assert conn.closed
 
@@ -135,13 +140,13 @@ def test_a_caller_that_begins_to_wait_gets_the_connection_that_becomes_free(bloc
     client = blocking(pool_size=1)
     client.queue("q").put(1)
     pool = client.shell.connections._pools[False]
-    lent: list[OwnConn] = []
-    conn = pool.lend(lent, None)
+    mine = lending(client, pool)
+    conn = pool.lend(mine, None)
     with pool.front.waiting():  # announced, not yet in the pool's queue
-        give_back(pool, lent)
+        give_back(mine)
         assert pool.front.take() is None
         assert pool.getconn(5) is conn
-    give_back(pool, [conn])
+    give_back(mine, conn)
     with pool.front.waiting():  # returned before it was announced
         assert pool.front.take() is conn
-    give_back(pool, [conn])
+    give_back(mine, conn)

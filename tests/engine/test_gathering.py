@@ -50,7 +50,7 @@ def test_a_put_while_its_thread_hands_over_waits_for_nobody() -> None:
     """The thread that would give it its turn needs the lock that its own thread has."""
     threads = itertools.chain((1, 2, 3), itertools.repeat(1))
     gatherings = Gatherings(threading.Event, lambda: False, lambda: next(threads))
-    first, *others, inner = (Member("") for _ in range(4))
+    first, *others, inner = (Member("", gatherings) for _ in range(4))
     for member in (first, *others):
         gatherings.enter("q", member)
     with gatherings._lock:
@@ -86,7 +86,7 @@ def lines(function: Callable[[], object], interrupt_at: int) -> bool:
 def test_a_put_that_is_interrupted_while_it_hands_over_leaves_no_place_taken(ended: str) -> None:
     for number in itertools.count():
         gatherings = Gatherings(threading.Event, lambda: False, lambda: None)
-        first, second, *others = (Member("") for _ in range(6))
+        first, second, *others = (Member("", gatherings) for _ in range(6))
         assert gatherings.enter("q", first)
         assert gatherings.enter("q", second)
         if ended == "a batch of one":

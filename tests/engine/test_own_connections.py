@@ -27,6 +27,7 @@ from statements import value
 import pgqueue
 from pgqueue import ConnectionLost, migrate
 from pgqueue._calls.call import Call
+from pgqueue._engine.lending import Lending
 from pgqueue._engine.own import OwnConn
 from pgqueue._engine.statements import MOST, PREPARED_AT
 from pgqueue.embedded import EmbeddedServer
@@ -46,12 +47,11 @@ def lent(client: pgqueue.Client, relaxed: bool = False) -> Iterator[OwnConn]:
     client.queue("lent").stats()
     connections = client.shell.connections
     pool = connections._pools.get(relaxed) or connections._open(relaxed)
-    lent: list[OwnConn] = []
-    conn = pool.lend(lent, None)
+    lending = Lending(connections.duties, pool, lambda conn: None)
     try:
-        yield conn
+        yield pool.lend(lending, None)
     finally:
-        pool.hand_back(lent)
+        lending.give_back()
 
 
 async def answer(result: Any) -> Any:

@@ -67,7 +67,7 @@ class Take:
     def begin(self, *queues: str, n: int = 1, timeout: float | None = None) -> Any:
         names = queues or ("q",)
         listener: Any = self.listener
-        self.flow = takes.take(self.core, listener, threading.Event, names, n, timeout, lambda: self.stop)
+        self.flow = takes.take(self.core, listener, threading.Event, names, n, timeout, lambda: self.stop).run()
         return self._go(lambda: next(self.flow))
 
     def answer(self, value: Any = None) -> Any:

@@ -20,6 +20,9 @@ first run that ends before its number. A run may take another way than the one b
 prepared; callers bring about each way by itself, and count the places.
 
 In a finaliser CPython drops the KeyboardInterrupt. The call then goes on, as if there had been none.
+
+A second SIGINT meets the clean-up after the first one. The handler of the first, before it raises, has the frames that
+it interrupts traced again, up to the next number.
 """
 
 from __future__ import annotations
@@ -53,9 +56,6 @@ class Place(NamedTuple):
     offset: int
 
 
-DROPPED = Place("", "a finaliser", 0, 0)
-
-
 class _Pending:
     """`-PENDING` leaves a SIGINT pending. A call would handle it at once."""
 
@@ -76,14 +76,33 @@ def interrupted(work: Callable[[], object], number: int) -> Place | None:
 
     To be called in the main thread.
     """
-    left, frames = number, set[FrameType]()
+    places = interrupts(work, number)
+    return places[0] if places else None
+
+
+def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInterrupt] | None = None) -> list[Place]:
+    """Call `work` with several SIGINTs. Returns where they came out; the last ones are missing if `work` ended before.
+
+    To be called in the main thread.
+
+    Args:
+        numbers: before which instruction the first one comes, counted from the beginning; and each other one, counted
+            from where the one before it came out. With 0 that is the first instruction at which a signal is handled.
+        kept: gets the KeyboardInterrupt that `work` has raised. It refers to the frames, as in an interactive
+            interpreter, where it lasts until the next error.
+    """
+    left, after = numbers[0], list(numbers[1:])
+    base, frames, places = sys._getframe(), set[FrameType](), list[Place]()
 
     def called(frame: FrameType, event: str, _: Any) -> Any:
         if left < 0:
             return None
-        frames.add(frame)
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        watch(frame)
         return reached
+
+    def watch(frame: FrameType) -> None:
+        frames.add(frame)
+        frame.f_trace_lines, frame.f_trace_opcodes, frame.f_trace = False, True, reached
 
     def reached(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
@@ -92,11 +111,23 @@ def interrupted(work: Callable[[], object], number: int) -> Place | None:
             if left < 0:
                 for one in frames:
                     one.f_trace = None
+                frames.clear()
                 _ = -PENDING  # type: ignore[operator]
                 return None
         return reached
 
-    before = sys.gettrace(), signal.signal(signal.SIGINT, signal.default_int_handler), sys.unraisablehook
+    def handler(number: int, frame: FrameType | None) -> None:
+        nonlocal left
+        assert frame is not None
+        places.append(Place(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno, frame.f_lasti))
+        if after:
+            while frame is not None and frame is not base:
+                watch(frame)
+                frame = frame.f_back
+            left, _ = after.pop(0), sys.settrace(called)  # no function is called from here on
+        raise KeyboardInterrupt
+
+    before = sys.gettrace(), signal.signal(signal.SIGINT, handler), sys.unraisablehook
     sys.unraisablehook = lambda unraisable: None
     sys._getframe().f_trace_opcodes = True  # since Python 3.12 this has to be so before settrace()
     try:
@@ -106,21 +137,14 @@ def interrupted(work: Callable[[], object], number: int) -> Place | None:
         finally:
             sys.settrace(before[0])
     except KeyboardInterrupt as interrupt:
-        return _place(interrupt)  # of which nothing is kept: it refers to the frames, and they to what was lost
+        if kept is not None:
+            kept.append(interrupt)
     finally:
+        sys.settrace(before[0])  # again: the handler may have run at the end of the one above
         sys.unraisablehook = before[2]
         frames.clear()
         signal.signal(signal.SIGINT, before[1])
-    return None if left >= 0 else DROPPED
-
-
-def _place(interrupt: KeyboardInterrupt) -> Place:
-    trace = interrupt.__traceback__
-    assert trace is not None
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    code = trace.tb_frame.f_code
-    return Place(code.co_filename, code.co_name, trace.tb_lineno, trace.tb_lasti)
+    return places
 
 
 def is_possible() -> bool:

@@ -1,0 +1,96 @@
+"""What a call of the main thread has to clean up, kept where Ctrl-C does not reach it.
+
+Theory of operation
+-------------------
+A call cleans up after itself, in a `finally`. Ctrl-C may come at any step of that, too, and the rest of the clean-up is
+then left out. A `finally` around the `finally` only moves the problem: a third Ctrl-C comes in there. So what a call
+has to undo, its duty, is entered into a dictionary of the client before the call has anything, with the frame that does
+the clean-up, and is taken out as the last step. A frame that has ended with its duty still in there was interrupted in
+its clean-up, and another thread, or the next call of the main thread, fulfils the duty in its place. The threads that
+do so are those that the rest could hold up: one that waits for a connection or for its turn to put, and the listener,
+which looks several times a second.
+
+    begin   duties[duty] = frame    the duty has an owner
+    ...                             the call, which is interrupted once or more often
+    end     del duties[duty]        the frame has done its duty, or the caller has what it was about
+
+Both are single instructions without a call, so CPython handles no signal between them and what follows. In particular a
+take ends its duty and returns its tasks without a moment at which neither the duty nor the caller has them.
+
+Whether a frame has ended is known from outside: frame.clear() refuses to clear one that is executing, whichever thread
+executes it. A weak reference to a local variable is the simpler form, and comes too late: the traceback of the
+interrupt keeps the variables alive, in an interactive interpreter until the next error.
+
+Duties are fulfilled only while the main thread is in none of the client's calls. So what it has locked in the middle of
+a call, with a handler of a signal above that, is in nobody's way, and no duty is fulfilled beside its own frame. To
+fulfil a duty twice does no harm.
+
+Other threads are not interrupted and have no duties here.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from functools import partial
+from threading import get_ident
+from types import FrameType
+from typing import Protocol
+
+from . import forks
+from .shielded import shielded
+
+
+class Duty(Protocol):
+    def fulfil(self) -> None:
+        """Clean up. May be called again, after a part of it was done; runs where Ctrl-C does not reach."""
+
+
+class Duties:
+    """The duties of one client's calls."""
+
+    def __init__(self) -> None:
+        self.open: dict[Duty, FrameType] = {}
+        self.main = threading.main_thread().ident
+        self._lock = threading.RLock()  # a finaliser may call while this thread is in here
+        forks.register(self)
+
+    def settle(self) -> None:
+        """Fulfil the duties whose frames have ended, unless the main thread is in a call."""
+        if not self.open:
+            return
+        with self._lock:
+            left = list(self.open.items())
+            if any(is_running(frame) for _, frame in left):
+                return
+            for duty, _ in left:
+                duty.fulfil()
+                self.open.pop(duty, None)
+
+    def after_fork(self) -> None:
+        self.open = {}
+        self.main = get_ident()
+        self._lock = threading.RLock()
+
+
+def begin(duties: Duties, duty: Duty) -> None:
+    """Make the caller's frame responsible for a duty, if Ctrl-C may interrupt it."""
+    if get_ident() == duties.main:
+        if duties.open and not any(is_running(frame) for frame in list(duties.open.values())):
+            shielded(partial(duties.settle))
+        duties.open[duty] = sys._getframe(1)
+
+
+def end(duties: Duties, duty: Duty) -> None:
+    """The caller has done its duty, or has nothing to do any more. Nothing may come between this and its return."""
+    if duty in duties.open:
+        del duties.open[duty]
+
+
+def is_running(frame: FrameType) -> bool:
+    """Whether a function's frame has not ended. One that has loses its variables."""
+    try:
+        frame.clear()
+    except RuntimeError:
+        return True
+    return False

@@ -1,0 +1,60 @@
+"""The connection of one call, from the pool and back to it. The duty (duties.py) of a call of the blocking client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from .duties import Duties
+from .front import Front
+from .own import OwnConn
+
+
+class Lender(Protocol):
+    """A pool (pools.py)."""
+
+    front: Front[OwnConn]
+
+    def hand_back(self, lending: Lending) -> None: ...
+
+
+class Lending:
+    """`lent` has the connection while the call has it. Each step that moves it in or out moves it as a whole.
+
+    A call that is interrupted while it waits for a connection leaves a thread behind, which still gets one. That thread
+    puts it in `lent`, and then looks whether the call is `over`; what ends the call sets `over`, and then empties
+    `lent`. So one of them sees the connection, and both may.
+
+    A connection that is not `fit` is closed. So it is while it is in a pipeline: an interrupt in the end of psycopg's
+    pipeline can leave it without the message that ends the pipeline for the server. It looks idle then, and the next
+    put on it would belong to the transaction that was interrupted, and vanish with it.
+    """
+
+    __slots__ = ("_then", "duties", "fit", "lent", "over", "pool")
+
+    def __init__(self, duties: Duties, pool: Lender, then: Callable[[OwnConn], object]) -> None:
+        self.duties = duties
+        self.pool = pool
+        self.lent: list[OwnConn] = []
+        self.over = False
+        self.fit = True
+        self._then = then
+
+    def keep(self) -> None:
+        """The call has ended as it should: the connection goes to the front of its pool, or to the pool itself."""
+        if self.lent:
+            self.pool.front.keep(self.lent)
+        if self.lent:
+            self.pool.hand_back(self)
+
+    def give_back(self) -> None:
+        """The call has ended in some way: the connection goes to the pool."""
+        self.over = True
+        if self.lent:
+            self.pool.hand_back(self)
+
+    def returned(self, conn: OwnConn) -> None:
+        """The pool has the connection back."""
+        self._then(conn)
+
+    fulfil = give_back
