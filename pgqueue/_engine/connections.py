@@ -20,6 +20,8 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
+from sys import _getframe
+from threading import get_ident
 from typing import Any, TypeVar
 
 import psycopg
@@ -30,7 +32,6 @@ from . import forks
 from .attempts import Elsewhere
 from .borrowed import fail, translated
 from .core import Core
-from .duties import begin, end
 from .lending import Lending
 from .own import OwnAsyncConn, OwnConn
 from .pools import AsyncPool, Pool
@@ -64,8 +65,9 @@ class Connections:
         """
         pool = self._pools.get(relaxed) or self._open(relaxed)
         duties, conn = self.duties, None
-        lending = Lending(duties, pool, self._drop_if_silent)
-        begin(duties, lending)
+        lending = Lending(self, pool)
+        if get_ident() == duties.main:
+            duties.open[lending] = _getframe()
         try:
             try:
                 conn = pool.lend(lending, within)
@@ -83,7 +85,8 @@ class Connections:
                 lending.keep()
             else:
                 lending.give_back()
-            end(duties, lending)
+            if lending in duties.open:
+                del duties.open[lending]
 
     def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
         """Run calls in one transaction. The next call is made while the server works on the last AHEAD calls.
@@ -94,8 +97,9 @@ class Connections:
         before = sys.exception()
         sent: deque[tuple[Call[T], psycopg.Cursor[Row]]] = deque()
         pool, duties = self._pools.get(False) or self._open(False), self.duties
-        lending = Lending(duties, pool, self._drop_if_silent)
-        begin(duties, lending)
+        lending = Lending(self, pool)
+        if get_ident() == duties.main:
+            duties.open[lending] = _getframe()
         try:
             conn = pool.lend(lending, None)
             conn.patience = self._core.settings.call_timeout
@@ -121,10 +125,11 @@ class Connections:
             lending.keep()
         finally:
             lending.give_back()
-            end(duties, lending)
+            if lending in duties.open:
+                del duties.open[lending]
         return results
 
-    def _drop_if_silent(self, conn: OwnConn) -> None:
+    def drop_if_silent(self, conn: OwnConn) -> None:
         if conn.silent:
             for any_pool in list(self._pools.values()):
                 any_pool.drain()

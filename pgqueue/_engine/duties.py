@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from functools import partial
 from threading import get_ident
 from types import FrameType
 from typing import Protocol
@@ -55,12 +54,16 @@ class Duties:
         self._lock = threading.RLock()  # a finaliser may call while this thread is in here
         forks.register(self)
 
-    def settle(self) -> None:
-        """Fulfil the duties whose frames have ended, unless the main thread is in a call."""
+    def settle(self, besides: Duty | None = None) -> None:
+        """Fulfil the duties whose frames have ended, unless the main thread is in a call that has a duty.
+
+        Args:
+            besides: the caller's, which does not count.
+        """
         if not self.open:
             return
         with self._lock:
-            left = list(self.open.items())
+            left = [(duty, frame) for duty, frame in list(self.open.items()) if duty is not besides]
             if any(is_running(frame) for _, frame in left):
                 return
             for duty, _ in left:
@@ -76,8 +79,8 @@ class Duties:
 def begin(duties: Duties, duty: Duty) -> None:
     """Make the caller's frame responsible for a duty, if Ctrl-C may interrupt it."""
     if get_ident() == duties.main:
-        if duties.open and not any(is_running(frame) for frame in list(duties.open.values())):
-            shielded(partial(duties.settle))
+        if duties.open:
+            shielded(duties.settle)
         duties.open[duty] = sys._getframe(1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from .duties import Duties
@@ -18,6 +17,14 @@ class Lender(Protocol):
     def hand_back(self, lending: Lending) -> None: ...
 
 
+class Home(Protocol):
+    """The pools of a client (connections.py)."""
+
+    duties: Duties
+
+    def drop_if_silent(self, conn: OwnConn) -> None: ...
+
+
 class Lending:
     """`lent` has the connection while the call has it. Each step that moves it in or out moves it as a whole.
 
@@ -30,15 +37,13 @@ class Lending:
     put on it would belong to the transaction that was interrupted, and vanish with it.
     """
 
-    __slots__ = ("_then", "duties", "fit", "lent", "over", "pool")
+    over = False
+    fit = True
 
-    def __init__(self, duties: Duties, pool: Lender, then: Callable[[OwnConn], object]) -> None:
-        self.duties = duties
+    def __init__(self, home: Home, pool: Lender) -> None:
+        self.home = home
         self.pool = pool
         self.lent: list[OwnConn] = []
-        self.over = False
-        self.fit = True
-        self._then = then
 
     def keep(self) -> None:
         """The call has ended as it should: the connection goes to the front of its pool, or to the pool itself."""
@@ -52,9 +57,5 @@ class Lending:
         self.over = True
         if self.lent:
             self.pool.hand_back(self)
-
-    def returned(self, conn: OwnConn) -> None:
-        """The pool has the connection back."""
-        self._then(conn)
 
     fulfil = give_back

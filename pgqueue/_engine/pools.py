@@ -131,11 +131,11 @@ class Pool(ConnectionPool[OwnConn]):
                 if not lending.fit:
                     conn.pgconn.finish()
                 self.putconn(conn)
-                lending.returned(conn)
+                lending.home.drop_if_silent(conn)
 
     def _ask(self, lending: Lending, within: float) -> None:
         """Put a connection of the pool into `lending`. The call may be over when there is one."""
-        lending.duties.settle()  # of interrupted calls, which may have connections
+        lending.home.duties.settle(lending)  # interrupted calls may have connections
         within, lent = self._attempts.asking(within), lending.lent
         with self.front.waiting():
             lent += (self.front.take() or self.front.begin(self.getconn(within)),)

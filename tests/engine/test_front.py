@@ -24,7 +24,7 @@ async def answer(result: Any) -> Any:
 
 
 def lending(client: pgqueue.Client, pool: Pool) -> Lending:
-    return Lending(client.shell.core.duties, pool, lambda conn: None)
+    return Lending(client.shell.connections, pool)
 
 
 def give_back(lending: Lending, *conns: OwnConn) -> None:

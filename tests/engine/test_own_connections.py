@@ -47,7 +47,7 @@ def lent(client: pgqueue.Client, relaxed: bool = False) -> Iterator[OwnConn]:
     client.queue("lent").stats()
     connections = client.shell.connections
     pool = connections._pools.get(relaxed) or connections._open(relaxed)
-    lending = Lending(connections.duties, pool, lambda conn: None)
+    lending = Lending(connections, pool)
     try:
         yield pool.lend(lending, None)
     finally:
