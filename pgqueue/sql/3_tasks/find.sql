@@ -89,19 +89,19 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     ordering CONSTANT text   := pgqueue._ordering(state, backwards, 't');
     behind   CONSTANT text   := CASE WHEN after IS NULL THEN '' ELSE pgqueue._behind(state, backwards, 't') END;
-    -- Takes by taken_at are sorted, whose index would cost each claim.
-    takes    CONSTANT text   := CASE WHEN NOT first THEN '' ELSE
-                                    CASE WHEN after IS NULL THEN ''
-                                         ELSE replace(pgqueue._behind(state, backwards, 'k'), 'k.id', 'k.task_id') END
-                                    || ' ORDER BY k.taken_at' || CASE WHEN backwards THEN ' DESC' ELSE '' END
-                                    || ', k.task_id' || CASE WHEN backwards THEN ' DESC' ELSE '' END
-                                    || ' LIMIT $3::int8 + $4' END;
+    -- An index of takes by taken_at would cost each claim. So the takes of the queue are sorted, and no more of their
+    -- tasks are read than fill the page.
+    by_take  CONSTANT text   := replace(pgqueue._ordering(state, backwards, 'k'), 'k.id', 'k.task_id');
+    takes    CONSTANT text   := 'SELECT k.taken_at, k.task_id FROM pgqueue.take k WHERE k.queue_id = $1'
+                                || ' AND k.deadline > now()'
+                                || CASE WHEN after IS NULL THEN ''
+                                        ELSE replace(pgqueue._behind(state, backwards, 'k'), 'k.id', 'k.task_id') END
+                                || ' ORDER BY ' || by_take || CASE WHEN first THEN ' LIMIT $3::int8 + $4' ELSE '' END;
     keyed    CONSTANT text   := 't.id = ANY (ARRAY (SELECT k.id FROM pgqueue.task k WHERE k.queue_id = $1'
                                 || $s$ AND k.key = $9 AND k.state <> 'F'))$s$;
     likely            text[] := CASE state                          -- rows that may be in this state
         WHEN 'ready'   THEN ARRAY [$s$t.stored = 'R'$s$, $s$t.stored = 'D' AND t.run_at <= now()$s$]
-        WHEN 'taken'   THEN ARRAY ['t.id = ANY (ARRAY (SELECT k.task_id FROM pgqueue.take k WHERE k.queue_id = $1'
-                                   ' AND k.deadline > now()' || takes || '))']
+        WHEN 'taken'   THEN ARRAY ['t.id = k.task_id']
         WHEN 'delayed' THEN ARRAY [$s$t.stored = 'D'$s$]
         WHEN 'buried'  THEN ARRAY [$s$t.stored = 'B'$s$]
         WHEN 'blocked' THEN ARRAY [$s$t.stored IN ('R', 'L') AND t.lane IS NOT NULL$s$]
@@ -122,9 +122,14 @@ BEGIN
         likely := ARRAY [keyed];
     END IF;
     RETURN (SELECT format('SELECT * FROM (%s) t ORDER BY %s LIMIT $3 OFFSET $4',
-                          string_agg(format('(SELECT * FROM pgqueue._tasks t WHERE t.queue_id = $1'
-                                            ' AND %s%s%s ORDER BY %s LIMIT $3::int8 + $4)',
-                                            rows, behind, condition, ordering), ' UNION ALL '), ordering)
+                          string_agg(CASE WHEN state = 'taken' AND NOT by_key THEN
+                                         format('(SELECT t.* FROM (%s) k CROSS JOIN LATERAL (SELECT * FROM'
+                                                ' pgqueue._tasks t WHERE t.queue_id = $1 AND %s%s OFFSET 0) t'
+                                                ' ORDER BY %s LIMIT $3::int8 + $4)', takes, rows, condition, by_take)
+                                     ELSE
+                                         format('(SELECT * FROM pgqueue._tasks t WHERE t.queue_id = $1'
+                                                ' AND %s%s%s ORDER BY %s LIMIT $3::int8 + $4)',
+                                                rows, behind, condition, ordering) END, ' UNION ALL '), ordering)
               FROM unnest(likely) rows);
 END $$;
 
