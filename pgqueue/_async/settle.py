@@ -112,7 +112,7 @@ async def _end(shell: AsyncShell, call: Call[T], takes: Named, conn: Conn | None
     """Run a call that ends takes, the ids of the tasks each with its token, and leave none of them in doubt."""
     if conn is not None:
         return await shell.run(call, conn, relaxed=relaxed)
-    began, duties, held = monotonic(), shell.core.duties, Held(shell, takes)
+    began, duties, held = monotonic(), shell.duties, Held(shell, takes)
     begin(duties, held)
     try:
         try:

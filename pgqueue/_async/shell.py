@@ -66,7 +66,7 @@ class AsyncShell(ShellBase):
 
     async def claimed(self, take: Take, make: Callable[[Taken], T]) -> list[T]:
         """Run a take, and make the tasks of its rows; see made()."""
-        duties = self.core.duties
+        duties = self.duties
         begin(duties, take)
         try:
             tasks = self.made(await self.drive(take.run()), make)

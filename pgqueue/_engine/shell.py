@@ -17,6 +17,7 @@ from .._records.puts import Put, as_json
 from .._values import arguments, data
 from .cancels import Watched
 from .core import Core, Settings
+from .duties import Duties
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=AnyTaken)
@@ -36,6 +37,10 @@ class ShellBase:
     @property
     def settings(self) -> Settings:
         return self.core.settings
+
+    @property
+    def duties(self) -> Duties:
+        return self.core.duties
 
     def fence(self, token: int | None = None) -> Fence:
         """The proof that a settling call presents: the token of a take, else the client's session."""

@@ -110,7 +110,7 @@ def _end(shell: Shell, call: Call[T], takes: Named, conn: Conn | None, *, relaxe
     """Run a call that ends takes, the ids of the tasks each with its token, and leave none of them in doubt."""
     if conn is not None:
         return shell.run(call, conn, relaxed=relaxed)
-    began, duties, held = monotonic(), shell.core.duties, Held(shell, takes)
+    began, duties, held = monotonic(), shell.duties, Held(shell, takes)
     begin(duties, held)
     try:
         try:

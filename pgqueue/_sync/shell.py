@@ -66,7 +66,7 @@ class Shell(ShellBase):
 
     def claimed(self, take: Take, make: Callable[[Taken], T]) -> list[T]:
         """Run a take, and make the tasks of its rows; see made()."""
-        duties = self.core.duties
+        duties = self.duties
         begin(duties, take)
         try:
             tasks = self.made(self.drive(take.run()), make)

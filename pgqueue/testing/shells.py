@@ -21,6 +21,7 @@ from .._async.task import AsyncTask
 from .._calls.call import Call, Fence
 from .._calls.put import PutManyOptions, PutOptions
 from .._engine.cancels import Watched
+from .._engine.duties import Duties
 from .._engine.steps import Flow, Run
 from .._records.puts import Put, as_json
 from .._records.task import bind
@@ -58,6 +59,7 @@ class MemoryShell:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.duties = Duties()
         self.connections: Any = _Connections(self)
 
     def run(self, call: Call[T], conn: Any = None, *, relaxed: bool = False) -> Any:
