@@ -293,8 +293,8 @@ BEGIN
     RETURN removed;
 END $$;
 COMMENT ON FUNCTION pgqueue.truncate_queue IS
-    'Remove all tasks of a queue in any state, also those that are taken, or at most n of them; returns how many. A task '
-    'that another transaction is taking or settling at this moment is left to it. Acks of the others '
+    'Remove all tasks of a queue in any state, also those that are taken, or at most n of them; returns how many. A '
+    'task that another transaction is taking or settling at this moment is left to it. Acks of the others '
     'wait for the end of the transaction: empty a long queue by n tasks at a time, until it returns less.';
 
 -- End the takes of these tasks of a queue, or of all, by any holder; returns how many.
