@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 from .._values import arguments, data
 from .._values.arguments import Seconds
-from .call import Call, nothing
+from .call import Call
 
 
-def set_status(key: str, text: str, ttl: Seconds | None) -> Call[None]:
+def set_status(key: str, text: str, ttl: Seconds | None, if_absent: bool = False) -> Call[bool]:
     if text == "null":
         raise ValueError("a status cannot be None, which get() returns for a key without a status: use delete()")
     return Call(
         "SELECT pgqueue.set_status(key => %s::pg_catalog.text, value => %s::pg_catalog.jsonb,"
-        " ttl => pg_catalog.make_interval(secs => %s::float))",
-        (_key(key), text, arguments.seconds("ttl", ttl, positive=True)),
-        nothing,
+        " ttl => pg_catalog.make_interval(secs => %s::float), if_absent => %s::boolean)",
+        (_key(key), text, arguments.seconds("ttl", ttl, positive=True), arguments.flag("if_absent", if_absent)),
+        lambda rows: bool(rows[0][0]),
     )
 
 
@@ -26,6 +27,18 @@ def get_status(key: str) -> Call[Any]:
         "SELECT pgqueue.get_status(key => %s::pg_catalog.text)::pg_catalog.text",
         (_key(key),),
         lambda rows: data.decode_if_any(rows[0][0]),
+    )
+
+
+def get_statuses(keys: Iterable[str]) -> Call[dict[str, Any]]:
+    """The statuses of the keys that have one."""
+    asked = list(dict.fromkeys([_key(key) for key in keys]))
+    arguments.elements("keys", len(asked))
+    return Call(
+        "SELECT key, pgqueue.get_status(key => key)::pg_catalog.text"
+        " FROM pg_catalog.unnest(%s::pg_catalog.text[]) asked(key)",
+        (asked,),
+        lambda rows: {key: data.decode(value) for key, value in rows if value is not None},
     )
 
 

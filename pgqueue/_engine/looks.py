@@ -11,12 +11,12 @@ after the LISTEN also drains; while it cannot, the next look comes soon.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .._calls.call import Call
 from .._calls.results import Outcome, await_outcome, outcome
-from .._calls.statuses import get_status
+from .._calls.statuses import get_status, get_statuses
 from .._values import data
 from ..errors import CallTimeout, ConnectionLost, ResultUnknown, TaskCancelled, TaskFailed
 from .steps import Flow, Run
@@ -30,16 +30,26 @@ POLL = 2.0  # seconds
 
 def status(key: str, until: Any) -> Look:
     """Finds the status of a key if it is the wanted one."""
-    if inspect.iscoroutinefunction(until):
-        raise ValueError("until must be a value or a plain function, not a coroutine function")
-    holds: Holds = until if callable(until) else _is(until)
-    call = get_status(key)
+    holds, call = holding(until), get_status(key)
 
     def look() -> Flow[Any]:
         value = yield from _read(call)
         return value if value is not None and holds(value) else None
 
     return look
+
+
+def statuses(keys: Iterable[str]) -> Flow[dict[str, Any]]:
+    """The statuses of the keys that have one."""
+    found: dict[str, Any] = yield from _read(get_statuses(keys))
+    return found
+
+
+def holding(until: Any) -> Holds:
+    """Whether a status is the wanted one: a value, a function that says so, or None for any."""
+    if inspect.iscoroutinefunction(until):
+        raise ValueError("until must be a value or a plain function, not a coroutine function")
+    return until if callable(until) else _is(until)
 
 
 def _is(wanted: Any) -> Holds:

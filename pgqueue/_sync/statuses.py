@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .._calls import statuses as calls
-from .._engine import looks, waits
+from .._engine import follows, looks, waits
 from .._engine.blocking import Conn, Signal
 from .._engine.waits import TimeLeft
 from .._values import arguments
@@ -21,25 +22,41 @@ class Statuses:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    def set(self, key: str, value: Any, *, ttl: Seconds | None = None, conn: Conn | None = None) -> None:
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl: Seconds | None = None,
+        if_absent: bool = False,
+        conn: Conn | None = None,
+    ) -> bool:
         """Set the status of a key, and wake the calls that wait for it.
 
         Args:
             key: 1 to 200 characters. The key of a web page may be the md5 of its URL.
             value: anything that JSON can hold, except None.
             ttl: seconds, or a timedelta, after which the key has no status any more; None for never.
+            if_absent: only if the key has no status, for example to claim a piece of work for one of several processes.
             conn: the caller's connection: the status is set and announced when its transaction commits. Until
                 then, another client that sets the same key waits.
 
+        Returns:
+            Whether it was set: False only with if_absent, for a key that has a status.
+
         Raises:
             BadData: JSON or jsonb cannot hold the value, or it is over max_data_size.
-            ValueError: the key or the ttl is not valid.
+            ValueError: the key, the ttl or if_absent is not valid.
         """
-        self._shell.run(calls.set_status(key, self._shell.encode(value), ttl), conn)
+        return self._shell.run(calls.set_status(key, self._shell.encode(value), ttl, if_absent), conn)
 
     def get(self, key: str) -> Any:
         """The status of a key; None if it has none, or none any more. Raises ValueError for a key that is not valid."""
         return self._shell.run(calls.get_status(key))
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The statuses of those keys that have one, in one call. At most 100,000 keys; ValueError as for get."""
+        return self._shell.run(calls.get_statuses(keys))
 
     def delete(self, key: str, *, conn: Conn | None = None) -> bool:
         """Remove the status of a key. Returns whether there was one. Wakes no call."""
@@ -70,3 +87,53 @@ class Statuses:
             poll, listener = self._shell.settings.poll or float("inf"), self._shell.listener()
             found = self._shell.drive(waits.until(listener, Signal, channel, look, left.seconds(), lambda: poll))
         return looks.in_time(found, f"the status of {key!r}", seconds)
+
+    def follow(
+        self, keys: Iterable[str], until: Any = None, timeout: Seconds | None = None
+    ) -> Iterator[tuple[str, Any]]:
+        """Wait for the statuses of several keys: iterate over pairs of a key and its status, in the order they come.
+
+        Each key comes once, when its status is as wanted; the iteration ends after the last one. All keys are read in
+        one call, and later those that were set again. As for wait, no status that is set after the call is missed.
+
+        Args:
+            keys: at most 100,000 of them, as for set.
+            until: as for wait, for each of the keys.
+            timeout: seconds for all of it, or a timedelta; None waits without limit, 0 does not wait.
+
+        Raises:
+            TimeoutError: some statuses were not as wanted in time. Those that were have been returned before.
+            BadData, ValueError, ClosedError: as for wait.
+        """
+        channels = {calls.status_channel(key): key for key in keys}
+        calls.get_statuses(channels.values())  # checks their number
+        return self._follow(channels, looks.holding(until), arguments.timeout(timeout))
+
+    def _follow(self, channels: dict[str, str], holds: looks.Holds, timeout: float | None) -> Iterator[tuple[str, Any]]:
+        left, missing = TimeLeft(timeout), dict.fromkeys(channels.values())
+        several: follows.Several | None = None
+        asked = list(missing)
+        try:
+            while missing:
+                found = self._shell.drive(looks.statuses(asked)) if asked else {}
+                for key, value in found.items():
+                    if holds(value):
+                        missing.pop(key)
+                        if several is not None:
+                            several.leave(calls.status_channel(key))
+                        yield key, value
+                if not missing:
+                    break
+                if left.over():
+                    raise TimeoutError(f"the statuses of {len(missing)} of {len(channels)} keys did not come in time")
+                if several is None:
+                    several = follows.Several(self._shell.listener(), Signal, map(calls.status_channel, missing))
+                    self._shell.drive(several.enter(left))
+                    asked = list(missing)
+                else:
+                    poll = self._shell.settings.poll or float("inf")
+                    heard = self._shell.drive(several.next(left.at_most(poll)))
+                    asked = [channels[channel] for channel in heard] or list(missing)
+        finally:
+            if several is not None:
+                several.close()

@@ -38,14 +38,16 @@ def get(dsn: str | None, key: str, as_json: bool) -> None:
 @NAME
 @click.argument("value", type=JSON)
 @click.option("--ttl", type=POSITIVE_SECONDS, help="Seconds after which the status ends. Default: never.")
+@click.option("--if-absent", is_flag=True, help="Only if KEY has no status. Exit code 3 if it has one.")
 @click.pass_obj
 @plainly
-def set_(dsn: str | None, key: str, value: Any, ttl: float | None) -> None:
+def set_(dsn: str | None, key: str, value: Any, ttl: float | None, if_absent: bool) -> None:
     """Set the status of KEY to VALUE, for example `pgqueue status set page '"converted"'`."""
     if value is None:
         raise click.UsageError("a status cannot be null: `pgqueue status delete` removes it")
     with connect(dsn) as client:
-        client.statuses.set(key, value, ttl=ttl)
+        if not client.statuses.set(key, value, ttl=ttl, if_absent=if_absent):
+            nothing()
 
 
 @status.command()

@@ -29,6 +29,115 @@ async def test_a_status_is_set_and_read(client, status):
     assert await client.statuses.delete(KEY) is False
 
 
+async def test_a_status_is_set_only_if_absent(client):
+    assert await client.statuses.set("k", 1, ttl=3600, if_absent=True) is True
+    assert await client.statuses.set("k", 2, if_absent=True) is False
+    assert await client.statuses.get("k") == 1
+    assert await client.statuses.set("k", 3) is True
+    await client.statuses.delete("k")
+    assert await client.statuses.set("k", 4, ttl=2, if_absent=True) is True
+    await soon(lambda: gone(client, "k"))
+    assert await client.statuses.set("k", 5, if_absent=True) is True
+
+
+async def test_many_statuses_are_read_in_one_call(client):
+    await client.statuses.set("a", {"n": 1})
+    await client.statuses.set("b", False)
+    assert await client.statuses.get_many(["b", "x", "a", "a"]) == {"a": {"n": 1}, "b": False}
+    assert await client.statuses.get_many([]) == {}
+    with pytest.raises(ValueError, match="at most 100000 elements"):
+        await client.statuses.get_many(map(str, range(100_001)))
+
+
+async def test_follow_returns_each_status_as_it_comes(client):
+    await client.statuses.set("b", "done")
+    await client.statuses.set("c", "queued")
+    seen = []
+
+    async def follow():
+        async for pair in pairs(client, ["a", "b", "c"], "done"):
+            seen.append(pair)
+
+    following = asyncio.ensure_future(follow())
+    await listening(client, 2)
+    assert seen == [("b", "done")]
+    for n, key in enumerate(("c", "a"), 2):
+        await client.statuses.set(key, "done")
+        await soon(lambda n=n: len(seen) == n)
+        assert seen[-1] == (key, "done")
+    await following
+
+
+async def test_follow_misses_no_set_in_races(client):
+    """With no poll, only the announcements can end the iteration."""
+    for n in range(30):
+        keys = [f"{n}.{i}" for i in range(20)]
+        following = asyncio.ensure_future(followed(client, keys))
+        for key in keys:
+            await client.statuses.set(key, n)
+        watch = Stopwatch()
+        assert await following == dict.fromkeys(keys, n)
+        assert watch() < PATIENCE, n
+
+
+async def pairs(client, keys, until=None, timeout=2 * PATIENCE):
+    """follow() of either shell, in coroutines."""
+    if isinstance(client, pgqueue.AsyncClient):
+        async for pair in client.statuses.follow(keys, until, timeout):
+            yield pair
+        return
+    blocking, over = client.statuses.follow(keys, until, timeout), object()
+    while (pair := await asyncio.to_thread(next, blocking, over)) is not over:
+        yield pair
+
+
+async def followed(client, keys, timeout=2 * PATIENCE):
+    return {key: status async for key, status in pairs(client, keys, timeout=timeout)}
+
+
+async def test_follow_outlives_its_listener(client, db):
+    following = asyncio.ensure_future(followed(client, ["a", "b"]))
+    await listening(client, 2)
+    rows(db, "SELECT pgqueue.set_status('a', '1')")
+    rows(
+        db,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        " AND datname = current_database()",
+    )
+    rows(db, "SELECT pgqueue.set_status('b', '2')")
+    watch = Stopwatch()
+    assert await following == {"a": 1, "b": 2}
+    assert watch() < PATIENCE
+
+
+async def test_follow_that_is_over(client, db):
+    await client.statuses.set("a", 1)
+    following = pairs(client, ["x", "a", "y"], timeout=0)
+    assert await anext(following) == ("a", 1)
+    with pytest.raises(TimeoutError, match="2 of 3 keys"):
+        await anext(following)
+    assert value(db, LISTENERS) == 0
+    assert await followed(client, [], 0) == {}
+
+
+async def test_a_close_ends_a_follow_and_a_break_leaves_no_ear(awaiting):
+    client = awaiting()
+    await client.statuses.set("a", 1)
+    async for _ in client.statuses.follow(["a", "b"]):
+        break
+    following = asyncio.ensure_future(followed(client, ["a", "b"]))
+    await listening(client)
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+    assert all(not line.ears for line in client.shell.core.listener().switchboard._lines.values())
+    following = asyncio.ensure_future(followed(client, ["b", "c"]))
+    await listening(client, 2)
+    await client.close()
+    with pytest.raises(pgqueue.ClosedError):
+        await following
+
+
 async def test_a_status_with_a_ttl_is_gone_by_itself(client):
     await client.statuses.set("k", 1, ttl=2)
     await client.statuses.set("ever", 1)
@@ -170,6 +279,8 @@ async def test_a_key_that_cannot_be(client, db, key):
         lambda: client.statuses.get(key),
         lambda: client.statuses.delete(key),
         lambda: client.statuses.wait(key, timeout=0),
+        lambda: client.statuses.get_many([key]),
+        lambda: followed(client, [key], 0),
     ):
         with pytest.raises(ValueError, match="key"):
             await call()
@@ -202,6 +313,8 @@ async def test_until_cannot_be_a_coroutine_function(client):
 
     with pytest.raises(ValueError, match="plain function"):
         await client.statuses.wait("k", until, 0)
+    with pytest.raises(ValueError, match="plain function"):
+        client.statuses.follow(["k"], until, 0)
 
 
 def test_what_expired_is_removed_by_listeners(dsn, db, blocking):

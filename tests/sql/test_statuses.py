@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from typing import Any
 
 import psycopg
@@ -78,6 +79,43 @@ def test_a_status_that_is_set_again_lives_as_the_new_one(db: psycopg.Connection)
     db.execute("SELECT pgqueue.set_status('a', '1', '1 h'), pgqueue.set_status('b', '1')")
     db.execute("SELECT pgqueue.set_status('a', '2'), pgqueue.set_status('b', '2', '1 h')")
     assert rows(db, "SELECT key, expires_at IS NULL FROM pgqueue.statuses ORDER BY key") == [("a", True), ("b", False)]
+
+
+def test_of_several_that_set_an_absent_status_one_sets_it(db: psycopg.Connection, connect: Connect) -> None:
+    """In 40 races of four connections."""
+    races, claims = 40, list[tuple[int, int]]()
+    barrier = threading.Barrier(4)
+
+    def claim(me: int, conn: psycopg.Connection) -> None:
+        for n in range(races):
+            barrier.wait()
+            if value(conn, "SELECT pgqueue.set_status(%s, %s, if_absent => true)", f"race {n}", Jsonb(me)):
+                claims.append((n, me))
+
+    threads = [threading.Thread(target=claim, args=(me, connect())) for me in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stored = dict(rows(db, "SELECT key, value FROM pgqueue.statuses"))
+    assert len(claims) == races
+    assert {f"race {n}": me for n, me in claims} == stored
+
+
+def test_a_status_that_was_not_set_is_not_told(db: psycopg.Connection, connect: Connect) -> None:
+    ear = connect()
+    ear.execute(f'LISTEN "{channel("k")}"')
+    db.execute(SET, ["k", Jsonb(1)])
+    assert notifications(ear, db) == [channel("k")]
+    assert value(db, "SELECT pgqueue.set_status('k', '2', if_absent => true)") is False
+    assert notifications(ear, db) == []
+
+
+def test_keys_of_one_prefix_are_read_by_the_index(db: psycopg.Connection) -> None:
+    db.execute("SELECT count(pgqueue.set_status('page ' || n || ':' || n % 7, '1')) FROM generate_series(1, 3000) n")
+    db.execute("ANALYZE pgqueue.status")
+    plan = column(db, "EXPLAIN SELECT key FROM pgqueue.statuses WHERE key >= 'page 17:' AND key < 'page 17;'")
+    assert any("Index Cond" in line for line in plan), plan
 
 
 def test_delete_tells_whether_there_was_one(db: psycopg.Connection) -> None:

@@ -16,12 +16,13 @@ COMMENT ON COLUMN pgqueue.payload.seen_at IS
 CREATE INDEX payload_role ON pgqueue.payload (role_id, size);
 
 CREATE TABLE pgqueue.status (
-    key         text        PRIMARY KEY CHECK (length(key) BETWEEN 1 AND 200),
+    key         text        COLLATE "C" PRIMARY KEY CHECK (length(key) BETWEEN 1 AND 200),
     value       jsonb       NOT NULL,
     updated_at  timestamptz NOT NULL,
     expires_at  timestamptz
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE  pgqueue.status            IS 'Values under keys that the application chooses.';
+COMMENT ON COLUMN pgqueue.status.key        IS 'In byte order, in which the keys with one prefix stand together.';
 COMMENT ON COLUMN pgqueue.status.expires_at IS 'After this time the status counts as absent. NULL: it never expires.';
 
 CREATE INDEX status_expires ON pgqueue.status (expires_at) WHERE expires_at IS NOT NULL;

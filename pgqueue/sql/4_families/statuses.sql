@@ -7,7 +7,13 @@
 -- A status that has expired counts as absent from that moment on. Cleanings remove it, no more than `portion` rows at a
 -- time.
 
-CREATE OR REPLACE FUNCTION pgqueue.set_status(key text, value jsonb, ttl interval DEFAULT NULL) RETURNS void
+-- With if_absent a status that has not expired stays as it is. Of two transactions T1 and T2 that set an absent one at
+-- the same time, T2 waits for T1 at the primary key. If T1 commits, the ON CONFLICT of T2 reads its row, which has not
+-- expired. If T1 rolls back, T2 inserts.
+
+CREATE OR REPLACE FUNCTION pgqueue.set_status(
+    key text, value jsonb, ttl interval DEFAULT NULL, if_absent boolean DEFAULT false
+) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
@@ -23,11 +29,16 @@ BEGIN
     INSERT INTO pgqueue.status AS s (key, value, updated_at, expires_at)
     VALUES (key, value, moment, moment + ttl)
         ON CONFLICT ON CONSTRAINT status_pkey DO UPDATE
-       SET value = excluded.value, updated_at = excluded.updated_at, expires_at = excluded.expires_at;
-    PERFORM pg_notify('pgqueue:status:' || md5(key), '');
+       SET value = excluded.value, updated_at = excluded.updated_at, expires_at = excluded.expires_at
+     WHERE if_absent IS NOT TRUE OR s.expires_at <= moment;
+    IF FOUND THEN
+        PERFORM pg_notify('pgqueue:status:' || md5(key), '');
+    END IF;
+    RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION pgqueue.set_status IS
-    'Set the status of a key, for the time of ttl or for good, and notify those that wait for it at commit.';
+    'Set the status of a key, for the time of ttl or for good, and notify those that wait for it at commit.
+With if_absent only if it has none: false if it has one.';
 
 CREATE OR REPLACE FUNCTION pgqueue.get_status(key text) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
