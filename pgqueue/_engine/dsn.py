@@ -33,7 +33,7 @@ def resolve(given: str | None) -> str:
             conninfo = plain(value)
             log.info("pgqueue uses %s: %s", source, describe(conninfo))
             return conninfo
-    conninfo = _embedded()
+    conninfo = of_embedded()
     log.info("pgqueue uses the embedded server: %s", describe(conninfo))
     return conninfo
 
@@ -66,7 +66,7 @@ def schema_fault(conn: psycopg.Connection[Any]) -> Exception | None:
         return schema.mismatch(sqlstate=error.sqlstate) or translate(error, lost=conn.closed)
 
 
-def _embedded() -> str:
+def of_embedded() -> str:
     """Start or join the embedded server. It has no administrator, so this function migrates its schema.
 
     Of several processes that find no schema one migrates, and the others look again: a migration to the version that is

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
+from typing import Any
 
 import psycopg
 import pytest
@@ -80,13 +81,14 @@ async def test_follow_misses_no_set_in_races(client):
         assert watch() < PATIENCE, n
 
 
-async def pairs(client, keys, until=None, timeout=2 * PATIENCE):
+async def pairs(client: Any, keys, until=None, timeout=2 * PATIENCE):
     """follow() of either shell, in coroutines."""
     if isinstance(client, pgqueue.AsyncClient):
         async for pair in client.statuses.follow(keys, until, timeout):
             yield pair
         return
-    blocking, over = client.statuses.follow(keys, until, timeout), object()
+    blocking: Any = client.statuses.follow(keys, until, timeout)
+    over: Any = object()
     while (pair := await asyncio.to_thread(next, blocking, over)) is not over:
         yield pair
 

@@ -1,0 +1,323 @@
+"""A result backend for Celery: `result_backend = "pgqueue://user:password@host:port/database"`.
+
+Theory of operation
+-------------------
+The result of a task is a status by key (client.statuses): {"state": "SUCCESS", "text": "..."}. The text is the
+unchanged output of the serializer; bytes stand in "base64" in its place. A value of jsonb would not be the same, for
+example 1e16 would become an integer, and NaN cannot be one.
+
+A waiting client listens for the keys of its tasks (waiting.py), so nothing polls. A status expires by its ttl.
+
+A chord with N members has a status for its size, one for each member that has ended (a part), and at last one for its
+claim. Each member, when it ends, does in transactions of its own:
+
+    T1  set the part of this member
+    T2  count the parts; if all are there:
+    T3  set the claim, if it is absent; the member that set it publishes the body
+
+- Some member publishes: of all T1, one commits last, and the T2 behind it has a newer snapshot than each of them.
+- One member publishes: two members may both count N parts, since each T2 is later than its T1. One T3 sets the claim.
+- A member that runs twice, because its first worker died, sets its part once more, and the count stays as it is.
+- A member that dies between T3 and its publish runs again, where acks are late. The claim holds its name, so that run
+  may publish. After the publish the claim says `done`, and later runs of any member end there.
+- A member that is added by a running one (Task.add_to_chord) has a status as well, and counts beside the size.
+
+No member waits for a lock of another one. A counter in one row would have made the members of a chord commit in turn.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psycopg
+from celery import states
+from celery.backends.base import BaseKeyValueStoreBackend
+from celery.canvas import maybe_signature
+from celery.exceptions import ChordError
+from celery.result import GroupResult, allow_join_result
+from celery.utils.functional import _regen
+from celery.utils.log import get_logger
+from kombu.exceptions import EncodeError
+from kombu.utils.encoding import bytes_to_str
+from kombu.utils.functional import retry_over_time
+
+from pgqueue import BadData, Client, errors
+
+from ..._calls.call import Call
+from ..._calls.session import clean_up
+from . import statements, urls
+from .waiting import Meta, Waiting
+
+logger = get_logger(__name__)
+
+MAX_KEY, MAX_NAME = 200, 100  # characters of a status key; of that of a task or a group, which its members' keys go on
+CLEANINGS = 20  # each removes up to 5,000 expired statuses
+SHARE_OF_CLEANING = 0.001  # of the stored results, so that expired ones go faster than new ones come
+CUT = 2000  # characters of a traceback that was too large
+
+CHORD_KEYS = (".size", ".claim", ".added:", ".part:")  # behind the key of the group; the last two are of each member
+
+#: After these the same call, repeated, may succeed. Storing twice is as good as storing once.
+CONNECTION_ERRORS = (errors.ConnectionLost, errors.ServerError, errors.NotRunning, psycopg.OperationalError)
+
+
+class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
+    """Results of Celery's tasks, as statuses by key in PostgreSQL.
+
+    Args:
+        url: see urls.py. The options can also stand in `result_backend_transport_options`, with `retry_policy` and
+            `global_keyprefix` as for Celery's own backends.
+
+    Attributes:
+        client: the pgqueue client of this process, shared by all backends with the same URL.
+    """
+
+    key_t = staticmethod(bytes_to_str)
+    supports_native_join = True
+    supports_result_compression = True
+    supports_failure_expires = True
+    #: An expired result is absent from that moment on. Its row goes when a listener cleans. Where no process waits,
+    #: there is no listener: one in a thousand stores cleans, and so does Celery's daily backend_cleanup.
+    supports_autoexpire = False
+    retry_policy: Mapping[str, Any] = {**BaseKeyValueStoreBackend.retry_policy, "timeout": 30.0}  # of all attempts, s
+
+    def __init__(self, app: Any, url: str | None = None, **kwargs: Any) -> None:
+        super().__init__(app=app, url=url, **kwargs)
+        options = app.conf.get("result_backend_transport_options") or {}
+        self.client: Client = urls.client_of(url, options)
+        self.retry_policy = {**self.retry_policy, **options.get("retry_policy", {})}
+        self.thread_safe = True  # one backend of the app for all threads
+        expires = app.conf.get("result_failure_expires")
+        self._failure_expires = self.expires if expires is None else self.prepare_expires(expires)
+
+    def as_uri(self, include_password: bool = False) -> str:
+        return (self.url or "pgqueue://") if include_password else urls.shown(self.url or "pgqueue://")
+
+    def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__reduce__(args, {**(kwargs or {}), "url": self.url})
+
+    def exception_safe_to_retry(self, exc: BaseException) -> bool:
+        return isinstance(exc, CONNECTION_ERRORS)
+
+    def cleanup(self) -> None:
+        """Remove expired results now, up to 100,000. Listeners do it every ten seconds."""
+        for _ in range(CLEANINGS):
+            self._run(clean_up())
+
+    # --- what BaseKeyValueStoreBackend needs
+
+    def get(self, key: str) -> Any:
+        return _payload(self._ensured(self.client.statuses.get, key))
+
+    def mget(self, keys: list[str]) -> list[Any]:
+        found = self._ensured(self.client.statuses.get_many, keys)
+        return [_payload(found.get(key)) for key in keys]
+
+    def set(self, key: str, value: Any) -> None:
+        self._set(key, _status(value), self.expires)
+
+    def delete(self, key: str) -> None:
+        self._ensured(self.client.statuses.delete, key)
+
+    def expire(self, key: str, value: float | None) -> None:
+        self._run(statements.expire(key, value or None))
+
+    def meta_of(self, status: Any) -> Meta:
+        """The meta data in a status."""
+        meta: Meta = self.decode_result(_payload(status))
+        return meta
+
+    def _get_key_for(self, prefix: str, id: Any, key: str = "") -> str:
+        whole: str = super()._get_key_for(prefix, id, key)
+        return whole if len(whole) <= MAX_NAME else f"{prefix}{_digest(str(id))}{key}"
+
+    def _store_result(
+        self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **kwargs: Any
+    ) -> Any:
+        meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
+        meta["task_id"] = bytes_to_str(task_id)
+        ttl = self._failure_expires if state == states.FAILURE else self.expires
+        key = self.get_key_for_task(task_id)
+        try:
+            self._store(key, meta, ttl)
+        except EncodeError as error:
+            if state not in states.EXCEPTION_STATES:
+                raise  # and the task has failed, with this error as its result
+            meta["result"] = self.prepare_exception(error)
+            meta["traceback"] = (traceback or "")[-CUT:]
+            self._store(key, {**meta, "children": []}, ttl)
+        return result
+
+    def _store(self, key: str, meta: Meta, ttl: float | None) -> None:
+        text = self._encoded({"state": meta["status"], **_status(self.encode(meta))})
+        try:
+            self._run(statements.store(key, text, ttl or None))
+        except errors.DataTooBig as error:
+            raise EncodeError(f"the result is too large: {error}") from error
+        if random.random() < SHARE_OF_CLEANING:
+            self._clean()
+
+    def _clean(self) -> None:
+        try:
+            self.client.shell.run(clean_up())
+        except (errors.Error, psycopg.Error) as error:  # the result is stored: its task has not failed
+            logger.warning("pgqueue result backend: expired results were not removed: %s", error)
+
+    def _set(self, key: str, status: Any, ttl: float | None, **options: Any) -> bool:
+        self._encoded(status)
+        return bool(self._ensured(self.client.statuses.set, key, status, ttl=ttl or None, **options))
+
+    def _encoded(self, status: Any) -> str:
+        try:
+            return self.client.shell.encode(status)
+        except BadData as error:
+            raise EncodeError(f"the result is too large, or PostgreSQL cannot hold it: {error.reason}") from error
+
+    # --- chords; the head of this module has the proof
+
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        self.delete(self.get_key_for_group(group_id, ".claim"))  # of an earlier run of the same frozen chord
+        self._set(self.get_key_for_group(group_id, ".size"), chord_size, self._chord_ttl)
+
+    def add_to_chord(self, group_id: str, result: Any) -> None:
+        self._set(self._member_key(group_id, ".added:", result.id), True, self._chord_ttl)
+
+    def apply_chord(self, header_result_args: Any, body: Any, **kwargs: Any) -> None:
+        """Keep the structure of a header with groups in it: its results would come flattened."""
+        if isinstance(header_result_args[1], _regen):
+            return  # not yet evaluated, so it has no groups
+        header = self.app.GroupResult(*header_result_args)
+        if any(isinstance(result, GroupResult) for result in header.results):
+            status = _status(self.encode({"result": header.as_tuple()}))
+            self._set(self.get_key_for_group(header.id), status, self._chord_ttl)
+
+    def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
+        task_id, group_id, index = request.id, request.group, request.group_index
+        if not group_id or not task_id:
+            return
+        member = f"{task_id}:{'' if index is None else index}"
+        part = self._member_key(group_id, ".part:", member)
+        try:
+            self._set(part, self._part(request, state, result), self._chord_ttl)
+        except EncodeError as error:
+            if state not in states.EXCEPTION_STATES:
+                raise
+            self._set(part, self._part(request, state, error), self._chord_ttl)
+        chord = self._run(self._look_at_chord(group_id))
+        if chord.claim is not None and chord.claim["done"]:
+            self.delete(part)  # this run came too late
+        elif chord.is_complete and self._claims(group_id, member, chord.claim):
+            self._end_chord(group_id, member, request)
+
+    def _part(self, request: Any, state: str, result: Any) -> dict[str, Any]:
+        payload = self.encode([request.id, state, self.encode_result(result, state)])
+        return {"index": request.group_index, **_status(payload)}
+
+    @property
+    def _chord_ttl(self) -> float | None:
+        return getattr(self, "chord_expires", self.expires) or None
+
+    def _member_key(self, group_id: str, kind: str, member: str) -> str:
+        prefix: str = self.get_key_for_group(group_id, kind)
+        return prefix + (member if len(prefix) + len(member) <= MAX_KEY else _digest(member))
+
+    def _look_at_chord(self, group_id: str) -> Call[statements.Chord]:
+        return statements.chord(*(self.get_key_for_group(group_id, end) for end in CHORD_KEYS))
+
+    def _claims(self, group_id: str, member: str, claim: Mapping[str, Any] | None) -> bool:
+        """Whether this member is the one that publishes the body."""
+        if claim is None:
+            mine, key = {"member": member, "done": False}, self.get_key_for_group(group_id, ".claim")
+            if self._set(key, mine, self._chord_ttl, if_absent=True):
+                return True
+            claim = self._ensured(self.client.statuses.get, key)
+        return claim is not None and claim["member"] == member and not claim["done"]
+
+    def _end_chord(self, group_id: str, member: str, request: Any) -> None:
+        body = maybe_signature(request.chord, app=self.app)
+        try:
+            self._publish(body, self._header_results(group_id))
+        except Exception as error:
+            logger.exception("Chord %r raised: %r", group_id, error)
+            failure = error if isinstance(error, ChordError) else ChordError(f"Join error: {error!r}")
+            self.chord_error_from_stack(body, failure)
+        self._set(self.get_key_for_group(group_id, ".claim"), {"member": member, "done": True}, self._chord_ttl)
+        self.delete(self.get_key_for_group(group_id, ".size"))
+        for kind in (".added:", ".part:"):
+            self._run(statements.delete_all(self.get_key_for_group(group_id, kind)))
+
+    def _publish(self, body: Any, results: list[Any]) -> None:
+        publish = getattr(self.app.amqp, "_retry_publish", _called)  # Celery 5.7 has it, and waits between its attempts
+        try:
+            publish(body.delay, results)
+        except Exception as error:
+            raise ChordError(f"Callback error: {error!r}") from error
+
+    def _header_results(self, group_id: str) -> list[Any]:
+        """The results of the header in order. Raises ChordError with the error of a member that failed."""
+        header = GroupResult.restore(group_id, backend=self, app=self.app)
+        if header is not None:  # it has groups in it
+            header.on_ready()
+            with allow_join_result():
+                joined: list[Any] = header.join_native(timeout=self.app.conf.result_chord_join_timeout, propagate=True)
+            return joined
+        parts = self._run(statements.values(self.get_key_for_group(group_id, ".part:")))
+        parts.sort(key=lambda part: float("inf") if part["index"] is None else part["index"])
+        return [self._part_result(*self.decode(_payload(part))) for part in parts]
+
+    def _part_result(self, task_id: str, state: str, result: Any) -> Any:
+        value = self.exception_to_python(result) if state in states.EXCEPTION_STATES else result
+        if state in states.PROPAGATE_STATES:
+            error = ChordError(f"Dependency {task_id} raised {value!r}")
+            error.__cause__ = value if isinstance(value, BaseException) else None
+            raise error
+        return value
+
+    # --- calls
+
+    def _run(self, call: Call[Any]) -> Any:
+        return self._ensured(self.client.shell.run, call)
+
+    def _ensured(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function, again while the server is away, as `retry_policy` says."""
+        return retry_over_time(function, CONNECTION_ERRORS, args, kwargs, self._on_lost, **self.retry_policy)
+
+    def _on_lost(self, error: Exception, intervals: Any, retries: int) -> float:
+        pause: float = next(intervals)
+        logger.warning("pgqueue result backend: %s; retry %s in %s s", error, retries, pause)
+        return pause
+
+
+def _status(payload: str | bytes) -> dict[str, str]:
+    """The output of a serializer as a value of JSON: unchanged if jsonb can hold it as text."""
+    if isinstance(payload, str) and "\0" not in payload and _is_unicode(payload):
+        return {"text": payload}
+    raw = payload.encode("utf-8", "surrogatepass") if isinstance(payload, str) else payload
+    return {"base64": base64.b64encode(raw).decode()}
+
+
+def _payload(status: Any) -> Any:
+    """The output of the serializer again; None for no status."""
+    if status is None:
+        return None
+    return status["text"] if "text" in status else base64.b64decode(status["base64"])
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _called(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
