@@ -375,6 +375,18 @@ def test_a_failed_parent_ends_a_get(app: Celery) -> None:
         app.AsyncResult("child", parent=parent).get(timeout=PATIENCE)
 
 
+def test_the_error_of_a_chord_is_that_of_its_member(app: Celery) -> None:
+    """As with Redis: get() asks for the errors of parents first, and the header is the parent of the body."""
+    header = app.GroupResult("g", [app.AsyncResult("member")])
+    with (
+        later(app, ("member", ValueError("lost"), states.FAILURE), ("body", ChordError("member"), states.FAILURE)),
+        pytest.raises(ValueError, match="lost"),
+    ):
+        app.AsyncResult("body", parent=header).get(timeout=PATIENCE)
+    with pytest.raises(ChordError):
+        app.AsyncResult("body").get(timeout=0)
+
+
 def test_join_native_returns_results_in_order_as_they_come(app: Celery) -> None:
     group = app.GroupResult("g", [app.AsyncResult(f"t{n}") for n in range(5)])
     app.backend.store_result("t3", 3, states.SUCCESS)

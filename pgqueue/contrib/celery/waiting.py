@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from celery import states
 from celery.exceptions import TimeoutError as CeleryTimeoutError
@@ -52,9 +52,10 @@ class Waiting:
         for task_id, meta in self._each([result.id, *parents], timeout, interval, on_interval, on_message):
             if task_id == result.id:
                 result._maybe_set_cache(meta)
+            if meta["status"] in states.PROPAGATE_STATES and _checks_parents(on_interval):
+                on_interval()  # raises the error of a parent, which comes before that of the task itself
+            if task_id == result.id:
                 break
-            if on_interval is not None:
-                on_interval()  # raises the error of the parent
         return result.maybe_throw(callback=callback, propagate=propagate)
 
     def wait_for(
@@ -153,12 +154,14 @@ def _until(
 
 
 def _parents_of(result: Any) -> list[str]:
-    """The tasks before a task in its chain, with the members of groups."""
-    nodes = [one for node in result._parents() for one in getattr(node, "results", [node])]
-    return [node.id for node in nodes if hasattr(node, "_cache")]
+    """The tasks before a task in its chain: one that was revoked leaves those behind it without a result.
+
+    The header of a chord is not among them: its body ends as well, with a ChordError, once all members have ended.
+    """
+    return [node.id for node in result._parents() if hasattr(node, "_cache")]
 
 
-def _checks_parents(on_interval: Any) -> bool:
+def _checks_parents(on_interval: Any) -> TypeGuard[Callable[[], Any]]:
     """Whether AsyncResult.get() wants to know of failed parents: its promise then has a function of its own."""
     return getattr(on_interval, "fun", None) is not None
 
