@@ -15,6 +15,7 @@ app = Celery("celery_shop", broker=BROKER, backend=os.environ["SHOP_BACKEND"])
 app.conf.update(
     broker_connection_retry_on_startup=True,
     worker_prefetch_multiplier=1,
+    task_acks_late=True,  # a worker that runs a member of a chord does not hold another one back
     task_store_errors_even_if_ignored=True,
     result_extended=True,
 )
