@@ -198,7 +198,7 @@ class AsyncConsumer:
         if self._flow is None:
             if not self.queues or (room := self._room()) <= 0:
                 return []
-            self._flow = takes.take(self._shell.core, self._listener, self._ring, self.queues, room, None)
+            self._flow = takes.take(self._shell.core, self._listener, self._ring, self.queues, room, None).run()
         rows: list[Taken] = []
         try:
             if (found := await self._pieces(self._flow)) is None:

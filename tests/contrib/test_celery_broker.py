@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from brokers import celery_url
+from celery.exceptions import ImproperlyConfigured
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError, OperationalError
 
@@ -267,10 +268,8 @@ def test_passive_declarations_of_what_does_not_exist(make: Callable[..., Connect
 
 
 def test_an_unknown_option_in_the_url(dsn: str) -> None:
-    with (
-        pytest.raises(ValueError, match="no option 'nonsense'"),
-        Connection(celery_url(dsn, nonsense="1")) as connection,
-    ):
+    url = celery_url(dsn, nonsense="1")
+    with pytest.raises(ImproperlyConfigured, match="no option 'nonsense'"), Connection(url) as connection:
         connection.connect()
 
 

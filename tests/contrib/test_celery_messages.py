@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pgqueue.contrib.celery import messages
-from pgqueue.contrib.celery.clients import dsn_of, without_password
 
 
 def message(body: str = '[[2], {"y": 3}, {}]', **headers: object) -> dict[str, Any]:
@@ -107,21 +106,3 @@ def test_options_of_a_queue() -> None:
     }
     assert messages.queue_options(given) == {"ttl": 5.0, "maxlen": 10, "dead_letter": "dead", "dead_letter_key": "k"}
     assert messages.queue_options(None) == {}
-
-
-@pytest.mark.parametrize(
-    ("url", "dsn", "shown"),
-    [
-        ("pgqueue://", "", "pgqueue://"),
-        ("pgqueue:///", "", "pgqueue:///"),
-        ("pgqueue://ada@db/shop", "postgresql://ada@db/shop", "pgqueue://ada@db/shop"),
-        (
-            "pgqueue://ada:se@cret@a:1,b:2/shop?sslmode=require",
-            "postgresql://ada:se@cret@a:1,b:2/shop?sslmode=require",
-            "pgqueue://ada:**@a:1,b:2/shop?sslmode=require",
-        ),
-    ],
-)
-def test_urls(url: str, dsn: str, shown: str) -> None:
-    assert dsn_of(url) == dsn
-    assert without_password(url, "**") == shown

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from brokers import close_clients
 from celery import Celery, states
 from celery.app.task import Context
 from celery.beat import Scheduler
@@ -26,6 +27,7 @@ from statements import column, rows, value
 
 from pgqueue import errors
 from pgqueue.contrib.celery import urls
+from pgqueue.contrib.celery.clients import CLIENTS
 from pgqueue.contrib.celery.results import PgqueueBackend
 from pgqueue.contrib.celery.waiting import _is_wanted
 
@@ -44,7 +46,6 @@ def url(dsn: str, **options: Any) -> str:
 @pytest.fixture
 def make(dsn: str) -> Iterator[Callable[..., Celery]]:
     """Makes applications of Celery whose results are in the test's database."""
-    before = set(urls._clients)
 
     def app(options: str = "", /, **settings: Any) -> Celery:
         made = Celery("shop", broker="memory://", set_as_current=False)
@@ -52,8 +53,7 @@ def make(dsn: str) -> Iterator[Callable[..., Celery]]:
         return made
 
     yield app
-    for key in set(urls._clients) - before:
-        urls._clients.pop(key).close()
+    close_clients()
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_a_url_is_shown_without_its_secrets(make: Any) -> None:
     [
         ("pgqueue://u:secret@h/d?pool_size=many", "pool_size"),
         ("pgqueue://u:secret@h/d?pool_size=0", "pool_size"),
-        ("pgqueue://u:secret@h/d?visibility=3", "not a DSN"),
+        ("pgqueue://u:secret@h/d?visibility=3", "no option 'visibility'"),
         ("pgqueue://u:sec@ret@h/d", "not a DSN"),
     ],
 )
@@ -285,13 +285,12 @@ def test_a_url_that_cannot_be(given: str, message: str) -> None:
 
 def test_a_url_without_a_host_is_the_usual_default(monkeypatch: pytest.MonkeyPatch, dsn: str) -> None:
     monkeypatch.setenv("PGQUEUE_DSN", dsn)
-    client = urls.client_of("pgqueue://", {})
+    client = CLIENTS.borrow("pgqueue://", {})
     try:
         assert client.state() == "running"
         assert client.dsn() == dsn
     finally:
-        client.close()
-        urls._clients.clear()
+        CLIENTS.give_back(client)
 
 
 def test_options_beside_the_url(make: Any, db: psycopg.Connection) -> None:

@@ -31,7 +31,6 @@ from psycopg.conninfo import conninfo_to_dict
 from statements import value
 
 from pgqueue import migrate
-from pgqueue.contrib.celery import urls
 from pgqueue.embedded import EmbeddedServer, reaper
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -86,8 +85,7 @@ def opened(dsn: str, broker: str, folder: Path) -> Iterator[Shop]:
         finally:
             shop.stop()
             shop.app.close()
-            for key in list(urls._clients):
-                urls._clients.pop(key).close()
+            brokers.close_clients()
             sys.modules.pop("celery_shop", None)
 
 

@@ -13,6 +13,8 @@ import psycopg
 import pytest
 from eventually import eventually
 
+from pgqueue.contrib.celery.clients import CLIENTS
+
 LOCAL = "127.0.0.1"
 
 
@@ -45,3 +47,9 @@ def celery_url(dsn: str, **more: str) -> str:
     """A DSN as a URL of the transport pgqueue://, with more parameters."""
     parts = psycopg.conninfo.conninfo_to_dict(dsn) | more
     return "pgqueue://?" + "&".join(f"{name}={value}" for name, value in parts.items())
+
+
+def close_clients() -> None:
+    """Close the clients of Celery's backends, which live as long as the process, and of connections left open."""
+    while CLIENTS._lent:
+        CLIENTS._lent.popitem()[1].client.close()

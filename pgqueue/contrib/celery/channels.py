@@ -41,7 +41,7 @@ class Connection(Protocol):
     def unwatch(self, consumer: Consumer) -> None: ...
 
 
-class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
+class QoS(virtual.QoS):
     """Which messages of a channel are not acked. Giving them back is left to the consumer."""
 
     channel: Channel
@@ -62,7 +62,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
         return []
 
 
-class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
+class Channel(virtual.Channel):
     """A channel of AMQP."""
 
     QoS = QoS

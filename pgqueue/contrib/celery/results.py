@@ -45,11 +45,11 @@ from kombu.exceptions import EncodeError
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.functional import retry_over_time
 
-from pgqueue import BadData, Client, errors
-
+from ... import BadData, Client, errors
 from ..._calls.call import Call
 from ..._calls.session import clean_up
 from . import statements, urls
+from .clients import CLIENTS
 from .waiting import Meta, Waiting
 
 logger = get_logger(__name__)
@@ -88,7 +88,7 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
     def __init__(self, app: Any, url: str | None = None, **kwargs: Any) -> None:
         super().__init__(app=app, url=url, **kwargs)
         options = app.conf.get("result_backend_transport_options") or {}
-        self.client: Client = urls.client_of(url, options)
+        self.client: Client = CLIENTS.borrow(url or "pgqueue://", options)  # for as long as the process lives
         self.retry_policy = {**self.retry_policy, **options.get("retry_policy", {})}
         self.thread_safe = True  # one backend of the app for all threads
         expires = app.conf.get("result_failure_expires")

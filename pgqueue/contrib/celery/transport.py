@@ -17,14 +17,15 @@ from kombu.utils.imports import symbol_by_name
 
 from ... import Client, Consumer, errors
 from ..._values.version import VERSION
+from . import urls
 from .channels import Channel
-from .clients import CLIENTS, dsn_of, url_of, without_password
+from .clients import CLIENTS
 
 IDLE = 0.1  # seconds of a wait without a consumer
 
 
-class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
-    """kombu's transport for URLs such as pgqueue://user:password@host:port/database.
+class Transport(virtual.Transport):
+    """kombu's transport for URLs such as pgqueue://user:password@host:port/database; see urls.py.
 
     Options, for `Connection(transport_options=...)` and Celery's `broker_transport_options`:
 
@@ -33,6 +34,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         hold_delayed: whether workers hold the messages that are for later, as with other brokers; default False: such a
             message is a delayed task, and reaches a worker when it is due.
         deadletter_queue: the queue of messages that no binding matches.
+
+    And those of urls.URL_OPTIONS.
     """
 
     Channel = Channel
@@ -54,7 +57,6 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         self._client: Client | None = None
-        self._dsn = ""
         self._selector: selectors.BaseSelector | None = None
         self._loop: Any = None
         given = client.transport_options.get("connection")
@@ -78,14 +80,13 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         return VERSION
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        url = url_of(self.client)
-        return url if include_password else without_password(url, mask)
+        url = urls.of_connection(self.client)
+        return url if include_password else urls.shown(url)
 
     # --- connections
 
     def establish_connection(self) -> Any:
-        self._dsn = dsn_of(url_of(self.client))
-        self._client = CLIENTS.borrow(self._dsn, self.client.connect_timeout or 5)
+        self._client = CLIENTS.borrow(urls.of_connection(self.client), self.client.transport_options)
         try:
             self._client.shell.core.listener(0)  # one attempt: kombu repeats it, or tries another server
             self._selector = selectors.DefaultSelector()
@@ -112,7 +113,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
             selector.close()
         client, self._client = self._client, None
         if client is not None:
-            CLIENTS.give_back(self._dsn, client)
+            CLIENTS.give_back(client)
 
     # --- waiting
 

@@ -1,4 +1,4 @@
-"""The URLs that Celery is given for pgqueue, and the client of a process for each of them.
+"""The URLs of Celery for pgqueue.
 
     pgqueue://user:password@host:port/database?pool_size=10&sslmode=require
     pgqueue://                  PGQUEUE_DSN, else DATABASE_URL, else the embedded server
@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from celery.exceptions import ImproperlyConfigured
+from kombu.utils.url import as_url
+from psycopg.pq import Conninfo
 
-from pgqueue import Client, errors
-
+from ... import errors
 from ..._engine import dsn
 
 MAX_DATA_SIZE = 64 << 20  # bytes: the database takes no more
@@ -36,30 +37,6 @@ URL_OPTIONS: dict[str, Callable[[str], Any]] = {
 
 _URL = re.compile(r"(?P<scheme>\w+)(?:\+\w+)?://(?P<place>[^?]*)(?:\?(?P<query>.*))?", re.DOTALL)
 
-_clients: dict[tuple[Any, ...], Client] = {}  # without a lock, which a fork might copy locked: setdefault is atomic
-
-
-def client_of(url: str | None, options: Mapping[str, Any]) -> Client:
-    """The client of this process for a URL. It connects at its first call.
-
-    Args:
-        url: as above; None for `pgqueue://`.
-        options: those of URL_OPTIONS; the URL's come first. Others are ignored, as other transports do.
-
-    Raises:
-        ImproperlyConfigured: the URL or an option is not valid.
-    """
-    address, given = _read(url or "pgqueue://")
-    known = {name: value for name, value in options.items() if name in URL_OPTIONS}
-    arguments = {"max_data_size": MAX_DATA_SIZE, **known, **given}
-    key = (address, *sorted(arguments.items(), key=lambda one: one[0]))
-    try:
-        if (client := _clients.get(key)) is None:
-            client = _clients.setdefault(key, Client(_found(address), **arguments))
-    except (ValueError, errors.ServerError) as error:
-        raise ImproperlyConfigured(f"{shown(url or 'pgqueue://')}: {error}") from None
-    return client
-
 
 def shown(url: str) -> str:
     """A URL without its secrets."""
@@ -72,6 +49,34 @@ def shown(url: str) -> str:
     scheme = "pgqueue+embedded" if found["scheme"] == "embedded" else "pgqueue"
     query = f"?{urlencode(kept, safe='*/:')}" if kept else ""
     return f"{scheme}://{user}{colon and ':**'}{at}{where}{query}"
+
+
+def read(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The address of a URL, for dsn_of(), and the arguments of pgqueue.Client.
+
+    Args:
+        url: as above.
+        options: those of URL_OPTIONS; the URL's come first. Others are ignored, as other transports do.
+
+    Raises:
+        ImproperlyConfigured: the URL or an option of it is not valid.
+    """
+    known = {name: value for name, value in options.items() if name in URL_OPTIONS}
+    address, given = _read(url)
+    return address, {"max_data_size": MAX_DATA_SIZE, **known, **given}
+
+
+def dsn_of(address: str) -> str | None:
+    """The DSN for pgqueue.Client; None for the usual default."""
+    return dsn.of_embedded() if address == "embedded" else address or None
+
+
+def of_connection(connection: Any) -> str:
+    """The URL of one of kombu's connections. It has read the URL itself where it has switched from another one."""
+    if "://" in (connection.hostname or ""):
+        return str(connection.hostname)
+    user, password, port = connection.userid, connection.password, connection.port
+    return str(as_url("pgqueue", connection.hostname, port, user, password, connection.virtual_host.lstrip("/")))
 
 
 def _read(url: str) -> tuple[str, dict[str, Any]]:
@@ -97,8 +102,10 @@ def _read(url: str) -> tuple[str, dict[str, Any]]:
     try:
         return dsn.plain(f"postgresql://{found['place']}{query}"), given
     except errors.ServerError as error:
-        raise ImproperlyConfigured(f"{shown(url)}: {error}") from None
+        unknown = [name for name, _ in left if name not in _of_libpq()]
+        why = f"there is no option {unknown[0]!r}" if unknown else error
+        raise ImproperlyConfigured(f"{shown(url)}: {why}") from None
 
 
-def _found(address: str) -> str | None:
-    return dsn.of_embedded() if address == "embedded" else address or None
+def _of_libpq() -> set[str]:
+    return {option.keyword.decode() for option in Conninfo.get_defaults()}
