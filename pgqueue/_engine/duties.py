@@ -21,9 +21,9 @@ Whether a frame has ended is known from outside: frame.clear() refuses to clear 
 executes it. A weak reference to a local variable is the simpler form, and comes too late: the traceback of the
 interrupt keeps the variables alive, in an interactive interpreter until the next error.
 
-Duties are fulfilled only while the main thread is in none of the client's calls. So what it has locked in the middle of
-a call, with a handler of a signal above that, is in nobody's way, and no duty is fulfilled beside its own frame. To
-fulfil a duty twice does no harm.
+Duties are fulfilled only while the main thread is in none of the client's calls. So no duty waits for what that thread
+has locked in the middle of a call, below a handler of a signal, and none is fulfilled beside its own frame. To fulfil a
+duty twice does no harm.
 
 Other threads are not interrupted and have no duties here.
 """

@@ -43,8 +43,8 @@ def shown(url: str) -> str:
     found = _URL.fullmatch(url)
     if found is None:
         return "pgqueue://**"
-    who, at, where = found["place"].rpartition("@")
-    user, colon, _ = who.partition(":")
+    login, at, where = found["place"].rpartition("@")
+    user, colon, _ = login.partition(":")
     kept = [(name, "**" if name in SECRETS else value) for name, value in parse_qsl(found["query"] or "")]
     scheme = "pgqueue+embedded" if found["scheme"] == "embedded" else "pgqueue"
     query = f"?{urlencode(kept, safe='*/:')}" if kept else ""

@@ -30,7 +30,7 @@ class Waiting:
         return True
 
     def add_pending_result(self, result: Any, weak: bool = False) -> Any:
-        """Nothing is registered: whoever waits follows the tasks itself."""
+        """Register nothing: a thread that waits follows the tasks itself."""
         return result
 
     def remove_pending_result(self, result: Any) -> Any:
