@@ -23,6 +23,7 @@ from .._engine import takes
 from .._engine.awaiting import rung
 from .._engine.bells import Bell, Ring
 from .._engine.listener import Listener
+from .._engine.shell import UNREADABLE
 from .._engine.steps import Flow, Step, Wait
 from .._engine.waits import TimeLeft
 from .._records.task import from_taken, named
@@ -206,10 +207,9 @@ class AsyncConsumer:
             rows = found
             tasks = self._shell.made(rows, lambda row: from_taken(AsyncTask, row, self._shell))
             self._held.update((named(task), task) for task in tasks)
-        except Exception:
-            raise
-        except BaseException:  # Ctrl-C, or a cancellation
-            self._shell.give_back((row.id, row.token) for row in rows)
+        except BaseException as error:
+            if not isinstance(error, UNREADABLE):  # those are buried
+                self._shell.give_back((row.id, row.token) for row in rows)
             raise
         if not tasks:
             self._check()

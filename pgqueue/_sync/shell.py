@@ -16,7 +16,7 @@ from .._engine.blocking import Conn, Connections, Signal, begin, drive, end, in_
 from .._engine.core import Core
 from .._engine.listener import Listener
 from .._engine.outages import Pauses
-from .._engine.shell import ShellBase
+from .._engine.shell import UNREADABLE, ShellBase
 from .._engine.steps import Flow, Run, Step
 from .._engine.takes import Take
 from .._engine.waits import TimeLeft
@@ -71,7 +71,7 @@ class Shell(ShellBase):
         try:
             tasks = self.made(self.drive(take.run()), make)
         except BaseException as error:
-            if not isinstance(error, Exception):  # Ctrl-C, perhaps between the two
+            if not isinstance(error, UNREADABLE):  # those are buried; Ctrl-C may come between the two
                 take.fulfil()
             end(duties, take)
             raise

@@ -60,6 +60,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "Client.cancel": lambda s: s.client.cancel(s.ready, conn=s.conn),
     "Client.cancel_many": lambda s: s.client.cancel_many([s.ready, s.task], "no", conn=s.conn),
     "Client.kick": lambda s: s.client.kick(s.buried, conn=s.conn),
+    "Client.put_again": lambda s: s.client.put_again(s.buried, conn=s.conn),
     "Client.delete": lambda s: s.client.delete(s.ready, strict=True, conn=s.conn),
     "Client.put_graph": lambda s: s.client.put_graph([Put("q", "first"), Put("q", "second")], conn=s.conn),
     "Exchanges.publish": lambda s: s.client.exchanges.publish("", "q", {"n": 1}, mandatory=True, conn=s.conn),

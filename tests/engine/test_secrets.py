@@ -113,6 +113,8 @@ ARGUMENTS = {
     "progress": "1 1 --claim 1",
     "publish": "e k 1",
     "put": "q 1",
+    "put-again": "1",
+    "put-again-all": "q --yes",
     "queues": "",
     "release": "1 --claim 1",
     "release-all": "q --yes",

@@ -19,6 +19,10 @@ next instruction. All code of Python that the thread runs counts, that of the li
 first run that ends before its number. A run may take another way than the one before, for example when a statement is
 prepared; callers bring about each way by itself, and count the places.
 
+Python's logging is left out. An interrupt between `acquire()` and the `try` behind it in Handler.handle leaves the
+handler locked, in any program, and the other threads that log then wait for ever: psycopg's pool logs a connection that
+it discards.
+
 In a finaliser CPython drops the KeyboardInterrupt. The call then goes on, as if there had been none.
 
 A second SIGINT meets the clean-up after the first one. The handler of the first, before it raises, has the frames that
@@ -30,6 +34,7 @@ from __future__ import annotations
 import _thread
 import dis
 import itertools
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -71,6 +76,13 @@ def numbered(code: CodeType) -> frozenset[int]:
     return frozenset(one.offset for one in dis.get_instructions(code) if one.opname not in QUIET)
 
 
+def logs(frame: FrameType | None) -> bool:
+    """Whether a frame is one of logging's, or was called from there."""
+    while frame is not None and frame.f_code.co_filename not in (logging.__file__, __file__):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename == logging.__file__
+
+
 def interrupted(work: Callable[[], object], number: int) -> Place | None:
     """Call `work` with a SIGINT before its instruction `number`. Returns where it came out; None: there is no such one.
 
@@ -95,14 +107,14 @@ def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInt
     base, frames, places = sys._getframe(), set[FrameType](), list[Place]()
 
     def called(frame: FrameType, event: str, _: Any) -> Any:
-        if left < 0:
-            return None
-        watch(frame)
-        return reached
+        return watch(frame) if left >= 0 else None
 
-    def watch(frame: FrameType) -> None:
+    def watch(frame: FrameType) -> Any:
+        if logs(frame):
+            return None
         frames.add(frame)
         frame.f_trace_lines, frame.f_trace_opcodes, frame.f_trace = False, True, reached
+        return reached
 
     def reached(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left

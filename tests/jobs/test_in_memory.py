@@ -24,9 +24,10 @@ NOWHERE = "postgresql://127.0.0.1:1/nowhere"
 GIVEN: dict[str, Any] = {
     "after": 0.1, "argument": "n", "by": 1, "channel": "c", "claim": 1, "claim_id": 1, "data": {"n": 1}, "day": "x",
     "exchange": "e", "function": lambda *given: None, "grace": 1.0, "group": "g", "id": 1, "ids": [1], "identity": None,
-    "items": [{"n": 1}], "job": "j", "key": "k", "kind": "fanout", "limit": 1, "message": "m", "n": 1, "name": "x",
-    "names": ["q"], "new": "y", "new_name": "y", "options": {}, "parent": "/", "path": "/a", "payload": "p", "put": 1,
-    "puts": [pgqueue.Put("q", 1)], "queue": "q", "queues": ["q"], "role": "r", "routing_key": "r", "shell": None,
+    "items": [{"n": 1}], "job": "j", "key": "k", "keys": ["k"], "kind": "fanout", "limit": 1, "message": "m", "n": 1,
+    "name": "x", "names": ["q"], "new": "y", "new_name": "y", "options": {}, "parent": "/", "path": "/a",
+    "payload": "p", "put": 1, "puts": [pgqueue.Put("q", 1)], "queue": "q", "queues": ["q"], "role": "r",
+    "routing_key": "r", "shell": None,
     "source": "s", "state": "ready", "status": 1, "target": "q", "task": 1, "tasks": [1], "text": "t", "then": [],
     "timeout": 0, "to": "q", "ttl": 60, "type": "fanout", "until": "u", "value": 1, "verb": "put", "verbs": ["put"],
     "version": 1, "callback": print, "actor": "a",

@@ -24,6 +24,7 @@ ALLOWED = {
     "worker/settler.py: _some_failures": "no pause: how many failures are sent at once",
     "worker/newer.py": "the task's job is of newer code: it waits for another worker",
     "monitors/reasons.py: _more": "no pause: the capacity that a button offers",
+    "contrib/celery/results.py: _store": "no pause: a part of the stores remove what has expired",
     "jobs/retry.py": "the delay of a task that failed, which its job chose",
 }
 

@@ -145,7 +145,7 @@ BEGIN
        AND (looks IS NULL OR NOT looks AND coalesce(job, error, key, lane, contains::text) IS NOT NULL) THEN
         PERFORM pgqueue._check_right(queue_id, 'look');
     END IF;
-    RETURN looks;
+    RETURN coalesce(looks, false);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.find_tasks(
