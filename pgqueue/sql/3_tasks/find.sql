@@ -197,13 +197,14 @@ CREATE OR REPLACE FUNCTION pgqueue._search(
 )
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    until  CONSTANT timestamptz := coalesce(clock_timestamp() + within, 'infinity');
+    until  timestamptz;
     -- The state last: to tell it of a task may cost more than the rest.
-    filter CONSTANT text        := '(true' || pgqueue._filter(job, error, older, key, lane, contains)
-                                || ' AND t.state = $2)';
+    filter CONSTANT text := '(true' || pgqueue._filter(job, error, older, key, lane, contains)
+                         || ' AND t.state = $2)';
     task   record;
 BEGIN
     PERFORM pgqueue._check_count('n', n), pgqueue._check_time('within', within, zero => true);
+    until := coalesce(clock_timestamp() + within, 'infinity');
     ids := '{}';
     FOR task IN
         EXECUTE format('SELECT t.id, %s AS passes, pgqueue._place($2, t.priority, t.lane, t.taken_at, t.run_at,'
