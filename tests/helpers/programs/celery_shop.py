@@ -1,4 +1,7 @@
-"""An application of Celery for tests: its broker and result backend are named by the environment."""
+"""An application of Celery for tests: its broker and result backend are named by the environment.
+
+Its tasks are not shared: each test process imports it several times, and other applications would get those of all.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,29 @@ app.conf.update(
 store = redis.Redis.from_url(BROKER)
 
 
-@app.task
+@app.task(shared=False)
 def add(x, y):
     return x + y
 
 
-@app.task
+@app.task(shared=False)
 def large(size):
     return "x" * size
 
 
-@app.task
+@app.task(shared=False)
 def broken(error):
     raise ValueError(error)
 
 
-@app.task(ignore_result=True)
+@app.task(shared=False, ignore_result=True)
 def ignored(n):
     if n < 0:
         raise KeyError(n)
     return n
 
 
-@app.task(bind=True)
+@app.task(shared=False, bind=True)
 def progressing(self):
     self.update_state(state="PROGRESS", meta={"percent": 50})
     while not store.get("go on"):
@@ -52,7 +55,7 @@ def progressing(self):
     return "done"
 
 
-@app.task
+@app.task(shared=False)
 def meet(name, others, n, fails=False):
     """End at the same moment as the other members of the chord, in other processes."""
     store.incr(name)
@@ -64,13 +67,13 @@ def meet(name, others, n, fails=False):
     return n
 
 
-@app.task
+@app.task(shared=False)
 def body(results, name):
     store.rpush(f"bodies of {name}", len(results))
     return sum(results)
 
 
-@app.task
+@app.task(shared=False)
 def failed(request, exc, traceback):
     store.rpush("errors", str(exc))
 
