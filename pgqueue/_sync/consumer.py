@@ -43,7 +43,7 @@ class Consumer:
     """Takes tasks of several queues ahead, and acks them in batches. From Client.consumer().
 
     receive() returns the tasks that are there, and the rest of the time fileno() is a descriptor to wait for: it is
-    readable when receive() may have tasks, or acks to send. For example with `selectors`:
+    readable when receive() may have tasks, or acks to send. For example with `selectors`::
 
         selector.register(consumer, selectors.EVENT_READ)
         while selector.select():

@@ -201,12 +201,14 @@ DECLARE
     -- The state last: to tell it of a task may cost more than the rest.
     filter CONSTANT text := '(true' || pgqueue._filter(job, error, older, key, lane, contains)
                          || ' AND t.state = $2)';
-    task   record;
+    id     bigint;
+    passes boolean;
+    place  jsonb;
 BEGIN
     PERFORM pgqueue._check_count('n', n), pgqueue._check_time('within', within, zero => true);
     until := coalesce(clock_timestamp() + within, 'infinity');
     ids := '{}';
-    FOR task IN
+    FOR id, passes, place IN
         EXECUTE format('SELECT t.id, %s AS passes, pgqueue._place($2, t.priority, t.lane, t.taken_at, t.run_at,'
                        ' t.done_at, t.id) AS place FROM (%s) t',
                        filter, pgqueue._tasks_query(
@@ -217,9 +219,9 @@ BEGIN
                            false, key IS NOT NULL AND state <> 'done', after))
           USING queue_id, state, n, 0, job, error, older, after, key, lane, contains, until
     LOOP
-        next := task.place;
-        IF task.passes THEN
-            ids := ids || task.id;
+        next := place;
+        IF passes THEN
+            ids := ids || id;
         END IF;
         IF cardinality(ids) = n OR clock_timestamp() >= until THEN
             RETURN;
