@@ -22,11 +22,13 @@ from statements import column, put, rows, value
 import pgqueue
 from pgqueue._calls.call import Call
 from pgqueue._engine import listener, places
+from pgqueue._engine.blocking import Signal
 from pgqueue._engine.waiters import Channel
 
 Blocking = Callable[..., pgqueue.Client]
 Connect = Callable[..., psycopg.Connection]
 NET = 0.6  # seconds within which a tick calls again
+WAITED_FOR = set[object]()  # the signals for which a thread waits
 LONG = 3 * PATIENCE  # of a take: it looks once more at its end, which would make up for a lost call
 
 
@@ -41,10 +43,17 @@ class Taker:
         return int(self.client.shell.core.listener().session or 0)
 
     def wait(self, *queues: str, timeout: float = LONG, n: int = 1) -> Future[list[Any]]:
-        """Begin to take. Returns once it is in line, or hears every put."""
+        """Begin to take. Returns once it is in line, or hears every put, and its last look has found nothing.
+
+        The listener may enter the line before that look, which may then find the task that a put calls another one for.
+        """
         future = self.threads.submit(lambda: [task.data for task in self.client.take_many(list(queues), n, timeout)])
-        eventually(lambda: future.done() or all(self.stands(queue) for queue in queues))
+        eventually(lambda: future.done() or all(self.stands(queue) and self.has_looked(queue) for queue in queues))
         return future
+
+    def has_looked(self, queue: str) -> bool:
+        channel = self.channel(queue)
+        return channel is not None and all(waiter.woken in WAITED_FOR for waiter in channel.waiters)
 
     def stands(self, queue: str) -> bool:
         return self.hears(queue) or self.session in line(self.db, queue)
@@ -56,7 +65,7 @@ class Taker:
     def sleeps(self, queue: str) -> bool:
         """And does not look again by itself, as while puts that sent no notification are open."""
         channel = self.channel(queue)
-        return bool(channel and channel.drained and channel.waiters)
+        return bool(channel and channel.drained and channel.waiters and self.has_looked(queue))
 
     def passes_on(self) -> bool:
         """Whether it has calls that another process is to answer."""
@@ -93,7 +102,21 @@ def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def taker(blocking: Blocking, db: psycopg.Connection) -> Iterator[Callable[[], Taker]]:
+def waits_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = Signal.wait
+
+    def noted(signal: Signal, seconds: float | None = None) -> bool:
+        WAITED_FOR.add(signal)
+        try:
+            return wait(signal, seconds)
+        finally:
+            WAITED_FOR.discard(signal)
+
+    monkeypatch.setattr(Signal, "wait", noted)
+
+
+@pytest.fixture
+def taker(blocking: Blocking, db: psycopg.Connection, waits_noted: None) -> Iterator[Callable[[], Taker]]:
     put(db, "q")
     db.execute("SELECT pgqueue.pop('q')")
     with ThreadPoolExecutor(64) as threads:
