@@ -72,6 +72,7 @@ def test_beyond_loopback_it_needs_a_password(dsn):
     assert "--hash-password" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_an_event_comes_soon_after_a_put(dsn, blocking):
     client = blocking()
     client.create_queue("mail")

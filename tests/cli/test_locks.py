@@ -112,6 +112,7 @@ def test_a_signal_is_passed_on_and_the_lock_is_held_until_the_end(dsn, client, w
         pass
 
 
+@pytest.mark.slow
 def test_a_killed_pgqueue_frees_the_lock_and_ends_the_command(dsn, client, written):
     with waiting("lock", dsn, written) as process:
         pid = held(written)

@@ -112,6 +112,7 @@ def test_it_redraws_in_place_and_ctrl_c_ends_it(terminal, blocking):
     assert "Traceback" not in shown.seen
 
 
+@pytest.mark.slow
 def test_a_database_that_goes_and_comes_back(terminal, blocking, pg_server, dsn):
     client = blocking()
     client.queue("mail").put(1)

@@ -185,6 +185,7 @@ async def test_task_stats(queue: Any) -> None:
         await task.stats()
 
 
+@pytest.mark.slow
 async def test_task_stats_count_timeouts(queue: Any) -> None:
     task = await queue.put(1, ttr=2)
     await queue.take(0)

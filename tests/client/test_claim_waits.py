@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from waiters import waiting
 
 
@@ -22,6 +23,7 @@ async def test_it_does_not_wait_unless_told(queue):
     assert await queue.messages.claim(timeout=0.05) is None
 
 
+@pytest.mark.slow
 async def test_what_is_there_is_claimed_at_once_and_what_becomes_due_in_time(queue):
     await queue.put("now")
     later = await queue.put("soon", delay=2)

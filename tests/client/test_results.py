@@ -235,6 +235,7 @@ async def test_the_time_for_a_result_is_over(client, queue, db):
     assert watch() >= 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["ack", "delete"])
 async def test_an_end_without_a_result_is_noticed(client, queue, end):
     """Nothing announces it: within POLL."""

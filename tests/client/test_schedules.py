@@ -137,6 +137,7 @@ def test_a_schedule_that_cannot_be_read_says_so_and_holds_up_no_other(
     ]
 
 
+@pytest.mark.slow
 def test_a_clock_goes_on_when_its_connections_are_lost(
     blocking: Callable[..., pgqueue.Client], db: psycopg.Connection
 ) -> None:

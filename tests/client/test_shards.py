@@ -384,6 +384,7 @@ async def test_stats(queue):
 # --- when a server is away
 
 
+@pytest.mark.slow
 async def test_the_next_live_server_gets_what_is_put(make, dsns, dbs, down):
     queue = make([down, *dsns[1:]]).queue("q")
     for n in range(6):
@@ -409,6 +410,7 @@ async def test_the_others_are_taken_from_and_counted(make, dsns, down):
     assert (await queue.stats())["total"] == 0
 
 
+@pytest.mark.slow
 async def test_all_are_down(make, down):
     queue = make([down, down]).queue("q")
     for call in (queue.put("x", shard_key=1), queue.take(0), queue.take(0.1), queue.take(), queue.stats()):

@@ -140,6 +140,7 @@ async def test_a_close_ends_a_follow_and_a_break_leaves_no_ear(awaiting):
         await following
 
 
+@pytest.mark.slow
 async def test_a_status_with_a_ttl_is_gone_by_itself(client):
     await client.statuses.set("k", 1, ttl=2)
     await client.statuses.set("ever", 1)
@@ -319,6 +320,7 @@ async def test_until_cannot_be_a_coroutine_function(client):
         client.statuses.follow(["k"], until, 0)
 
 
+@pytest.mark.slow
 def test_what_expired_is_removed_by_listeners(dsn, db, blocking):
     db.execute("SELECT pgqueue.set_status('k', '1', '1 ms')")
     blocking().queue("q").take(0)  # a listener cleans as soon as it is there

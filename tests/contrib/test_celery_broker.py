@@ -278,6 +278,7 @@ def test_a_database_without_the_schema(empty_dsn: str) -> None:
         connection.connect()
 
 
+@pytest.mark.slow
 def test_an_absent_server_is_a_connection_error() -> None:
     with Connection("pgqueue://127.0.0.1:1/none", connect_timeout=1) as connection:
         with pytest.raises(pgqueue.ServerError) as raised:

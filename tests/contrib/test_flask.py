@@ -67,7 +67,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop():
+def shop(dsn):  # which is left by its connections when it goes back
     shop = Shop()
     yield shop
     shop.close()

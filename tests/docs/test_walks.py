@@ -62,6 +62,7 @@ def touched(before: dict[str, set[int]], after: dict[str, set[int]]) -> list[str
     return [queue for queue, tasks in before.items() if after.get(queue) != tasks]
 
 
+@pytest.mark.slow
 def test_the_first_blocks_of_python_work(dsn: str, place: Path) -> None:
     """A quick part of the walk above: those of the README and of the quick start, on the server of this run."""
     kinds = ("Python", "Output")

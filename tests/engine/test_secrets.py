@@ -100,7 +100,7 @@ ARGUMENTS = {
     "limit": "list",
     "list": "q",
     "lock": "n --timeout 0 -- true",
-    "metrics": "--once --timeout 2",
+    "metrics": f"--once --timeout {BRIEF}",
     "migrate": "up",
     "nodes": "get /a",
     "outcome": "1",

@@ -274,6 +274,7 @@ def test_a_put_with_an_old_snapshot_wakes_everyone(
 # --- a called process that takes nothing
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ticks")
 def test_a_taker_that_left_before_its_call_passes_it_on(taker: Make, db: psycopg.Connection, connect: Connect) -> None:
     a, _, first, second = two(taker, timeout=2)

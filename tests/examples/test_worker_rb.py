@@ -168,6 +168,7 @@ def test_a_killed_worker_in_python_gives_its_task_to_one_in_ruby(
     came_back(times)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_cut_off_goes_on(db: psycopg.Connection, ruby: Any, blocking: Any) -> None:
     """Asleep; and during a task, whose ack it sends again, and which is refused once another worker has the task."""
     worker = ruby()

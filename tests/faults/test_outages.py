@@ -79,6 +79,7 @@ def test_twenty_seconds_without_a_server(dsn, start):
         assert cpu < SECONDS / 20, one.kind
 
 
+@pytest.mark.slow
 def test_pokes_do_not_shorten_the_pauses_and_a_kept_call_does_not_pile_up(dsn):
     with proxy(dsn) as network, pgqueue.Client(network.dsn) as client:
         listener = client.shell.core.listener()
@@ -137,6 +138,7 @@ def test_a_lost_connection_is_told_as_such(dsn):
     conn.close()
 
 
+@pytest.mark.slow
 def test_interrupts_while_calls_wait_for_a_connection_cost_none(dsn, db, monkeypatch):
     waits: list[float] = []
 
@@ -163,6 +165,7 @@ def test_interrupts_while_calls_wait_for_a_connection_cost_none(dsn, db, monkeyp
         assert [put.result(30).state for put in puts] == ["ready"] * 8
 
 
+@pytest.mark.slow
 def test_attempts_that_time_out_leave_no_socket():
     with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
         before = len(os.listdir("/proc/self/fd"))

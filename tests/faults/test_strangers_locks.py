@@ -238,6 +238,7 @@ async def test_a_client_that_cannot_come_back_says_why(
     await task.ack()
 
 
+@pytest.mark.slow
 async def test_a_client_closes_in_time(shell: Any, db: psycopg.Connection, stranger: Connect) -> None:
     client = shell.client(call_timeout=5)
     session = await own_session(client)
@@ -264,6 +265,7 @@ async def test_takers_poll_while_a_stranger_keeps_them_from_arming(
     await task.ack()
 
 
+@pytest.mark.slow
 async def test_tasks_of_a_dead_client_return_beside_a_stranger_with_the_lock_of_the_sweep(
     shell: Any, client: Any, queue: Any, db: psycopg.Connection, connect: Connect, stranger: Connect
 ) -> None:

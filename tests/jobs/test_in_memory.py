@@ -149,6 +149,7 @@ def test_no_method_of_an_async_client_leaves_the_block(outside: Outside):
     assert (left, strange) == ([], [])
 
 
+@pytest.mark.slow
 def test_the_outside_sees_a_client_without_the_block(outside: Outside):
     with pytest.raises(pgqueue.Error):
         Client(outside.dsn, connect_timeout=0.2).queue("q").put(1)

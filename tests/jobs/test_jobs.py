@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,30 +21,6 @@ from pgqueue import AsyncTask, BadArguments, Bury, Retry, RetryLater, Task, Work
 pytestmark = pytest.mark.once
 
 Work = Callable[..., Worker]
-
-
-@pytest.fixture
-def client(blocking: Callable[..., pgqueue.Client]) -> pgqueue.Client:
-    return blocking()
-
-
-@pytest.fixture
-def work(client: pgqueue.Client) -> Iterator[Work]:
-    """Runs workers of the client in threads until the end of the test."""
-    running: list[tuple[Worker, threading.Thread]] = []
-
-    def start(**options: Any) -> Worker:
-        worker = Worker(client, **({"concurrency": 2, "retry_delay": 0.01} | options))
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        running.append((worker, thread))
-        return worker
-
-    yield start
-    for worker, thread in running:
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 def state(client: pgqueue.Client, task: Task) -> str:
@@ -254,6 +230,7 @@ def test_what_a_handler_raises_decides(client: pgqueue.Client, work: Work, plain
     assert (later.error, later.attempts) == ("busy", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hold", [True, False])
 def test_a_lane_is_held_during_a_retry_unless_told_otherwise(client: pgqueue.Client, work: Work, hold: bool) -> None:
     ran: list[int] = []

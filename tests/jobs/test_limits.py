@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,33 +13,9 @@ from eventually import eventually
 from statements import rows
 
 import pgqueue
-from pgqueue import Rate, Worker
+from pgqueue import Rate
 
 pytestmark = pytest.mark.once
-
-
-@pytest.fixture
-def client(blocking: Callable[..., pgqueue.Client]) -> pgqueue.Client:
-    return blocking()
-
-
-@pytest.fixture
-def work(client: pgqueue.Client) -> Iterator[Callable[..., Worker]]:
-    """Runs workers of the client in threads until the end of the test."""
-    running: list[tuple[Worker, threading.Thread]] = []
-
-    def start(**options: Any) -> Worker:
-        worker = Worker(client, **({"concurrency": 4, "retry_delay": 0.01} | options))
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        running.append((worker, thread))
-        return worker
-
-    yield start
-    for worker, thread in running:
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 def limits(db: psycopg.Connection) -> list[tuple[Any, ...]]:
@@ -66,7 +41,7 @@ def test_a_worker_declares_the_limits_of_its_jobs_before_its_first_claim(client,
 
     client.job("mail", name="free")(lambda: None)
     send.put_many([(n,) for n in range(20)])
-    work(), work()
+    work(concurrency=4), work(concurrency=4)
     eventually(lambda: rows(db, "SELECT count(*) FROM pgqueue.tasks") == [(0,)])
     assert most == 2
     assert limits(db) == [("mail", "send", 2, 1000, 60, 50, None)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -24,11 +23,6 @@ from pgqueue.testing import drain, without_database
 pytestmark = pytest.mark.once
 
 NOWHERE = "postgresql://127.0.0.1:1/nowhere"
-
-
-@pytest.fixture
-def client(blocking: Callable[..., Client]) -> Client:
-    return blocking()
 
 
 # --- defaults of a client

@@ -20,11 +20,6 @@ from pgqueue.testing import without_database
 pytestmark = pytest.mark.once
 
 
-@pytest.fixture
-def client(blocking: Callable[..., pgqueue.Client]) -> pgqueue.Client:
-    return blocking()
-
-
 def args(db: psycopg.Connection) -> list[Any]:
     return [one for (one,) in rows(db, "SELECT data -> 'args' FROM pgqueue.tasks ORDER BY id")]
 

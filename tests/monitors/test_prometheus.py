@@ -223,6 +223,7 @@ def test_a_database_that_comes_back_is_read_again(blocking, pg_server, dsn, capl
     assert caplog.messages[-1] == "monitors cannot read the queues: it works again"
 
 
+@pytest.mark.slow
 def test_a_database_that_hangs_does_not_hang_a_scrape(caplog):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = pgqueue.Client(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x", connect_timeout=3)

@@ -56,9 +56,9 @@ def test_the_names_for_type_checkers_are_those_of_run_time() -> None:
 
 
 def test_every_public_name_can_be_imported_first() -> None:
-    """Each in an interpreter that has nothing of pgqueue: modules that import each other would show here."""
+    """Each in a process that has nothing of pgqueue: modules that import each other would show here."""
     code = f"""
-import os, sys
+import os, psycopg, psycopg_pool, sys
 for name in {sorted({*pgqueue._HOMES.values(), ".types"})!r}:
     if os.fork() == 0:
         import importlib

@@ -25,6 +25,7 @@ def test_a_take_past_its_ttr_is_ready_again_with_no_maintenance(db: psycopg.Conn
     assert row(db, "SELECT problem FROM pgqueue.ack(%s, %s)", id, late) == ("taken by another",)
 
 
+@pytest.mark.slow
 def test_a_touch_keeps_a_take_past_its_first_ttr(db: psycopg.Connection) -> None:
     put(db, "q", ttr="2 s")
     id, token = take(db, "q")
@@ -34,6 +35,7 @@ def test_a_touch_keeps_a_take_past_its_first_ttr(db: psycopg.Connection) -> None
     assert row(db, "SELECT state FROM pgqueue.ack(%s, %s)", id, token) == ("done",)
 
 
+@pytest.mark.slow
 def test_bury_survives_the_deadline(db: psycopg.Connection) -> None:
     put(db, "q", ttr="2 s")
     id, token = take(db, "q")

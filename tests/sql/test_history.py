@@ -250,6 +250,7 @@ def test_the_history_stays_with_a_queue_that_is_renamed_and_ends_with_it(db: psy
 # --- rounds
 
 
+@pytest.mark.slow
 def test_a_round_has_a_thousand_queues_and_the_next_tick_goes_on(db: psycopg.Connection) -> None:
     db.execute("SELECT pgqueue.put('q' || n, '1') FROM generate_series(1, 2100) n")
     pass_minutes(db)

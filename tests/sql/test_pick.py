@@ -254,6 +254,7 @@ def test_a_kicked_task_waits_for_its_lane(db: psycopg.Connection, kick: str) -> 
     assert column(db, "SELECT id FROM pgqueue.take('q')") == [second]
 
 
+@pytest.mark.slow
 def test_a_burial_outlives_the_time_to_run_and_ends_with_the_time_to_live(db: psycopg.Connection) -> None:
     put(db, "q", ttr="2 s", ttl="1 h")
     id, token = take(db, "q")

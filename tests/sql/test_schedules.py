@@ -433,6 +433,7 @@ def test_a_clock_finds_the_schedules_of_the_queues_that_its_role_manages(
     assert sorted(found) == sorted(name for name in names if managed.fullmatch(name) and name != "a.b q")
 
 
+@pytest.mark.slow
 def test_a_clock_reads_no_schedules_that_its_role_may_not_fire(
     db: psycopg.Connection, connect: Connect, make: MakeRole
 ) -> None:

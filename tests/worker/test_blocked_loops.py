@@ -77,6 +77,7 @@ def test_the_other_queues_go_on_and_the_blocking_one_has_a_loop_to_itself(client
         eventually(lambda: client.queue("bad").stats()["total"] == 0)
 
 
+@pytest.mark.slow
 def test_each_queue_that_blocks_gets_a_loop_and_the_last_one_keeps_the_first(client, good, hold, caplog):
     others = [blocks(client, hold, name) for name in ("b1", "b2", "b3")]
     for other in others:
@@ -89,6 +90,7 @@ def test_each_queue_that_blocks_gets_a_loop_and_the_last_one_keeps_the_first(cli
         eventually(lambda: not any(client.queue(name).stats()["total"] for name in ("b1", "b2", "b3")))
 
 
+@pytest.mark.slow
 def test_the_tasks_of_the_bad_queue_are_cut_by_their_limit_and_others_do_not_notice(client, good, hold, caplog):
     block = blocks(client, hold, timeout=0.3, retry=Retry(attempts=1))
     tasks = [block.put() for _ in range(4)]

@@ -52,6 +52,7 @@ def is_async(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["thread", "async"])
 def test_a_task_of_newer_code_waits_for_a_worker_that_has_it(
     db, blocking: Blocking, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -309,6 +309,7 @@ def jobs(request: pytest.FixtureRequest, client: pgqueue.Client, release: thread
     return abad, agood, hanging
 
 
+@pytest.mark.slow
 def test_tasks_that_hang_leave_a_runner_to_another_queue(client, jobs):
     bad, good, hanging = jobs
     with working(client):
@@ -320,6 +321,7 @@ def test_tasks_that_hang_leave_a_runner_to_another_queue(client, jobs):
         assert client.queue("bad").stats()["taken"] == len(hanging) == 7
 
 
+@pytest.mark.slow
 def test_tasks_that_begin_to_hang_leave_a_runner_too(client, release):
     """The buffer is full of them by then."""
     hanging, done = set[int](), set[int]()

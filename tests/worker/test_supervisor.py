@@ -171,6 +171,7 @@ def test_a_process_manager_that_signals_every_process_cuts_nothing_off(client, s
     assert len(supervised.lines("ended")) == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_started_again(client, start):
     supervised = start("--processes", "2")
     supervised.ready(2)
@@ -187,6 +188,7 @@ def test_a_worker_that_dies_is_started_again(client, start):
     eventually(lambda: client.queue("q").stats()["total"] == 0)
 
 
+@pytest.mark.slow
 def test_a_worker_whose_line_to_the_supervisor_is_ended_stops_and_another_one_starts(client, start):
     supervised = start("--processes", "1", app=APP + LOSES_LINE)
     supervised.ready(1)
@@ -199,6 +201,7 @@ def test_a_worker_whose_line_to_the_supervisor_is_ended_stops_and_another_one_st
     eventually(lambda: supervised.lines("pids") == list(map(str, supervised.workers())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["thread", "loop"])
 def test_a_worker_whose_handler_closes_all_descriptors_ends_and_another_one_starts(client, start, kind):
     """Its connections, its pipes and the selectors of its event loops are gone: it says so, and cannot go on. Its exit

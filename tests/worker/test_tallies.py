@@ -134,6 +134,7 @@ def test_counts_are_written_while_the_worker_is_idle(blocking: Blocking, db: psy
             eventually(lambda n=n: value(db, "SELECT sum(done) FROM pgqueue.job_stats") == n)
 
 
+@pytest.mark.slow
 def test_a_locked_table_holds_up_no_ack(blocking: Blocking, db: psycopg.Connection, connect: Any) -> None:
     client = blocking()
     client.handler("q")(lambda data: None)

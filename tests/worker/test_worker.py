@@ -382,6 +382,7 @@ def test_a_transaction_that_the_handler_rolled_back_leaves_the_ack_to_the_worker
     eventually(lambda: gone(queue))
 
 
+@pytest.mark.slow
 def test_a_task_that_outlives_its_time_to_run_is_handled_again(queue, blocking, work, caplog):
     """By another process: here, by another worker."""
     again = threading.Event()
