@@ -229,7 +229,7 @@ def roles(db: psycopg.Connection) -> Iterator[Callable[..., str]]:
 
 def restrict(db: psycopg.Connection, queue: str, *roles: str) -> None:
     db.execute("SELECT pgqueue.queue_id(%s)", [queue])
-    for role in roles or ("pg_monitor",):
+    for role in roles:
         db.execute("SELECT pgqueue.grant(%s, %s)", [queue, role])
     db.execute("SELECT pgqueue.restrict_queue(%s)", [queue])
 

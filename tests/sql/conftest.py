@@ -1,4 +1,4 @@
-"""Fixtures of the tests of rights: roles, and a connection of one of them."""
+"""Fixtures of the tests of SQL: roles and their connections, and locks for which nothing waits."""
 
 from __future__ import annotations
 
@@ -22,3 +22,10 @@ def make(db: psycopg.Connection) -> Iterator[MakeRole]:
 def user(connect: Connect, make: MakeRole) -> psycopg.Connection:
     """A role that may use all open queues."""
     return connect(options=f"-c role={make()}")
+
+
+@pytest.fixture
+def impatient(db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No connection waits for a lock. ALTER DATABASE is the simpler form, and costs each test a new database."""
+    db.execute("SET lock_timeout = '2s'")
+    monkeypatch.setenv("PGOPTIONS", "-c lock_timeout=2s")  # of connections to come

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -27,11 +27,21 @@ LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN EXISTS (SELECT FROM public.waits w WH
 """
 
 
+HOOKS = """
+SELECT pg_get_functiondef(oid) FROM pg_proc
+ WHERE pronamespace = 'pgqueue'::regnamespace AND proname IN ('_follow_tasks', '_waits_for_tasks')
+"""
+
+
 @pytest.fixture
-def noted(db: psycopg.Connection) -> Callable[[], list[tuple[list[int], str]]]:
+def noted(db: psycopg.Connection) -> Iterator[Callable[[], list[tuple[list[int], str]]]]:
     """What the hooks were told since the last call: ids and how."""
+    hooks = column(db, HOOKS)
     db.execute(NOTE)
-    return lambda: rows(db, "DELETE FROM public.told RETURNING ids, how")
+    yield lambda: rows(db, "DELETE FROM public.told RETURNING ids, how")
+    db.execute("DROP TABLE public.told, public.waits")
+    for hook in hooks:
+        db.execute(hook)
 
 
 def mark(db: psycopg.Connection, *ids: int) -> None:

@@ -32,11 +32,7 @@ def settle(conn: psycopg.Connection, verb: str, id: int, **options: Any) -> None
 
 
 @pytest.fixture(autouse=True)
-def impatient(db: psycopg.Connection, connect: Connect) -> None:
-    """Nothing here may wait for a lock. Connections are made by `connect`, so this is the default of the database."""
-    name = value(db, "SELECT current_database()")
-    db.execute(f"ALTER DATABASE \"{name}\" SET lock_timeout = '2s'")
-    db.execute("SET lock_timeout = '2s'")
+def looked(db: psycopg.Connection, impatient: None) -> None:
     db.execute(LOOK)  # the first tick of all counts what is there, and has all lanes looked at
 
 

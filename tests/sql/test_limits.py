@@ -47,11 +47,7 @@ def fails(conn: psycopg.Connection, query: str, *args: Any) -> str | None:
 
 
 @pytest.fixture(autouse=True)
-def impatient(db: psycopg.Connection) -> None:
-    """Nothing here may wait for a lock."""
-    name = value(db, "SELECT current_database()")
-    db.execute(f"ALTER DATABASE \"{name}\" SET lock_timeout = '2s'")
-    db.execute("SET lock_timeout = '2s'")
+def looked(db: psycopg.Connection, impatient: None) -> None:
     db.execute(TICK)
 
 
