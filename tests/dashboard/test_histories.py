@@ -45,6 +45,30 @@ def test_a_queue_has_the_charts_of_the_last_hour_in_words_too(visitor, db):
     assert "3 min at most" in found["Longest wait"]
 
 
+def count_runs(db: psycopg.Connection, queue: str, ago: str, period: str, done: int, waited: float, ran: float) -> None:
+    """A row of what workers counted, in a period that began so long ago."""
+    db.execute(
+        "INSERT INTO pgqueue.tally SELECT now() - %s::interval, now(), q.id, %s, 1, 0, 0, 0, %s, %s, %s, 'send',"
+        " array_fill(0::bigint, ARRAY [22]), array_fill(0::bigint, ARRAY [22]) FROM pgqueue.queue q WHERE q.name = %s",
+        [ago, done, waited, ran, period, queue],
+    )
+
+
+def test_a_queue_shows_how_long_its_jobs_waited_and_ran(visitor, db):
+    put(db, "mail")
+    put(db, "other")
+    remember(db, "mail", "2 min", 12, ready=0)
+    count_runs(db, "mail", "20 min", "minute", done=9, waited=600, ran=50)
+    assert "Mean wait and run" not in described(visitor.page("queue", name="mail")), "a line needs two times"
+    count_runs(db, "mail", "10 min", "minute", done=3, waited=12, ran=8)
+    count_runs(db, "mail", "5 h", "hour", done=1, waited=0, ran=7200)
+    count_runs(db, "other", "12 min", "minute", done=1, waited=0, ran=86400)
+    hour = described(visitor.page("queue", name="mail"))["Mean wait and run"]
+    assert hour.endswith("ran: 2.0 s last, 5.0 s at most; waited: 3.0 s last, 1 min at most")
+    day = described(visitor.page("queue", name="mail", span="day"))["Mean wait and run"]
+    assert ", 1 h at most; waited: " in day
+
+
 @pytest.mark.parametrize(("span", "ago"), [("day", "20 h"), ("month", "20 d"), ("year", "300 d")])
 def test_links_lead_to_longer_times(visitor, db, span, ago):
     put(db, "mail")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from markupsafe import Markup
 
 from ..._calls.history import QueuePeriod, history
+from ..._calls.rows import rows
 from .. import drawing
 from .visit import Visit
 
@@ -18,6 +19,18 @@ SPANS = {
     "month": (timedelta(days=31), timedelta(hours=8)),
     "year": (timedelta(days=366), timedelta(days=4)),
 }
+#: As long as the rows of job_history are in that span, or longer.
+RUNS = {"hour": timedelta(minutes=1), "day": timedelta(hours=1), "month": timedelta(days=1), "year": timedelta(days=4)}
+RUN_TIMES = (
+    "pg_catalog.date_bin(%s::pg_catalog.interval, at, %s::pg_catalog.timestamptz) AS at",
+    "pg_catalog.sum(waited) AS waited",
+    "pg_catalog.sum(ran) AS ran",
+    "pg_catalog.sum(pg_catalog.int8pl(pg_catalog.int8pl(done, failed), pg_catalog.int8pl(retried, cancelled))) AS runs",
+)
+RUNS_SINCE = (
+    "FROM pgqueue.job_history WHERE queue OPERATOR(pg_catalog.=) %s::pg_catalog.text"
+    " AND at OPERATOR(pg_catalog.>=) %s::pg_catalog.timestamptz GROUP BY 1 ORDER BY 1"
+)
 SMALL = (timedelta(hours=1), timedelta(minutes=2))
 ORIGIN = datetime(2001, 1, 1, tzinfo=UTC)  # as in history.sql
 UNWRITTEN = timedelta(seconds=10)  # within which a tick has written the minute that is over
@@ -62,7 +75,20 @@ async def charts(visit: Visit, queue: str, span: str) -> list[drawing.Chart]:
         drawing.chart("Tasks a minute", at, calls, "number", times, WIDTH),
         drawing.chart("Tasks in the queue", at, states, "number", times, WIDTH),
         drawing.chart("Longest wait", at, oldest, "duration", times, WIDTH),
+        *await run_times(visit, queue, span, times),
     ]
+
+
+async def run_times(visit: Visit, queue: str, span: str, times: str) -> list[drawing.Chart]:
+    """How long tasks waited and ran, as the workers of the queue counted it; none if there is a single time or none."""
+    since = datetime.now(UTC) - SPANS[span][0]
+    found = await visit.read(rows(RUN_TIMES, RUNS_SINCE, RUNS[span], ORIGIN, queue, since), SHARED)
+    found = [row for row in found if row["runs"]]
+    if len(found) < 2:
+        return []
+    means = {name: [row[name] / float(row["runs"]) for row in found] for name in ("ran", "waited")}
+    at = [row["at"] for row in found]
+    return [drawing.chart("Mean wait and run", at, means, "duration", times, WIDTH)]
 
 
 async def sparks(visit: Visit, queues: Sequence[str]) -> dict[str, Markup]:
