@@ -216,9 +216,9 @@ async def see_and_set_async() -> str:
     return see_and_set()
 
 
-@client.job(queue="crunch", isolation="process", timeout=0.3)
+@client.job(queue="crunch", isolation="process")
 def fall(how: str) -> None:
-    """Has the policy of job_defaults()."""
+    """Has the policy and the time limit of job_defaults()."""
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)

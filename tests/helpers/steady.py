@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import psycopg
 
 BEAT = 0.02  # seconds
-STALL = 0.1  # seconds between two beats that are a stall
+STALL = 0.04  # seconds between two beats that are a stall; a busy machine has many short ones
 
 
 class Steady:

@@ -91,7 +91,7 @@ def test_a_policy_decides_on_whatever_ends_a_handler(db, client, kind, error):
 @pytest.mark.parametrize(("how", "error"), [("killed", ProcessDied), ("hung", TimeLimitExceeded)])
 def test_a_policy_decides_on_a_process_that_dies_or_is_killed(db, crunch, how, error):
     for policy, again in decided(error):
-        crunch.client.job_defaults(retry=retry(policy))
+        crunch.client.job_defaults(retry=retry(policy), timeout=0.3 if how == "hung" else 60)
         with running(Worker(crunch.client, concurrency=1, grace=1)):
             assert attempts(db, [crunch.fall.put(how)]) == [2 if again else 1], policy
 
