@@ -3,6 +3,8 @@
 A test on both shells runs once by default, on one of them; the other run is marked slow. Half of the tests run on each
 shell, so the default run knows both. The blocking shell is generated from the awaiting one, and a test compares them.
 
+A test that may take half an hour begins first: it would run on alone behind all others.
+
 Any other `-m` expression chooses among all tests. A test that the command line names by its id, as in
 `pytest FILE::test`, runs in any case.
 """
@@ -14,6 +16,7 @@ from collections import defaultdict
 
 import pytest
 
+LONG = 1800.0  # seconds
 LEFT_OUT = pytest.StashKey[int]()
 
 
@@ -27,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     only_pg = config.getoption("--only-pg")
+    items.sort(key=lambda item: time_limit(item) < LONG)
     for item in second_shells(items, "sync" if only_pg else None):
         item.add_marker("slow")
     if only_pg:
@@ -37,6 +41,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if hasattr(config, "workeroutput"):  # under xdist, the process that prints the summary is another one
             config.workeroutput["left_out"] = len(slow)
         deselect(config, items, slow)
+
+
+def time_limit(item: pytest.Item) -> float:
+    """In seconds, of a test that has one of its own."""
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker else 0.0
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], others: set[pytest.Item]) -> None:
