@@ -1,9 +1,12 @@
 """The hot statements go by the index that was made for them, whatever the planner was told about the tables.
 
 `take` is nearly empty in its statistics and full of rows and dead rows in truth; a cached plan outlives what it was
-made for. So every plan, also of the statements inside the functions, is looked at in three situations: statistics that
-are right, that are from when all was empty, and that are from before a large queue was emptied. And the cost of a
-claim, in pages touched, is the same whatever lies behind it, also by a plan that was cached before it came.
+made for. So every plan, also of the statements inside the functions, is looked at in four situations: statistics that
+are right, that are from when all was empty, that are from when there were only dead rows, and that are from before a
+large queue was emptied. The planner takes a table of which it knows nothing for one of ten pages, and one in which
+ANALYZE found pages without a row for one row: there it reads an index to its end as gladly as it looks a row up. And
+the cost of a claim, in pages touched, is the same whatever lies behind it, also by a plan that was cached before it
+came.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from planner import pages, plans
 from servers import Server
 from statements import value
 
-SITUATIONS = ["fresh", "taken while empty", "taken while full"]
+DEAD_ROWS = "taken of dead rows"
+SITUATIONS = ["fresh", "taken while empty", DEAD_ROWS, "taken while full"]
 
 # The indexes that each is to use, and no other; what may be scanned is neither `task` nor `take`.
 INTENDED = {
@@ -44,6 +48,10 @@ INTENDED = {
 }
 
 FORBIDDEN = re.compile(r"Seq Scan on (task|take)\b|Bitmap Heap Scan on (task|take)\b|hashed SubPlan")
+WHOLE_INDEX = re.compile(r"Index (Only )?Scan( Backward)? using task_(pkey|ready|delayed|buried) .*\n(?!\s*Index Cond)")
+#: A list for people, from a view that joins the takes: with statistics of dead rows a page of it reads an index to its
+#: end. A view of look-ups would cost those who count all tasks.
+FROM_A_VIEW = "SELECT * FROM pgqueue.find_tasks('q', 'ready')"
 
 TASKS = """INSERT INTO pgqueue.task (queue_id, data, state, run_at)
            SELECT %s, '{}', %s::"char", CASE WHEN %s::text = 'D' THEN now() + interval '1 h' + i * interval '1 ms' END
@@ -83,10 +91,13 @@ def situation(request: pytest.FixtureRequest, planned: str) -> str:
     backlog = request.config.getoption("backlog") // 3
     with psycopg.connect(planned, autocommit=True) as conn:
         conn.execute("TRUNCATE pgqueue.task, pgqueue.take RESTART IDENTITY")
-        if request.param == "taken while empty":
+        if request.param == DEAD_ROWS:
+            fill(conn, 20, 10)
+            conn.execute("DELETE FROM pgqueue.take; DELETE FROM pgqueue.task")
+        if request.param in ("taken while empty", DEAD_ROWS):
             conn.execute(analyze)
         fill(conn, backlog, backlog // 10)
-        if request.param != "taken while empty":
+        if request.param in ("fresh", "taken while full"):
             conn.execute(analyze)
         if request.param == "taken while full":
             conn.execute("DELETE FROM pgqueue.take WHERE task_id > 20")
@@ -97,11 +108,14 @@ def situation(request: pytest.FixtureRequest, planned: str) -> str:
 
 
 @pytest.mark.parametrize("query", INTENDED, ids=lambda query: re.findall(r"pgqueue\.(\w+)", query)[0])
-def test_indexes_are_used(situation: str, query: str) -> None:
+def test_indexes_are_used(situation: str, query: str, request: pytest.FixtureRequest) -> None:
     with psycopg.connect(situation, autocommit=True) as conn:
         conn.execute("SELECT setval('pgqueue.history_turn', 0, false)")  # the tick writes a minute
     text = "\n".join(plans(situation, query))
     assert FORBIDDEN.search(text) is None, text
+    if (query, request.node.callspec.params["situation"]) == (FROM_A_VIEW, DEAD_ROWS):
+        return
+    assert WHOLE_INDEX.search(text) is None, text
     used = re.findall(r"(?:using|Scan on) (ta\w+?_(?:pkey|ready|delayed|buried|expiring|deadline))\b", text)
     assert set(used) == set(INTENDED[query].split())
 

@@ -384,11 +384,16 @@ def pages(conn: psycopg.Connection, query: str) -> int:
 
 
 @pytest.mark.parametrize("head", ["ready", "tried again"])
-@pytest.mark.parametrize("statistics", ["of an empty table", "right"])
+@pytest.mark.parametrize("statistics", ["of an empty table", "of dead rows", "right"])
 def test_a_claim_costs_the_same_whatever_waits_in_a_busy_lane(
     db: psycopg.Connection, statistics: str, head: str
 ) -> None:
     """Also with plans that were cached before the backlog came."""
+    db.execute("TRUNCATE pgqueue.task CASCADE")
+    if statistics == "of dead rows":
+        for _ in range(20):
+            put(db, "q")
+        db.execute("DELETE FROM pgqueue.task")
     db.execute("ANALYZE pgqueue.task, pgqueue.take, pgqueue.lane_check")
     claim, ack = "SELECT * FROM pgqueue.take('q')", "SELECT pgqueue.ack(task_id) FROM pgqueue.take WHERE lane <> 'busy'"
     first = put(db, "q", lane="busy")

@@ -73,8 +73,8 @@ BEGIN
                 RETURNING k.task_id)
             SELECT t.id, t.priority, t.attempts, pgqueue._deadline(moment, t.ttr, t.expires_at), t.data,
                    pgqueue._waited(moment, t.ready_at, t.created_at)
-              FROM new, pgqueue.task t
-             WHERE t.id = new.task_id
+              FROM pgqueue.task t
+             WHERE t.id = ANY (ARRAY (SELECT n.task_id FROM new n))   -- not a join: take.sql, "Plans"
              ORDER BY t.priority, t.id
         LOOP
             taken := taken || id;

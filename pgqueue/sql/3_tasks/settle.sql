@@ -178,7 +178,7 @@ BEGIN
     RETURN QUERY
         SELECT refused.id, t.state, pgqueue._problem(t.state), t.holder
           FROM (SELECT unnest(ids) EXCEPT SELECT unnest(settled)) refused(id)
-          LEFT JOIN pgqueue._refused t ON t.id = refused.id
+          LEFT JOIN LATERAL (SELECT * FROM pgqueue._refused r WHERE r.id = refused.id OFFSET 0) t ON true
          ORDER BY refused.id;
 END $$;
 

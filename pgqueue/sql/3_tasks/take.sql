@@ -25,7 +25,9 @@
 -- Hence the scalar subqueries, which can only be probes by key, and the settings (settings.sql). State predicates are
 -- literals: a parameter would not match the partial indexes. To the planner a method that is switched off is very
 -- expensive, and PostgreSQL compiles what is expensive: without jit = off, Debian's default spends 0.1 s on compiling a
--- sort of one row, at every call.
+-- sort of one row, at every call. Rows of `task` are looked up by = ANY of an array, or LATERAL with OFFSET 0. A plain
+-- join is the simpler form: where ANALYZE found pages and at most one row, reading the index to its end costs the
+-- planner exactly as much as a look-up, and the cached plan does that for each task once the table is full.
 --
 -- Suspects. A session tries one task at a time of those that may have killed their process (suspect.sql). A claim that
 -- must not take the suspects that it found looks again, without them. Their rows stay locked until the claim commits.

@@ -107,7 +107,8 @@ BEGIN
     PERFORM pgqueue._check_takes(ids, tokens);
     SELECT array_agg(t.queue_id ORDER BY f.n), array_agg(t.attempts ORDER BY f.n),
            array_agg(t.id) FILTER (WHERE t.followed) INTO queues, counts, followed
-      FROM unnest(ids) WITH ORDINALITY f(id, n) LEFT JOIN pgqueue.task t ON t.id = f.id;
+      FROM unnest(ids) WITH ORDINALITY f(id, n)
+      LEFT JOIN LATERAL (SELECT * FROM pgqueue.task k WHERE k.id = f.id OFFSET 0) t ON true;
     FOR id, state, problem, holder IN
         SELECT a.id, a.state, a.problem, a.holder
           FROM pgqueue.ack_many(ids => finish_many.ids, tokens => finish_many.tokens, session => finish_many.session) a
