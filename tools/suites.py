@@ -99,6 +99,7 @@ def install() -> None:
 def run(options: argparse.Namespace, kind: str, broker: str, backend: str) -> dict[str, Outcome]:
     """The outcomes of all tests, by their names."""
     surroundings = {"TEST_BROKER": broker, "TEST_BACKEND": backend, "SUITE_URL": options.database or broker}
+    surroundings["WORKER_LOGLEVEL"] = "INFO"  # as in Celery's tox.ini; its tests read the worker's log
     surroundings["PYTHONPATH"] = os.pathsep.join(map(str, (options.project.resolve(), PLUGINS, OURS)))
     if options.redis:
         redis = urlsplit(options.redis)
