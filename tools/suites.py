@@ -1,12 +1,19 @@
-"""Run another project's own tests against pgqueue: Celery's integration tests, or kombu's.
+"""Run another project's own tests against pgqueue: the integration tests of Celery or kombu, or Django's of its tasks.
 
-    python tools/suites.py ../celery --backend pgqueue://localhost/test --broker redis://localhost --beside redis://localhost
     python tools/suites.py ../kombu --transport pgqueue://localhost/test --beside redis://localhost
+    python tools/suites.py ../celery --transport pgqueue://localhost/test --backend pgqueue://localhost/test \\
+        --redis redis://localhost:6379 --beside redis://localhost
+    python tools/suites.py ../django --database postgresql://localhost/test
 
-The argument is a checkout of that project, which has to be there: nothing of theirs is copied. The tests run with the
-checkout's code and the packages of this Python; the plugins of pytest that the tests need are installed into
-build/suites. The last lines say how many passed, and each test that did not, with its reason. `--beside` runs the same
-tests with another URL in place of pgqueue's, so that a failure of both can be told from one of pgqueue alone.
+The first argument is a checkout of that project, or its unpacked sdist: nothing of theirs is copied. The tests run with
+the checkout's code and the packages of this Python; the plugins of pytest that the tests need are installed into
+build/suites. Each file has a run of its own, and a worker with it. The last lines say how many tests passed, and each
+that did not, with its reason. `--beside` runs the same tests with another URL in place of pgqueue's, so that a failure
+of both can be told from one of pgqueue alone. `--redis` names a Redis for the tests of Celery that use one to look at
+the effects of their tasks; without it they are skipped.
+
+Give each run an empty database: messages that a failed test leaves behind fail others. A URL for kombu's tests has no
+`?`, since kombu cannot read one in a list of URLs.
 
 The exit code is 1 if a test failed with pgqueue that did not fail beside it.
 """
@@ -18,48 +25,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 PLUGINS = Path(__file__).parent.parent / "build" / "suites"
 NEEDED = ["pytest-rerunfailures", "pytest-order", "pytest-click"]
-CELERY = ["t/integration/test_tasks.py", "t/integration/test_canvas.py", "t/integration/test_inspect.py"]
+OURS = Path(__file__).parent / "suiteplugins"
 
-#: A test of Celery is left out if the URL of its result backend is not Redis's, when it uses a Redis beside it, for
-#: example for the order of side effects. With a Redis there these tests run for any backend.
-AS_REDIS = """
-import os
-class Url(str):
-    def startswith(self, prefix, *rest):
-        return prefix in ("redis", "redis://") or super().startswith(prefix, *rest)
-def pytest_collection(session):
-    import t.integration.conftest as theirs
-    theirs.TEST_BACKEND = Url(theirs.TEST_BACKEND)
-"""
-
-#: kombu has a module for each of its transports, with subclasses of the tests that are common to all.
-KOMBU = """
-import os, kombu, pytest
-from t.integration.common import BaseExchangeTypes, BaseMessage, BasePriority, BaseTimeToLive, BasicFunctionality
-@pytest.fixture
-def connection():
-    return kombu.Connection(os.environ["SUITE_URL"])
-@pytest.fixture
-def invalid_connection():
-    scheme = os.environ["SUITE_URL"].partition("://")[0]
-    return kombu.Connection(f"{scheme}://localhost:12345", connect_timeout=1)
-class test_Basic(BasicFunctionality):
-    pass
-class test_Exchanges(BaseExchangeTypes):
-    pass
-class test_Priority(BasePriority):
-    PRIORITY_ORDER = os.environ.get("SUITE_PRIORITIES", "desc")
-class test_Message(BaseMessage):
-    pass
-class test_TimeToLive(BaseTimeToLive):
-    pass
-"""
+#: Celery's tests of its own backends, and of signed messages, which need one more package.
+LEFT_OUT = ("backend.py", "cache_backend.py", "database_backend.py", "redis_backend.py", "security.py")
 
 
 @dataclass(frozen=True)
@@ -71,20 +48,17 @@ class Outcome:
 def main() -> int:
     options = parsed()
     install()
-    kind = "kombu" if (options.project / "kombu" / "__init__.py").exists() else "celery"
-    if kind == "kombu" and not options.transport:
-        sys.exit("a checkout of kombu needs --transport, the URL of pgqueue as a broker")
-    if kind == "celery" and not (options.backend or options.transport):
-        sys.exit("a checkout of Celery needs --backend, --transport, or both")
+    kind = kind_of(options)
+    first = options.transport or options.backend or options.database
     ours = run(options, kind, options.transport or options.broker, options.backend or options.broker)
-    table(options.transport or options.backend, ours)
+    table(first, ours)
     beside = dict[str, Outcome]()
     if options.beside:
         broker = options.beside if options.transport else options.broker
         beside = run(options, kind, broker, options.beside if options.backend else options.broker)
         table(options.beside, beside)
     failed = [name for name, outcome in ours.items() if outcome.state == "failed"]
-    alone = [name for name in failed if beside.get(name, ours[name]).state != "failed" or not options.beside]
+    alone = [name for name in failed if name not in beside or beside[name].state != "failed"]
     if options.beside:
         print(f"failed with pgqueue alone: {', '.join(alone) or 'none'}")
     return int(bool(alone))
@@ -92,15 +66,27 @@ def main() -> int:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("project", type=Path, help="a checkout of Celery or kombu")
+    parser.add_argument("project", type=Path, help="a checkout of Celery, kombu or Django")
     parser.add_argument("--transport", help="the URL of pgqueue as a broker")
     parser.add_argument("--backend", help="the URL of pgqueue as a result backend")
+    parser.add_argument("--database", help="for Django: a DSN, where the test database test_NAME can be created")
     parser.add_argument("--broker", default="redis://localhost", help="the other half, where only one is pgqueue's")
     parser.add_argument("--beside", help="a URL to run the same tests with")
-    parser.add_argument("--as-redis", action="store_true", help="run also what Celery tests with Redis results alone")
+    parser.add_argument("--redis", help="a Redis, to run also what Celery tests with Redis results alone")
     parser.add_argument("--only", help="as pytest's -k")
     parser.add_argument("tests", nargs="*", help="files in the checkout; default those of the integration tests")
     return parser.parse_intermixed_args()
+
+
+def kind_of(options: argparse.Namespace) -> str:
+    """The project that is checked out there. Exits with a message if an option that it needs is missing."""
+    needs = {"kombu": ["transport"], "celery": ["transport", "backend"], "django": ["database"]}
+    kind = next((name for name in needs if (options.project / name / "__init__.py").exists()), None)
+    if kind is None:
+        sys.exit(f"{options.project} is not a checkout of Celery, kombu or Django")
+    if not any(getattr(options, name) for name in needs[kind]):
+        sys.exit(f"a checkout of {kind} needs " + " or ".join(f"--{name}" for name in needs[kind]))
+    return kind
 
 
 def install() -> None:
@@ -111,25 +97,43 @@ def install() -> None:
 
 
 def run(options: argparse.Namespace, kind: str, broker: str, backend: str) -> dict[str, Outcome]:
-    with tempfile.TemporaryDirectory() as folder:
-        report, module = Path(folder, "report.xml"), Path(folder, "test_common.py")
-        module.write_text(KOMBU)
-        Path(folder, "suite_plugin.py").write_text(AS_REDIS if options.as_redis else "")
-        tests = options.tests or ([str(module)] if kind == "kombu" else CELERY)
-        command = [sys.executable, "-m", "pytest", "-p", "suite_plugin", "-p", "no:xdist", f"--junitxml={report}"]
-        command += ["-p", "no:randomly", "-q", "--rootdir=.", "-o", "junit_family=xunit1", *tests]
-        if kind == "kombu":
-            command += ["-c", os.devnull, "-o", "python_classes=test_*", "--import-mode=importlib"]
-        else:
-            command += ["-p", "celery.contrib.pytest", "-o", "asyncio_default_fixture_loop_scope=function"]
+    """The outcomes of all tests, by their names."""
+    surroundings = {"TEST_BROKER": broker, "TEST_BACKEND": backend, "SUITE_URL": options.database or broker}
+    surroundings["WORKER_LOGLEVEL"] = "INFO"  # as in Celery's tox.ini; its tests read the worker's log
+    surroundings["PYTHONPATH"] = os.pathsep.join(map(str, (options.project.resolve(), PLUGINS, OURS)))
+    if options.redis:
+        redis = urlsplit(options.redis)
+        surroundings |= {"REDIS_HOST": redis.hostname or "localhost", "REDIS_PORT": str(redis.port or 6379)}
+    found = dict[str, Outcome]()
+    for folder, arguments in runs(options, kind):
         if options.only:
-            command += ["-k", options.only]
-        path = os.pathsep.join([str(options.project.resolve()), str(PLUGINS), folder])
-        surroundings = {"TEST_BROKER": broker, "TEST_BACKEND": backend, "SUITE_URL": broker, "PYTHONPATH": path}
-        subprocess.run(command, cwd=options.project, env={**os.environ, **surroundings})
-        if not report.exists():
-            sys.exit("pytest wrote no report: its output above says why")
-        return outcomes(report)
+            arguments += ["-k", options.only]
+        with tempfile.TemporaryDirectory() as place:
+            report = Path(place, "report.xml")
+            command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", "-o", "junit_family=xunit1"]
+            command += ["-p", "no:xdist", "-p", "no:randomly", "--rootdir=.", *arguments]
+            subprocess.run(command, cwd=folder, env={**os.environ, **surroundings})
+            if not report.exists():
+                sys.exit("pytest wrote no report: its output above says why")
+            found |= outcomes(report)
+    return found
+
+
+def runs(options: argparse.Namespace, kind: str) -> Iterator[tuple[Path, list[str]]]:
+    """The runs of pytest: where, and its arguments. One for each file of Celery, whose worker serves one session."""
+    project = options.project
+    if kind == "kombu":
+        alone = ["-c", os.devnull, "-o", "python_classes=test_*", "--import-mode=importlib"]
+        yield project, [*alone, *(options.tests or [str(OURS / "of_kombu.py")])]
+    elif kind == "django":
+        yield project / "tests", ["-c", os.devnull, "-p", "of_django", *(options.tests or ["tasks"])]
+    else:
+        folder = Path("t", "integration")
+        files = sorted(path.name for path in (project / folder).glob("test_*.py"))
+        wanted = [str(folder / name) for name in files if name.removeprefix("test_") not in LEFT_OUT]
+        for test in options.tests or wanted:
+            more = ["-p", "celery.contrib.pytest", "-o", "asyncio_default_fixture_loop_scope=function"]
+            yield project, ["-p", "of_celery", *more, test]
 
 
 def outcomes(report: Path) -> dict[str, Outcome]:

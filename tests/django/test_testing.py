@@ -233,3 +233,48 @@ def test_tasks_of_the_framework(django_db, db):
     with override_settings(TASKS={"default": backend("default")}):
         passes(Case)
     assert column(db, "SELECT count(*) FROM pgqueue.tasks") == [0]
+
+
+@pytest.mark.parametrize("task", [errands.end, errands.end_async])
+def test_an_exit_of_the_frameworks_tasks(django_db, task):
+    """It is in the result, as any other error is. An interrupt is the user's, and ends the tests."""
+    with override_settings(TASKS={"default": backend("default")}):
+        result, after = task.enqueue("SystemExit"), errands.add.enqueue(1)
+        run_tasks()
+        result.refresh()
+        after.refresh()
+        assert (result.status, result.errors[0].exception_class) == (Status.FAILED, SystemExit)
+        assert after.status == Status.SUCCESSFUL
+        task.enqueue("KeyboardInterrupt")
+        with pytest.raises(KeyboardInterrupt):
+            run_tasks()
+
+
+def test_tasks_of_a_backend_without_queues(django_db):
+    @client().job("jobs")
+    def double(number: int) -> int:
+        return 2 * number
+
+    with override_settings(TASKS={"default": backend()}):
+        assert run_tasks() == []
+        queue("plain").put({"item": "tea"})
+        double.options(queue="apart").put(1)
+        results = [errands.add.using(queue_name=name).enqueue(1) for name in ("first", "second")]
+        maker = errands.make_user.using(queue_name="first").enqueue("ada")  # puts a task into the queue "default"
+        assert [task.queue for task in run_tasks("second")] == ["second"]
+        assert sorted(task.queue for task in run_tasks()) == ["default", "first", "first"]
+        for result in (*results, maker):
+            result.refresh()
+            assert result.status == Status.SUCCESSFUL
+        assert [len(queued(name)) for name in ("plain", "apart")] == [1, 1]
+
+
+def test_an_entry_of_tasks_that_cannot_be_made(django_db, caplog):
+    """The others work, and the log names it."""
+    missing = {"BACKEND": "does.not.exist"}
+    with override_settings(TASKS={"default": backend("default"), "missing": missing}):
+        result = errands.add.enqueue(1)
+        run_tasks()
+        result.refresh()
+        assert result.return_value == 1
+    assert "TASKS['missing'] is left out: Could not find backend 'does.not.exist'" in caplog.text

@@ -1,6 +1,7 @@
 """An application of Celery whose task writes what it did into a table.
 
-`celery -A celery_tasks worker` runs it on the broker CELERY_BROKER, and the table is in the database PGQUEUE_DSN.
+`celery -A celery_tasks worker` runs it on the broker CELERY_BROKER, with results in CELERY_BACKEND if that is set. The
+table is in the database PGQUEUE_DSN.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import psycopg
 from celery import Celery
 
 
-def application(broker: str) -> Celery:
-    app = Celery("celery_tasks", broker=broker, set_as_current=False)
+def application(broker: str, backend: str | None = None) -> Celery:
+    app = Celery("celery_tasks", broker=broker, backend=backend, set_as_current=False)
+    app.conf.beat_schedule = {"often": {"task": "shop.note", "schedule": 0.5, "args": ["by beat"]}}
     app.conf.worker_prefetch_multiplier = 4
     app.conf.broker_connection_retry_on_startup = True
 
@@ -26,4 +28,4 @@ def application(broker: str) -> Celery:
     return app
 
 
-app = application(os.environ.get("CELERY_BROKER", "memory://"))
+app = application(os.environ.get("CELERY_BROKER", "memory://"), os.environ.get("CELERY_BACKEND"))

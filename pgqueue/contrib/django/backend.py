@@ -14,8 +14,9 @@ worker of `manage.py pgqueue worker` runs the tasks; register() gives it their j
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, ParamSpec, TypeVar
 
 from django.apps import apps
@@ -42,6 +43,8 @@ from .isolated import child_setup
 from .options import Options
 from .running import Tasks
 from .tidy import tidy_jobs
+
+log = logging.getLogger("pgqueue")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -182,6 +185,20 @@ def register(client: Client, using: str = "default", queues: Sequence[str] = ())
 
 
 def backends_of(database: str) -> list[PgqueueBackend]:
-    """Every PgqueueBackend in TASKS that uses the database of this alias."""
-    ours = [backend for backend in task_backends.all() if isinstance(backend, PgqueueBackend)]
+    """Every PgqueueBackend in TASKS that uses the database of this alias. Entries that cannot be made are left out."""
+    ours = [backend for backend in map(_made, task_backends) if isinstance(backend, PgqueueBackend)]
     return [backend for backend in ours if backend.database == database]
+
+
+def _made(alias: str) -> Any:
+    try:
+        return task_backends[alias]
+    except Exception as error:  # of any backend: its package is missing, or its options are not valid
+        _report(alias, str(error))
+        return None
+
+
+@cache
+def _report(alias: str, error: str) -> None:
+    """Once in a process."""
+    log.error("TASKS[%r] is left out: %s", alias, error)

@@ -91,6 +91,15 @@ def equip(client: Client, using: str, queues: Sequence[str] = ()) -> Client:
     return client
 
 
+def takes_any(using: str) -> bool:
+    """Whether a backend of django.tasks of the database takes the tasks of any queue: its QUEUES is empty."""
+    if not _tasks_backends():
+        return False
+    from . import backend
+
+    return any(not one.queues for one in backend.backends_of(using))
+
+
 def _tasks_backends() -> bool:
     """Whether django.tasks is configured; before Django 6 it may not be installed."""
     return bool(getattr(settings, "TASKS", None))

@@ -35,7 +35,7 @@ from ...worker.overdue import Limits
 from ...worker.served import Served
 from ...worker.serving import Serving
 from . import clients
-from .handlers import equip
+from .handlers import equip, takes_any
 from .tidy import left_alone
 
 LIMIT = 1000
@@ -48,7 +48,8 @@ def run_tasks(queue: str | None = None, using: str = "default", *, limit: int = 
     Works in a TestCase, a TransactionTestCase and in plain functions, in the thread that calls it.
 
     Args:
-        queue: the queue's name; None: all queues that have a handler or jobs, by (priority, id).
+        queue: the queue's name; None: all queues that have a handler or jobs, by (priority, id); and for a backend of
+            django.tasks whose QUEUES is empty also the queues that have its tasks.
         using: the alias of the database in DATABASES.
         limit: the most tasks to run.
 
@@ -56,20 +57,15 @@ def run_tasks(queue: str | None = None, using: str = "default", *, limit: int = 
         The tasks that were run, in their order, as they were taken.
 
     Raises:
-        Exception: any exception of a handler or a job, but none of a task of django.tasks, whose result has it. Before
-            that, if the transaction can go on, the failed attempt is recorded: the task is ready again, or delayed or
-            buried if its job's Retry says so.
-        ValueError: the queue, or every queue, is without a handler.
+        Exception: any exception of a handler or a job, but none of a task of django.tasks, whose result has it, also
+            SystemExit. Before that, if the transaction can go on, the failed attempt is recorded: the task is ready
+            again, or delayed or buried if its job's Retry says so.
+        ValueError: the queue, or every queue, is without a handler, and no backend of django.tasks takes any queue.
         RuntimeError: the limit is reached.
     """
-    run = _Run(using)
-    known = run.queues()
-    if not known or (queue is not None and queue not in known):
-        raise ValueError(f"no handler is registered for {'any queue' if queue is None else repr(queue)}")
-    queues = known if queue is None else [queue]
-    run.begin(queues)
+    run = _Run(using, queue)
     ran: list[Task] = []
-    while row := run.joined.shell.run(_take(queues)):
+    while row := run.take():
         task = from_taken(Task, row, run.joined.shell)
         if len(ran) == limit:
             task.release()
@@ -111,19 +107,33 @@ class QueuesCleared(TransactionTestCase):
 class _Run:
     """Calls handlers and jobs as a worker does, without threads, delays and batches."""
 
-    def __init__(self, using: str) -> None:
-        self.client = equip(clients.client(using), using)
-        self.joined = clients.joined(using)
-        self._using = using
+    def __init__(self, using: str, queue: str | None) -> None:
+        self.client, self.joined = clients.client(using), clients.joined(using)
+        self._using, self._queue = using, queue
         self._results: dict[int, tuple[str, float]] = {}
+        self._takes_any = takes_any(using)
+        self._begin([] if queue is None else [queue])
 
-    def queues(self) -> list[str]:
-        """Those with a handler or with jobs."""
-        client = self.client
-        return sorted({*client.handlers, *client.jobs.by_queue(), *client.registries})
+    def take(self) -> Taken | None:
+        """Take the next task."""
+        row = self.joined.shell.run(_take(self._queues)) if self._queues else None
+        if row is None and self._queue is None and self._takes_any:
+            others = self.joined.shell.run(_with_jobs(self._queues, list(self.client.jobs)))
+            if others:
+                self._begin(others)
+                return self.take()
+        return row
 
-    def begin(self, queues: Sequence[str]) -> None:
-        """Bind the handlers and jobs of the queues."""
+    def _begin(self, more: Sequence[str]) -> None:
+        """Bind the handlers and jobs of the queues. `more`: queues of a backend that takes any."""
+        client, wanted = equip(self.client, self._using, more), self._queue
+        known = sorted({*client.handlers, *client.jobs.by_queue(), *client.registries})
+        if (not known and not self._takes_any) or (wanted is not None and wanted not in known):
+            raise ValueError(f"no handler is registered for {'any queue' if wanted is None else repr(wanted)}")
+        self._queues = known if wanted is None else [wanted]
+        self._bind(self._queues)
+
+    def _bind(self, queues: Sequence[str]) -> None:
         aio = AsyncClient.over(_AwaitingShell(self.client.shell.core, self._using))
         self._apart = Apart(lambda: aio, self.client.starts)
         here = _Here(lambda: aio, lambda: None, no_hooks)
@@ -142,7 +152,7 @@ class _Run:
             failed = serving.failure(row, error, began)
             if not connections[self._using].needs_rollback:
                 self.joined.shell.run(statuses.fail_many([recorded(failed)]))  # or the handler settled it
-            if not isinstance(error, Exception) or not self._tells(row.queue, failed.job):
+            if not isinstance(error, (Exception, SystemExit)) or not self._tells(row.queue, failed.job):
                 raise
             return
         if row.id in self._results:
@@ -198,6 +208,17 @@ def _take(queues: list[str]) -> Call[Taken | None]:
         " FROM pgqueue.take_many(queues => %s::pg_catalog.text[], n => 1)",
         (queues,),
         lambda rows: Taken(*rows[0]) if rows else None,
+    )
+
+
+def _with_jobs(but: list[str], jobs: list[str]) -> Call[list[str]]:
+    """The queues, but for these, that have ready tasks of jobs other than these."""
+    return Call(
+        "SELECT DISTINCT queue FROM pgqueue.tasks WHERE state OPERATOR(pg_catalog.=) 'ready'"
+        " AND queue OPERATOR(pg_catalog.<>) ALL (%s::pg_catalog.text[])"
+        " AND (data OPERATOR(pg_catalog.->>) 'job') OPERATOR(pg_catalog.<>) ALL (%s::pg_catalog.text[])",
+        (but, jobs),
+        lambda rows: [row[0] for row in rows],
     )
 
 
