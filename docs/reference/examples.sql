@@ -253,6 +253,7 @@ SELECT pgqueue.drain_queues();
 SELECT pgqueue.drain_queues(false);
 
 -- name: truncate_queue
+SELECT pgqueue.truncate_queue('reports', states => '{ready,delayed}');
 SELECT pgqueue.truncate_queue('reports');
 
 -- name: queue_id

@@ -12,6 +12,7 @@ from .._values.arguments import Seconds
 from .._values.record import Record
 from ..errors import NoQueue
 from .call import Call, Rows, nothing, scalar
+from .find import State
 from .options import Options, named_options
 
 QueueType = Literal["fifo", "fifottl", "utube", "utubettl", "limfifottl"]
@@ -249,10 +250,13 @@ def drain_queues(on: bool) -> Call[None]:
     return Call("SELECT pgqueue.drain_queues(enabled => %s::boolean)", (arguments.flag("on", on),), nothing)
 
 
-def truncate_queue(name: str, n: int | None = None) -> Call[int]:
-    """Remove all tasks, or at most n."""
+def truncate_queue(name: str, n: int | None = None, states: list[State] | None = None) -> Call[int]:
+    """Remove all tasks, or at most n; only those in these states."""
     return Call(
-        "SELECT pgqueue.truncate_queue(queue => %s::pg_catalog.text, n => %s::int)", (name, n), scalar, long=True
+        "SELECT pgqueue.truncate_queue(queue => %s::pg_catalog.text, n => %s::int, states => %s::pg_catalog.text[])",
+        (name, n, states),
+        scalar,
+        long=True,
     )
 
 

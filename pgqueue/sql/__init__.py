@@ -60,7 +60,7 @@ LAYERS = {
             "touch",
         ),
         *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "again", "find"),
-        *("limit_rules", "limit_ticks"),
+        *("truncate", "limit_rules", "limit_ticks"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),

@@ -244,6 +244,19 @@ async def test_truncate_and_release_all(client: Any, queue: Any, monkeypatch: py
         await task.ack()
 
 
+async def test_truncate_of_some_states(client: Any, queue: Any) -> None:
+    await queue.put_many(range(3))
+    await queue.put(3, delay=60)
+    task = await queue.take(0)
+    assert await queue.truncate(states=["ready", "delayed"]) == 3
+    await task.ack()
+    assert (await queue.stats())["total"] == 0
+    with pytest.raises(ValueError, match=r"for example \['ready'\], not the string 'ready'"):
+        await queue.truncate(states="ready")
+    with pytest.raises(ValueError, match="no task is ever 'ripe': the states are taken, ready"):
+        await queue.truncate(states=["ripe"])
+
+
 # --- pausing and draining
 
 

@@ -336,7 +336,7 @@ class Channel(virtual.Channel):
 
     def _purge(self, queue: str) -> int:
         try:
-            return sum(self.pgqueue.queue(queue).delete_all(state) for state in ("ready", "delayed"))
+            return self.pgqueue.queue(queue).truncate(states=["ready", "delayed"])
         except errors.NoQueue:
             return 0
 

@@ -1,5 +1,5 @@
--- Queues: created on first use or with options, altered, renamed, paused, drained, emptied, and deleted by name or with
--- their session (wills.sql).
+-- Queues: created on first use or with options, altered, renamed, paused, drained, and deleted by name or with their
+-- session (wills.sql).
 --
 -- Options are columns of the queue's row; an option that is not given has its default there. Hot functions read that
 -- row at each call and do not lock it: a call that was under way when an option changed may still use the old one.
@@ -274,28 +274,6 @@ END $$;
 COMMENT ON FUNCTION pgqueue.pause_queue IS
     'Take no tasks from a queue for this long; 0 ends a pause. Puts go on, and so do holders of tasks. PQ032: there is '
     'no such queue.';
-
-CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(
-    queue text,
-    n     int DEFAULT NULL                    -- at most so many tasks
-) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    removed int;
-BEGIN
-    IF n IS NOT NULL THEN
-        PERFORM pgqueue._check_count('n', n);
-    END IF;
-    removed := pgqueue._remove_tasks((pgqueue._known_queue(queue, 'manage')).id, n);
-    IF removed > 0 THEN
-        PERFORM pgqueue._record('truncate', queue, count => removed);
-    END IF;
-    RETURN removed;
-END $$;
-COMMENT ON FUNCTION pgqueue.truncate_queue IS
-    'Remove all tasks of a queue in any state, also those that are taken, or at most n of them; returns how many. A '
-    'task that another transaction is taking or settling at this moment is left to it. Acks of the others '
-    'wait for the end of the transaction: empty a long queue by n tasks at a time, until it returns less.';
 
 -- End the takes of these tasks of a queue, or of all, by any holder; returns how many.
 CREATE OR REPLACE FUNCTION pgqueue._end_takes(queue_id int, ids bigint[] DEFAULT NULL) RETURNS int

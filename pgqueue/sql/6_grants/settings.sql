@@ -106,6 +106,7 @@ BEGIN
                (definer || generic || by_key, '_health_stats count_version'),
                -- helpers
                (by_key, '_clean_routes'),
+               (by_key || in_order || loops, '_remove_states'),
                (generic,
                 '_arrived _count_new _count_places _count_takes _defaults _enter_queue _free_session _is_counted '
                 '_note _routes _tell_change'),
