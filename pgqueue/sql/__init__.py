@@ -64,7 +64,7 @@ LAYERS = {
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),
-        *("exchanges", "publish", "wills", "claims", "messages", "changes", "tallies", "schedules", "firing"),
+        *("exchanges", "publish", "wills", "expiry", "claims", "messages", "changes", "tallies", "schedules", "firing"),
     ),
     "5_operations": (
         *(

@@ -56,7 +56,16 @@ def test_if_not_exists_of_two_at_once(db: psycopg.Connection, connect: Connect) 
 
 
 @pytest.mark.parametrize(
-    "said", ["maxlen => 0", "max_takes => 0", "max_size => 0", "capacity => -1", "keep_done => '0'", "ttl => '0'"]
+    "said",
+    [
+        "maxlen => 0",
+        "max_takes => 0",
+        "max_size => 0",
+        "capacity => -1",
+        "keep_done => '0'",
+        "expires => '0'",
+        "ttl => '0'",
+    ],
 )
 def test_options_that_cannot_be(db: psycopg.Connection, said: str) -> None:
     fails(db, "PQ002", f"SELECT pgqueue.create_queue('q', {said})")
