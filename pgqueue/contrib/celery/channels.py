@@ -162,7 +162,7 @@ class Channel(virtual.Channel):
         tag = str(next(self._tags))
         message["properties"] = {**message["properties"], "delivery_tag": tag}
         info = message["properties"].get("delivery_info") or {}
-        message["properties"]["delivery_info"] = {**info, "redelivered": task.attempts > 0}
+        message["properties"]["delivery_info"] = {**info, "redelivered": task.redelivered}
         self._tasks[tag] = task
         return message
 
