@@ -69,6 +69,11 @@ class NotRunning(Error):
     """Queues do not work here: the server is a standby, or the server or this transaction is read-only."""
 
 
+#: The errors after which the same call may succeed later: the server was away, is a standby, or the connection broke.
+#: The client connects anew by itself. After ConnectionLost the call may have taken effect.
+CONNECTION_ERRORS = (ServerError, ConnectionLost, NotRunning)
+
+
 class NotAllowed(Error, PermissionError):
     """The role of the connection lacks the right to this call. Nothing was changed.
 

@@ -228,6 +228,7 @@ SELECT * FROM pgqueue.results ORDER BY finished_at DESC LIMIT 10;
 -- section: Queues
 
 -- name: create_queue
+SELECT pgqueue.create_queue('replies to web-7', expires => '10 min');
 SELECT pgqueue.create_queue('reports', ttr => '5 min', max_takes => 5, keep_done => '1 day', listed => true);
 
 -- name: queues
@@ -253,6 +254,7 @@ SELECT pgqueue.drain_queues();
 SELECT pgqueue.drain_queues(false);
 
 -- name: truncate_queue
+SELECT pgqueue.truncate_queue('reports', states => '{ready,delayed}');
 SELECT pgqueue.truncate_queue('reports');
 
 -- name: queue_id

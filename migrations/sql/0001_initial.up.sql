@@ -78,6 +78,7 @@ CREATE TABLE pgqueue.queue (
     dead_letter_key text        CHECK (dead_letter_key IS NULL
                                        OR octet_length(dead_letter_key) <= 255 AND dead_letter IS NOT NULL),
     keep_done       interval    CHECK (keep_done > '0' AND keep_done <= '1000000000 s'),
+    expires         interval    CHECK (expires > '0' AND expires <= '1000000000 s'),
     exclusive       boolean     NOT NULL DEFAULT false CHECK (session_id IS NOT NULL OR NOT exclusive),
     auto_delete     boolean     NOT NULL DEFAULT false,
     listed          boolean     NOT NULL DEFAULT false,
@@ -96,7 +97,7 @@ CREATE TABLE pgqueue.queue (
     special         boolean     NOT NULL GENERATED ALWAYS AS (
         type IS NOT NULL OR maxlen IS NOT NULL OR capacity IS NOT NULL OR max_size IS NOT NULL OR keep_done IS NOT NULL
         OR paused_until IS NOT NULL OR session_id IS NOT NULL
-        OR auto_delete OR draining OR lanes OR metered OR listed OR observed) STORED
+        OR auto_delete OR draining OR lanes OR metered OR listed OR observed OR expires IS NOT NULL) STORED
 );
 COMMENT ON TABLE  pgqueue.queue IS 'A named container of tasks, with the defaults of its puts.';
 COMMENT ON COLUMN pgqueue.queue.role IS
@@ -121,6 +122,8 @@ COMMENT ON COLUMN pgqueue.queue.dead_letter IS
 COMMENT ON COLUMN pgqueue.queue.dead_letter_key IS
     'The key of dead letters. NULL: the key that the task was published with, else the name of this queue.';
 COMMENT ON COLUMN pgqueue.queue.keep_done IS 'How long a task is kept as done after its ack. NULL: the ack deletes it.';
+COMMENT ON COLUMN pgqueue.queue.expires IS
+    'A queue that was not used for so long is deleted: expiry.sql. NULL: never.';
 COMMENT ON COLUMN pgqueue.queue.exclusive IS 'Only the session of session_id may take from the queue.';
 COMMENT ON COLUMN pgqueue.queue.auto_delete IS
     'The queue is deleted when the last session that took from it has ended.';
@@ -850,7 +853,8 @@ COMMENT ON COLUMN pgqueue.secret.value IS 'Random: the names of channels that ca
 
 INSERT INTO pgqueue.secret DEFAULT VALUES;
 
--- Exchanges, bindings, retained and unmatched messages, wills, and the takers of queues that go with their last one.
+-- Exchanges, bindings, retained and unmatched messages, wills; the takers of queues that go with their last one, and
+-- since when queues that expire are unused.
 
 CREATE TABLE pgqueue.exchange (
     name        text        PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
@@ -928,6 +932,16 @@ CREATE UNLOGGED TABLE pgqueue.taker (
     PRIMARY KEY (session_id, queue_id)
 );
 COMMENT ON TABLE  pgqueue.taker IS 'The sessions that took from a queue that is deleted with its last taker.';
+
+-- No unique key: a clean-up would wait for a claim that deletes the row and stays open.
+CREATE UNLOGGED TABLE pgqueue.unused (
+    queue_id    int         NOT NULL,
+    since       timestamptz NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE  pgqueue.unused       IS 'Queues with `expires` that clean_up found unused: expiry.sql.';
+COMMENT ON COLUMN pgqueue.unused.since IS 'When it first did, after the last use.';
+
+CREATE INDEX unused_queue ON pgqueue.unused (queue_id);
 
 -- Schedules, and the keys of puts that are unique for a time.
 

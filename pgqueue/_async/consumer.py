@@ -68,6 +68,7 @@ class AsyncConsumer:
         self._acks: deque[AsyncTask] = deque()
         self._told = False  # that acks are due
         self._closed = False
+        listener.uses.add(self)
         self._bell.ring()  # the first receive() begins to wait
 
     def fileno(self) -> int:
@@ -157,6 +158,7 @@ class AsyncConsumer:
         if self._closed:
             return
         self._closed = True
+        self._listener.uses.remove(self)
         held, self._held = list(self._held.values()), {}
         self._leave()
         try:

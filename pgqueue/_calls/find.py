@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Literal, LiteralString, NamedTuple, TypedDict, Unpack, cast, get_args
 
 from .._values import arguments, data
@@ -100,6 +101,13 @@ def state(given: str) -> State:
     if given not in get_args(State):
         raise ValueError(f"no task is ever {given!r}: the states are {', '.join(get_args(State))}")
     return cast(State, given)
+
+
+def states(given: Sequence[str] | None) -> list[State] | None:
+    """Distinct states; None: any. Raises ValueError."""
+    if isinstance(given, str):
+        raise ValueError(f"states is a list of states, for example [{given!r}], not the string {given!r}")
+    return None if given is None else [state(name) for name in dict.fromkeys(given)]
 
 
 def page(queue: str, of: State, which: Filter, n: int, marker: str | None) -> Call[FoundPage]:

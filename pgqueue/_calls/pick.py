@@ -57,7 +57,7 @@ class TaskStats(Record):
             nothing. 0 while it is delayed.
         time_left: seconds until its take ends, or until its delay ends; None if neither applies.
         reserves: the number of takes that are known: one if it is taken now, plus releases, timeouts and buries.
-        releases: the number of its releases.
+        releases: the number of its releases, and of the deaths of its takers.
         timeouts: the number of takes that ended with its time to run.
         buries: the number of times that it was buried.
         kicks: the number of times that it was kicked.

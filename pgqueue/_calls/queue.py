@@ -12,6 +12,7 @@ from .._values.arguments import Seconds
 from .._values.record import Record
 from ..errors import NoQueue
 from .call import Call, Rows, nothing, scalar
+from .find import State
 from .options import Options, named_options
 
 QueueType = Literal["fifo", "fifottl", "utube", "utubettl", "limfifottl"]
@@ -32,6 +33,7 @@ class AlterArguments(TypedDict, total=False):
     max_size: int | None
     capacity: int | None
     keep_done: Seconds | None
+    expires: Seconds | None
     dead_letter: str | None
     dead_letter_key: str | None
     auto_delete: bool
@@ -51,7 +53,7 @@ class QueueArguments(AlterArguments, total=False):
 class QueueOptions(Options):
     """The options of a queue. Checked when made."""
 
-    DURATIONS: ClassVar[tuple[tuple[str, bool], ...]] = (*Options.DURATIONS, ("keep_done", True))
+    DURATIONS: ClassVar[tuple[tuple[str, bool], ...]] = (*Options.DURATIONS, ("keep_done", True), ("expires", True))
 
     type: QueueType | None = None
     maxlen: int | None = None
@@ -59,6 +61,7 @@ class QueueOptions(Options):
     max_size: int | None = None
     capacity: int | None = None
     keep_done: Seconds | None = None
+    expires: Seconds | None = None
     dead_letter: str | None = None
     dead_letter_key: str | None = None
     exclusive: bool = False
@@ -96,8 +99,8 @@ class QueueInfo(Record):
 
     Attributes:
         name: its name.
-        type, priority, delay, ttr, ttl, maxlen, max_takes, max_size, capacity, keep_done, dead_letter, dead_letter_key,
-            exclusive, temporary, auto_delete, listed, metadata: as for Client.create_queue.
+        type, priority, delay, ttr, ttl, maxlen, max_takes, max_size, capacity, keep_done, expires, dead_letter,
+            dead_letter_key, exclusive, temporary, auto_delete, listed, metadata: as for Client.create_queue.
         draining: whether it refuses puts.
         paused_until: no task is taken until then; None if it is not paused.
         granted_to: of a restricted queue, the roles that were granted it; None: it is open to privileges by pattern.
@@ -116,6 +119,7 @@ class QueueInfo(Record):
     max_size: int | None
     capacity: int | None
     keep_done: float | None
+    expires: float | None
     dead_letter: str | None
     dead_letter_key: str | None
     exclusive: bool
@@ -133,7 +137,8 @@ class QueueInfo(Record):
 _INFO: LiteralString = (
     "SELECT name, type, priority, extract(epoch FROM delay)::float, extract(epoch FROM ttr)::float,"
     " extract(epoch FROM ttl)::float, maxlen, max_takes, max_size, capacity, extract(epoch FROM keep_done)::float,"
-    " dead_letter, dead_letter_key, exclusive, temporary, auto_delete, listed, draining, paused_until, granted_to,"
+    " extract(epoch FROM expires)::float, dead_letter,"
+    " dead_letter_key, exclusive, temporary, auto_delete, listed, draining, paused_until, granted_to,"
     " role, created_at, metadata::pg_catalog.text FROM pgqueue.queues"
 )
 
@@ -144,7 +149,7 @@ def create_queue(name: str, options: QueueOptions, if_not_exists: bool) -> Call[
         " delay => pg_catalog.make_interval(secs => %s::float), ttr => pg_catalog.make_interval(secs => %s::float),"
         " ttl => pg_catalog.make_interval(secs => %s::float), maxlen => %s::int, max_takes => %s::int,"
         " max_size => %s::int, capacity => %s::int, keep_done => pg_catalog.make_interval(secs => %s::float),"
-        " dead_letter => %s::pg_catalog.text,"
+        " expires => pg_catalog.make_interval(secs => %s::float), dead_letter => %s::pg_catalog.text,"
         " dead_letter_key => %s::pg_catalog.text, exclusive => %s::boolean, temporary => %s::boolean,"
         " auto_delete => %s::boolean,"
         " listed => %s::boolean, metadata => %s::pg_catalog.jsonb, if_not_exists => %s::boolean)",
@@ -160,6 +165,7 @@ def create_queue(name: str, options: QueueOptions, if_not_exists: bool) -> Call[
             options.max_size,
             options.capacity,
             options.keep_done,
+            options.expires,
             options.dead_letter,
             options.dead_letter_key,
             options.exclusive,
@@ -249,10 +255,13 @@ def drain_queues(on: bool) -> Call[None]:
     return Call("SELECT pgqueue.drain_queues(enabled => %s::boolean)", (arguments.flag("on", on),), nothing)
 
 
-def truncate_queue(name: str, n: int | None = None) -> Call[int]:
-    """Remove all tasks, or at most n."""
+def truncate_queue(name: str, n: int | None = None, states: list[State] | None = None) -> Call[int]:
+    """Remove all tasks, or at most n; only those in these states."""
     return Call(
-        "SELECT pgqueue.truncate_queue(queue => %s::pg_catalog.text, n => %s::int)", (name, n), scalar, long=True
+        "SELECT pgqueue.truncate_queue(queue => %s::pg_catalog.text, n => %s::int, states => %s::pg_catalog.text[])",
+        (name, n, states),
+        scalar,
+        long=True,
     )
 
 

@@ -26,6 +26,7 @@ class Taken(NamedTuple):
     """A row of a claim. `data` is still JSON text; ShellBase.made decodes it.
 
     Attributes:
+        redelivered: an earlier take ended by release, bury, its deadline or the death of its taker.
         waited: for how many seconds the task was ready, by the server's clock; only take_many tells that.
         arrived: the monotonic time when the answer was read; what passed since then comes on top of `waited`.
     """
@@ -37,6 +38,7 @@ class Taken(NamedTuple):
     deadline: datetime | None
     data: str
     queue: str
+    redelivered: bool = False
     waited: float = 0.0
     arrived: float = 0.0
 
@@ -44,7 +46,8 @@ class Taken(NamedTuple):
 def take(queue: str, session: int, token: int, after: tuple[int, int] | None) -> Call[list[Taken]]:
     priority, id = after or (None, None)
     return Call(
-        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, %s::pg_catalog.text"
+        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, %s::pg_catalog.text,"
+        " redelivered"
         " FROM pgqueue.take(queue => %s::pg_catalog.text, session => %s::int, new_token => %s::bigint,"
         " after_priority => %s::int, after_id => %s::bigint)",
         (queue, queue, session, token, priority, id),
@@ -56,7 +59,7 @@ def take_many(
     queues: Sequence[str], n: int, session: int, token: int, after: Sequence[tuple[int, int] | None]
 ) -> Call[list[Taken]]:
     return Call(
-        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, queue, waited"
+        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, queue, redelivered, waited"
         " FROM pgqueue.take_many(queues => %s::pg_catalog.text[], n => %s::int, session => %s::int,"
         " new_token => %s::bigint, after_priority => %s::int[], after_id => %s::bigint[])",
         (
@@ -102,7 +105,7 @@ def take_id(id: int, session: int, token: int, me: str) -> Call[list[Taken]]:
         return [Taken(id, *row)]
 
     return Call(
-        "SELECT token, priority, attempts, deadline, data::pg_catalog.text, queue, state, problem, holder"
+        "SELECT token, priority, attempts, deadline, data::pg_catalog.text, queue, redelivered, state, problem, holder"
         " FROM pgqueue.take_id(id => %s::bigint, session => %s::int, new_token => %s::bigint)",
         (id, session, token),
         read,

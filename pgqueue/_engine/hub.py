@@ -101,6 +101,11 @@ class Hub:
             self._changed = True
             return True
 
+    def awaited(self) -> set[str]:
+        """The names of the queues on which a taker sleeps."""
+        with self._lock:
+            return {name for channel in self._channels.values() for waiter in channel.waiters for name in waiter.names}
+
     # --- the listener
 
     def plan(self) -> Plan:

@@ -71,6 +71,7 @@ from .scarcity import Scarcity
 from .steps import Signal
 from .switchboard import Switchboard
 from .ticks import Tick, Ticks, Work, within
+from .uses import Uses
 
 T = TypeVar("T")
 log = logging.getLogger("pgqueue")
@@ -120,6 +121,7 @@ class Listener:
         self.cancels = Cancels(self.switchboard, self.ask, self.poke)
         self._plans = Plans(self.hub, self.switchboard, label)
         self.alarms = Alarms()
+        self.uses = Uses(self.hub, label)
         self._waiting: list[Signal] = []  # for a session
         self._lock = threading.Lock()
         self.stopping = False
@@ -266,12 +268,13 @@ class Listener:
             again = self._plans.reconcile(conn, opened)
             self._asks.run(conn)
             self._ticks.run(conn)
+            self.uses.run(conn)
             if self._deregistered:
                 raise ConnectionLost("another connection closed this session, or deleted its row")
             self._read(conn)
             self._pauses.succeeded()  # a whole round: this connection serves
             self.outage.over()
-            due = (again, self._ticks.at, self._jobs.at, self._asks.at, self._posts.at)
+            due = (again, self._ticks.at, self.uses.at, self._jobs.at, self._asks.at, self._posts.at)
             self._sleep(self.alarms.sleep(min(due)) - time.monotonic())
             self.alarms.ring()
             if self._read(conn):  # a taker may be waiting for a notification

@@ -139,7 +139,7 @@ class Take:
 
     def _sleep(self) -> Flow[list[Taken]]:
         """Sleep until a task may be ready. Returns the tasks that arrived before the sleep began."""
-        self._waiter = waiter = Waiter((yield from self._ids()), self._make_signal, self._began)
+        self._waiter = waiter = Waiter((yield from self._ids()), self._make_signal, self._began, self._queues)
         try:
             if self._hub.enter(waiter):
                 self._listener.poke()

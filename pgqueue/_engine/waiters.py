@@ -16,13 +16,21 @@ DRAIN_PAUSE = (0.002, 0.25)  # first and longest, seconds
 class Waiter:
     """One sleep of one taker. `since`: the monotonic time at which the taker began to wait, maybe in an earlier sleep.
 
-    inf: it stands behind all others, and in no line. `called_for`: the queue whose call woke it.
+    inf: it stands behind all others, and in no line. `called_for`: the queue whose call woke it. `names`: of the queues
+    from which it takes.
     """
 
-    __slots__ = ("armed", "called_for", "queues", "since", "woken")
+    __slots__ = ("armed", "called_for", "names", "queues", "since", "woken")
 
-    def __init__(self, queues: tuple[int, ...], make_signal: Callable[[], Signal], since: float = float("inf")) -> None:
+    def __init__(
+        self,
+        queues: tuple[int, ...],
+        make_signal: Callable[[], Signal],
+        since: float = float("inf"),
+        names: tuple[str, ...] = (),
+    ) -> None:
         self.queues = queues
+        self.names = names
         self.since = since
         self.called_for: int | None = None
         self.armed = make_signal()

@@ -54,6 +54,9 @@ class TaskRecord(Bound):
         priority: the lowest is taken first. None after a put that named none: then it is the queue's.
         attempts: how often it failed, passed its deadline, or was charged with the death of its taker, since its put or
             the kick that ended its burial.
+        redelivered: whether an earlier take of it ended by a release, a burial, its deadline or the death of its taker;
+            only a take knows it. False after release_many(), release_all(), the close of its client, and a crash of
+            the server, which leave no trace in the task.
         error: the text of the last failed attempt or of the burial; only peek reads it, and a verb that sets it.
         run_at: when a delayed task becomes ready; only peek reads it, and a put that was given one. None after a put or
             release with a delay: the server's clock decides.
@@ -73,6 +76,7 @@ class TaskRecord(Bound):
     data: Any
     priority: int | None = None
     attempts: int = 0
+    redelivered: bool = False
     error: str | None = None
     run_at: datetime | None = None
     buried_at: datetime | None = None
@@ -194,6 +198,7 @@ def from_taken(kind: type[AnyTask], row: Taken, shell: Any) -> AnyTask:
         data=data.decode(row.data),
         priority=row.priority,
         attempts=row.attempts,
+        redelivered=row.redelivered,
         deadline=row.deadline,
         token=row.token,
     )

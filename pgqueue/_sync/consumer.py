@@ -70,6 +70,7 @@ class Consumer:
         self._acks: deque[Task] = deque()
         self._told = False  # that acks are due
         self._closed = False
+        listener.uses.add(self)
         self._bell.ring()  # the first receive() begins to wait
 
     def fileno(self) -> int:
@@ -159,6 +160,7 @@ class Consumer:
         if self._closed:
             return
         self._closed = True
+        self._listener.uses.remove(self)
         held, self._held = list(self._held.values()), {}
         self._leave()
         try:

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
+from .._calls import find as find_calls
 from .._calls import history as history_calls
 from .._calls import queue as calls
 from .._calls import stats as stats_calls
+from .._calls.find import State
 from .._calls.history import HOUR, QueuePeriod
 from .._calls.queue import AlterArguments, QueueInfo
 from .._calls.stats import Stats
@@ -114,22 +116,31 @@ class Managing:
         """
         self._shell.run(calls.drain_queue(self.name, on))
 
-    def truncate(self, *, on_progress: Callable[[int], object] | None = None) -> int:
-        """Remove all tasks of the queue, in any state, also taken ones. Returns their number.
+    def truncate(
+        self, *, states: Sequence[State] | None = None, on_progress: Callable[[int], object] | None = None
+    ) -> int:
+        """Remove all tasks of the queue, or those in some states. Returns their number.
+
+        By default tasks in any state are removed, also taken ones. `states=["ready", "delayed"]` leaves the tasks that
+        are taken to their takers, as the purge of AMQP does.
 
         A task that another transaction is taking or settling at this moment is left alone. It commits after each 50,000
         tasks, since acks of removed tasks wait for the transaction: an error leaves those removed that were removed
         before. As Tarantool's truncate and Zaqar's purge.
 
         Args:
+            states: remove only tasks that are in one of these states, as tasks() has them. A task that comes into one
+                of them meanwhile may be removed too, for example one that was blocked behind a removed task of its
+                lane. None: tasks in any state.
             on_progress: called after each commit, with the number of tasks so far. Default: none.
 
         Raises:
             NoQueue: it does not exist.
+            ValueError: there is no such state.
         """
-        total = 0
+        total, chosen = 0, find_calls.states(states)
         while True:
-            removed = self._shell.run(calls.truncate_queue(self.name, calls.PART))
+            removed = self._shell.run(calls.truncate_queue(self.name, calls.PART, chosen))
             total += removed
             if on_progress is not None:
                 on_progress(total)

@@ -53,6 +53,9 @@ class Queues:
             max_size: the largest data of a task, in bytes of JSON.
             max_takes: a task that came back so often, as a failed attempt, is moved or buried. Takes are not counted.
             keep_done: for how many seconds, or which timedelta, acked tasks are kept; None: not at all.
+            expires: it is deleted, with its tasks, when it was not used for so many seconds, or this timedelta; 30
+                seconds are the least. Takes, takers that wait, consumers and workers use it, and so does create_queue;
+                puts do not. As RabbitMQ's x-expires. None: never.
             dead_letter: the exchange that gets the tasks that are buried, expire, or are dropped by maxlen or
                 max_takes; "" is the default one.
             dead_letter_key: the key under which it gets them; default the task's own. With "" the name of a queue,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from .. import Client, Queue
+from .._calls.find import State
 from .._calls.options import named_options
 from .._calls.queue import QueueOptions
 from ..terminal import Progress
@@ -79,19 +80,29 @@ def delete_queue(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, f
 
 @click.command()
 @click.argument("queue", type=QUEUE)
+@click.option(
+    "-s",
+    "--state",
+    "states",
+    type=click.Choice(get_args(State)),
+    multiple=True,
+    help="Only tasks in this state. May be given several times.",
+)
 @yes
 @click.pass_obj
 @plainly
-def truncate(dsn: str | None, queue: str, yes: bool) -> None:
+def truncate(dsn: str | None, queue: str, states: Sequence[State], yes: bool) -> None:
     """Remove all tasks of QUEUE, in any state, also those that are taken; print their number.
 
-    It commits after each 50,000 tasks. Ctrl-C leaves the others.
+    With `-s ready -s delayed` it leaves those that are taken. It commits after each 50,000 tasks. Ctrl-C leaves the
+    others.
     """
     with connect(dsn) as client:
         total = _total(client.queue(queue))
-        confirm(f"Remove the {total} tasks of {queue}?", yes)
-        with Progress("truncate", total) as progress:
-            removed = client.queue(queue).truncate(on_progress=progress.show)
+        which = f"tasks of {queue} that are {' or '.join(states)}" if states else f"{total} tasks of {queue}"
+        confirm(f"Remove the {which}?", yes)
+        with Progress("truncate", None if states else total) as progress:
+            removed = client.queue(queue).truncate(states=states or None, on_progress=progress.show)
     click.echo(removed)
 
 

@@ -201,6 +201,7 @@ ALTERABLE: dict[str, Callable[[Asked], Any]] = {
     "max_size": lambda asked: _integer(asked),
     "max_takes": lambda asked: _integer(asked),
     "keep_done": lambda asked: asked.seconds("value"),
+    "expires": lambda asked: asked.seconds("value"),
 }
 
 

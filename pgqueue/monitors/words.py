@@ -164,6 +164,7 @@ OPTIONS = {
     "max_size": "the largest data of a task, in bytes",
     "max_takes": "a task that failed so often is buried, or becomes a dead letter",
     "keep_done": "for how long done tasks are kept",
+    "expires": "a queue that is not used for so long is deleted",
     "dead_letter": "the exchange that gets dead letters",
     "dead_letter_key": "the key under which it gets them",
     "type": "what its puts cannot have, as in Tarantool",

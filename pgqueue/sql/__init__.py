@@ -60,11 +60,11 @@ LAYERS = {
             "touch",
         ),
         *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "again", "find"),
-        *("limit_rules", "limit_ticks"),
+        *("truncate", "limit_rules", "limit_ticks"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),
-        *("exchanges", "publish", "wills", "claims", "messages", "changes", "tallies", "schedules", "firing"),
+        *("exchanges", "publish", "wills", "expiry", "claims", "messages", "changes", "tallies", "schedules", "firing"),
     ),
     "5_operations": (
         *(

@@ -120,7 +120,8 @@ class _Drain:
         task = found[0]
         text = json_data.encode(task.data, 1 << 30)
         assert task.token is not None
-        return Taken(task.id, task.token, task.priority or 0, task.attempts, task.deadline, text, task.queue)
+        of = task.queue, task.redelivered
+        return Taken(task.id, task.token, task.priority or 0, task.attempts, task.deadline, text, *of)
 
     def run(self, row: Taken) -> Ran:
         serving, began = self._serving[row.queue], time.monotonic()

@@ -97,6 +97,7 @@ def test_what_destroys_is_refused_where_nobody_can_be_asked(command, queue, line
     [
         ("delete 1 2", "Delete 2 task(s), even if they are taken?"),
         ("truncate q", "Remove the 2 tasks of q?"),
+        ("truncate q -s ready -s delayed", "Remove the tasks of q that are ready or delayed?"),
         ("delete-queue q", "Delete q and its 2 tasks?"),
     ],
 )
@@ -126,6 +127,16 @@ def test_truncate_and_delete_queue(command, queue):
     assert command.lines("delete-queue", "q", "-y") == ["1"]
     for verb in ("delete-queue", "truncate"):
         assert command.fails(1, verb, "q", "-y") == "there is no queue 'q'"
+
+
+def test_truncate_of_some_states(command, queue):
+    queue.put_many([1, 2])
+    queue.put(3, delay=60)
+    queue.bury(1)
+    assert command.lines("truncate", "q", "-s", "ready", "--state", "delayed", "-y") == ["2"]
+    assert queue.stats()["buried"] == queue.stats()["total"] == 1
+    assert "'ripe' is not one of" in command.fails(2, "truncate", "q", "-s", "ripe", "-y")
+    assert command.fails(1, "truncate", "none", "-s", "ready", "-y") == "there is no queue 'none'"
 
 
 def test_truncate_shows_how_far_it_is(command, queue, monkeypatch):

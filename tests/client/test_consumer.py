@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from eventually import eventually
+from waiters import waiting
 
 import pgqueue
 
@@ -45,6 +46,32 @@ async def test_a_put_and_a_due_task_end_the_wait(client: Any, queue: Any) -> Non
         await queue.put("later", delay=0.3)
         await queue.put("now")
         assert [task.data for task in await received(consumer, 2)] == ["now", "later"]
+
+
+@pytest.mark.parametrize("user", ["a consumer without room", "a consumer that waits", "a taker that waits"])
+async def test_it_uses_its_queues(
+    shell: Any, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    """The listener says so, whatever the program does meanwhile."""
+    monkeypatch.setattr("pgqueue._engine.uses.NOTE", 0.05)
+    client = shell.client(poll=None)
+    queue = await client.create_queue("q", expires=60)
+    consumer = await client.consumer(["other", "q"], prefetch=1)
+    if user == "a consumer without room":
+        await client.queue("other").put(1)
+        await received(consumer, 1)
+    elif user == "a consumer that waits":
+        assert await consumer.receive() == []
+    else:
+        await consumer.close()
+        taker = asyncio.ensure_future(queue.take(None))
+        await waiting(client, "q")
+    db.execute("INSERT INTO pgqueue.unused SELECT id, now() - interval '59 s' FROM pgqueue.queue WHERE name = 'q'")
+    eventually(lambda: db.execute("SELECT FROM pgqueue.unused").fetchall() == [])
+    await consumer.close()
+    if user == "a taker that waits":
+        await queue.put(1)
+        await (await taker).ack()
 
 
 async def test_it_holds_no_more_than_its_prefetch(client: Any, queue: Any) -> None:

@@ -12,6 +12,7 @@ from psycopg.conninfo import make_conninfo
 from statements import rows, value
 
 import pgqueue
+from pgqueue import errors
 from pgqueue import sql as schema
 from pgqueue.errors import SetupError
 
@@ -24,6 +25,23 @@ async def test_no_server(shell, tmp_path):
         await client.queue("q").put("x")
     with pytest.raises(pgqueue.ServerError):
         await client.queue("q").take(0)
+
+
+async def test_connection_errors_are_those_after_which_the_same_call_may_succeed(shell, queue, db, dsn, tmp_path):
+    absent = shell.client(f"host={tmp_path} dbname=nowhere", connect_timeout=1)
+    standby = shell.client(make_conninfo(dsn, options="-c default_transaction_read_only=on"), connect_timeout=0.5)
+    conn = await shell.connection()
+    db.execute("SELECT pg_terminate_backend(%s)", [conn.info.backend_pid])
+    for kind, put in {
+        errors.ServerError: absent.queue("q").put(1),
+        errors.NotRunning: standby.queue("q").put(1),
+        errors.ConnectionLost: queue.put(1, conn=conn),
+    }.items():
+        with pytest.raises(errors.CONNECTION_ERRORS) as caught:
+            await put
+        assert issubclass(caught.type, kind)
+    for other in (errors.Error, errors.SchemaError, errors.SetupError, errors.TakeLost, errors.ClosedError):
+        assert not issubclass(other, errors.CONNECTION_ERRORS)
 
 
 async def test_no_such_role(shell, dsn):

@@ -84,6 +84,8 @@ async def test_an_option_that_there_is_not(client: Any, option: dict[str, Any]) 
         {"capacity": -1},
         {"capacity": 1.5},
         {"keep_done": 0},
+        {"expires": 0},
+        {"expires": "soon"},
         {"ttl": float("nan")},
         {"exclusive": 1},
         {"temporary": None},
@@ -112,6 +114,7 @@ async def test_info_tells_all_options(client: Any) -> None:
         "max_size": 1000,
         "max_takes": 4,
         "keep_done": 86400.0,
+        "expires": 600.0,
         "dead_letter": "",
         "dead_letter_key": "dead",
         "auto_delete": True,
@@ -242,6 +245,19 @@ async def test_truncate_and_release_all(client: Any, queue: Any, monkeypatch: py
     assert (await client.queue("other").stats())["total"] == 1
     with pytest.raises(pgqueue.TaskNotFound):
         await task.ack()
+
+
+async def test_truncate_of_some_states(client: Any, queue: Any) -> None:
+    await queue.put_many(range(3))
+    await queue.put(3, delay=60)
+    task = await queue.take(0)
+    assert await queue.truncate(states=["ready", "delayed"]) == 3
+    await task.ack()
+    assert (await queue.stats())["total"] == 0
+    with pytest.raises(ValueError, match=r"for example \['ready'\], not the string 'ready'"):
+        await queue.truncate(states="ready")
+    with pytest.raises(ValueError, match="no task is ever 'ripe': the states are taken, ready"):
+        await queue.truncate(states=["ripe"])
 
 
 # --- pausing and draining

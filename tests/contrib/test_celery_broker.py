@@ -143,11 +143,21 @@ def test_a_passing_queue_ends_with_its_channel(
 def test_arguments_of_queues(make: Callable[..., Connection], blocking: Callable[..., pgqueue.Client]) -> None:
     connection, client = make(), blocking()
     client.exchanges.declare("dead")
-    Queue("limited", message_ttl=5, max_length=10, queue_arguments={"x-dead-letter-exchange": "dead"})(
+    Queue("limited", message_ttl=5, max_length=10, expires=60, queue_arguments={"x-dead-letter-exchange": "dead"})(
         connection.channel()
     ).declare()
     info = client.queue("limited").info()
-    assert (info.ttl, info.maxlen, info.dead_letter) == (5.0, 10, "dead")
+    assert (info.ttl, info.maxlen, info.expires, info.dead_letter) == (5.0, 10, 60.0, "dead")
+    assert not info.auto_delete
+
+
+def test_a_queue_that_expires_outlives_its_channel(
+    make: Callable[..., Connection], blocking: Callable[..., pgqueue.Client]
+) -> None:
+    connection, client = make(), blocking()
+    with connection.channel() as channel:
+        Queue("kept", expires=60)(channel).declare()
+    assert "kept" in {queue.name for queue in client.queues()}
 
 
 def test_bodies_of_all_kinds_survive(make: Callable[..., Connection]) -> None:

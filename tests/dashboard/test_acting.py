@@ -36,6 +36,7 @@ def test_a_queue_is_paused_resumed_and_drained(visitor, client):
         ("capacity", "50", 50),
         ("ttr", "15m", 900),
         ("keep_done", "2d", 172_800),
+        ("expires", "1h", 3600),
         ("priority", "-3", -3),
         ("ttl", "", None),
     ],

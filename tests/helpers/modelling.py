@@ -336,6 +336,7 @@ class Model:
         marked = sum(task.marked for task in tasks) - suspects
         for task in tasks:
             self.calls[task.queue, "release"] += 1
+            task.releases += 1
             task.give_back(failed=task in charged)
             if task.suspect:
                 task.suspect = min(task.suspect, max(1, suspects // PART))

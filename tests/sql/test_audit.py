@@ -37,6 +37,7 @@ VERBS: list[tuple[str, tuple[Any, ...]]] = [
     ("drain_queue('q', false)", ("undrain", "q", None, None)),
     ("drain_queues()", ("drain", None, None, None)),
     ("truncate_queue('q')", ("truncate", "q", None, 4)),
+    ("truncate_queue('q', states => '{buried,ready}')", ("truncate", "q", None, 2)),
     ("release_all('q')", ("release", "q", None, 1)),
     ("kick('q')", ("kick", "q", "2", 1)),
     ("kick_task(3)", ("kick", "q", "3", 1)),

@@ -27,6 +27,7 @@ CALLS = {  # each function with a time, and the time; {} is what is tried
     "create ttr": "create_queue('new', ttr => {})",
     "create ttl": "create_queue('new', ttl => {})",
     "create keep_done": "create_queue('new', keep_done => {})",
+    "create expires": "create_queue('new', expires => {})",
     "alter": "alter_queue('q', jsonb_build_object('ttl', {}::text))",
     "pause": "pause_queue('q', {})",
     "release delay": "release((SELECT id FROM t), (SELECT token FROM t), delay => {})",
@@ -91,7 +92,7 @@ def test_a_run_at_out_of_bounds_is_refused(q: psycopg.Connection, call: str, mom
 
 
 def test_raw_sql_cannot_give_a_queue_such_times(q: psycopg.Connection) -> None:
-    for column_ in ("delay", "ttr", "ttl", "keep_done"):
+    for column_ in ("delay", "ttr", "ttl", "keep_done", "expires"):
         with pytest.raises(psycopg.errors.CheckViolation):
             q.execute(f"UPDATE pgqueue.queue SET {column_} = '{TOO_LONG}'")
 

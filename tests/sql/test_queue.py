@@ -56,7 +56,16 @@ def test_if_not_exists_of_two_at_once(db: psycopg.Connection, connect: Connect) 
 
 
 @pytest.mark.parametrize(
-    "said", ["maxlen => 0", "max_takes => 0", "max_size => 0", "capacity => -1", "keep_done => '0'", "ttl => '0'"]
+    "said",
+    [
+        "maxlen => 0",
+        "max_takes => 0",
+        "max_size => 0",
+        "capacity => -1",
+        "keep_done => '0'",
+        "expires => '0'",
+        "ttl => '0'",
+    ],
 )
 def test_options_that_cannot_be(db: psycopg.Connection, said: str) -> None:
     fails(db, "PQ002", f"SELECT pgqueue.create_queue('q', {said})")
@@ -214,6 +223,61 @@ def test_truncate_removes_at_most_n_tasks(db: psycopg.Connection, connect: Conne
         assert value(db, f"SELECT pgqueue.truncate_queue('q', {n})") == removed
     assert value(db, "SELECT count(*) FROM pgqueue.task") == 0
     fails(db, "PQ002", "SELECT pgqueue.truncate_queue('q', 0)")
+
+
+@pytest.mark.parametrize(
+    ("states", "left"),
+    [
+        ("{ready}", ["blocked", "buried", "delayed", "done", "taken"]),
+        ("{ready,delayed,blocked}", ["buried", "done", "taken"]),
+        ("{taken}", ["blocked", "buried", "delayed", "done", "ready", "ready"]),
+        ("{done,buried,done}", ["blocked", "delayed", "ready", "ready", "taken"]),
+        ("{}", ["blocked", "buried", "delayed", "done", "ready", "ready", "taken"]),
+    ],
+)
+def test_truncate_leaves_tasks_in_other_states(
+    db: psycopg.Connection, connect: Connect, states: str, left: list[str]
+) -> None:
+    every_state(db, connect, "q")
+    taken = rows(db, "SELECT id, holder FROM pgqueue.tasks WHERE state = 'taken'")
+    before = rows(db, "SELECT id, state::text FROM pgqueue.tasks")
+    assert value(db, "SELECT pgqueue.truncate_queue('q', states => %s)", states) == 7 - len(left)
+    ids = column(db, "SELECT id FROM pgqueue.tasks")
+    assert sorted(state for id, state in before if id in ids) == left
+    if "taken" in left:
+        assert rows(db, "SELECT id, holder FROM pgqueue.tasks WHERE state = 'taken'") == taken
+    assert value(db, "SELECT total + kept FROM pgqueue.stats WHERE queue = 'q'") == len(left)
+    assert value(db, "SELECT count(*) FROM pgqueue.take") == left.count("taken")
+
+
+def test_truncate_of_states_removes_at_most_n_tasks(db: psycopg.Connection) -> None:
+    db.execute("SELECT pgqueue.put_many('q', jsonb_agg(n)) FROM generate_series(1, 2300) n")
+    column(db, "SELECT id FROM pgqueue.take_many('{q}', 1100)")
+    for n, removed in ((1, 1), (1199, 1199), (1000, 0)):
+        assert value(db, f"SELECT pgqueue.truncate_queue('q', {n}, '{{ready,delayed}}')") == removed
+    assert rows(db, "SELECT state, count(*) FROM pgqueue.tasks GROUP BY state") == [("taken", 1100)]
+
+
+def test_truncate_refuses_a_state_that_does_not_exist(db: psycopg.Connection) -> None:
+    put(db, "q")
+    for states in ("{ripe}", "{ready,NULL}"):
+        fails(db, "PQ002", "SELECT pgqueue.truncate_queue('q', states => %s)", states)
+    with db.transaction():
+        db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        fails(db, "PQ002", "SELECT pgqueue.truncate_queue('q', states => '{ready}')")
+    assert value(db, "SELECT count(*) FROM pgqueue.task") == 1
+
+
+def test_truncate_of_states_leaves_a_task_that_is_taken_meanwhile(db: psycopg.Connection, connect: Connect) -> None:
+    put(db, "q"), put(db, "q")
+    other = connect(autocommit=False)
+    id, token = take(other, "q")
+    assert value(db, "SELECT pgqueue.truncate_queue('q', states => '{ready}')") == 1  # and it does not wait
+    other.commit()
+    other.execute("SELECT pgqueue.ack(%s, %s)", (id, token))
+    assert value(db, "SELECT count(*) FROM pgqueue.task") == 1  # of the ack, which is open
+    other.commit()
+    assert value(db, "SELECT count(*) FROM pgqueue.task") == 0
 
 
 def test_truncate_leaves_what_is_being_settled(db: psycopg.Connection, connect: Connect) -> None:

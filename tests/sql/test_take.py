@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from eventually import eventually
 from statements import column, pass_time, put, row, rows, state, take, value
+from stepping import die
 
 Connect = Any
 TAKE_MANY = "SELECT queue, id FROM pgqueue.take_many(%s::text[], %s)"
@@ -239,3 +240,69 @@ def test_claims_at_both_isolation_levels_share_the_tasks(db: psycopg.Connection,
         list(threads.map(work, range(4)))
     assert len(claimed) == len(ids)
     assert set(claimed) == ids
+
+
+# --- redelivered
+
+TAKES = {
+    "take": "SELECT redelivered FROM pgqueue.take('q')",
+    "take_many": "SELECT redelivered FROM pgqueue.take_many('{q}', 5)",
+    "take_or_listen": "SELECT redelivered FROM pgqueue.take_or_listen('{q}')",
+    "take_id": "SELECT redelivered FROM pgqueue.take_id((SELECT min(id) FROM pgqueue.task))",
+}
+
+
+@pytest.mark.parametrize("lane", [None, "a"])
+@pytest.mark.parametrize("how", TAKES)
+def test_a_take_tells_of_a_take_before(db: psycopg.Connection, how: str, lane: str | None) -> None:
+    put(db, "q", lane=lane)
+    assert rows(db, TAKES[how]) == [(False,)]
+    db.execute("SELECT pgqueue.release(task_id) FROM pgqueue.take")
+    assert rows(db, TAKES[how]) == [(True,)]
+
+
+ENDS = {
+    "release": "SELECT pgqueue.release(%(id)s, %(token)s)",
+    "a failure": "SELECT pgqueue.release(%(id)s, %(token)s, error => 'x')",
+    "bury": "SELECT pgqueue.bury(%(id)s, %(token)s), pgqueue.kick('q')",
+    "fail": "SELECT pgqueue.fail(%(id)s, %(token)s, error => 'x', delay => '0')",
+    "requeue": "SELECT pgqueue.requeue(%(id)s, %(token)s)",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_ends_of_a_take_after_which_its_task_is_redelivered(db: psycopg.Connection, end: str) -> None:
+    put(db, "q")
+    id, token = take(db, "q")
+    db.execute(ENDS[end], {"id": id, "token": token})
+    assert rows(db, TAKES["take"]) == [(True,)]
+
+
+def test_a_task_whose_deadline_passed_is_redelivered(db: psycopg.Connection) -> None:
+    put(db, "q", ttr="1 min")
+    take(db, "q")
+    pass_time(db, "2 min")
+    assert rows(db, TAKES["take"]) == [(True,)]
+
+
+@pytest.mark.parametrize("limit", [None, 5])
+def test_the_tasks_of_a_dead_taker_are_redelivered(db: psycopg.Connection, connect: Connect, limit: int | None) -> None:
+    """Also where their death charges no attempt and cannot bury them."""
+    db.execute("SELECT pgqueue.create_queue('q', max_takes => %s)", [limit])
+    for _ in range(3):
+        put(db, "q")
+    dying = connect()
+    dying.execute("SELECT pgqueue.open_session(grace => '0')")
+    assert len(rows(dying, "SELECT FROM pgqueue.take_many('{q}', 2)")) == 2
+    die(dying, db)
+    db.execute("SELECT pgqueue.sweep()")
+    found = rows(db, "SELECT redelivered, attempts FROM pgqueue.take_many('{q}', 5)")
+    assert found == [(True, 0), (True, 0), (False, 0)]
+
+
+@pytest.mark.parametrize("call", ["release_many(ARRAY [{0}], ARRAY [{1}])", "release_all('q')", "close_session()"])
+def test_ends_of_a_take_that_leave_no_trace(db: psycopg.Connection, call: str) -> None:
+    put(db, "q")
+    id, token = take(db, "q")
+    db.execute(f"SELECT pgqueue.{call.format(id, token)}")
+    assert rows(db, TAKES["take"]) == [(False,)]

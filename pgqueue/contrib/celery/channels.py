@@ -162,7 +162,7 @@ class Channel(virtual.Channel):
         tag = str(next(self._tags))
         message["properties"] = {**message["properties"], "delivery_tag": tag}
         info = message["properties"].get("delivery_info") or {}
-        message["properties"]["delivery_info"] = {**info, "redelivered": task.attempts > 0}
+        message["properties"]["delivery_info"] = {**info, "redelivered": task.redelivered}
         self._tasks[tag] = task
         return message
 
@@ -308,17 +308,15 @@ class Channel(virtual.Channel):
     def _new_queue(self, queue: str, **options: Any) -> None:
         """Make the queue, unless there is one.
 
-        A queue with `auto_delete` or `x-expires` is deleted once its last consumer's channel closes, or its process has
-        ended; pgqueue has no time of disuse. Those of Celery, of replies and events, have both.
+        A queue with `auto_delete` is deleted once its last consumer's channel closes, or its process has ended.
         """
         given = queue_options(options.get("arguments"))
-        passing = options.get("auto_delete") or "x-expires" in (options.get("arguments") or {})
         if options.get("exclusive"):
             given["exclusive"] = True
-        elif passing:
+        elif options.get("auto_delete"):
             given["auto_delete"] = True
         self.pgqueue.create_queue(queue, if_not_exists=True, **cast(Any, given))
-        if passing or options.get("exclusive"):
+        if options.get("auto_delete") or options.get("exclusive"):
             self._passing.add(queue)
 
     def prepare_queue_arguments(self, arguments: dict[str, Any], **options: Any) -> Any:
@@ -336,7 +334,7 @@ class Channel(virtual.Channel):
 
     def _purge(self, queue: str) -> int:
         try:
-            return sum(self.pgqueue.queue(queue).delete_all(state) for state in ("ready", "delayed"))
+            return self.pgqueue.queue(queue).truncate(states=["ready", "delayed"])
         except errors.NoQueue:
             return 0
 

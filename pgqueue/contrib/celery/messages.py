@@ -87,14 +87,13 @@ def options_of(message: Message, priority: int, hold: bool) -> PutOptions:
 
 
 def queue_options(arguments: dict[str, Any] | None) -> dict[str, Any]:
-    """The options of a queue for the arguments of RabbitMQ. Others are ignored, as RabbitMQ ignores unknown ones.
-
-    `x-expires` needs none: see Channel._new_queue.
-    """
+    """The options of a queue for the arguments of RabbitMQ. Others are ignored, as RabbitMQ ignores unknown ones."""
     given = arguments or {}
     options: dict[str, Any] = {}
     if "x-message-ttl" in given:
         options["ttl"] = max(int(given["x-message-ttl"]), 1) / 1000
+    if "x-expires" in given:
+        options["expires"] = max(int(given["x-expires"]), 1) / 1000
     if "x-max-length" in given:
         options["maxlen"] = min(int(given["x-max-length"]), HIGHEST)
     if "x-dead-letter-exchange" in given:

@@ -61,8 +61,8 @@ CUT = 2000  # characters of a traceback that was too large
 
 CHORD_KEYS = (".size", ".claim", ".added:", ".part:")  # behind the key of the group; the last two are of each member
 
-#: After these the same call, repeated, may succeed. Storing twice is as good as storing once.
-CONNECTION_ERRORS = (errors.ConnectionLost, errors.ServerError, errors.NotRunning, psycopg.OperationalError)
+#: After these a call is repeated. Storing twice is as good as storing once.
+REPEATED = (*errors.CONNECTION_ERRORS, psycopg.OperationalError)
 
 
 class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
@@ -101,7 +101,7 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
         return super().__reduce__(args, {**(kwargs or {}), "url": self.url})
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
-        return isinstance(exc, CONNECTION_ERRORS)
+        return isinstance(exc, REPEATED)
 
     def cleanup(self) -> None:
         """Remove expired results now, up to 100,000. Listeners do it every ten seconds."""
@@ -284,7 +284,7 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
 
     def _ensured(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function, again while the server is away, as `retry_policy` says."""
-        return retry_over_time(function, CONNECTION_ERRORS, args, kwargs, self._on_lost, **self.retry_policy)
+        return retry_over_time(function, REPEATED, args, kwargs, self._on_lost, **self.retry_policy)
 
     def _on_lost(self, error: Exception, intervals: Any, retries: int) -> float:
         pause: float = next(intervals)

@@ -47,7 +47,7 @@ class Transport(virtual.Transport):
     )
     connection_errors = (
         *virtual.Transport.connection_errors,
-        *(errors.ServerError, errors.ConnectionLost, errors.NotRunning, errors.ClosedError, psycopg.OperationalError),
+        *(*errors.CONNECTION_ERRORS, errors.ClosedError, psycopg.OperationalError),
     )
     channel_errors = (
         *virtual.Transport.channel_errors,

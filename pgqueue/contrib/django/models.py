@@ -63,6 +63,7 @@ class Queue(View):
     capacity = models.IntegerField(null=True)
     max_size = models.IntegerField(null=True)
     keep_done = models.DurationField(null=True)
+    expires = models.DurationField(null=True)
     dead_letter = models.TextField(null=True)
     dead_letter_key = models.TextField(null=True)
     exclusive = models.BooleanField()

@@ -204,7 +204,7 @@ class _AwaitingShell(AsyncShell):
 def _take(queues: list[str]) -> Call[Taken | None]:
     """Take a task without a session: Django's connection holds it for as long as it is open."""
     return Call(
-        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, queue"
+        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, queue, redelivered"
         " FROM pgqueue.take_many(queues => %s::pg_catalog.text[], n => 1)",
         (queues,),
         lambda rows: Taken(*rows[0]) if rows else None,

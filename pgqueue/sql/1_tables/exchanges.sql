@@ -1,4 +1,5 @@
--- Exchanges, bindings, retained and unmatched messages, wills, and the takers of queues that go with their last one.
+-- Exchanges, bindings, retained and unmatched messages, wills; the takers of queues that go with their last one, and
+-- since when queues that expire are unused.
 
 CREATE TABLE pgqueue.exchange (
     name        text        PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
@@ -76,3 +77,13 @@ CREATE UNLOGGED TABLE pgqueue.taker (
     PRIMARY KEY (session_id, queue_id)
 );
 COMMENT ON TABLE  pgqueue.taker IS 'The sessions that took from a queue that is deleted with its last taker.';
+
+-- No unique key: a clean-up would wait for a claim that deletes the row and stays open.
+CREATE UNLOGGED TABLE pgqueue.unused (
+    queue_id    int         NOT NULL,
+    since       timestamptz NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE  pgqueue.unused       IS 'Queues with `expires` that clean_up found unused: expiry.sql.';
+COMMENT ON COLUMN pgqueue.unused.since IS 'When it first did, after the last use.';
+
+CREATE INDEX unused_queue ON pgqueue.unused (queue_id);

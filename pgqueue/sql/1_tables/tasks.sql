@@ -19,6 +19,7 @@ CREATE TABLE pgqueue.queue (
     dead_letter_key text        CHECK (dead_letter_key IS NULL
                                        OR octet_length(dead_letter_key) <= 255 AND dead_letter IS NOT NULL),
     keep_done       interval    CHECK (keep_done > '0' AND keep_done <= '1000000000 s'),
+    expires         interval    CHECK (expires > '0' AND expires <= '1000000000 s'),
     exclusive       boolean     NOT NULL DEFAULT false CHECK (session_id IS NOT NULL OR NOT exclusive),
     auto_delete     boolean     NOT NULL DEFAULT false,
     listed          boolean     NOT NULL DEFAULT false,
@@ -37,7 +38,7 @@ CREATE TABLE pgqueue.queue (
     special         boolean     NOT NULL GENERATED ALWAYS AS (
         type IS NOT NULL OR maxlen IS NOT NULL OR capacity IS NOT NULL OR max_size IS NOT NULL OR keep_done IS NOT NULL
         OR paused_until IS NOT NULL OR session_id IS NOT NULL
-        OR auto_delete OR draining OR lanes OR metered OR listed OR observed) STORED
+        OR auto_delete OR draining OR lanes OR metered OR listed OR observed OR expires IS NOT NULL) STORED
 );
 COMMENT ON TABLE  pgqueue.queue IS 'A named container of tasks, with the defaults of its puts.';
 COMMENT ON COLUMN pgqueue.queue.role IS
@@ -62,6 +63,8 @@ COMMENT ON COLUMN pgqueue.queue.dead_letter IS
 COMMENT ON COLUMN pgqueue.queue.dead_letter_key IS
     'The key of dead letters. NULL: the key that the task was published with, else the name of this queue.';
 COMMENT ON COLUMN pgqueue.queue.keep_done IS 'How long a task is kept as done after its ack. NULL: the ack deletes it.';
+COMMENT ON COLUMN pgqueue.queue.expires IS
+    'A queue that was not used for so long is deleted: expiry.sql. NULL: never.';
 COMMENT ON COLUMN pgqueue.queue.exclusive IS 'Only the session of session_id may take from the queue.';
 COMMENT ON COLUMN pgqueue.queue.auto_delete IS
     'The queue is deleted when the last session that took from it has ended.';

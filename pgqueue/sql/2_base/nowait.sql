@@ -48,5 +48,5 @@ LANGUAGE plpgsql AS $$
 BEGIN
     RETURN pgqueue._can_move_tasks()
        AND pgqueue._can_write('session', 'lock_holder', 'lock_ticket', 'node', 'will', 'taker', 'retained',
-                              'observer', 'worker');
+                              'observer', 'worker', 'unused');
 END $$;

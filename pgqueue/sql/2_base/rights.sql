@@ -218,6 +218,16 @@ BEGIN
     RETURN q;
 END $$;
 
+-- A queue with `expires` is used: expiry.sql. Always true. A row that another transaction has locked is left to it.
+CREATE OR REPLACE FUNCTION pgqueue._note_use(queue_id int) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM pgqueue.unused
+     WHERE ctid = ANY (ARRAY (SELECT u.ctid FROM pgqueue.unused u
+                               WHERE u.queue_id = _note_use.queue_id FOR UPDATE SKIP LOCKED));
+    RETURN true;
+END $$;
+
 -- First in a claim on a queue that is special or guarded: the caller may lack the right, and the queue may be exclusive
 -- to another session, be deleted with its last taker, or be paused. False: it is paused.
 CREATE OR REPLACE FUNCTION pgqueue._enter_queue(queue_id int, session int) RETURNS boolean
@@ -237,6 +247,9 @@ BEGIN
             USING ERRCODE = 'PQ033';
     ELSIF q.auto_delete AND session IS NOT NULL THEN
         INSERT INTO pgqueue.taker (session_id, queue_id) VALUES (session, q.id) ON CONFLICT DO NOTHING;
+    END IF;
+    IF q.expires IS NOT NULL THEN
+        PERFORM pgqueue._note_use(q.id);
     END IF;
     RETURN q.paused_until IS NULL OR q.paused_until <= clock_timestamp();
 END $$;
@@ -297,7 +310,7 @@ SELECT q.name, q.type, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes,
                          WHERE p.queue_id = q.id ORDER BY 1)
        END AS granted_to,
        q.session_id AS session, CASE WHEN seen.looks THEN q.metadata END AS metadata, q.created_at, q.id,
-       q.role::text AS role
+       q.role::text AS role, q.expires
   FROM pgqueue.queue q JOIN pgqueue._seen seen ON seen.id = q.id;
 COMMENT ON VIEW pgqueue.queues IS
     'Every queue with its options. granted_to: the roles that were granted a restricted queue; NULL: it is open. role: '

@@ -257,6 +257,16 @@ COMMENT ON FUNCTION pgqueue.search_tasks IS
     'The ids of up to n tasks that find_tasks would find, looked for during a bounded time. next: the marker with '
     'which to go on, also where fewer than n tasks, or none, were found so far; NULL: there are no more.';
 
+-- Lock those of the tasks that are in this state still.
+CREATE OR REPLACE FUNCTION pgqueue._locked_in_state(queue_id int, ids bigint[], state text) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    ids := ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED);
+    RETURN ARRAY (SELECT t.id FROM pgqueue._tasks t                    -- in a new snapshot
+                   WHERE t.id = ANY (ids) AND t.queue_id = _locked_in_state.queue_id
+                     AND t.state = _locked_in_state.state);
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.act_on_tasks(
     queue    text,
     verb     text,                            -- kick, release, cancel, delete or put_again
@@ -299,9 +309,7 @@ BEGIN
     ELSIF verb = 'put_again' THEN
         acted := cardinality(pgqueue._put_again(q, ids));
     ELSIF ids <> '{}' THEN
-        ids := ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED);
-        ids := ARRAY (SELECT t.id FROM pgqueue._tasks t
-                       WHERE t.id = ANY (ids) AND t.queue_id = q AND t.state = act_on_tasks.state);
+        ids := pgqueue._locked_in_state(q, ids, state);
         acted := cardinality(ids);
         IF acted = 0 THEN
             RETURN;

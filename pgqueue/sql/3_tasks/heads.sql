@@ -37,7 +37,8 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._claim_heads(
     queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint
 ) RETURNS TABLE (
-    id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text, waited float8
+    id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text, waited float8,
+    redelivered boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -58,7 +59,7 @@ BEGIN
             refused := pgqueue._refuse_suspects(session, suspects);
             PERFORM pgqueue._wait_again(refused);
         END IF;
-        FOR id, priority, attempts, deadline, data, waited IN
+        FOR id, priority, attempts, deadline, data, waited, redelivered IN
             WITH new AS (
                 INSERT INTO pgqueue.take AS k (task_id, token, taken_at, deadline, queue_id, session_id, lane)
                 SELECT t.id, new_token, moment, coalesce(pgqueue._deadline(moment, t.ttr, t.expires_at), 'infinity'),
@@ -72,7 +73,8 @@ BEGIN
                     ON CONFLICT DO NOTHING
                 RETURNING k.task_id)
             SELECT t.id, t.priority, t.attempts, pgqueue._deadline(moment, t.ttr, t.expires_at), t.data,
-                   pgqueue._waited(moment, t.ready_at, t.created_at)
+                   pgqueue._waited(moment, t.ready_at, t.created_at),
+                   coalesce(t.releases, t.timeouts, t.buries) IS NOT NULL
               FROM pgqueue.task t
              WHERE t.id = ANY (ARRAY (SELECT n.task_id FROM new n))   -- not a join: take.sql, "Plans"
              ORDER BY t.priority, t.id

@@ -119,7 +119,8 @@ CREATE OR REPLACE FUNCTION pgqueue.take_id(
     OUT queue   text,
     OUT state   text,
     OUT problem text,                         -- as for ack; or busy: it cannot be taken just now
-    OUT holder  text
+    OUT holder  text,
+    OUT redelivered boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -173,6 +174,7 @@ BEGIN
     PERFORM pgqueue._note(t.queue_id, 'take', ARRAY [t.id]);
     priority := t.priority;
     attempts := t.attempts;
+    redelivered := coalesce(t.releases, t.timeouts, t.buries) IS NOT NULL;
     data := t.data;
     queue := q.name;
     state := 'taken';

@@ -1,5 +1,5 @@
--- Queues: created on first use or with options, altered, renamed, paused, drained, emptied, and deleted by name or with
--- their session (wills.sql).
+-- Queues: created on first use or with options, altered, renamed, paused, drained, and deleted by name or with their
+-- session (wills.sql).
 --
 -- Options are columns of the queue's row; an option that is not given has its default there. Hot functions read that
 -- row at each call and do not lock it: a call that was under way when an option changed may still use the old one.
@@ -12,6 +12,7 @@ CREATE OR REPLACE FUNCTION pgqueue._checked_options(q pgqueue.queue) RETURNS pgq
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pgqueue._check_times(q.delay, q.ttr, q.ttl), pgqueue._check_time('keep_done', q.keep_done),
+            pgqueue._check_time('expires', q.expires),
             pgqueue._check_data('metadata', q.metadata, 8388608, nulls => true);
     IF q.maxlen < 1 OR q.max_takes < 1 OR q.max_size < 1 OR q.capacity < 0 THEN
         RAISE EXCEPTION
@@ -67,6 +68,7 @@ CREATE OR REPLACE FUNCTION pgqueue.create_queue(
     capacity        int      DEFAULT NULL,     -- 0: unlimited
     max_size        int      DEFAULT NULL,
     keep_done       interval DEFAULT NULL,
+    expires         interval DEFAULT NULL,     -- the queue is deleted when it was not used for so long
     listed          boolean  DEFAULT false,
     metadata        jsonb    DEFAULT NULL,
     temporary       boolean  DEFAULT false,    -- ends with the session, as if exclusive, but every session may take
@@ -92,12 +94,14 @@ BEGIN
     q.capacity := capacity;
     q.max_size := max_size;
     q.keep_done := keep_done;
+    q.expires := expires;
     q.listed := coalesce(listed, false);
     q.metadata := metadata;
     q := pgqueue._checked_options(q);
     IF if_not_exists THEN
         SELECT there.id INTO q.id FROM pgqueue.queue there WHERE there.name = create_queue.name;
         IF FOUND THEN
+            PERFORM pgqueue._note_use(q.id);
             RETURN q.id;
         END IF;
     END IF;
@@ -113,11 +117,11 @@ BEGIN
     PERFORM pgqueue._check_quota('queues');
     INSERT INTO pgqueue.queue
            (name, priority, delay, ttr, ttl, maxlen, max_takes, dead_letter, dead_letter_key,
-            session_id, exclusive, auto_delete, type, capacity, max_size, keep_done, listed, metadata,
+            session_id, exclusive, auto_delete, type, capacity, max_size, keep_done, expires, listed, metadata,
             role, dead_letter_role, draining, guarded)
     VALUES (q.name, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes, q.dead_letter, q.dead_letter_key,
-            q.session_id, q.exclusive, q.auto_delete, q.type, q.capacity, q.max_size, q.keep_done, q.listed, q.metadata,
-            q.role, q.dead_letter_role, EXISTS (SELECT FROM pgqueue.draining),
+            q.session_id, q.exclusive, q.auto_delete, q.type, q.capacity, q.max_size, q.keep_done, q.expires, q.listed,
+            q.metadata, q.role, q.dead_letter_role, EXISTS (SELECT FROM pgqueue.draining),
             q.exclusive OR pgqueue._roles_are_limited())
     ON CONFLICT DO NOTHING RETURNING queue.id INTO q.id;
     IF NOT FOUND AND if_not_exists THEN            -- another transaction created it meanwhile: a new statement sees it
@@ -136,10 +140,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     -- Not the name, which is rename_queue's; not an option by which existing tasks were put; not the owning session.
     alterable CONSTANT text[] := '{priority,delay,ttr,ttl,maxlen,max_takes,dead_letter,dead_letter_key,auto_delete,'
-                                 'capacity,max_size,keep_done,listed,metadata}'::text[];
+                                 'capacity,max_size,keep_done,expires,listed,metadata}'::text[];
     q       pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => true);
-    before  CONSTANT boolean := q.listed;
-    ends    CONSTANT boolean := q.auto_delete;
+    before  CONSTANT pgqueue.queue := q;
     unknown text;
 BEGIN
     IF jsonb_typeof(options) <> 'object' THEN
@@ -155,7 +158,8 @@ BEGIN
     EXCEPTION WHEN data_exception THEN             -- a value of another type
         RAISE EXCEPTION 'options: %', SQLERRM USING ERRCODE = 'PQ002';
     END;
-    IF q.auto_delete AND NOT ends THEN
+    IF q.auto_delete AND NOT before.auto_delete
+       OR q.expires IS NOT NULL AND q.expires IS DISTINCT FROM before.expires THEN
         PERFORM pgqueue._check_not_restricted(q);
     END IF;
     q := pgqueue._checked_options(q);
@@ -167,16 +171,17 @@ BEGIN
        SET priority = coalesce(q.priority, 0), delay = coalesce(q.delay, '0'), ttr = q.ttr, ttl = q.ttl,
            maxlen = q.maxlen, max_takes = q.max_takes, dead_letter = q.dead_letter, dead_letter_key = q.dead_letter_key,
            auto_delete = coalesce(q.auto_delete, false), capacity = q.capacity, max_size = q.max_size,
-           keep_done = q.keep_done, listed = coalesce(q.listed, false), metadata = q.metadata
+           keep_done = q.keep_done, expires = q.expires, listed = coalesce(q.listed, false), metadata = q.metadata
      WHERE altered.id = q.id;
-    IF q.listed AND NOT before THEN
+    IF q.listed AND NOT before.listed THEN
         PERFORM pgqueue._begin_listing(q.id);
-    ELSIF before AND q.listed IS NOT TRUE THEN
+    ELSIF before.listed AND q.listed IS NOT TRUE THEN
         DELETE FROM pgqueue.listing l WHERE l.queue_id = q.id;
     END IF;
     IF q.maxlen IS NOT NULL THEN
         PERFORM pgqueue._trim_queue(q.id, q.maxlen);
     END IF;
+    PERFORM pgqueue._note_use(q.id);
     PERFORM pgqueue._signal(-q.id);                -- there may be room for puts that wait (special.sql)
     PERFORM pgqueue._record('alter', q.name, detail => (options - 'metadata')::text);        -- metadata is data
 END $$;
@@ -274,28 +279,6 @@ END $$;
 COMMENT ON FUNCTION pgqueue.pause_queue IS
     'Take no tasks from a queue for this long; 0 ends a pause. Puts go on, and so do holders of tasks. PQ032: there is '
     'no such queue.';
-
-CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(
-    queue text,
-    n     int DEFAULT NULL                    -- at most so many tasks
-) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    removed int;
-BEGIN
-    IF n IS NOT NULL THEN
-        PERFORM pgqueue._check_count('n', n);
-    END IF;
-    removed := pgqueue._remove_tasks((pgqueue._known_queue(queue, 'manage')).id, n);
-    IF removed > 0 THEN
-        PERFORM pgqueue._record('truncate', queue, count => removed);
-    END IF;
-    RETURN removed;
-END $$;
-COMMENT ON FUNCTION pgqueue.truncate_queue IS
-    'Remove all tasks of a queue in any state, also those that are taken, or at most n of them; returns how many. A '
-    'task that another transaction is taking or settling at this moment is left to it. Acks of the others '
-    'wait for the end of the transaction: empty a long queue by n tasks at a time, until it returns less.';
 
 -- End the takes of these tasks of a queue, or of all, by any holder; returns how many.
 CREATE OR REPLACE FUNCTION pgqueue._end_takes(queue_id int, ids bigint[] DEFAULT NULL) RETURNS int

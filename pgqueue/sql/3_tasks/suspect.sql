@@ -26,7 +26,8 @@
 -- time.
 --
 -- A death can bury a task only where attempts have a limit: max_takes of the queue, or max_attempts that a worker of
--- the queue has registered (workers.sql). Elsewhere no task can be buried for it, and a death leaves no mark.
+-- the queue has registered (workers.sql). Elsewhere no task can be buried for it, and a death leaves no mark. It counts
+-- as a release in either case (task.releases), by which the next take knows that the task was delivered before.
 --
 -- A task that kills its process does so before the process has lived longer than it did the last time. So a take that
 -- lasts longer than the session had lived that died with the task (task.killed_after) clears the task: it counts for
@@ -117,6 +118,7 @@ DECLARE
     part CONSTANT int := 4;
     seen_at timestamptz;
     lived   interval;
+    burials CONSTANT bigint[] := ARRAY (SELECT pgqueue._burials(ids));
     cleared bigint[];
     found   record;
 BEGIN
@@ -129,12 +131,14 @@ BEGIN
       INTO found
       FROM pgqueue.task t WHERE t.id = ANY (_count_death.ids);
     UPDATE pgqueue.task
-       SET suspect = CASE WHEN killed_after IS NULL OR id = ANY (cleared) THEN NULL
+       SET suspect = CASE WHEN id <> ALL (burials) THEN suspect
+                          WHEN killed_after IS NULL OR id = ANY (cleared) THEN NULL
                           WHEN suspect IS NULL THEN greatest(1, found.marked / part)
                           ELSE least(suspect, greatest(1, found.suspects / part)) END,
-           killed_after = greatest(killed_after, lived)
+           killed_after = CASE WHEN id = ANY (burials) THEN greatest(killed_after, lived) ELSE killed_after END,
+           releases = coalesce(releases, 0) + 1
      WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
-                             WHERE t.id IN (SELECT pgqueue._burials(_count_death.ids)) FOR UPDATE SKIP LOCKED));
+                             WHERE t.id = ANY (_count_death.ids) FOR UPDATE SKIP LOCKED));
     IF found.charged IS NOT NULL THEN
         PERFORM pgqueue._count_attempt(found.charged, reason, array_agg(u.began ORDER BY c.place),
                                        array_fill(pgqueue._label_of(session), ARRAY [cardinality(found.charged)]))

@@ -69,7 +69,9 @@ CREATE OR REPLACE FUNCTION pgqueue.take(
     new_token      bigint DEFAULT NULL,     -- chosen by a client, so that it can undo a claim with a lost answer
     after_priority int    DEFAULT NULL,
     after_id       bigint DEFAULT NULL
-) RETURNS TABLE (id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb)
+) RETURNS TABLE (
+    id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, redelivered boolean
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     me       int                  := session;
@@ -113,14 +115,15 @@ BEGIN
         IF q.special AND NOT pgqueue._enter_queue(q.id, me) THEN
             RETURN;
         ELSIF q.by_heads THEN
-            RETURN QUERY SELECT l.id, l.token, l.priority, l.attempts, l.deadline, l.data
+            RETURN QUERY SELECT l.id, l.token, l.priority, l.attempts, l.deadline, l.data, l.redelivered
                            FROM pgqueue._claim_heads(q.id, queue, 1, me, take.token, after_priority, after_id) l;
             RETURN;
         END IF;
     END IF;
     LOOP
-        SELECT t.id, t.priority, t.attempts, t.ttr, t.expires_at, t.suspect, t.data
-          INTO id, priority, attempts, ttr, expires_at, suspect, data
+        SELECT t.id, t.priority, t.attempts, t.ttr, t.expires_at, t.suspect, t.data,
+               coalesce(t.releases, t.timeouts, t.buries) IS NOT NULL
+          INTO id, priority, attempts, ttr, expires_at, suspect, data, redelivered
           FROM pgqueue.task t
          WHERE t.queue_id = q.id AND t.state = 'R' AND t.lane IS NULL
            AND (t.priority, t.id) > (coalesce(after_priority, -2147483648), coalesce(after_id, -1))
@@ -161,12 +164,14 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.take IS
-    'Take the next task of a queue: one row, or none. Settle it with ack, release or bury and its token.';
+    'Take the next task of a queue: one row, or none. Settle it with ack, release or bury and its token. redelivered: '
+    'an earlier take of it ended by release, bury, its deadline or the death of its taker.';
 
 CREATE OR REPLACE FUNCTION pgqueue._claim(
     queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint, special boolean
 ) RETURNS TABLE (
-    id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text, waited float8
+    id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, name text, waited float8,
+    redelivered boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -221,7 +226,8 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT t.id, new_token, t.priority, t.attempts, pgqueue._deadline(moment, t.ttr, t.expires_at), t.data,
-               _claim.queue, pgqueue._waited(moment, t.ready_at, t.created_at)
+               _claim.queue, pgqueue._waited(moment, t.ready_at, t.created_at),
+               coalesce(t.releases, t.timeouts, t.buries) IS NOT NULL
           FROM pgqueue.task t
          WHERE t.id = ANY (ids)
          ORDER BY t.priority, t.id;
@@ -235,7 +241,8 @@ CREATE OR REPLACE FUNCTION pgqueue.take_many(
     after_priority int[]    DEFAULT NULL,   -- one position for each queue, NULL for the head
     after_id       bigint[] DEFAULT NULL
 ) RETURNS TABLE (
-    id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, queue text, waited float8
+    id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, queue text, waited float8,
+    redelivered boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -291,4 +298,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.take_many IS
     'Take up to n tasks under one token. Of several queues, the queue of the task with the lowest (priority, id) '
-    'serves first. waited: for how many seconds a task was ready.';
+    'serves first. waited: for how many seconds a task was ready. redelivered: as for take.';

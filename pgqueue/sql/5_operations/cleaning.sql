@@ -70,6 +70,7 @@ BEGIN
         PERFORM pgqueue._clean_takes();
         PERFORM pgqueue._clean_nodes();
         PERFORM pgqueue._clean_routes();
+        PERFORM pgqueue._clean_unused();
         PERFORM pgqueue._clean_counts();
         PERFORM pgqueue._clean_buckets();
         PERFORM pgqueue._clean_observers();

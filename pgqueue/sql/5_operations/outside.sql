@@ -96,7 +96,7 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.take_or_listen(queues text[], n int DEFAULT 1)
 RETURNS TABLE (
     id bigint, token bigint, priority int, attempts int, deadline timestamptz, data jsonb, queue text,
-    waited double precision, again double precision
+    waited double precision, redelivered boolean, again double precision
 )
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -197,12 +197,14 @@ BEGIN
                            WHERE next.due IS NOT NULL)
                END
           FROM pgqueue.queue q
-         WHERE q.name = ANY (queues) AND (NOT q.guarded OR pgqueue._may(q.id, 'take'))
-           AND (next_due.ids IS NULL OR q.id = ANY (next_due.ids));
+         WHERE q.name = ANY (queues) AND (next_due.ids IS NULL OR q.id = ANY (next_due.ids))
+           AND CASE WHEN NOT q.guarded OR pgqueue._may(q.id, 'take')
+                    THEN q.expires IS NULL OR pgqueue._note_use(q.id) ELSE false END;
 END $$;
 COMMENT ON FUNCTION pgqueue.next_due IS
     'In how many seconds a queue may have something to take. 0: now; a transaction that may yet roll back has locked '
-    'it. NULL: not before the next put. With the ids that a taker knows, a queue that was created anew has no row.';
+    'it. NULL: not before the next put. With the ids that a taker knows, a queue that was created anew has no row. A '
+    'taker that waits calls this every ten seconds or more often: it counts as a use of a queue with expires.';
 
 -- End a dead session. Returns how many tasks were given back; NULL: not now, since a claim is under way, or another
 -- session is joining its identity.

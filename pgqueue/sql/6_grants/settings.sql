@@ -57,11 +57,11 @@ DECLARE
          _enter_queue _exchange_type _explain_refusal _explain_refusals _find _find_heads _find_limited _find_oldest
          _follow _follow_each _follow_tasks _given_back _has_waiter _hold_back _insert_takes _is_circle _is_counted
          _is_held _is_ours _keep_result _keep_tasks _label_of _latched _later _limits_due _line_start _lock_heads
-         _lock_room _lock_rooms _mark_members _may _meet_key _meter _meter_of_put _meter_value _move _note _notify
-         _open_meter _promote _put_alike _put_all _put_by_key _put_many_once _put_once _put_special _put_special_many
-         _put_together _queue_length _ready_state _record_attempts _refuse_suspects _release_dropped _release_waiting
-         _retain _role_id _routes _routes_for _signal _tell_change _tell_ends _tell_lanes _tell_meters _trim_queue
-         _type_lacks _unblock _untaken _wait_again _waits_for_tasks';
+         _lock_room _lock_rooms _mark_members _may _meet_key _meter _meter_of_put _meter_value _move _note _note_use
+         _notify _open_meter _promote _put_alike _put_all _put_by_key _put_many_once _put_once _put_special
+         _put_special_many _put_together _queue_length _ready_state _record_attempts _refuse_suspects _release_dropped
+         _release_waiting _retain _role_id _routes _routes_for _signal _tell_change _tell_ends _tell_lanes _tell_meters
+         _trim_queue _type_lacks _unblock _untaken _wait_again _waits_for_tasks';
     f record;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -105,10 +105,11 @@ BEGIN
                (definer || no_jit, 'history job_runs queue_rates _jobs_taken'),
                (definer || generic || by_key, '_health_stats count_version'),
                -- helpers
-               (by_key, '_clean_routes'),
+               (by_key, '_clean_routes _clean_unused _is_used'),
+               (by_key || in_order || loops, '_remove_states'),
                (generic,
                 '_arrived _count_new _count_places _count_takes _defaults _enter_queue _free_session _is_counted '
-                '_note _routes _tell_change'),
+                '_note _note_use _routes _tell_change'),
                (no_jit, '_check_health'),
                (generic || by_key,
                 '_burials _count_attempt _count_death _delete_tasks _deliver _die _drop_old_claims '

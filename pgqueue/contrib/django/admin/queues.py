@@ -36,7 +36,7 @@ class QueuePage(ActingPage):
     fieldsets = (
         (None, {"fields": ("name", "condition", "why", STATES, ("oldest", "puts", "done_", "drained"))}),
         ("Defaults of a put", {"fields": ("priority", "delay", "ttr", "ttl")}),
-        ("Limits", {"fields": ("capacity", "maxlen", "max_size", "max_takes", "keep_done")}),
+        ("Limits", {"fields": ("capacity", "maxlen", "max_size", "max_takes", "keep_done", "expires")}),
         ("Dead letters", {"fields": ("dead_letter", "dead_letter_key")}),
         ("Kind", {"fields": ("type", "exclusive", "temporary", "auto_delete", "listed", "metadata_", "created_at")}),
         ("Rights", {"fields": ("roles",)}),
