@@ -83,7 +83,8 @@ class PgqueueBroker(Broker):
         name = q_name(queue_name)
         if name in self.queues:
             return
-        self.client.queue(xq_name(name))  # checks the longest name
+        for checked in (name, xq_name(name)):
+            self.client.queue(checked)
         self.emit_before("declare_queue", name)
         self.queues.add(name)
         self.emit_after("declare_queue", name)
@@ -192,10 +193,10 @@ class PgqueueBroker(Broker):
         """Make a queue and the one of its dead letters, unless they are there."""
         if name in self._made:
             return
-        letters = {"dead_letter": "", "dead_letter_key": xq_name(name)}
-        self.client.create_queue(xq_name(name), if_not_exists=True, ttl=self.dead_message_ttl / 1000)
-        queue = self.client.create_queue(name, if_not_exists=True, **cast(Any, letters))
-        with contextlib.suppress(errors.NotAllowed):  # a role that may only put
-            if queue.info().dead_letter is None:  # a put of SQL has made it
-                queue.alter(**cast(Any, letters))
+        letters: Any = {"dead_letter": "", "dead_letter_key": xq_name(name)}
+        with contextlib.suppress(errors.NotAllowed):  # a role that may only put leaves it to the workers
+            self.client.create_queue(xq_name(name), if_not_exists=True, ttl=self.dead_message_ttl / 1000)
+            queue = self.client.create_queue(name, if_not_exists=True, **letters)
+            if queue.info().dead_letter is None:  # a put has made it
+                queue.alter(**letters)
         self._made.add(name)
