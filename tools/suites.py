@@ -88,7 +88,7 @@ else:
 class Dead(Middleware):
     def __init__(self):
         self.errors, self.messages = [], []
-    def after_nack(self, broker, message):
+    def before_nack(self, broker, message):
         self.errors.append(message._exception or Exception("rejected"))
         self.messages.append(message)
 def made():
