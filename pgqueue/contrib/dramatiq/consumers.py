@@ -45,7 +45,6 @@ class PgqueueConsumer(Consumer):
 
     def __init__(self, client: Client, queue: str, prefetch: int, timeout: int) -> None:
         self.logger = get_logger(__name__, type(self))
-        self._client = client
         self._queue = client.queue(queue)
         self._timeout = timeout / 1000
         self._lock = threading.Lock()  # an ack while close() sends the acks would stay unsent
@@ -90,8 +89,9 @@ class PgqueueConsumer(Consumer):
         tasks = [task for task in map(self._settled, messages) if task is not None]
         for task in tasks:
             self._let_go(task)
-        with connected(), self._late("a message was given back too late"):
-            self._queue.release_many(tasks)
+        if tasks:
+            with connected(), self._late("a message was given back too late"):
+                self._queue.release_many(tasks)
 
     def close(self) -> None:
         """Send the acks that are due, and give back the messages that the worker has not got."""
