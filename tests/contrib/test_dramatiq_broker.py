@@ -187,6 +187,13 @@ def test_an_ack_after_the_take_has_ended_settles_nothing(
     assert broker.client.queue("default").stats()["total"] == 0
 
 
+def test_a_queue_of_another_service_gets_no_consumer(broker: PgqueueBroker) -> None:
+    with working(broker):
+        broker.enqueue(dramatiq.Message("others", "unknown", (), {}, {}))
+    assert broker.get_declared_queues() == set()
+    assert broker.get_queue_message_counts("others") == (1, 0, 0)
+
+
 # --- dead letters
 
 
@@ -201,6 +208,17 @@ def test_a_rejected_message_is_a_dead_letter_for_a_week(broker: PgqueueBroker, d
     dead = "SELECT queue, state, error, round(extract(epoch FROM expires_at - now()) / 3600) FROM pgqueue.tasks"
     assert rows(db, dead) == [("default.XQ", "ready", "ValueError: no such page", 168)]
     assert broker.get_queue_message_counts("default") == (0, 0, 1)
+
+
+def test_an_operators_bury_and_max_takes_lead_there_too(broker: PgqueueBroker) -> None:
+    note, _ = noting(broker)
+    for number in range(2):
+        note.send(number)
+    queue = broker.client.queue("default")
+    queue.alter(max_takes=1)
+    queue.take(30).bury()
+    queue.take(30).release(error="failed")
+    assert broker.get_queue_message_counts("default") == (0, 0, 2)
 
 
 def test_dead_letters_are_sent_again(broker: PgqueueBroker) -> None:

@@ -111,7 +111,7 @@ class PgqueueBroker(Broker):
         return PgqueueConsumer(self.client, queue_name, prefetch, timeout)
 
     def enqueue(self, message: Message[Any], *, delay: int | None = None, conn: Any = None) -> Message[Any]:
-        """Send a message.
+        """Send a message. Its queue is not declared: that of another service gets no consumer here.
 
         Args:
             message: the message. Its option `broker_priority` is that of RabbitMQ's broker, the highest first; without
@@ -129,7 +129,6 @@ class PgqueueBroker(Broker):
             SchemaError, DataTooBig, QueueFull, ValueError: as for pgqueue's Queue.put.
         """
         message = canonical(message, message.queue_name)
-        self.declare_queue(message.queue_name)
         self.logger.debug("Enqueueing message %r on queue %r.", message.message_id, message.queue_name)
         self.emit_before("enqueue", message, delay)
         with connected():
