@@ -492,11 +492,29 @@ def test_a_client_that_was_given_stays_open(dsn: str) -> None:
         client.queue("default").put("still")
 
 
-def test_a_role_that_may_only_put_can_send(dsn: str, db: psycopg.Connection) -> None:
-    with roles.made(dsn, db) as made:
-        for queue in ("default", "default.XQ"):
-            db.execute("SELECT pgqueue.create_queue(%s)", [queue])
-        with contextlib.closing(PgqueueBroker(url=made.dsn(made("put")))) as broker:
-            note, _ = noting(broker)
-            note.send("by a producer")
+def test_a_role_that_may_only_put_can_send(dsn: str, db: psycopg.Connection, broker: PgqueueBroker) -> None:
+    broker.consume("default").close()  # makes the queue
+    with roles.made(dsn, db) as made, contextlib.closing(PgqueueBroker(url=made.dsn(made("put")))) as producer:
+        note, _ = noting(producer)
+        note.send("by a producer")
     assert column(db, "SELECT data->>'job' FROM pgqueue.tasks") == ["note"]
+
+
+@pytest.mark.parametrize("more", [(), ("look",), ("manage",)])
+def test_a_role_that_may_put_and_take_can_work(
+    dsn: str, db: psycopg.Connection, broker: PgqueueBroker, more: tuple[str, ...]
+) -> None:
+    if "manage" not in more:  # otherwise the worker makes the queue
+        broker.consume("default").close()
+    with (
+        roles.made(dsn, db) as made,
+        contextlib.closing(PgqueueBroker(url=made.dsn(made("put", "take", *more)))) as worker,
+    ):
+        note, _ = noting(worker)
+        for argument in ("bad", "good"):
+            note.send(argument)
+        consumer, (bad, good) = consumed(worker, n=2)
+        consumer.nack(bad)
+        consumer.ack(good)
+        consumer.close()
+    assert column(db, "SELECT queue FROM pgqueue.tasks") == ["default.XQ"]

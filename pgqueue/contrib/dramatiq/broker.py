@@ -193,7 +193,7 @@ class PgqueueBroker(Broker):
         if name in self._made:
             return
         letters: Any = {"dead_letter": "", "dead_letter_key": xq_name(name)}
-        with contextlib.suppress(errors.NotAllowed):  # a role that may only put leaves it to the workers
+        with contextlib.suppress(errors.NotAllowed, errors.NoQueue):  # a role may lack the right to make it, or to see
             self.client.create_queue(xq_name(name), if_not_exists=True, ttl=self.dead_message_ttl / 1000)
             queue = self.client.create_queue(name, if_not_exists=True, **letters)
             if queue.info().dead_letter is None:  # a put has made it
