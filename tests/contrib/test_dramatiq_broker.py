@@ -390,6 +390,22 @@ def test_a_message_is_part_of_the_applications_transaction(
     consumer.close()
 
 
+def test_an_error_of_the_applications_transaction_stays_what_it_is(
+    broker: PgqueueBroker, connect: Callable[..., psycopg.Connection]
+) -> None:
+    """An application repeats its transaction after a failure to serialize it."""
+    note, _ = noting(broker)
+    note.send("makes the queue")
+    own = connect()
+    with own.transaction():
+        own.execute("SET LOCAL lock_timeout = '1ms'")
+        other = connect(autocommit=False)
+        other.execute("LOCK TABLE pgqueue.task")
+        with pytest.raises(psycopg.errors.LockNotAvailable), own.transaction():
+            broker.enqueue(note.message("blocked"), conn=own)
+        other.rollback()
+
+
 # --- joins and flushes
 
 

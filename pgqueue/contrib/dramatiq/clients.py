@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-import psycopg
 from dramatiq.errors import ConnectionClosed
 from psycopg.pq import Conninfo
 
@@ -15,7 +14,7 @@ from ... import Client, errors
 from ..._engine import dsn
 
 #: After these the same call, repeated, may succeed: Dramatiq's worker begins again with a new consumer.
-LOST = (errors.ServerError, errors.ConnectionLost, errors.NotRunning, errors.ClosedError, psycopg.OperationalError)
+LOST = (errors.ServerError, errors.ConnectionLost, errors.NotRunning, errors.ClosedError)
 
 
 def client_of(url: str | None, client: Client | None, options: dict[str, Any]) -> Client:
