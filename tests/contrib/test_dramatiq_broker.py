@@ -143,6 +143,24 @@ def test_what_the_worker_has_got_stays_taken_when_a_consumer_closes(
     assert column(db, "SELECT state FROM pgqueue.tasks ORDER BY id") == ["ready", "ready"]
 
 
+def test_the_next_consumer_settles_messages_of_a_closed_one(broker: PgqueueBroker, db: psycopg.Connection) -> None:
+    """As Dramatiq's worker does, which knows only the consumer that its thread has now."""
+    note, _ = noting(broker)
+    for number in range(3):
+        note.send(number)
+    first, got = consumed(broker, n=3)
+    first.close()
+    second = broker.consume("default", timeout=QUICK)
+    second.ack(got[0])
+    second.nack(got[1])
+    second.requeue([got[2]])
+    assert column(db, "SELECT queue || ' ' || state FROM pgqueue.tasks ORDER BY id") == [
+        "default.XQ ready",
+        "default ready",
+    ]
+    second.close()
+
+
 def test_requeued_messages_keep_their_place(broker: PgqueueBroker) -> None:
     note, _ = noting(broker)
     for number in range(3):
@@ -165,7 +183,7 @@ def test_a_message_is_settled_once(broker: PgqueueBroker, caplog: pytest.LogCapt
         consumer.ack(message)
         consumer.nack(message)
         consumer.nack(note.message(1))  # of no consumer
-    assert caplog.text.count("no unsettled message") == 3
+    assert caplog.text.count("was settled before, or not taken") == 3
     consumer.close()
 
 

@@ -5,7 +5,8 @@ others that are due. The session of the process holds the takes, so a killed wor
 second.
 
 A message that the worker has got stays taken when its consumer closes, for example after an error or for a pause, since
-the worker works on it still; its ack then goes by itself. The worker names what it has not begun to requeue().
+the worker works on it still. The worker then settles it with the next consumer, which leaves that to the first one, and
+the ack goes by itself. The worker names what it has not begun to requeue().
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from .messages import message_of
 
 
 class TakenMessage(MessageProxy):
-    """A message with the task that carries it."""
+    """A message with the task that carries it, and the consumer that took it."""
 
-    def __init__(self, message: Any, task: Task) -> None:
+    def __init__(self, message: Any, task: Task, taker: PgqueueConsumer) -> None:
         super().__init__(message)
         self.task = task
+        self.taker = taker
 
 
 class PgqueueConsumer(Consumer):
@@ -67,31 +69,26 @@ class PgqueueConsumer(Consumer):
             self._bury(task, error)
             return None
         self._out[id(task)] = task
-        return TakenMessage(message, task)
+        return TakenMessage(message, task, self)
 
-    def ack(self, message: MessageProxy) -> None:
+    def ack(self, message: Any) -> None:
         """Ack a message with the thread's next step. Safe from any thread."""
-        if (task := self._settled(message)) is None:
-            return
-        with self._lock, contextlib.suppress(ValueError):  # the consumer has closed
-            self._consumer.ack(task)
-            return
-        with connected(), self._late("an ack came too late"):
-            task.ack()
+        if self._settle(message):
+            message.taker._ack(message.task)
 
-    def nack(self, message: MessageProxy) -> None:
+    def nack(self, message: Any) -> None:
         """Move a message to the dead letter queue, with its error. Safe from any thread."""
-        if (task := self._settled(message)) is not None:
-            self._bury(task, message._exception)
+        if self._settle(message):
+            message.taker._bury(message.task, message._exception)
 
-    def requeue(self, messages: Iterable[MessageProxy]) -> None:
+    def requeue(self, messages: Iterable[Any]) -> None:
         """Give messages back to their queue."""
-        tasks = [task for task in map(self._settled, messages) if task is not None]
-        for task in tasks:
-            self._let_go(task)
-        if tasks:
+        settled = [message for message in messages if self._settle(message)]
+        for message in settled:
+            message.taker._let_go(message.task)
+        if settled:
             with connected(), self._late("a message was given back too late"):
-                self._queue.release_many(tasks)
+                self._queue.release_many([message.task for message in settled])
 
     def close(self) -> None:
         """Send the acks that are due, and give back the messages that the worker has not got."""
@@ -100,11 +97,19 @@ class PgqueueConsumer(Consumer):
                 self._let_go(task)
             self._consumer.close()
 
-    def _settled(self, message: Any) -> Task | None:
-        task = self._out.pop(id(getattr(message, "task", None)), None)
-        if task is None:
-            self.logger.warning("This consumer has no unsettled message %r.", getattr(message, "message_id", message))
-        return task
+    def _settle(self, message: Any) -> bool:
+        """Whether a message is to be settled now: it was taken, and not settled before."""
+        if isinstance(message, TakenMessage) and message.taker._out.pop(id(message.task), None) is not None:
+            return True
+        self.logger.warning("The message %r was settled before, or not taken.", getattr(message, "message_id", message))
+        return False
+
+    def _ack(self, task: Task) -> None:
+        with self._lock, contextlib.suppress(ValueError):  # the consumer has closed
+            self._consumer.ack(task)
+            return
+        with connected(), self._late("an ack came too late"):
+            task.ack()
 
     def _bury(self, task: Task, error: BaseException | None) -> None:
         self._let_go(task)
