@@ -205,7 +205,7 @@ def parsed() -> argparse.Namespace:
 
 def install() -> None:
     """Once: what the tests need beside this Python's packages, which stay as they are."""
-    if not PLUGINS.exists():
+    if not (PLUGINS / "pika").exists():  # the newest of them
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(PLUGINS), *NEEDED]
         subprocess.run(pip, check=True)
 
