@@ -28,6 +28,7 @@ PROGRAMS = {
     "alembic": "-m alembic",
     "celery": "-m celery",
     "django-admin": "-m django",
+    "dramatiq": "-m dramatiq",
     "flask": "-m flask",
     "procrastinate": "-m procrastinate",
     "rq": "-m rq.cli",

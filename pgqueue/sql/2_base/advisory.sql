@@ -6,7 +6,7 @@
 --
 -- Three locks are a single bigint, which is another space of keys: a lock by name (4_families/locks.sql) is
 -- hashtextextended(name, 0), a claim's token is _token_lock(token), and one migration at a time holds
--- pgqueue.migrate.LOCK.
+-- pgqueue.migrate.LOCK. Counters of Dramatiq have digests of names in that space (contrib/dramatiq/limits.py).
 
 -- (_waiter_lock, bucket of a queue): a listener shares it for as long as one of its takers sleeps on a queue of the
 -- bucket. A put tries it exclusively and frees it at once. wake.sql

@@ -1,0 +1,77 @@
+"""Messages of Dramatiq as data of tasks. No I/O.
+
+A task's data is {"job": "send", "id": "5e0c...", "text": "..."}: the name of the actor, the id of the message, and the
+message as Dramatiq's encoder has made it; "base64" in place of "text" for bytes that are no text. So the views, the
+command line and the dashboard show messages by name, as they show jobs. A message in jsonb would not be the same: jsonb
+orders keys, makes an integer of 1e16, and has no NaN.
+
+Data without an encoded message is read as a call: {"job": "send", "args": ["ada"]}. So SQL and other languages send a
+message by a line.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from dramatiq import Message
+from dramatiq.common import q_name
+from dramatiq.errors import DecodeError
+
+
+def encoded(content: bytes) -> dict[str, str]:
+    """Bytes of an encoder in JSON: as text where jsonb can hold it."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        return {"base64": base64.b64encode(content).decode("ascii")}
+    return {"text": text}
+
+
+def decoded(held: dict[str, Any]) -> bytes:
+    """The bytes that encoded() was given."""
+    return str(held["text"]).encode() if "text" in held else base64.b64decode(held["base64"])
+
+
+def data_of(message: Message[Any]) -> dict[str, Any]:
+    """The data of the task that carries a message."""
+    return {"job": message.actor_name, "id": message.message_id, **encoded(message.encode())}
+
+
+def message_of(data: Any, id: int, queue: str) -> Message[Any]:
+    """The message that a task carries; `id` and `queue` are the task's.
+
+    The queue is the one that the task was taken from, also if it was moved there: Dramatiq's worker finds the consumer
+    of a message by it.
+
+    Raises:
+        DecodeError: the data is neither a message that Dramatiq's encoder reads, nor a call.
+    """
+    if not isinstance(data, dict) or not isinstance(data.get("job"), str):
+        raise DecodeError("The data of a task has no message, and no name of an actor as 'job'.", data, None)
+    if data.keys() & {"text", "base64"}:
+        try:
+            content = decoded(data)
+        except ValueError as error:
+            raise DecodeError("The message of a task is not base64.", data, error) from error
+        return canonical(Message.decode(content), queue)
+    return canonical(_call(data, id), queue)
+
+
+def canonical(message: Any, queue: str) -> Message[Any]:
+    """The message, for a queue without a suffix of Dramatiq's, and with the delay of the task in place of an eta."""
+    moved = message.copy(queue_name=q_name(queue))
+    moved.options.pop("eta", None)
+    return moved  # type: ignore[no-any-return]
+
+
+def _call(data: dict[str, Any], id: int) -> Message[Any]:
+    args: Any
+    args, kwargs, options = (data.get(name) or {} for name in ("args", "kwargs", "options"))
+    if isinstance(args, dict):
+        args, kwargs = [], {**args, **kwargs}
+    if not (isinstance(args, list) and isinstance(kwargs, dict) and isinstance(options, dict)):
+        raise DecodeError("The args of a call are a list or an object, its kwargs and options objects.", data, None)
+    return Message("", data["job"], tuple(args), kwargs, options, message_id=str(data.get("id") or id))
