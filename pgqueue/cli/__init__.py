@@ -24,6 +24,7 @@ COMMANDS = {
     "alter": "managing",
     "audit": "audit",
     "batch": "batches",
+    "beanstalkd": "beanstalkd",
     "bind": "exchanges",
     "bindings": "exchanges",
     "bury": "tasks",
@@ -160,6 +161,7 @@ SECTIONS = {
     ),
     "Coordination": ("lock", "elect", "nodes", "status", "group", "changes"),
     "Monitoring": ("dashboard", "top", "health", "audit", "metrics", "graphite", "alerts"),
+    "Other protocols": ("beanstalkd",),
     "Server, schema and rights": ("migrate", "server", "privileges", "grant", "revoke", "restrict"),
     "Getting started": ("demo", "completion"),
 }

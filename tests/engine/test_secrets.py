@@ -65,6 +65,7 @@ ARGUMENTS = {
     "alter": "q ttr=1",
     "audit": "",
     "batch": "",
+    "beanstalkd": "--listen 127.0.0.1:0",
     "bind": "q e",
     "bindings": "",
     "bury": "1",

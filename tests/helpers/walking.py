@@ -27,7 +27,7 @@ REDIS = {
 
 
 #: Ports of the pages, in whose place a walk uses free ones: it runs beside other walks.
-PORTS = ("5017", "8017")
+PORTS = ("5017", "8017", "11300")
 
 
 @dataclass

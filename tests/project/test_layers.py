@@ -29,7 +29,7 @@ LAYERS = """
     types worker monitors
     __init__
     terminal
-    demo testing dashboard
+    demo testing dashboard beanstalkd
     cli
     contrib
     __main__
@@ -103,6 +103,7 @@ def test_what_has_no_underscore_is_public() -> None:
         "terminal",
         "demo",
         "dashboard",
+        "beanstalkd",
         "cli",
         "contrib",
     }

@@ -26,6 +26,8 @@ ALLOWED = {
     "_engine/shards/awaiting.py: race": "the caller awaits the tasks, and gets their errors",
     "worker/loops.py: _main": "the loop's thread, which is owned, runs until the task has ended, and raises its error",
     "worker/loops.py: _go_on": "a run: its place looks at its end, by a callback, and begins the next one",
+    "beanstalkd/connection.py: _wait_for_job": "the caller awaits the task, and gets its error",
+    "beanstalkd/server.py: ": "a connection: it logs what ends it, and gives back its jobs",
     "cli/holding.py: lose": "kills a command whose lock is lost; the command line waits for the command",
     "contrib/django/working.py: run": "each worker's end stops the others, and the main thread raises its error",
     "cli/dashboard.py: serve": "the end of the thread ends the command, which raises its error",
