@@ -111,7 +111,7 @@ def test_without_the_rows_of_a_table_no_call_gives_more(aim: Victim, table: str)
     [
         ("privilege", "_may", "BEGIN", "BEGIN IF NOT EXISTS (SELECT FROM pgqueue.privilege) THEN RETURN true; END IF;",
          "cancel"),
-        ("session", "_named_session", "WHEN is_mine THEN", "WHEN is_mine IS NOT FALSE THEN", "release"),
+        ("session", "_named_session", "WHEN is_mine THEN", "WHEN is_mine IS NOT FALSE THEN", "finish"),
         ("queue", "_check_guarded", "IS NOT FALSE", "IS TRUE", "delete"),
     ],
 )  # fmt: skip

@@ -45,11 +45,12 @@ def change(
     """Add to a counter unless it would leave its bounds, or the sum of counters would be over the highest value."""
     return Call(
         f"SELECT pgqueue.set_status(key => new.key, value => pg_catalog.to_jsonb(new.value), {_TTL})"
-        f" FROM (SELECT asked.key, {_COUNTER.format('asked.key')} + %s::bigint AS value,"
-        f" %s::bigint + (SELECT coalesce(pg_catalog.sum({_COUNTER.format('other.key')}), 0)"
+        f" FROM (SELECT asked.key, {_COUNTER.format('asked.key')} OPERATOR(pg_catalog.+) %s::bigint AS value,"
+        f" %s::bigint OPERATOR(pg_catalog.+) (SELECT coalesce(pg_catalog.sum({_COUNTER.format('other.key')}), 0)"
         " FROM pg_catalog.unnest(%s::pg_catalog.text[]) other(key)) AS total"
         " FROM (SELECT %s::pg_catalog.text AS key) asked OFFSET 0) new"
-        " WHERE new.value BETWEEN %s::bigint AND %s::bigint AND new.total <= %s::bigint",
+        " WHERE new.value OPERATOR(pg_catalog.>=) %s::bigint AND new.value OPERATOR(pg_catalog.<=) %s::bigint"
+        " AND new.total OPERATOR(pg_catalog.<=) %s::bigint",
         (ttl, amount, amount, list(summed), key, lowest, highest, highest),
         _is_set,
     )
