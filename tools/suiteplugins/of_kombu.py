@@ -11,6 +11,8 @@ import kombu
 import pytest
 from t.integration import common
 
+import pgqueue.contrib.celery  # noqa: F401  it enters the transport's name, which a bare Connection would not find
+
 URL = os.environ["SUITE_URL"]
 SCHEME = URL.partition("://")[0]
 DEAD = f"{SCHEME}://localhost:12345"
