@@ -46,8 +46,8 @@ def change(
     return Call(
         f"SELECT pgqueue.set_status(key => new.key, value => pg_catalog.to_jsonb(new.value), {_TTL})"
         f" FROM (SELECT asked.key, {_COUNTER.format('asked.key')} OPERATOR(pg_catalog.+) %s::bigint AS value,"
-        f" %s::bigint OPERATOR(pg_catalog.+) (SELECT coalesce(pg_catalog.sum({_COUNTER.format('other.key')}), 0)"
-        " FROM pg_catalog.unnest(%s::pg_catalog.text[]) other(key)) AS total"
+        f" %s::bigint OPERATOR(pg_catalog.+) (SELECT coalesce(pg_catalog.sum({_COUNTER.format('other')}), 0)"
+        " FROM pg_catalog.unnest(%s::pg_catalog.text[]) other) AS total"
         " FROM (SELECT %s::pg_catalog.text AS key) asked OFFSET 0) new"
         " WHERE new.value OPERATOR(pg_catalog.>=) %s::bigint AND new.value OPERATOR(pg_catalog.<=) %s::bigint"
         " AND new.total OPERATOR(pg_catalog.<=) %s::bigint",
