@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +66,13 @@ def pytest_configure(config: pytest.Config) -> None:
             check(config.getoption("--pg"))
         except Unavailable as error:
             raise pytest.UsageError(str(error)) from None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """The tests stay to the end of the run: no collection of garbage looks at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:

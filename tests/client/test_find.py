@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
+from sampling import sampled
 from statements import column, rows
 
 from pgqueue import NoQueue, TaskNotFound
@@ -130,7 +131,7 @@ async def test_tasks_are_chosen_by_key_lane_and_data(client: Any) -> None:
     assert await queue.cancel_all("ready", lane="b") == 1
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", sampled(STATES, keep=3))
 async def test_a_search_whose_time_is_over_goes_on_where_it_stopped(
     client: Any, db: psycopg.Connection, state: str
 ) -> None:

@@ -50,6 +50,7 @@ def test_texts(text: str) -> None:
         assert obeyed(str(shown)) == []
 
 
+@pytest.mark.slow
 @everything
 def test_pages_and_messages(text: str, browser: Browser, blocking: Any, db: Any) -> None:
     queue = blocking().queue(text)

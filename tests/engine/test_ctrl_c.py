@@ -275,7 +275,8 @@ def pairs_of(
     raise AssertionError
 
 
-@pytest.mark.parametrize("steps", [(89, 29), pytest.param((11, 7), marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [(89, 29), pytest.param((11, 7), marks=pytest.mark.timeout(600))])
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 def test_more_ctrl_c_in_the_clean_up_leaves_the_client_whole(
     subject: Subject,

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import product
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from checkout import CHECKOUT
 from commands import environment, invoke, run
+from sampling import sampled
 
 import pgqueue
 from pgqueue import cli, migrate
@@ -231,10 +233,11 @@ client.job(name="tidy")(lambda: None)
 """
 
 
-@every_dsn
-@pytest.mark.parametrize("way", ["option", "PGQUEUE_DSN", "DATABASE_URL"])
+@pytest.mark.parametrize(
+    ("way", "dsn"), sampled([*product(["option", "PGQUEUE_DSN", "DATABASE_URL"], [*MALFORMED, *UNREACHABLE])], keep=12)
+)
 def test_commands(
-    dsn: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    way: str, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     (tmp_path / "app.py").write_text(APP)

@@ -9,6 +9,7 @@ import urllib.parse
 import urllib.request
 
 import pytest
+from sampling import sampled
 from sites import CHECKOUT, free_port, serving
 
 pytestmark = pytest.mark.once
@@ -35,7 +36,9 @@ class Browser:
                 return error.code, error.read().decode()
 
 
-@pytest.mark.parametrize("name", ["fastapi_app", "starlette_app", "flask_app", "django_asgi", "django_wsgi"])
+@pytest.mark.parametrize(
+    "name", sampled(["fastapi_app", "starlette_app", "flask_app", "django_asgi", "django_wsgi"], keep=1)
+)
 def test_an_application_mounts_the_dashboard_behind_its_log_in(name, dsn, blocking):
     queue = blocking().create_queue("a queue")
     port = free_port()

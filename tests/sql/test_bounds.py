@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from sampling import sampled
 from statements import put, rows
 
 from pgqueue._values.arguments import MAX_SECONDS
@@ -117,7 +118,7 @@ def goes_on(conn: psycopg.Connection) -> None:
     rows(conn, "SELECT * FROM pgqueue.health")
 
 
-@pytest.mark.parametrize(("planted", "state"), PLANTED)
+@pytest.mark.parametrize(("planted", "state"), sampled(PLANTED, keep=7))
 def test_a_planted_row_is_in_nobodys_way(db: psycopg.Connection, planted: str, state: str) -> None:
     """Python reads the rows of each claim, and the tasks around the planted one are taken."""
     for options in ({}, {"lane": "a"}):

@@ -17,6 +17,7 @@ import planting
 import psycopg
 import pytest
 from commands import Commands
+from sampling import sampled
 from servers import Server
 
 import pgqueue
@@ -162,6 +163,7 @@ def test_grants_views_and_functions(planted: str, owner: psycopg.Connection, rol
             read_views(conn)
 
 
+@pytest.mark.slow
 def test_the_client_and_the_command_line(planted: str, owner: psycopg.Connection) -> None:
     migrate.up(planted)
     with pgqueue.Client(planted) as client:
@@ -318,7 +320,7 @@ BINDINGS = [
 ]
 
 
-@pytest.mark.parametrize("statement", BINDINGS)
+@pytest.mark.parametrize("statement", sampled(BINDINGS, keep=1))
 def test_an_upgrade_refuses_what_was_bound_to_a_planted_object(plain: str, statement: str) -> None:
     migrate.up(plain)
     with psycopg.connect(plain, autocommit=True) as conn:

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from sampling import sampled
 from statements import column, put, row, rows, value
 
 import pgqueue
@@ -162,7 +163,7 @@ STORES = {
 }
 
 
-@pytest.mark.parametrize("call", STORES)
+@pytest.mark.parametrize("call", sampled([*STORES], keep=4))
 def test_data_that_is_too_large(used: psycopg.Connection, call: str) -> None:
     state, message = fails(used, "SELECT pgqueue." + STORES[call].format(HUGE))
     assert state == "PQ036"

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from sampling import sampled
 from statements import put, rows, value
 
 Connect = Any
@@ -60,7 +61,7 @@ USES = [
 ]
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("use", sampled(USES, keep=5))
 @pytest.mark.parametrize("how", ["ROLE", "SESSION AUTHORIZATION"])
 def test_a_restricted_queue_is_for_those_who_were_granted_it(
     db: psycopg.Connection, connect: Connect, roles: list[str], use: str, how: str
