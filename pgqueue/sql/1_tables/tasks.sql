@@ -87,6 +87,7 @@ COMMENT ON COLUMN pgqueue.queue.special IS
     'The queue has an option beyond the defaults of a put. Where it is false, put, take and ack pay one test for it.';
 
 CREATE INDEX queue_role ON pgqueue.queue (role_id);
+CREATE INDEX queue_expires ON pgqueue.queue (id) WHERE expires IS NOT NULL;
 
 CREATE TABLE pgqueue.privilege (
     role        name        NOT NULL,
