@@ -360,7 +360,13 @@ async def test_a_lost_database(bean, connect, pg_server, dsn):
     with away(pg_server, dsn):
         assert await bean("put 0 0 1 1\r\nx") == b"INTERNAL_ERROR\r\n"
         assert await bean("list-tube-used") == b"USING default\r\n"
-    id = await bean.put(b"later")
+
+    async def inserted() -> bytes | None:
+        """The database is there at once, the client's next attempt to reach it a little later."""
+        answer = await bean("put 0 0 1 5\r\nlater")
+        return answer if answer.startswith(b"INSERTED") else None
+
+    id = int((await soon(inserted)).split()[1])
     assert await waiter.answer() == b"RESERVED %d 5\r\nlater\r\n" % id
 
 
