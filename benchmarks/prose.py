@@ -35,9 +35,9 @@ design cannot come below 0.46, so there is no target.
 *A process overtakes another* if it gets a task although the other has waited for longer.
 
 *The dashboard* with 1,000,000 tasks in 1,000 queues and 200 workers. The first two columns are from PostgreSQL 18 on
-two CPUs with no other load. The others are from PostgreSQL 15, while five to ten other processes computed, so the times
-by the clock include waits for a CPU. There the CPU time is that of the server and of the dashboard for one page, and the
-column *before* is that of an earlier version with the same data, beside the same processes.
+two CPUs with no other load. The others are from PostgreSQL 15, while five to ten other processes computed, so the
+times by the clock include waits for a CPU. There the CPU time is that of the server and of the dashboard for one page,
+and the column *before* is that of an earlier version with the same data, beside the same processes.
 
 | page | no load: median | worst | loaded: CPU before | CPU after | median | worst |
 |---|---|---|---|---|---|---|
@@ -52,7 +52,7 @@ column *before* is that of an earlier version with the same data, beside the sam
 
 The targets are 100 ms at the median and 300 ms at worst: without other load each page meets them; beside those
 processes each meets them by CPU time, and the overview, failures and workers did not by the clock. Fifty open
-browsers, while ten tasks a second are put, cost the server 1.46 % of a core, and 1.67 % beside them (2 % were asked). A put after six quiet
-seconds was on the page after 0.04 s at the median and 0.42 s at worst, and after 0.34 s and 0.44 s beside them (1 s was
-asked); beside ten to fifteen busy processes 12.5 s before and 0.37 s after. While puts go on,
-a page follows some seconds behind, see [The dashboard](design.md#the-dashboard)."""
+browsers, while ten tasks a second are put, cost the server 1.46 % of a core, and 1.67 % beside them (2 % were asked).
+A put after six quiet seconds was on the page after 0.04 s at the median and 0.42 s at worst, and after 0.34 s and 0.44
+s beside them (1 s was asked); beside ten to fifteen busy processes 12.5 s before and 0.37 s after. While puts go on, a
+page follows some seconds behind, see [The dashboard](design.md#the-dashboard)."""
