@@ -289,7 +289,6 @@ class Listener:
                 TICK,
                 Work(f"the sweep by {self._label}", lambda: self._sweep(conn)),
                 Work(f"{promotion} {self._label}", lambda: do(conn, session_calls.promote_all())),
-                first=time.monotonic() + TICK,  # a client that is gone before it pays for none
             ),
             Tick(
                 CLEANING,
