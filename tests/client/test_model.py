@@ -253,7 +253,7 @@ class QueueMachine(Machine):
         self.ask("SELECT pgqueue.pause_queue(%s, '1 h')", queue)
         assert self.ask("SELECT id FROM pgqueue.take_many(ARRAY [%s], %s, %s)", queue, n, self.sessions[by][0]) == []
         self.ask("SELECT pgqueue.pause_queue(%s, '0')", queue)
-        self.model.act_on_late(queue)
+        self.model.act_on_late(queue, paused=True)
 
     @rule()
     def put_while_it_is_draining(self) -> None:
@@ -400,6 +400,7 @@ class QueueMachine(Machine):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_queue_does_what_its_model_does(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
         machine = type("Machine", (QueueMachine,), {"admin": admin, "dsn": dsn})

@@ -283,7 +283,7 @@ class Model:
         task.give_back("delayed" if delayed else "ready", failed=failed, holds_lane=holds_lane)
         if failed and self.is_spent(task):
             return self.die(task, "delivery_limit")
-        return task.state
+        return self.seen(task)  # another task of its lane may go first by now
 
     def requeue(self, task: Modelled, new_id: int) -> None:
         self.release(task)
@@ -397,10 +397,11 @@ class Model:
 
     # --- time
 
-    def act_on_late(self, queue: str) -> None:
+    def act_on_late(self, queue: str, *, paused: bool = False) -> None:
         """As a claim at the head does: what has expired is in no take's way, except in lanes."""
         here = [task for task in self.tasks.values() if task.queue == queue]
-        if any(task.late or (task.expired and self.lanes and queue == "q") for task in here):
+        in_the_way = self.lanes and queue == "q" and not paused
+        if any(task.late or (task.expired and in_the_way) for task in here):
             self.promote(queue)
 
     def promote(self, queue: str) -> int:
