@@ -33,10 +33,10 @@ def forget_undo(token: int) -> Call[None]:
     return Call("SELECT pgqueue.forget_undo(token => %s::bigint)", (token,), nothing)
 
 
-def tick_ages() -> Call[tuple[float | None, float | None, bool, int]]:
+def tick_ages() -> Call[tuple[float | None, float | None, bool, int, bool]]:
     """How many seconds ago any client did a tick, and a cleaning (None: not known); whether this session is registered;
-    how many sessions live."""
-    return Call("SELECT tick, cleaning, alive, clients FROM pgqueue.tick_ages()", (), _first_row)
+    how many sessions live; whether a queue may expire."""
+    return Call("SELECT tick, cleaning, alive, clients, expiring FROM pgqueue.tick_ages()", (), _first_row)
 
 
 def sweep() -> Call[tuple[float | None, bool, int | None]]:

@@ -122,6 +122,7 @@ class Listener:
         self._plans = Plans(self.hub, self.switchboard, label)
         self.alarms = Alarms()
         self.uses = Uses(self.hub, label)
+        self._expiring = True  # whether a queue may expire, as far as is known
         self._waiting: list[Signal] = []  # for a session
         self._lock = threading.Lock()
         self.stopping = False
@@ -268,7 +269,7 @@ class Listener:
             again = self._plans.reconcile(conn, opened)
             self._asks.run(conn)
             self._ticks.run(conn)
-            self.uses.run(conn)
+            self.uses.run(conn, self._expiring or self._ticks.clients == 1)  # a client that is alone asks nothing
             if self._deregistered:
                 raise ConnectionLost("another connection closed this session, or deleted its row")
             self._read(conn)
@@ -298,7 +299,7 @@ class Listener:
         )
 
     def _tick_ages(self, conn: psycopg.Connection[Any]) -> tuple[float | None, float | None]:
-        tick, cleaning, alive, self._ticks.clients = do(conn, session_calls.tick_ages())
+        tick, cleaning, alive, self._ticks.clients, self._expiring = do(conn, session_calls.tick_ages())
         self._deregistered = not alive
         return tick, cleaning
 

@@ -21,7 +21,8 @@ from statements import column, put, rows, state, value
 from stepping import die
 
 import pgqueue
-from pgqueue._engine import listener, ticks
+from pgqueue._calls.take import next_due
+from pgqueue._engine import listener, ticks, uses
 
 Blocking = Callable[..., pgqueue.Client]
 Connect = Callable[..., psycopg.Connection]
@@ -313,3 +314,29 @@ def test_a_stamp_in_the_future_counts_as_none(db: psycopg.Connection) -> None:
     for name in STAMPS:
         db.execute(f"SELECT setval('pgqueue.{name}', {time.time() + 3600:.0f}000000)")
     assert known(db) == (False, False)
+
+
+def test_queues_are_told_to_be_used_only_where_one_may_expire(
+    blocking: Blocking, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[list[str]]()
+    monkeypatch.setattr(uses, "NOTE", 0.02)
+    monkeypatch.setattr(uses, "next_due", lambda names: told.append(names) or next_due(names))
+    clients = [blocking(poll=None) for _ in range(2)]
+    threads = [threading.Thread(target=client.queue("q").take, args=(60,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    listeners = [client.shell.core.listener() for client in clients]
+    eventually(
+        lambda: all(one.hub.awaited() == {"q"} and one._ticks.clients > 1 and not one._expiring for one in listeners)
+    )
+    told.clear()
+    turns = [one.uses.at for one in listeners]
+    eventually(lambda: all(one.uses.at > at + 1 for one, at in zip(listeners, turns, strict=True)))
+    assert told == []
+    db.execute("SELECT pgqueue.create_queue('brief', expires => '1 min')")
+    eventually(lambda: len(told) > 2)
+    assert told[0] == ["q"]
+    db.execute("SELECT pgqueue.put('q', '1'), pgqueue.put('q', '2')")
+    for thread in threads:
+        thread.join()

@@ -155,3 +155,40 @@ def test_a_claim_writes_only_where_a_note_is(db: psycopg.Connection) -> None:
                 rows(db, f"SELECT * FROM pgqueue.{use}")
             assert value(db, written) - before == expected
         clean_up(db)
+
+
+@pytest.mark.parametrize(("end", "found"), [("ack", "done"), ("release", "ready")])
+def test_a_claim_that_is_open_while_the_queue_goes_keeps_its_task(
+    db: psycopg.Connection, connect: Connect, end: str, found: str
+) -> None:
+    """T1 takes before the note is made, and its transaction stays open until the queue has gone."""
+    create(db, "q"), put(db, "q"), put(db, "q")
+    t1 = connect(autocommit=False)
+    id, token = take(t1, "q")
+    clean_up(db)
+    db.execute("SET lock_timeout = '5s'")
+    clean_up(db, "1 h")
+    assert column(db, QUEUES) == []
+    t1.commit()
+    assert column(db, "SELECT id FROM pgqueue.task") == [id]
+    assert column(t1, f"SELECT state FROM pgqueue.{end}(%s, %s)", id, token) == [found]
+    t1.commit()
+    db.execute("SELECT pgqueue.clean_up()")
+    assert rows(db, "SELECT FROM pgqueue.task") == rows(db, "SELECT FROM pgqueue.take") == []
+
+
+@pytest.mark.parametrize("queues", [2, 60])
+def test_a_round_reads_the_takes_twice_however_many_queues_expire(db: psycopg.Connection, queues: int) -> None:
+    """Takes have no index by queue, so to look for each queue by itself reads all of them each time."""
+    create(db, "used")
+    db.execute("SELECT pgqueue.create_queue('q' || n, expires => '10 min') FROM generate_series(1, %s) n", [queues])
+    db.execute("SELECT pgqueue.put('used', '1'), pgqueue.put('used', '2'), pgqueue.put('used', '3')")
+    assert len(column(db, "SELECT id FROM pgqueue.take_many('{used}', 3)")) == 3
+    clean_up(db)
+    db.execute("UPDATE pgqueue.unused SET since = since - interval '1 h'")
+    read = "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables"
+    with db.transaction():
+        before = value(db, f"{read} WHERE relname = 'take'")
+        db.execute("SELECT pgqueue._clean_unused()")
+        assert value(db, f"{read} WHERE relname = 'take'") - before <= 2 * 3
+    assert column(db, QUEUES) == ["used"]

@@ -62,9 +62,9 @@ def message_of(data: Any, id: int, queue: str) -> Message[Any]:
 
 def canonical(message: Any, queue: str) -> Message[Any]:
     """The message, for a queue without a suffix of Dramatiq's, and with the delay of the task in place of an eta."""
-    moved = message.copy(queue_name=q_name(queue))
+    moved: Message[Any] = message.copy(queue_name=q_name(queue))
     moved.options.pop("eta", None)
-    return moved  # type: ignore[no-any-return]
+    return moved
 
 
 def _call(data: dict[str, Any], id: int) -> Message[Any]:

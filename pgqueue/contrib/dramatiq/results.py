@@ -63,7 +63,7 @@ class PgqueueResultBackend(ResultBackend):
             status = self.client.statuses.wait(self._key(self.build_message_key(message)), timeout=seconds)
         except TimeoutError:
             raise ResultTimeout(message) from None
-        return self.unwrap_result(self.encoder.decode(decoded(status)))  # type: ignore[no-untyped-call]
+        return self.unwrap_result(self.encoder.decode(decoded(status)))  # type: ignore[no-untyped-call]  # of Dramatiq
 
     def _get(self, message_key: str) -> Any:
         status = self.client.statuses.get(self._key(message_key))

@@ -13,14 +13,23 @@
 -- is the simpler form: claims would write a row version each, and wait for each other.
 --
 -- The time begins anew with a crash, which empties the table. It is 30 seconds at least, so that a listener may miss
--- two turns. A claim T1 that begins while clean_up C deletes the queue may take one of its tasks: as with delete_queue,
--- its ack is told that the task is gone.
+-- two turns. A claim T1 whose transaction is open while clean_up C deletes the queue keeps its task: C passes over the
+-- row that T1 has locked. The ack of that task counts; if T1 gives it back, the next clean_up removes it.
 
-CREATE OR REPLACE FUNCTION pgqueue._is_used(q pgqueue.queue) RETURNS boolean
-LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION pgqueue._queues_expire() RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM pgqueue.take k WHERE k.queue_id = q.id)
-        OR EXISTS (SELECT FROM pgqueue.worker w WHERE q.name = ANY (w.queues));
+    RETURN EXISTS (SELECT FROM pgqueue.queue q WHERE q.expires IS NOT NULL);
+END $$;
+
+-- The queues that a worker serves, or of which a task is taken. For all queues at once: takes have no index by queue.
+CREATE OR REPLACE FUNCTION pgqueue._used_queues() RETURNS SETOF int
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT k.queue_id FROM pgqueue.take k
+         UNION
+        SELECT q.id FROM pgqueue.queue q WHERE q.name IN (SELECT unnest(w.queues) FROM pgqueue.worker w);
 END $$;
 
 -- Part of clean_up.
@@ -28,24 +37,29 @@ CREATE OR REPLACE FUNCTION pgqueue._clean_unused() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     least_time CONSTANT interval := interval '30 s';
-    q pgqueue.queue;
+    used   int[];
+    unused int[];
 BEGIN
+    IF NOT pgqueue._queues_expire() AND NOT EXISTS (SELECT FROM pgqueue.unused) THEN
+        RETURN;
+    END IF;
+    used := ARRAY (SELECT pgqueue._used_queues());
     PERFORM pgqueue._note_use(u.queue_id)
        FROM pgqueue.unused u LEFT JOIN pgqueue.queue named ON named.id = u.queue_id
-      WHERE named.expires IS NULL OR u.since > clock_timestamp() OR pgqueue._is_used(named);
-    FOR q IN
-        SELECT named.*
+      WHERE named.expires IS NULL OR u.since > clock_timestamp() OR u.queue_id IN (SELECT unnest(used));
+    unused := ARRAY (
+        SELECT named.id
           FROM pgqueue.unused u JOIN pgqueue.queue named ON named.id = u.queue_id
          WHERE u.since <= clock_timestamp() - greatest(named.expires, least_time)
-           FOR UPDATE OF u, named SKIP LOCKED
-    LOOP
-        IF NOT pgqueue._is_used(q) THEN            -- in a new snapshot
-            PERFORM pgqueue._remove_queue(q.id, most => 10000), pgqueue._note_use(q.id);
-        END IF;
-    END LOOP;
+         LIMIT 1000 FOR UPDATE OF u, named SKIP LOCKED);
+    IF unused <> '{}' THEN
+        used := ARRAY (SELECT pgqueue._used_queues());                     -- in a new snapshot
+        PERFORM pgqueue._remove_queue(u.id, most => 10000), pgqueue._note_use(u.id)
+           FROM unnest(unused) u(id) WHERE u.id NOT IN (SELECT unnest(used));
+    END IF;
     INSERT INTO pgqueue.unused (queue_id, since)
     SELECT named.id, clock_timestamp()
       FROM pgqueue.queue named
      WHERE named.expires IS NOT NULL AND NOT EXISTS (SELECT FROM pgqueue.unused u WHERE u.queue_id = named.id)
-       AND NOT pgqueue._is_used(named);
+       AND named.id NOT IN (SELECT unnest(used));
 END $$;

@@ -91,7 +91,8 @@ EXCEPTION WHEN lock_not_available THEN             -- which also sets the timeou
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.tick_ages(
-    OUT tick double precision, OUT cleaning double precision, OUT alive boolean, OUT clients bigint
+    OUT tick double precision, OUT cleaning double precision, OUT alive boolean, OUT clients bigint,
+    OUT expiring boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -107,10 +108,12 @@ BEGIN
     tick := CASE WHEN greatest(swept, promoted) <= moment THEN (moment - least(swept, promoted)) / 1e6 END;
     cleaning := CASE WHEN cleaned <= moment THEN (moment - cleaned) / 1e6 END;
     alive := true;
+    expiring := true;
     IF me IS NOT NULL THEN
         BEGIN
-            LOCK TABLE pgqueue.session IN ACCESS SHARE MODE NOWAIT;
+            LOCK TABLE pgqueue.session, pgqueue.queue IN ACCESS SHARE MODE NOWAIT;
             alive := EXISTS (SELECT FROM pgqueue.session own WHERE own.id = me);
+            expiring := pgqueue._queues_expire();
         EXCEPTION WHEN lock_not_available THEN     -- the next call tells
         END;
     END IF;
@@ -118,4 +121,4 @@ END $$;
 COMMENT ON FUNCTION pgqueue.tick_ages IS
     'For clients, before a tick: how many seconds ago any client found that nothing was left to sweep and to promote '
     '(tick), and to clean up (cleaning); NULL: it is not known. alive: false if the session that was opened on this '
-    'connection is not registered any more. clients: how many sessions live.';
+    'connection is not registered any more. clients: how many sessions live. expiring: whether a queue has expires.';

@@ -105,7 +105,7 @@ BEGIN
                (definer || no_jit, 'history job_runs queue_rates _jobs_taken'),
                (definer || generic || by_key, '_health_stats count_version'),
                -- helpers
-               (by_key, '_clean_routes _clean_unused _is_used'),
+               (by_key, '_clean_routes _clean_unused _queues_expire'),
                (by_key || in_order || loops, '_remove_states'),
                (generic,
                 '_arrived _count_new _count_places _count_takes _defaults _enter_queue _free_session _is_counted '
@@ -116,7 +116,7 @@ BEGIN
                 '_end_takes _fold_deltas _kick _lock_claimed _meet_key _move _put_once _put_special _record_attempts '
                 '_refuse_suspects _remove_task _take_sample _trim_queue _untaken _write_history'),
                (generic || by_key || hashed, '_add_history _count_anew _counts _known _write_minute'),
-               (generic || no_jit, '_correct_counts _put_together _totals'),
+               (generic || no_jit, '_correct_counts _put_together _totals _used_queues'),
                (generic || by_key || in_order, '_call _call_again _drop_expired_results _find_oldest _promote '
                 '_promote_or_wait _ready _clean_checks _go_on_limits _recheck'),
                (generic || by_key || loops,
