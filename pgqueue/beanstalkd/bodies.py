@@ -34,5 +34,5 @@ def body_of(data: Any) -> bytes:
         try:
             return base64.b64decode(data[BYTES], validate=True)
         except (TypeError, ValueError):
-            pass  # somebody's own key
+            pass  # the object of another program, which uses the same key
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()

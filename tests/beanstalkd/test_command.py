@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from beans import Bean
 from commands import failed, invoke, started
-from eventually import Stopwatch, eventually, soon_enough
+from eventually import Stopwatch, eventually, soon, soon_enough
 
 pytestmark = pytest.mark.once
 
@@ -122,8 +122,11 @@ async def test_two_thousand_connections_wait_for_jobs(dsn):
         for bean in beans:
             bean.send(b"reserve\r\n")
         producer = await Bean.connect(int(port))
-        while int((await producer.stats())["current-waiting"]) < number:
-            await asyncio.sleep(0.1)
+
+        async def all_wait():
+            return int((await producer.stats())["current-waiting"]) == number
+
+        await soon(all_wait)
         ids = {await producer.put() for _ in range(number)}
         answers = [await asyncio.wait_for(bean.answer(), 60) for bean in beans]
         assert {int(answer.split()[1]) for answer in answers} == ids
