@@ -127,9 +127,11 @@ async def test_a_half_closed_client_gets_its_answers(connect):
     one, other = await connect(), await connect()
     id = await other.put(b"a")
     one.send(b"list-tube-used\r\nreserve\r\nreserve\r\n")
+    job = b"USING default\r\nRESERVED %d 1\r\na\r\n" % id
+    assert await one.reader.readexactly(len(job)) == job  # the reserve that waits from now on is the second
     await soon(lambda: waiting(other))
     one.writer.write_eof()
-    assert await one.reader.read() == b"USING default\r\nRESERVED %d 1\r\na\r\nTIMED_OUT\r\n" % id
+    assert await one.reader.read() == b"TIMED_OUT\r\n"
     assert (await other.reserve())[0] == id
 
 
