@@ -68,7 +68,7 @@ BEGIN
     END IF;
 END $$;
 
--- An array in one dimension, whose elements count from 1: our loops and joins would misread others. NULL is allowed.
+-- An array in one dimension, whose elements count from 1: loops and joins here would misread others. NULL is allowed.
 CREATE OR REPLACE FUNCTION pgqueue._check_array(name text, given anyarray, nulls boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -94,7 +94,7 @@ BEGIN
     END IF;
 END $$;
 
--- A JSON array whose elements are stored one by one. The elements are looked at only if their sum is too large.
+-- A JSON array whose elements are stored one by one. The elements are checked only if their sum is too large.
 CREATE OR REPLACE FUNCTION pgqueue._check_items(name text, given jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN

@@ -18,8 +18,8 @@
 --
 -- The triggers tell pgqueue's functions from raw SQL by the search_path, which every public function sets, and its
 -- helpers set too or inherit (settings.sql). It names pg_temp twice: the path of a careful application, `pg_catalog,
--- pg_temp`, is another one. A setting of our own would say it more plainly, but only a superuser could create a
--- function with it.
+-- pg_temp`, is another one. A setting of pgqueue would be plainer, but only a superuser could create a function with
+-- it.
 --
 -- The functions that count tasks see every way in which a task can leave its place. So they also notify the puts that
 -- wait for room in a queue with a capacity, and tell lanes (lane.sql) of each place that became free and of each task
@@ -96,7 +96,7 @@ BEGIN
     END IF;
 END $$;
 
--- The tasks that stand in a lane; the first of them is its head (lane.sql). It is a view, so that PostgreSQL plans it
+-- The tasks that are in a lane; the first of them is its head (lane.sql). It is a view, so that PostgreSQL plans it
 -- into the statements that use it.
 CREATE OR REPLACE VIEW pgqueue._in_lane AS
 SELECT t.id, t.queue_id, t.lane, t.priority, t.state, t.expires_at, t.xmin AS writer

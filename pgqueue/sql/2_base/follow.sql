@@ -8,7 +8,7 @@
 -- Without the mark each ack would need an index probe in the table of cancellations and one in the table of
 -- dependencies.
 --
--- The mark may come at any time. Transaction T1 marks a task that T2 is acking:
+-- The mark may be set at any time. Transaction T1 marks a task that T2 is acking:
 --
 --   T1 has the row, uncommitted   the DELETE of T2 waits for T1, and then reads the row again (EvalPlanQual): it sees
 --                                 the mark, does not delete, and T2 takes the long way.
@@ -48,8 +48,8 @@ BEGIN
        FROM unnest(queues, ids) f(queue_id, id) GROUP BY f.queue_id;
 END $$;
 
--- The state of a followed task that would be ready now: W if it has to wait for other tasks. Each
--- statement that makes a task ready asks this, but only of followed ones.
+-- The state of a followed task that would be ready now: W if it has to wait for other tasks. Each statement that makes
+-- tasks ready calls this, but only for followed ones.
 CREATE OR REPLACE FUNCTION pgqueue._ready_state(t pgqueue.task) RETURNS "char"
 LANGUAGE plpgsql STABLE AS $$
 BEGIN

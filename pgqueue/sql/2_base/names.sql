@@ -31,7 +31,7 @@ COMMENT ON FUNCTION pgqueue.queue_id IS
     'that created it ends, so clients first call this in a transaction of its own.';
 
 -- The longest time that an argument may give; Python has the same limit (MAX_SECONDS). Without it a time that is added
--- to a moment would go beyond what Python can read, the year 9999, or beyond what PostgreSQL can add.
+-- to a moment would exceed the last year that Python can read, 9999, or the range of PostgreSQL's timestamps.
 CREATE OR REPLACE FUNCTION pgqueue._longest() RETURNS interval
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN interval '1000000000 s';
 

@@ -2,9 +2,9 @@
 --
 -- CREATE INDEX, ALTER TABLE, VACUUM FULL or an application's LOCK hold a table for as long as they take. A tick
 -- that waited for them would keep a snapshot and the listener's thread for as long; a lock_timeout, however short, is
--- still a wait, and its error ends all of the tick. So each part of a tick first asks here for the tables that it may
--- write. If one is locked, the part is left out until the next tick, and the other parts go on. Once granted, the locks
--- last until the transaction ends, so that no statement after it can wait for a table.
+-- still a wait, and its error ends all of the tick. So each part of a tick first calls _can_write with the tables that
+-- it may write. If one is locked, the part is left out until the next tick, and the other parts go on. Once granted,
+-- the locks last until the transaction ends, so that no statement after it can wait for a table.
 --
 -- The mode is that of INSERT, UPDATE and DELETE: it conflicts with the locks that conflict with these, and no others.
 -- An index alone is never locked against writes: REINDEX also locks its table.

@@ -203,4 +203,4 @@ END $$;
 COMMENT ON FUNCTION pgqueue.count_version IS
     'A text that changes when tasks of the queue are put, taken, settled or moved to another state; without a queue, '
     'tasks of any queue that the role sees. NULL if it sees none. Much cheaper than the counts, for pages that show '
-    'them and ask often.';
+    'them and poll often.';

@@ -45,7 +45,7 @@ BEGIN
             RETURN true;
         END IF;
     END IF;
-    -- A role that is gone is NULL, and may do nothing: the callers ask NOT _may(...).
+    -- A role that is gone is NULL, and has no rights: the callers test NOT _may(...).
     RETURN role IS NOT NULL
        AND (EXISTS (SELECT FROM pgqueue.queue q, pgqueue.privilege p
                      WHERE q.id = _may.queue_id AND p.verb = _may.verb
@@ -134,7 +134,7 @@ BEGIN
     END IF;
 END $$;
 
--- Whether a role may share, for what it set up earlier.
+-- Whether a role may share: for a will with retain, which it set earlier.
 CREATE OR REPLACE FUNCTION pgqueue._may_share(role oid) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -278,8 +278,8 @@ SELECT r.oid FROM pg_roles r WHERE pgqueue._is_callers(r.oid);
 
 -- The queues that the reader of a view may look into or monitor. A view that shows a queue's rows joins this one, shows
 -- data where `looks` is true, and has security_barrier: otherwise the planner may call a function of the reader's query
--- with rows that are not shown. The questions without a queue are asked once in a query. OFFSET 0 keeps the question
--- for each queue from being asked for each column.
+-- with rows that are not shown. The checks without a queue are made once in a query. OFFSET 0 keeps the check of each
+-- queue from being repeated for each column.
 CREATE OR REPLACE VIEW pgqueue._seen AS
 SELECT q.id, q.name, x.looks
   FROM pgqueue.queue q
@@ -296,7 +296,8 @@ SELECT coalesce(r.rolname, p.role)::text AS role, p.verb, q.name AS queue, p.pat
  WHERE (p.pattern IS NOT NULL OR q.id IS NOT NULL)
    AND (pgqueue._is_callers(p.role_id) OR (SELECT pgqueue._may_see_all('monitor')));
 COMMENT ON VIEW pgqueue.privileges IS
-    'What each role may do: a verb, for one queue or for a pattern of names. A role sees its own; monitors see all.';
+    'The privileges of each role: a verb, for one queue or for a pattern of names. A role sees its own; monitors see '
+    'all.';
 
 CREATE OR REPLACE VIEW pgqueue.queues WITH (security_barrier) AS
 SELECT q.name, q.type, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes, q.capacity, q.max_size, q.keep_done,

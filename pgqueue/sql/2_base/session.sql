@@ -62,7 +62,7 @@ RETURN CASE WHEN current_setting('pgqueue.session', true) ~ '^-?[0-9]{1,10}$'
                       THEN current_setting('pgqueue.session', true)::int END END;
 COMMENT ON FUNCTION pgqueue.own_session IS 'The session that was opened on this connection, if any.';
 
--- The rule. A view, so that PostgreSQL plans it into the claims that ask it. The comparison of names nearly always
+-- The rule. A view, so that PostgreSQL plans it into the claims that use it. The comparison of names nearly always
 -- decides, and costs a claim less than a call of _is_callers.
 CREATE OR REPLACE VIEW pgqueue._session_right AS
 SELECT s.id, pg_get_userbyid(s.role) = pgqueue._caller() OR pgqueue._is_callers(s.role) AS is_callers
@@ -213,7 +213,7 @@ BEGIN
 END $$;
 
 -- The first step of every claim: mark the claim as under way, and refuse it if the session is dead or another role's,
--- or the claim was undone. With `checked` the caller itself asks _session_right, as a part of a statement that it runs
+-- or the claim was undone. With `checked` the caller itself reads _session_right, as a part of a statement that it runs
 -- anyway. See the head of this file.
 CREATE OR REPLACE FUNCTION pgqueue._enter_claim(
     session int, token bigint DEFAULT NULL, checked boolean DEFAULT false

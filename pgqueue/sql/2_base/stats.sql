@@ -144,7 +144,7 @@ BEGIN
 END $$;
 
 -- The counts of these queues: from counters and deltas if they are complete, else from the tasks. `taken` and
--- `standing` are numbers of rows: expired deadlines are not looked at.
+-- `standing` are numbers of rows: expired deadlines are not considered.
 CREATE OR REPLACE FUNCTION pgqueue._counts(queues int[]) RETURNS SETOF pgqueue.counter
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -197,7 +197,7 @@ BEGIN
 END $$;
 
 -- Move deltas into the counters, if there are many or they are old; every tick calls it. Returns the queues that
--- changed. Only at READ COMMITTED, where the statement that folds sees what the fold before it did.
+-- changed. Only at READ COMMITTED, where the statement that folds sees the result of the previous fold.
 CREATE OR REPLACE FUNCTION pgqueue._fold_deltas(at_once boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -299,7 +299,7 @@ BEGIN
 END $$;
 
 -- Where that takes long, a tick searches from time to time, and readers use its result: the age is exact while it is
--- cheap to find, and a few seconds old when it is not. Dead rows come with deltas, so a tick tries the queues that a
+-- cheap to find, and a few seconds old when it is not. Each delta adds dead rows, so a tick tries the queues that a
 -- fold changed.
 CREATE OR REPLACE FUNCTION pgqueue._look_for_oldest(changed int[]) RETURNS void
 LANGUAGE plpgsql AS $$

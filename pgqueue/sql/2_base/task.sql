@@ -171,4 +171,5 @@ COMMENT ON COLUMN pgqueue.tasks.ready_since IS
     'Since when the task could be taken: its put, or later the end of its delay or a kick. A task that comes back from '
     'a take keeps it. NULL while the task is delayed or waiting.';
 COMMENT ON COLUMN pgqueue.tasks.stored IS
-    'R, D, B, L, W, C or F, as the task''s row has it: indexes can be asked for it. The state comes from several rows.';
+    'R, D, B, L, W, C or F, as in the task''s row, so that a query can use its indexes. The state depends on several '
+    'rows.';

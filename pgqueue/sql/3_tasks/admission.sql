@@ -121,7 +121,7 @@ CREATE OR REPLACE FUNCTION pgqueue._find_limited(
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
-    most   CONSTANT bigint := 100 + 3 * n::bigint; -- so many checks are looked at together
+    most   CONSTANT bigint := 100 + 3 * n::bigint; -- how many checks are looked at together
     after  bigint := 0;
     seen   tid[];
     names  text[];

@@ -19,8 +19,8 @@
 -- Races. Transaction T1 cancels; T2 ends the take of the same task.
 --
 --   T2 updates or deletes the row    ack, release, fail, bury, requeue, delete. T1 has the row's lock: T2 waits for it,
---                                    reads the row anew (EvalPlanQual), and sees C: its SET says C for C, and its
---                                    RETURNING tells T2 to end the task. T2 has the row: T1 waits, and sees what became
+--                                    reads the row again (EvalPlanQual), and sees C: its SET says C for C, and its
+--                                    RETURNING tells T2 to end the task. T2 has the row: T1 waits, and sees the state
 --                                    of the task.
 --   T2 only drops the take           deadline, dead session, release_many, undo. T1 locks the take too, if that needs
 --                                    no wait: then T2 skips the take, or waits and drops it in a snapshot that shows

@@ -82,7 +82,7 @@ BEGIN
         END IF;
         held := held || id;
     END LOOP;
-EXCEPTION WHEN query_canceled OR OTHERS THEN       -- a rollback does not free the locks, and the client asks again
+EXCEPTION WHEN query_canceled OR OTHERS THEN       -- a rollback does not free the locks, and the client calls again
     PERFORM pgqueue.leave_ends(held);
     RAISE;
 END $$;

@@ -2,7 +2,7 @@
 --
 -- Theory of operation
 -- -------------------
--- A task stands in its lane if it is R, L, C, or D with holds_lane (the view _in_lane). The head of a lane is the
+-- A task is in its lane if it is R, L, C, or D with holds_lane (the view _in_lane). The head of a lane is the
 -- lowest of these that has not expired. A claim takes a task of a lane only if the task is the head, is R, and no take
 -- of the lane exists. So one task is taken at a time, in order, whatever the states say: R only means that claims look
 -- at the task, and L (blocked) that they need not. This makes a busy lane cheap: of its 100,000 tasks one is R, and
@@ -10,9 +10,9 @@
 --
 -- Delays. A worker that tries a failed task again releases it with a delay and hold_lane. The task stays the head, so
 -- nothing behind it runs before it has been done, buried or deleted, however often it fails. Its state is D as that of
--- every delayed task: counts, promotion and kicks need no case of their own. A task that is put with a delay does not
--- stand in its lane until it is due: a reminder for tomorrow must not stop today's work. Nor does a task that is
--- released with a delay by hand, unless it is asked for: "later" then means that others may go first. A release moves
+-- every delayed task: counts, promotion and kicks need no case of their own. A task that is put with a delay is not in
+-- its lane until it is due: a reminder for tomorrow must not stop today's work. The same holds for a task that is
+-- released with a delay by hand, without hold_lane: "later" then means that others may be first. A release moves
 -- expires_at by the delay, so a task that holds its lane is due before it expires. It must be: time alone must not take
 -- away a head, since no transaction would leave a check.
 --
@@ -22,8 +22,8 @@
 --
 --   Invariant: the head of a lane is R, C or D, or there is a row of the lane in lane_check.
 --
--- Two kinds of events can break it: a task of the lane arrives in L (or moves within its lane), and a task that stands
--- in the lane as R or D goes (acked, buried, delayed without holding the lane, due, deleted, expired, moved). The
+-- Two kinds of events can break it: a task of the lane arrives in L (or moves within its lane), and a task that is R or
+-- D leaves the lane (acked, buried, delayed without holding the lane, due, deleted, expired, moved). The
 -- transaction of each event leaves a check, for the functions that count tasks see every event (count.sql); after raw
 -- SQL the next tick leaves a check in every lane. A check is looked at in a snapshot that sees it: if the head is R or
 -- D, the check is deleted; if it is L, the head is made R; if the head is locked and cannot be, the check stays.

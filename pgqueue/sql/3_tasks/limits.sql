@@ -11,7 +11,7 @@
 --   others  delayed, buried, done: neither
 --
 -- So the slot is the state of the task itself. It lasts as long as the row is R, however often its holder is killed or
--- the server crashes, and it ends in the very transaction in which the task ends, is buried, moved, or delayed, by
+-- the server crashes, and it ends in the transaction in which the task ends, is buried, moved, or delayed, by
 -- whatever statement. A table of slots would need a change at each of these ends. A count of takes would miss the tasks
 -- whose takes a server crash has removed.
 --

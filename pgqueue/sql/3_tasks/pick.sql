@@ -105,7 +105,7 @@ BEGIN
      WHERE t.queue_id = q.id AND t.state = 'R' ORDER BY t.priority, t.id LIMIT 1;
     RETURN greatest(least(lowest, q.priority, 0)::bigint - 1, -2147483648);
 END $$;
-COMMENT ON FUNCTION pgqueue.urgent_priority IS 'A priority that comes before that of all ready tasks of a queue.';
+COMMENT ON FUNCTION pgqueue.urgent_priority IS 'A priority before those of all ready tasks of a queue.';
 
 CREATE OR REPLACE FUNCTION pgqueue.take_id(
     id          bigint,

@@ -8,7 +8,7 @@
 --
 -- Above READ COMMITTED a snapshot may still show a task that has been acked since, and a put that is ignored because of
 -- it would be lost. So T1 looks for the key before it inserts only at READ COMMITTED. At the other levels the INSERT
--- comes first, for it asks the index, which knows the newest state: it succeeds if the task is gone; it fails with a
+-- comes first, for it checks the index, which has the newest state: it succeeds if the task is gone; it fails with a
 -- serialization failure if there is a task that the snapshot does not show; and otherwise the snapshot shows the task
 -- that has the key. The order INSERT, then look-up, would do at READ COMMITTED too, but each ignored put would use up
 -- an id, and a full queue would have to be told apart from an existing key.
@@ -19,7 +19,7 @@
 --
 -- Capacity. It is exact, so producers of such a queue put one after another: a put holds an advisory lock (_lock_room)
 -- until its transaction ends. A transaction that frees room signals the queue's other channel, pgqueue._signal(-id)
--- (count.sql), on which puts wait. The lock comes before all others: before the queue's row; before a key's row, which
+-- (count.sql), on which puts wait. The lock precedes all others: before the queue's row; before a key's row, which
 -- stays locked even if it has lost the key by then; and, in the order of the queues, before the task of an ack that
 -- puts follow-up tasks.
 

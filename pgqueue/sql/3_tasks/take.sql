@@ -37,7 +37,7 @@
 -- statement that reads the queue's row: a statement of its own would cost every claim more.
 --
 -- The head and the cursor. Without after_priority and after_id a claim starts at the head of the queue, exactly: it
--- first makes ready what is due. While a snapshot is held open anywhere, index entries of acked tasks cannot be
+-- first makes due tasks ready. While a snapshot is held open anywhere, index entries of acked tasks cannot be
 -- removed, and a claim at the head walks over all of them, as it does over tasks in flight. A client that finds this
 -- slow passes the last position that it was given and starts behind it (the client's cursor.py says when).
 

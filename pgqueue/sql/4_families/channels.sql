@@ -1,6 +1,6 @@
 -- Posting to named channels: NOTIFY, for payloads of any size.
 --
--- A channel is a channel of PostgreSQL: LISTEN in psql hears what is posted here, and wait() hears a NOTIFY from psql.
+-- A channel is a channel of PostgreSQL: LISTEN in psql hears posts, and wait() hears a NOTIFY from psql.
 -- A post arrives when its transaction commits, and never when it rolls back; the same payload posted twice in one
 -- transaction arrives once, which is PostgreSQL's rule.
 --

@@ -3,7 +3,7 @@
 -- Uses are those of RabbitMQ's x-expires: consumers, basic.get and declarations. A put is not a use.
 --
 --   a claim                 also one that finds no task: _enter_queue
---   a taker that waits      the listener of its client asks next_due every ten seconds, for all of them; also for a
+--   a taker that waits      the listener of its client calls next_due every ten seconds, for all of them; also for a
 --                           consumer that holds as many tasks as it may (_engine/uses.py)
 --   a worker, a take        clean_up looks for them
 --   create_queue            also of an existing queue; and alter_queue

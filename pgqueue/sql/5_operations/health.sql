@@ -323,4 +323,5 @@ BEGIN
                                      'locked', 'taken');
 END $$;
 COMMENT ON FUNCTION pgqueue.why(bigint) IS
-    'Why a task is not done: its state and what it waits for; if it is ready, also what holds up its queue.';
+    'Why a task is not done: its state and the reason why it waits; if it is ready, also the reasons of its queue '
+    '(why).';

@@ -5,7 +5,7 @@
 -- The Python client spreads a waiting take over several threads and connections. A worker with one connection needs
 -- less, so take_or_listen does the steps of wake.sql in one call:
 --
---   tick                 what a listener does periodically, if no other client has just done it
+--   tick                 the periodic work of a listener, if no other client has just done it
 --   claim                found: return it, and disarm, so that no put pays for NOTIFY while the worker works
 --   T1 LISTEN            in effect from the commit on. So the first call answers "again in 0 s", and the next one looks
 --   T2 arm, T3 drain     in this transaction, which T4 does not have to leave: a statement of a function has its own

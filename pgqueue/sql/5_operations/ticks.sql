@@ -27,7 +27,7 @@
 --                                  If T1 has only read, its stamp is true: there was nothing to do at that time. After
 --                                  work that wrote something the next client looks once more
 --   at READ COMMITTED              an older snapshot may hide the work from T1
---   if no work is due earlier       while the grace of a session is about to end, each client sweeps for itself
+--   if no work is due earlier      while the grace of a session is about to end, each client sweeps for itself
 --
 -- A stamp is the last_value of a sequence: all transactions see it at once, it leaves no dead row under a held
 -- snapshot, and an UNLOGGED sequence needs neither write-ahead log nor a transaction id. A row of a table would have
