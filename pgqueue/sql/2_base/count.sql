@@ -12,9 +12,9 @@
 --   updated                              a trigger appends it, from the rows before and after
 --   raw SQL                              a trigger asks the next fold to count everything (stats.sql)
 --
--- Triggers that see the rows of every INSERT and DELETE would need no care elsewhere. They were built, and made an ack
--- 15 % slower and a batch of acks 10 %, even where a WHEN kept them from firing: PostgreSQL collects the rows before it
--- asks the WHEN. No verb on the hot path updates a task, so the trigger for updates is free.
+-- Triggers that see the rows of every INSERT and DELETE would need no care elsewhere. But they made an ack 15 % slower
+-- and a batch of acks 10 %, even where a WHEN kept them from firing: PostgreSQL collects the rows before it evaluates
+-- the WHEN. No verb on the hot path updates a task, so the trigger for updates is free.
 --
 -- The triggers tell pgqueue's functions from raw SQL by the search_path, which every public function sets, and its
 -- helpers set too or inherit (settings.sql). It names pg_temp twice: the path of a careful application, `pg_catalog,

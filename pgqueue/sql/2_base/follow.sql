@@ -2,7 +2,7 @@
 --
 -- Theory of operation
 -- -------------------
--- Nearly no task is followed, and its ack must pay nothing for those that are. So the mark is in the task's own row
+-- Hardly any task is followed, and the ack of any other must cost nothing extra. So the mark is in the task's own row
 -- (task.followed), where the short way of an ack checks it in the statement that deletes the row anyway: it deletes
 -- only tasks that are not followed. A followed task takes the long way (_end_tasks, ack.sql), which calls `_follow`.
 -- Without the mark each ack would need an index probe in the table of cancellations and one in the table of
@@ -15,7 +15,7 @@
 --   T2 has deleted, uncommitted   the UPDATE of T1 waits for T2, and finds no row: the task is done. T1 sees that its
 --                                 UPDATE marked nothing.
 --
--- A mark in a table of its own would need a lock for the same. Hence the rule: a transaction that adds a row about a
+-- A mark in a table of its own would need a lock for this. Hence the rule: a transaction that adds a row about a
 -- task marks the task first (UPDATE ... SET followed = true), and takes the task as ended if no row was updated. A mark
 -- may outlive its reason; then the ack takes the long way, and no harm is done.
 --

@@ -5,8 +5,8 @@
 -- A session is a client's registration in the database: a row here, and a session-level advisory lock SESSION(id) on
 -- one dedicated connection. Each Client has a session, so a process may have several. A psql connection that takes
 -- tasks is a client as well. Takes carry the session's id and may be made on any connection, through a transaction
--- pooler too. The server frees the lock milliseconds after the process dies, and the sweep (sweep.sql) learns it by
--- sharing the lock. One lock for each client, not one for each task: locks per task fill the lock table and tie a task
+-- pooler too. The server frees the lock milliseconds after the process dies, and the sweep (sweep.sql) then can share
+-- the lock. One lock for each client, not one for each task: locks per task fill the lock table and tie a task
 -- to a connection.
 --
 --   SESSION(id)   exclusive, by the living client; tried in share mode by the sweep and by every claim.

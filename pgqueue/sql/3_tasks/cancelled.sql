@@ -7,7 +7,7 @@
 -- `cancellation` has the reason, and its holder is notified. From then on no claim can get the task, and it ends with
 -- its take:
 --
---   acked by its holder              done: the work was finished, and to call it cancelled would be a lie
+--   acked by its holder              done: the work was finished
 --   released, failed, requeued       cancelled
 --   deadline, session's death, undo  cancelled
 --   buried, also by another          cancelled
@@ -19,7 +19,7 @@
 -- Races. Transaction T1 cancels; T2 ends the take of the same task.
 --
 --   T2 updates or deletes the row    ack, release, fail, bury, requeue, delete. T1 has the row's lock: T2 waits for it,
---                                    reads the row again (EvalPlanQual), and sees C: its SET says C for C, and its
+--                                    reads the row again (EvalPlanQual), and sees C: its SET keeps the C, and its
 --                                    RETURNING tells T2 to end the task. T2 has the row: T1 waits, and sees the state
 --                                    of the task.
 --   T2 only drops the take           deadline, dead session, release_many, undo. T1 locks the take too, if that needs

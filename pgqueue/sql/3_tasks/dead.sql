@@ -7,7 +7,7 @@
 --   rejected        it was buried, in a queue that has a dead_letter
 --   delivery_limit  it came back max_takes times
 --   expired         it was not taken for as long as its ttl
---   maxlen          more tasks came than the queue keeps, and it was the oldest
+--   maxlen          the queue had more tasks than it keeps, and this was the oldest
 --
 -- Then it is routed through the exchange that its queue names, under its own key or the one that the queue names. It
 -- keeps its id in the first of the queues that are bound, and the other queues get copies. If the queue names no
@@ -24,8 +24,8 @@
 -- role with EXECUTE has all rights, but this role may have lost EXECUTE. A role that does not exist here, for example
 -- after a restore on another server, has no privileges; its dead letters still reach queues without a guard.
 --
--- Locks. All of it is done to tasks whose rows are locked and that have no take. The caller T1 locks the rows first and
--- calls _untaken() after that, in a new snapshot: a claim T2 that had a row before has committed its take by then.
+-- Locks. All this is done only to tasks whose rows are locked and that have no take. The caller T1 locks the rows first
+-- and calls _untaken() after that, in a new snapshot: a claim T2 that had a row before has committed its take by then.
 
 -- The text that the patterns of bindings match. Each word of a topic has a dot before it, so that a missing word has no
 -- dot either.

@@ -113,7 +113,7 @@ SELECT m.batch_id AS batch, m.task_id AS id, q.name AS queue,
   JOIN pgqueue._seen q ON q.id = coalesce(t.queue_id, r.queue_id)
  WHERE m.state <> 'O';
 COMMENT ON VIEW pgqueue.batch_failures IS
-    'The tasks of batches that failed, or that are gone without having been done and left an outcome.';
+    'The failed tasks of batches, and those that are gone without having been done and left an outcome.';
 
 -- Keep the results of tasks for which others wait until these are gone. Called when results are kept.
 CREATE OR REPLACE FUNCTION pgqueue._keep_for_dependants(ids bigint[]) RETURNS void

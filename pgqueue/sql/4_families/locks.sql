@@ -13,7 +13,7 @@
 --                 count: it is dead.
 --
 --   ask_lock(token)      granted, unless a conflicting ticket is ahead of it, or the lock is taken
---        |    '------->  else a ticket; LISTEN; look again by the same call, whenever called and at times by itself
+--        |    '------->  else a ticket; LISTEN; look again by the same call, when called and from time to time
 --   drop_lock(token)     the lock is free, or the ticket is gone: call the next in line
 --
 -- No waiter is left asleep. A waiter W looks after its ticket is committed, and the drop_lock of the holder H frees the

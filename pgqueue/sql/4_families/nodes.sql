@@ -8,7 +8,7 @@
 --   sequential   the parent's counter: sequential nodes below one parent are created one after the other
 --   set, delete  the node; a delete waits for transactions that create below it, and then looks for children
 --
--- In a transaction at REPEATABLE READ that look is as old as the transaction: the foreign key refuses there.
+-- In a transaction at REPEATABLE READ that look is as old as the transaction: there the foreign key refuses the delete.
 --
 -- An ephemeral node is created as a task is claimed (session.sql): marked as under way, and refused if the session is
 -- dead. So the sweep that ends a session finds all of its nodes, and none is committed afterwards. A node that another

@@ -13,8 +13,8 @@
 -- stepped back since: a session that was found missing then is missing as of now, and a start of the server then does
 -- not count. So a step back delays the end of a session by one grace at most.
 --
--- Never: scanning pg_locks (it stops all lock partitions), waiting for a lock (a call that waits pins the horizon that
--- vacuum needs), or a release of all takes at start-up (it takes work away from processes that are alive). Rows that
+-- The sweep never scans pg_locks (that locks all lock partitions), waits for a lock (a call that waits pins the horizon
+-- that vacuum needs), or releases all takes at start-up (that would take work away from living processes). Rows that
 -- are locked are skipped, and so is work on tables that are locked (2_base/nowait.sql): a transaction that called
 -- close_session(), and stays open, holds up that session and no other.
 
