@@ -15,8 +15,8 @@ CREATE TABLE pgqueue.attempt (
 COMMENT ON TABLE  pgqueue.attempt           IS 'Attempts that failed, the last ten of each task: attempts.sql.';
 COMMENT ON COLUMN pgqueue.attempt.number    IS 'Attempts that were recorded of the task, up to this one.';
 COMMENT ON COLUMN pgqueue.attempt.queue_id  IS 'The queue in which the task was then.';
-COMMENT ON COLUMN pgqueue.attempt.began_at  IS 'When the handler began, or where that is not known, the take.';
-COMMENT ON COLUMN pgqueue.attempt.worker    IS 'The label of its session, or as the worker named itself.';
+COMMENT ON COLUMN pgqueue.attempt.began_at  IS 'When the handler began, or if that is not known, the take.';
+COMMENT ON COLUMN pgqueue.attempt.worker    IS 'The label of its session, or the name that the worker gave.';
 COMMENT ON COLUMN pgqueue.attempt.state     IS
     'failed: its handler failed; timeout: its time was over; cancelled: the task was cancelled; died: its taker died.';
 COMMENT ON COLUMN pgqueue.attempt.traceback IS 'At most 16 kB: of a longer one the middle is cut.';

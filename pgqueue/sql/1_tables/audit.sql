@@ -15,9 +15,9 @@ CREATE TABLE pgqueue.audit_entry (
     actor       text
 );
 COMMENT ON TABLE  pgqueue.audit_entry          IS
-    'Calls of operators'' verbs: the newest 10,000, and what no cleaning has removed.';
+    'Calls of operators'' verbs: the newest 10,000, and older ones until the next cleaning.';
 COMMENT ON COLUMN pgqueue.audit_entry.role     IS 'The name that the role had. A rename does not change it.';
-COMMENT ON COLUMN pgqueue.audit_entry.role_oid IS 'With the name: which role sees the row as its own.';
+COMMENT ON COLUMN pgqueue.audit_entry.role_oid IS 'With the name: the role that sees the row as its own.';
 COMMENT ON COLUMN pgqueue.audit_entry.login    IS 'The session''s user, which may have become `role` by SET ROLE.';
 COMMENT ON COLUMN pgqueue.audit_entry.actor    IS
-    'A text that the session set, as `pgqueue.actor`: no right and no proof.';
+    'The session''s setting `pgqueue.actor`: it gives no right and proves nothing.';

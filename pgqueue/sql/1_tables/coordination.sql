@@ -43,11 +43,11 @@ CREATE UNLOGGED TABLE pgqueue.lock_holder (
     backend_pid int         NOT NULL
 );
 COMMENT ON TABLE  pgqueue.lock_holder             IS
-    'The locks that were granted, for people, and for other threads of a session. What counts is the advisory lock.';
+    'The granted locks, for people, and for other threads of a session. The advisory lock alone excludes others.';
 COMMENT ON COLUMN pgqueue.lock_holder.token       IS
-    'Random, one for each request: names it before its answer is known.';
+    'Random, one for each request: names the request before its answer is known.';
 COMMENT ON COLUMN pgqueue.lock_holder.backend_pid IS
-    'The connection that has the advisory lock: a session may come back on another one, without it.';
+    'The connection that has the advisory lock: a session may come back on another connection, without the lock.';
 
 CREATE INDEX lock_holder_session ON pgqueue.lock_holder (session_id);
 

@@ -1,5 +1,5 @@
--- Exchanges, bindings, retained and unmatched messages, wills; the takers of queues that go with their last one, and
--- since when queues that expire are unused.
+-- Exchanges, bindings, retained and unmatched messages, wills; the takers of queues that are deleted with their last
+-- taker, and the times since when queues that expire are unused.
 
 CREATE TABLE pgqueue.exchange (
     name        text        PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
@@ -30,9 +30,9 @@ CREATE TABLE pgqueue.binding (
     PRIMARY KEY (exchange, key, queue_id)
 );
 COMMENT ON TABLE  pgqueue.binding         IS
-    'The queue gets what is published to the exchange under a key that the binding''s key matches.';
+    'The queue gets messages that are published to the exchange under a key that the binding''s key matches.';
 COMMENT ON COLUMN pgqueue.binding.hint    IS
-    'A LIKE pattern for all keys that `pattern` matches: it is tried first, and is much cheaper.';
+    'A LIKE pattern that matches all keys that `pattern` matches: it is tried first, and is much cheaper.';
 COMMENT ON COLUMN pgqueue.binding.pattern IS 'A regular expression for the key. NULL: the keys have to be equal.';
 
 CREATE INDEX binding_role  ON pgqueue.binding (role_id);
@@ -68,7 +68,7 @@ CREATE UNLOGGED TABLE pgqueue.will (
     data        jsonb       NOT NULL,
     retain      boolean     NOT NULL
 );
-COMMENT ON TABLE  pgqueue.will      IS 'What is published when a session dies.';
+COMMENT ON TABLE  pgqueue.will      IS 'The messages that are published when sessions die.';
 COMMENT ON COLUMN pgqueue.will.role IS 'The role that set it.';
 
 CREATE UNLOGGED TABLE pgqueue.taker (
@@ -84,6 +84,6 @@ CREATE UNLOGGED TABLE pgqueue.unused (
     since       timestamptz NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE  pgqueue.unused       IS 'Queues with `expires` that clean_up found unused: expiry.sql.';
-COMMENT ON COLUMN pgqueue.unused.since IS 'When it first did, after the last use.';
+COMMENT ON COLUMN pgqueue.unused.since IS 'When clean_up first found it unused, after the last use.';
 
 CREATE INDEX unused_queue ON pgqueue.unused (queue_id);

@@ -12,10 +12,11 @@ CREATE TABLE pgqueue.dependant (
 );
 COMMENT ON TABLE  pgqueue.dependant            IS 'Tasks that were put after others, until they are gone.';
 COMMENT ON COLUMN pgqueue.dependant.run_at     IS
-    'Not before this time. run_at, delay and ttl are those of its put, and count from when the others have ended.';
+    'Not before this time. run_at, delay and ttl are those of its put; delay and ttl count from the end of the others.';
 COMMENT ON COLUMN pgqueue.dependant.on_failure IS 'If one of the others fails: w wait, b bury, r run.';
-COMMENT ON COLUMN pgqueue.dependant.opened     IS 'It waits no more: what the others do now does not matter to it.';
-COMMENT ON COLUMN pgqueue.dependant.role       IS 'That put it. It follows only tasks that this role may look at.';
+COMMENT ON COLUMN pgqueue.dependant.opened     IS 'It waits no more: later changes of the others do not matter.';
+COMMENT ON COLUMN pgqueue.dependant.role       IS
+    'The role that put it. It follows only tasks that this role may look at.';
 
 CREATE TABLE pgqueue.dependency (
     task_id     bigint      NOT NULL,
@@ -25,7 +26,7 @@ CREATE TABLE pgqueue.dependency (
     expires_at  timestamptz,
     PRIMARY KEY (task_id, on_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000);
-COMMENT ON TABLE  pgqueue.dependency            IS 'For what a dependant waits: a task or a batch each.';
+COMMENT ON TABLE  pgqueue.dependency            IS 'The tasks and batches that a dependant waits for, one a row.';
 COMMENT ON COLUMN pgqueue.dependency.position   IS 'Its place among those of its task, as they were given.';
 COMMENT ON COLUMN pgqueue.dependency.state      IS
     'N not followed yet, O open, D done, F failed, but it may yet be done, G gone without having been done.';
@@ -82,7 +83,8 @@ CREATE TABLE pgqueue.flow_check (
     id          bigint      NOT NULL,
     queue_id    int         NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-COMMENT ON TABLE  pgqueue.flow_check          IS 'Dependants and batches of which something has ended: flows.sql.';
+COMMENT ON TABLE  pgqueue.flow_check          IS
+    'Dependants and batches to look at, since a task or batch has ended: flows.sql.';
 COMMENT ON COLUMN pgqueue.flow_check.xid      IS 'The transaction that left the check, and so must not drop it.';
 COMMENT ON COLUMN pgqueue.flow_check.queue_id IS 'The queue whose next claim looks at it. 0: the next tick does.';
 
@@ -95,5 +97,6 @@ CREATE TABLE pgqueue.step (
     value       jsonb       NOT NULL,
     PRIMARY KEY (task_id, name)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000);
-COMMENT ON TABLE  pgqueue.step       IS 'What a task has done already: the named results that its holders recorded.';
-COMMENT ON COLUMN pgqueue.step.value IS 'What the step returned; JSON null for nothing.';
+COMMENT ON TABLE  pgqueue.step       IS
+    'The steps that a task has already done: named results that its holders recorded.';
+COMMENT ON COLUMN pgqueue.step.value IS 'The value that the step returned; JSON null for none.';

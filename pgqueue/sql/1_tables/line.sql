@@ -24,5 +24,5 @@ CREATE UNLOGGED TABLE pgqueue.unanswered (
 );
 COMMENT ON TABLE  pgqueue.unanswered         IS
     'Queues that a tick found with a task ready and a session in line: 3_tasks/unanswered.sql.';
-COMMENT ON COLUMN pgqueue.unanswered.seen_at IS 'When a tick found that first, or last called for it.';
-COMMENT ON COLUMN pgqueue.unanswered.calls   IS 'The number of the last call, from 1 to 8 and again.';
+COMMENT ON COLUMN pgqueue.unanswered.seen_at IS 'When a tick first found this, or last called for the queue.';
+COMMENT ON COLUMN pgqueue.unanswered.calls   IS 'The number of the last call: 1 to 8, then 1 again.';

@@ -1,10 +1,10 @@
--- How many things a role may make: quotas.sql of 2_base.
+-- How many objects of each kind a role may make: 2_base/quotas.sql.
 
 CREATE TABLE pgqueue.quota (
     what        text        PRIMARY KEY,
     number      bigint      CHECK (number >= 0)
 );
-COMMENT ON TABLE  pgqueue.quota        IS 'How many of each kind of thing one role may have made: set_quota.';
+COMMENT ON TABLE  pgqueue.quota        IS 'How many objects of each kind one role may have made: set_quota.';
 COMMENT ON COLUMN pgqueue.quota.number IS 'NULL: without limit.';
 
 INSERT INTO pgqueue.quota (what, number)

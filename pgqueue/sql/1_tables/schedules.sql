@@ -24,7 +24,7 @@ CREATE TABLE pgqueue.schedule (
     CHECK ((cron IS NULL) <> (every IS NULL))
 );
 COMMENT ON TABLE  pgqueue.schedule             IS
-    'What is put into a queue again and again: schedules.sql of 4_families.';
+    'Tasks that are put into a queue again and again: 4_families/schedules.sql.';
 COMMENT ON COLUMN pgqueue.schedule.role        IS
     'The role that set it: the tasks are put with its rights.';
 COMMENT ON COLUMN pgqueue.schedule.queue       IS 'By its name: a queue that was deleted is created again by a put.';
@@ -32,19 +32,19 @@ COMMENT ON COLUMN pgqueue.schedule.cron        IS 'A cron expression with 5 fiel
 COMMENT ON COLUMN pgqueue.schedule.every       IS 'In place of cron: at the multiples of this time since 1970, in UTC.';
 COMMENT ON COLUMN pgqueue.schedule.tz          IS 'The time zone of cron, as Europe/Berlin.';
 COMMENT ON COLUMN pgqueue.schedule.missed      IS
-    'What becomes of occurrences that no client was there to fire: none of them is put, one for all, or all.';
+    'For occurrences while no client ran to fire them: put none of them, one for all, or all.';
 COMMENT ON COLUMN pgqueue.schedule.options     IS
     'The options of each put: priority, delay, ttr, ttl, lane, key, if_exists.';
 COMMENT ON COLUMN pgqueue.schedule.declared    IS 'The program whose code declares it. NULL: it was set by a call.';
 COMMENT ON COLUMN pgqueue.schedule.removed_at  IS
-    'Since when the code of `declared` does not declare it any more. It goes on until it is deleted.';
-COMMENT ON COLUMN pgqueue.schedule.counts_from IS 'Occurrences after this time count, where next_at is NULL.';
+    'Since when the code of `declared` does not declare it any more. It fires until it is deleted.';
+COMMENT ON COLUMN pgqueue.schedule.counts_from IS 'Occurrences after this time count, if next_at is NULL.';
 COMMENT ON COLUMN pgqueue.schedule.next_at     IS
     'The first occurrence that was not fired. NULL: a client has to find it. infinity: there is none.';
 COMMENT ON COLUMN pgqueue.schedule.last_at     IS 'The last occurrence that was fired, or when it was run by hand.';
 COMMENT ON COLUMN pgqueue.schedule.error       IS 'Why it does not fire now. NULL: it does.';
 COMMENT ON COLUMN pgqueue.schedule.revision    IS
-    'Counts the changes: what was found for an earlier revision does not fire this one.';
+    'Counts the changes: occurrences found for an earlier revision do not fire this one.';
 
 CREATE INDEX schedule_next  ON pgqueue.schedule (next_at) WHERE NOT paused;
 CREATE INDEX schedule_role  ON pgqueue.schedule (role_id);

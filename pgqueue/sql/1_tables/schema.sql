@@ -1,5 +1,5 @@
--- The schema. The files of this folder are its tables as they are today: the only SQL with a history, and what all
--- migrations add up to.
+-- The schema. The files of this folder are its tables as they are today, the result of all migrations. Only tables have
+-- a history of migrations.
 --
 -- Theory of operation
 -- -------------------
@@ -17,7 +17,7 @@
 --             due          deadline passed
 --                          session dead
 --
---   state  task.state   row in take        what moves it on
+--   state  task.state   row in take        next change by
 --   ready     'R'          no              a take, in the order (priority, id)
 --   delayed   'D'          no              `_promote`, once it is due: called by a claim at the head of the queue, and
 --                                          by `promote_all` of a listener's tick. Its lane may wait for it: lane.sql
@@ -26,19 +26,19 @@
 --   buried    'B'          no              a kick
 --   blocked   'L'          no              a transaction that finds the lane free: see lane.sql
 --   waiting   'W'          no              a place in a limit that becomes free, or the end of other tasks: follow.sql
---   cancelling 'C'         yes             the end of its take: an ack ends it as done, all else as cancelled. It is
+--   cancelling 'C'         yes             the end of its take: an ack ends it as done, others as cancelled. It is
 --                                          never taken again: cancelled.sql
 --   done      'F'          no              the end of the queue's keep_done
 --
--- `take` and `session` are UNLOGGED, and that is their meaning as much as their speed: after a crash of the server
--- PostgreSQL empties them, no session holds a task, and every task that was taken is ready again.
+-- `take` and `session` are UNLOGGED, for speed and for correctness: after a crash of the server PostgreSQL empties
+-- them, no session holds a task, and every task that was taken is ready again.
 --
 -- Lock order: a transaction that holds a task's row never waits for its take. An ack locks the take first and the task
 -- second; a claim holds task rows and only *looks* at takes. The other order deadlocks within seconds under eight
 -- takers.
 --
--- Columns stand in this order: what identifies the row, what it belongs to, what a user sets, its state and times, and
--- what pgqueue keeps for itself. In `task`, `take` and `result` columns of fixed size come first, the widest alignment
+-- The order of columns: the key, references to other rows, the columns that a user sets, the state and times, and the
+-- columns that only pgqueue uses. In `task`, `take` and `result` columns of fixed size come first, the widest alignment
 -- together, so that a row has no padding: each byte of it is write-ahead log on every put.
 --
 -- Tables are private. Applications use the functions and views; see 6_grants.

@@ -24,7 +24,7 @@ COMMENT ON COLUMN pgqueue.session.grace         IS
     'How long the session may be missing before its takes are given back.';
 COMMENT ON COLUMN pgqueue.session.missing_since IS 'When a sweep first found the lock free.';
 COMMENT ON COLUMN pgqueue.session.seen_at       IS
-    'Of a missing session: the last moment of which a sweep knows that it was there.';
+    'Of a missing session: when a sweep last knew it to be there.';
 COMMENT ON COLUMN pgqueue.session.backend_pid   IS
     'The connection that holds the lock. 0: the session was closed, and is kept for sessions that may join its '
     'identity.';
@@ -38,4 +38,4 @@ CREATE UNLOGGED TABLE pgqueue.observer (
     session_id  int         NOT NULL,
     PRIMARY KEY (queue_id, session_id)
 );
-COMMENT ON TABLE  pgqueue.observer IS 'The sessions that are told of every change of a queue''s tasks.';
+COMMENT ON TABLE  pgqueue.observer IS 'The sessions that are notified of every change of a queue''s tasks.';

@@ -1,5 +1,5 @@
--- Statistics: changes of counts, what they add up to, samples of it, and the history. stats.sql has the theory, and
--- 5_operations/history.sql that of the history.
+-- Statistics: changes of counts, their sums, samples of these, and the history. The theories are in stats.sql and in
+-- 5_operations/history.sql.
 
 CREATE UNLOGGED TABLE pgqueue.delta (
     xid         xid8        NOT NULL DEFAULT pg_current_xact_id(),
@@ -14,7 +14,7 @@ CREATE UNLOGGED TABLE pgqueue.delta (
     calls       int         NOT NULL DEFAULT 0
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE  pgqueue.delta          IS
-    'What transactions changed in the counts of a queue, until it is folded into `counter`: count.sql.';
+    'Changes of a queue''s counts by transactions, until they are folded into `counter`: count.sql.';
 COMMENT ON COLUMN pgqueue.delta.standing IS 'Tasks in the state R: ready and taken.';
 COMMENT ON COLUMN pgqueue.delta.kept     IS 'Tasks in the state F: done, and kept.';
 COMMENT ON COLUMN pgqueue.delta.verb     IS 'The verb that `calls` counts.';
@@ -52,7 +52,8 @@ CREATE UNLOGGED TABLE pgqueue.recount (
     asked_at    timestamptz NOT NULL DEFAULT now(),
     xid         xid8
 );
-COMMENT ON TABLE  pgqueue.recount     IS 'With a row in it, the counters are wrong, and the next fold counts anew.';
+COMMENT ON TABLE  pgqueue.recount     IS
+    'With a row in it, the counters are wrong, and the next fold counts the tasks again.';
 COMMENT ON COLUMN pgqueue.recount.xid IS
     'The row counts once this transaction has ended. It was prepared before a crash, which emptied its deltas.';
 
@@ -101,7 +102,8 @@ COMMENT ON TABLE  pgqueue.history            IS
     'The calls and the length of each queue in a minute, an hour or a day. Each call is counted in one row.';
 COMMENT ON COLUMN pgqueue.history.at         IS 'The beginning of the period.';
 COMMENT ON COLUMN pgqueue.history.timeouts   IS 'Takes whose time to run was over.';
-COMMENT ON COLUMN pgqueue.history.ready      IS 'At the end of the period, as taken, delayed, buried and blocked are.';
+COMMENT ON COLUMN pgqueue.history.ready      IS
+    'At the end of the period; likewise taken, delayed, buried and blocked.';
 COMMENT ON COLUMN pgqueue.history.most_ready IS 'The most at the end of any minute of the period.';
 COMMENT ON COLUMN pgqueue.history.oldest_age IS
     'For how many seconds the oldest ready task had been ready, the most at the end of any minute. 0: none was ready.';
@@ -115,6 +117,6 @@ CREATE UNLOGGED TABLE pgqueue.history_mark (
     PRIMARY KEY (queue_id, marked_at)
 );
 COMMENT ON TABLE  pgqueue.history_mark       IS
-    'Up to where the history has the calls of each queue. Empty after a crash, as the counters are.';
+    'The counts of each queue up to which the history has its calls. Empty after a crash, as the counters are.';
 COMMENT ON COLUMN pgqueue.history_mark.total IS 'How many tasks the queue had then.';
 COMMENT ON COLUMN pgqueue.history_mark.calls IS 'How many tasks each verb had been called for: {verb: number}.';

@@ -9,7 +9,7 @@ CREATE UNLOGGED TABLE pgqueue.payload (
     seen_at     timestamptz
 );
 COMMENT ON TABLE  pgqueue.payload         IS 'Posts that are too large for NOTIFY, for a minute.';
-COMMENT ON COLUMN pgqueue.payload.size    IS 'Of the payload, in bytes: quotas.sql adds up.';
+COMMENT ON COLUMN pgqueue.payload.size    IS 'The bytes of the payload: quotas.sql adds them up.';
 COMMENT ON COLUMN pgqueue.payload.seen_at IS
     'When a cleaning first saw the row; the post may be much older than its commit.';
 
@@ -22,7 +22,7 @@ CREATE TABLE pgqueue.status (
     expires_at  timestamptz
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE  pgqueue.status            IS 'Values under keys that the application chooses.';
-COMMENT ON COLUMN pgqueue.status.key        IS 'In byte order, in which the keys with one prefix stand together.';
+COMMENT ON COLUMN pgqueue.status.key        IS 'In byte order, so that the keys with one prefix are adjacent.';
 COMMENT ON COLUMN pgqueue.status.expires_at IS 'After this time the status counts as absent. NULL: it never expires.';
 
 CREATE INDEX status_expires ON pgqueue.status (expires_at) WHERE expires_at IS NOT NULL;
@@ -43,7 +43,7 @@ CREATE TABLE pgqueue.result (
     autovacuum_vacuum_cost_delay = 0
 );
 COMMENT ON TABLE  pgqueue.result            IS
-    'How a task ended, where that is kept: a value if it is done, an error if it failed for good or was cancelled.';
+    'How tasks ended, if that is kept: a value if done, an error if the task failed for good or was cancelled.';
 COMMENT ON COLUMN pgqueue.result.queue_id   IS
     'The queue in which it ended; a task that is now in another queue was moved afterwards.';
 COMMENT ON COLUMN pgqueue.result.cancelled  IS 'It was cancelled, and error has the reason. NULL: it was not.';
@@ -57,6 +57,6 @@ CREATE UNLOGGED TABLE pgqueue.progress (
     updated_at  timestamptz NOT NULL,
     value       jsonb
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
-COMMENT ON TABLE  pgqueue.progress       IS 'How far a taken task is, as its holder reports.';
+COMMENT ON TABLE  pgqueue.progress       IS 'The progress of taken tasks, as reported by their holders.';
 COMMENT ON COLUMN pgqueue.progress.token IS
-    'The take that reported the progress, which counts no longer than that take.';
+    'The take that reported the progress, which counts only as long as that take.';

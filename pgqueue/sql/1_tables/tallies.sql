@@ -17,9 +17,9 @@ CREATE UNLOGGED TABLE pgqueue.tally_part (
     runs        bigint[]    NOT NULL,
     PRIMARY KEY (at, writer, queue_id, job)
 );
-COMMENT ON TABLE  pgqueue.tally_part        IS 'What one worker counted of one job in one of the last minutes.';
+COMMENT ON TABLE  pgqueue.tally_part        IS 'The counts of one worker for one job in one of the last minutes.';
 COMMENT ON COLUMN pgqueue.tally_part.writer IS 'A random number that the worker chose.';
-COMMENT ON COLUMN pgqueue.tally_part.batch  IS 'The writer''s last call that this row has: a repeated one is dropped.';
+COMMENT ON COLUMN pgqueue.tally_part.batch  IS 'The writer''s last call that this row has: a repeated one is ignored.';
 
 CREATE TABLE pgqueue.tally (
     at          timestamptz NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE pgqueue.tally (
     PRIMARY KEY (period, at, queue_id, job)
 );
 COMMENT ON TABLE  pgqueue.tally           IS
-    'What all workers counted of one job in a minute, an hour or a day, or ever.';
+    'The counts of all workers for one job in a minute, an hour or a day, or ever.';
 COMMENT ON COLUMN pgqueue.tally.at        IS 'The beginning of the period; -infinity: ever.';
 COMMENT ON COLUMN pgqueue.tally.last_at   IS 'The last minute that was counted here.';
 COMMENT ON COLUMN pgqueue.tally.failed    IS 'Runs after which the task was buried.';
@@ -50,8 +50,8 @@ COMMENT ON COLUMN pgqueue.tally.ran       IS 'The sum of the seconds that runs t
 COMMENT ON COLUMN pgqueue.tally.period    IS 'minute, hour, day, or all.';
 COMMENT ON COLUMN pgqueue.tally.job       IS 'The name of the job; empty: of the queue''s plain handler.';
 COMMENT ON COLUMN pgqueue.tally.waits     IS
-    'How many tasks waited for so long: one number for each bucket of run_bounds().';
-COMMENT ON COLUMN pgqueue.tally.runs      IS 'How many runs took so long.';
+    'A histogram of the times that tasks waited: one number for each bucket of run_bounds().';
+COMMENT ON COLUMN pgqueue.tally.runs      IS 'A histogram of the times that runs took.';
 
 CREATE UNLOGGED TABLE pgqueue.worker (
     session_id  int         NOT NULL,
@@ -66,8 +66,8 @@ CREATE UNLOGGED TABLE pgqueue.worker (
     PRIMARY KEY (session_id, number)
 );
 COMMENT ON TABLE  pgqueue.worker        IS 'The workers that run. A row ends with its session.';
-COMMENT ON COLUMN pgqueue.worker.number IS 'Of the workers of one session, which.';
+COMMENT ON COLUMN pgqueue.worker.number IS 'The worker''s number in its session.';
 COMMENT ON COLUMN pgqueue.worker.queues IS 'The names of the queues that it serves, whether they exist or not.';
 COMMENT ON COLUMN pgqueue.worker.limits IS
-    'What it was started with: time limits and the like, for people; and max_attempts, by which a death is judged'
+    'The settings of its start: time limits and the like, for people; and max_attempts, at which a death buries a task'
     ' (suspect.sql).';

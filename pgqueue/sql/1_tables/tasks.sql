@@ -45,7 +45,7 @@ COMMENT ON COLUMN pgqueue.queue.role IS
     'The role that created it. roles.sql says why it is stored twice.';
 COMMENT ON COLUMN pgqueue.queue.session_id IS 'The queue is deleted when this session ends. NULL: permanent.';
 COMMENT ON COLUMN pgqueue.queue.type IS
-    'A type of Tarantool''s queue: its tasks cannot have what such a queue lacks. NULL: they can have anything.';
+    'A type of Tarantool''s queue: its tasks cannot have options that such a queue lacks. NULL: all options.';
 COMMENT ON COLUMN pgqueue.queue.priority IS 'Default priority of a put; the lowest number is taken first.';
 COMMENT ON COLUMN pgqueue.queue.ttr IS
     'Default time to run: a task that was taken longer ago is given back. NULL: no limit.';
@@ -64,7 +64,7 @@ COMMENT ON COLUMN pgqueue.queue.dead_letter_key IS
     'The key of dead letters. NULL: the key that the task was published with, else the name of this queue.';
 COMMENT ON COLUMN pgqueue.queue.keep_done IS 'How long a task is kept as done after its ack. NULL: the ack deletes it.';
 COMMENT ON COLUMN pgqueue.queue.expires IS
-    'A queue that was not used for so long is deleted: expiry.sql. NULL: never.';
+    'The queue is deleted after this time without use: expiry.sql. NULL: never.';
 COMMENT ON COLUMN pgqueue.queue.exclusive IS 'Only the session of session_id may take from the queue.';
 COMMENT ON COLUMN pgqueue.queue.auto_delete IS
     'The queue is deleted when the last session that took from it has ended.';
@@ -74,17 +74,17 @@ COMMENT ON COLUMN pgqueue.queue.metadata IS 'Data of the application about the q
 COMMENT ON COLUMN pgqueue.queue.paused_until IS 'No task is taken before this time.';
 COMMENT ON COLUMN pgqueue.queue.draining IS 'Puts are refused.';
 COMMENT ON COLUMN pgqueue.queue.restricted IS 
-    'Only privileges of this very queue count for it, and of those of patterns monitor.';
+    'Only privileges of this queue itself count for it, and the verb monitor of patterns.';
 COMMENT ON COLUMN pgqueue.queue.guarded IS
-    'Calls ask for the privileges of their role: rights.sql. Where it is false, EXECUTE on the functions is enough.';
+    'Calls check the privileges of their role: rights.sql. If false, EXECUTE on the functions is enough.';
 COMMENT ON COLUMN pgqueue.queue.dead_letter_role IS
-    'The role that set dead_letter: a dead letter goes only where this role may put.';
+    'The role that set dead_letter: dead letters reach only queues into which this role may put.';
 COMMENT ON COLUMN pgqueue.queue.lanes IS 'There may be tasks in lanes: claims use lane.sql.';
-COMMENT ON COLUMN pgqueue.queue.metered IS 'It has limits of its tasks: claims admit those that wait. See limits.sql.';
+COMMENT ON COLUMN pgqueue.queue.metered IS 'It has limits of its tasks: claims admit waiting ones. See limits.sql.';
 COMMENT ON COLUMN pgqueue.queue.observed IS 'Each change of a task is sent to a channel: changes.sql.';
 COMMENT ON COLUMN pgqueue.queue.flows IS 'There may be tasks that wait for others: claims look at checks (flows.sql).';
 COMMENT ON COLUMN pgqueue.queue.special IS
-    'The queue has an option beyond the defaults of a put. Where it is false, put, take and ack pay one test for it.';
+    'The queue has an option beyond the defaults of a put. If false, put, take and ack pay only one test for it.';
 
 CREATE INDEX queue_role ON pgqueue.queue (role_id);
 CREATE INDEX queue_expires ON pgqueue.queue (id) WHERE expires IS NOT NULL;
@@ -98,7 +98,7 @@ CREATE TABLE pgqueue.privilege (
     mask        text        COLLATE "C"
 );
 COMMENT ON TABLE  pgqueue.privilege         IS
-    'What each role may do: a verb, for one queue or for a pattern of names. See rights.sql.';
+    'The privileges of each role: a verb, for one queue or for a pattern of names. See rights.sql.';
 COMMENT ON COLUMN pgqueue.privilege.queue_id IS
     'The queue. If it was deleted, the row stays until a grant or a revoke takes back EXECUTE as well: grants.sql.';
 COMMENT ON COLUMN pgqueue.privilege.pattern IS 'Names of queues, where * stands for any characters, also for none.';
@@ -113,18 +113,19 @@ CREATE TABLE pgqueue.listing (
     ended       xid8
 );
 COMMENT ON TABLE  pgqueue.listing         IS
-    'Queues that became listed, of which tasks may come that do not know it yet: listed.sql.';
+    'Queues that became listed, and may still get tasks of puts that do not see it: listed.sql.';
 COMMENT ON COLUMN pgqueue.listing.altered IS
     'The transaction that altered the queue. NULL: every snapshot sees it.';
-COMMENT ON COLUMN pgqueue.listing.ended   IS 'When all transactions up to this one have ended, no such task can come.';
+COMMENT ON COLUMN pgqueue.listing.ended   IS
+    'When all transactions up to this one have ended, there are no such puts any more.';
 
 CREATE TABLE pgqueue.draining (
     since       timestamptz NOT NULL
 );
 COMMENT ON TABLE  pgqueue.draining IS
-    'With a row in it, each queue that is created is draining from its start: queue.sql.';
+    'With a row in it, each new queue is draining from its start: draining.sql.';
 
--- Without CHECKs: PostgreSQL reads each one anew from its stored text at every INSERT statement, which makes a put 4 %
+-- Without CHECKs: PostgreSQL parses the stored text of each one again at every INSERT statement, which makes a put 4 %
 -- slower for each. run_at is set in the state D and only there, buried_at in B, done_at in F; a task in L has a lane.
 -- ready_at stays NULL in a plain put, which so writes no byte for it.
 CREATE TABLE pgqueue.task (
@@ -169,34 +170,35 @@ COMMENT ON COLUMN pgqueue.task.ready_at    IS
     'When its delay was over, or it was kicked or moved here; NULL: it was ready from created_at on.';
 COMMENT ON COLUMN pgqueue.task.expires_at  IS 'The task is not taken after this time. NULL: it never expires.';
 COMMENT ON COLUMN pgqueue.task.buried_at   IS 'Since when it is buried.';
-COMMENT ON COLUMN pgqueue.task.done_at     IS 'When it was acked, where done tasks are kept.';
+COMMENT ON COLUMN pgqueue.task.done_at     IS 'When it was acked, if its queue keeps done tasks.';
 COMMENT ON COLUMN pgqueue.task.attempts    IS
     'How often it failed, passed its deadline, or was charged with a death, since it was put or buried and kicked.';
 COMMENT ON COLUMN pgqueue.task.suspect     IS
-    'Two sessions died that held it: so many such tasks a session may hold at a time. NULL: no limit. See suspect.sql.';
+    'Two sessions died that held it: how many such tasks a session may hold at once. NULL: no limit. See suspect.sql.';
 COMMENT ON COLUMN pgqueue.task.killed_after IS
-    'A session died that held it, and had lived for so long: a longer take clears the task. NULL: none died.';
+    'How long a session had lived that died with it: a longer take clears the task. NULL: none died.';
 COMMENT ON COLUMN pgqueue.task.lane        IS 'Tasks of a lane are handled strictly one after another. NULL: none.';
 COMMENT ON COLUMN pgqueue.task.key         IS 'Unique among the tasks of the queue that are not done. NULL: none.';
 COMMENT ON COLUMN pgqueue.task.sender      IS
-    'The client that put it, if it said so: a listing can leave out its own tasks.';
+    'The client that put it, if it gave its id: a listing can leave out its own tasks.';
 COMMENT ON COLUMN pgqueue.task.routing_key IS 'The key that it was published with; NULL if it was put.';
 COMMENT ON COLUMN pgqueue.task.error       IS 'The error of the last failed attempt, or of the burial.';
-COMMENT ON COLUMN pgqueue.task.deaths      IS 'Where it died: [{queue, reason, count, time}], the last death first.';
+COMMENT ON COLUMN pgqueue.task.deaths      IS
+    'The queues in which it died: [{queue, reason, count, time}], the last death first.';
 COMMENT ON COLUMN pgqueue.task.xid         IS
     'The transaction that put it, in a queue that is listed; or that gave it a place in the listing: listed.sql.';
 COMMENT ON COLUMN pgqueue.task.releases    IS
     'How often it was released; likewise timeouts (its time to run was over), buries and kicks. NULL: never.';
 COMMENT ON COLUMN pgqueue.task.holds_lane  IS
-    'Of a delayed task: its lane waits for it. NULL: it does not. Without a meaning in every other state.';
+    'Of a delayed task: its lane waits for it. NULL: it does not. Without a meaning in other states.';
 COMMENT ON COLUMN pgqueue.task.followed    IS
-    'Its end matters to other rows, so it takes the long way: follow.sql. NULL: it does not.';
+    'Its end matters to other rows, so its ack takes the long way: follow.sql. NULL: it does not.';
 
 COMMENT ON COLUMN pgqueue.task.meter       IS
-    'Which tasks it is counted with by a limit: the limit''s id and a value. NULL: no limit was looked for, or none '
-    'holds for it. See limits.sql.';
+    'The tasks of one meter are counted together: the limit''s id and a value. NULL: the task has no limit, or none '
+    'was looked for. See limits.sql.';
 
--- No more indexes than these: each one is write-ahead log on every put. All but two cost a plain put nothing.
+-- No more indexes than these: each one writes to the WAL on every put. All but two cost a plain put nothing.
 CREATE INDEX task_ready    ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
 CREATE INDEX task_ready_at ON pgqueue.task (queue_id, ready_at)     WHERE state = 'R' AND ready_at IS NOT NULL;
 CREATE INDEX task_delayed  ON pgqueue.task (queue_id, run_at, id)   WHERE state = 'D';
@@ -251,7 +253,7 @@ CREATE TABLE pgqueue.lane_check (
     queue_id    int         NOT NULL,
     lane        text        COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-COMMENT ON TABLE  pgqueue.lane_check     IS 'Lanes whose first task may be blocked without a reason: lane.sql.';
+COMMENT ON TABLE  pgqueue.lane_check     IS 'Lanes whose first task may be blocked without need: lane.sql.';
 COMMENT ON COLUMN pgqueue.lane_check.xid IS 'The transaction that left the check, and so must not drop it.';
 
 CREATE INDEX lane_check_queue ON pgqueue.lane_check (queue_id, lane);
@@ -262,7 +264,7 @@ CREATE TABLE pgqueue.latch (
     PRIMARY KEY (queue_id, number)
 );
 COMMENT ON TABLE pgqueue.latch IS
-    'Rows that claims lock, in queues with lanes or limits. Nothing else locks or changes them: latches.sql.';
+    'Rows that only claims lock, in queues with lanes or limits, and that never change: latches.sql.';
 
 CREATE UNLOGGED TABLE pgqueue.claim (
     token       bigint      PRIMARY KEY,
@@ -275,7 +277,7 @@ CREATE UNLOGGED TABLE pgqueue.claim (
     task_ids    bigint[]    NOT NULL
 );
 COMMENT ON TABLE  pgqueue.claim            IS
-    'Takes that were made together and live under one id, their token, for a time: Zaqar''s claims.';
+    'Sets of takes that were made together, with one id, their token, and one deadline: Zaqar''s claims.';
 COMMENT ON COLUMN pgqueue.claim.role       IS
     'The role that made it: to other roles the claim does not exist. See claims.sql.';
 COMMENT ON COLUMN pgqueue.claim.renewed_at IS 'When the claim was made or last renewed: its age counts from there.';

@@ -1,6 +1,6 @@
 -- When the periodic work was last done: 5_operations/ticks.sql has the theory.
 
--- Sequences can be UNLOGGED from PostgreSQL 15 on. Before it each setval writes a short record to the log.
+-- Sequences can be UNLOGGED from PostgreSQL 15 on. Before that each setval writes a short record to the WAL.
 DO $$
 DECLARE
     kind CONSTANT pg_catalog.text := CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 150000
@@ -20,9 +20,9 @@ COMMENT ON SEQUENCE pgqueue.last_sweep IS
 COMMENT ON SEQUENCE pgqueue.last_promotion IS 'The same of promote_all.';
 COMMENT ON SEQUENCE pgqueue.last_cleaning IS 'The same of clean_up.';
 COMMENT ON SEQUENCE pgqueue.begun_sweep IS
-    'When the transaction began that was the last one to sweep alone: microseconds since 1970, by the server''s clock.';
+    'When the last transaction that swept alone began: microseconds since 1970, by the server''s clock.';
 COMMENT ON SEQUENCE pgqueue.begun_promotion IS 'The same of promote_all.';
 COMMENT ON SEQUENCE pgqueue.begun_cleaning IS 'The same of clean_up.';
-COMMENT ON SEQUENCE pgqueue.clients IS 'How many living sessions that sweep found, its own included.';
+COMMENT ON SEQUENCE pgqueue.clients IS 'How many living sessions the sweep of last_sweep found, its own included.';
 COMMENT ON SEQUENCE pgqueue.history_turn IS
-    'How far the history is written: a minute since 1970, and the id of a queue in the lower 31 bits.';
+    'The position up to which the history is written: a minute since 1970, and the id of a queue in the lower 31 bits.';

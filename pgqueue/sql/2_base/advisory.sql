@@ -1,7 +1,7 @@
 -- Advisory locks: every class that pgqueue uses, with its holder, its mode and how long it is held.
 --
--- A lock is (class, number); the class says what the lock is for. The numbers begin at x'70677101', "pgq" and a 1, so
--- that they do not meet those of an application. Each class is a function that PostgreSQL inlines: an expression with
+-- A lock is (class, number); the class is its purpose. The numbers begin at x'70677101', "pgq" and a 1, so that they do
+-- not collide with an application's. Each class is a function that PostgreSQL inlines: an expression with
 -- it is planned as with the literal. (In a DECLARE it would cost 0.2 us a call: write it where it is used.)
 --
 -- Three locks are a single bigint, which is another space of keys: a lock by name (4_families/locks.sql) is
@@ -30,7 +30,7 @@ CREATE OR REPLACE FUNCTION pgqueue._claiming_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827332;
 
 -- (_sweeping_lock, 0): the sweep tries it exclusively: one sweep at a time in a database. Until its transaction ends.
--- (_sweeping_lock, second): each sweep shares it as long: the second in which its transaction began. ticks.sql
+-- (_sweeping_lock, second): each sweep shares the second in which its transaction began, for as long. ticks.sql
 CREATE OR REPLACE FUNCTION pgqueue._sweeping_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827333;
 
@@ -83,8 +83,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827342;
 CREATE OR REPLACE FUNCTION pgqueue._token_lock(token bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN hashint8extended(token, 1885827339);
 
--- Queues and tasks by the thousand share 1024 locks each, so that they cannot fill the lock table. Whoever holds one of
--- these locks for long costs others of its bucket a notification, or has them poll.
+-- Thousands of queues share 1024 locks, and so do thousands of tasks, so that they cannot fill the lock table. A lock
+-- that is held for long costs other queues or tasks of its bucket a needless notification, or makes their clients poll.
 
 CREATE OR REPLACE FUNCTION pgqueue._bucket(queue_id int) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN queue_id & 1023;
@@ -96,13 +96,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (id & 2147483647)::int;
 -- -------
 -- Any role that may connect to the database can hold any of these locks, for as long as it likes, and PostgreSQL cannot
 -- forbid it. So each call that needs a lock tries it first, which costs no more than to wait for it, and if that fails
--- waits for it here, for a limited time. PQ007 then names the holder, and the view health knows which holders are none
--- of ours (5_operations/foreign.sql).
+-- waits for it here, for a limited time. PQ007 then names the holder, and the view health shows holders that are not
+-- pgqueue's (5_operations/foreign.sql).
 
--- All classes: for health, which names who holds a lock of ours and cannot be at work for us
--- (5_operations/foreign.sql). `kept` says how long we keep it: by a listener (shared), for the life of a session, to
--- the end of a transaction, or to the end of a tick, which is a transaction of its own.
--- tests/sql/test_lock_classes.py compares them with the functions above.
+-- All classes: for health, which names the sessions that hold such a lock and are not pgqueue's
+-- (5_operations/foreign.sql). `kept` says how long pgqueue keeps it: by a listener (shared), for the life of a session,
+-- to the end of a transaction, or to the end of a tick, which is a transaction of its own.
+-- tests/sql/test_lock_classes.py compares the view with the functions above.
 CREATE OR REPLACE VIEW pgqueue._lock_class AS
 SELECT c.class, c.kept, c.blocks
   FROM (VALUES
@@ -137,8 +137,8 @@ BEGIN
                      ORDER BY 1 LIMIT 5) held);
 END $$;
 
--- Wait for a lock that was tried in vain, at most as long as `patience`, or the caller's own lock_timeout if that is
--- shorter. patience NULL: only the lock_timeout counts. kept: until the session ends, else until the transaction ends.
+-- Wait for a lock that a try did not get, for `patience` at most, or the caller's own lock_timeout if that is shorter.
+-- patience NULL: only the lock_timeout counts. kept: until the session ends, else until the transaction ends.
 -- The setting holds for this wait alone: an error rolls it back with the block. (A SET clause of the function would do
 -- the same, but its value is a constant.)
 CREATE OR REPLACE FUNCTION pgqueue._await_lock(

@@ -1,20 +1,21 @@
 -- Bounds of arguments: sizes, lengths and numbers of elements. Times are in names.sql.
 --
 -- A public function checks each argument that it stores, or walks over. It is the only check for a caller that is not
--- our client in Python, and that client has the same bounds. What is looked up and not stored, for example the name of
--- the queue of a take, needs no check: a name that cannot exist is not found.
+-- the Python client; that client has the same bounds. An argument that is looked up and not stored, for example the
+-- name of a take's queue, needs no check: a name that cannot exist is not found.
 --
--- Hot functions ask their question inline, and call a function of this file only for the error. The functions that
+-- Hot functions check inline, and call a function of this file only to raise the error. The functions that
 -- return a bound are constants: PostgreSQL replaces a call by its value when it plans a statement.
 
 -- The largest value, in bytes as PostgreSQL holds it: 64 MB. jsonb itself ends at 255 MB. But each value travels
 -- through the memory of a server process, of a driver and of an application several times, and Python needs about ten
--- times its size: a few such tasks at once already fill a machine. A value that comes from a table may be compressed
--- and counts with its compressed size: to count the other one, every put would have to decompress its data.
+-- times its size: a few such tasks at once already fill a machine. A value that comes from a table may be compressed,
+-- and counts with its compressed size: for the other size every put would have to decompress its data.
 CREATE OR REPLACE FUNCTION pgqueue._most_data() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 67108864;
 
--- The longest error of a task, in bytes: each list of tasks has it. Other texts have lower bounds, a label for example.
+-- The longest error of a task, in bytes: each list of tasks shows the error. Other texts have lower bounds, a label for
+-- example.
 CREATE OR REPLACE FUNCTION pgqueue._most_text() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 65536;
 
@@ -67,7 +68,7 @@ BEGIN
     END IF;
 END $$;
 
--- An array in one dimension, whose elements count from 1: our loops and joins would misread others. NULL is allowed.
+-- An array in one dimension, whose elements count from 1: loops and joins here would misread others. NULL is allowed.
 CREATE OR REPLACE FUNCTION pgqueue._check_array(name text, given anyarray, nulls boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -93,7 +94,7 @@ BEGIN
     END IF;
 END $$;
 
--- A JSON array whose elements are stored each by itself. The elements are looked at only if their sum is too large.
+-- A JSON array whose elements are stored one by one. The elements are checked only if their sum is too large.
 CREATE OR REPLACE FUNCTION pgqueue._check_items(name text, given jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN

@@ -1,30 +1,29 @@
--- Counting: every change of the number of tasks, and every call, becomes a row in `delta`. And what follows from such a
--- change: notifications of observers, of lanes, and of puts that wait for room.
+-- Counting: every change of the number of tasks, and every call, becomes a row in `delta`. The same functions notify
+-- observers, lanes, and puts that wait for room.
 --
 -- Theory of operation
 -- -------------------
 -- A row of counters that each put updates makes all producers of a queue wait for each other's commit. So no
--- transaction updates a counter: it appends what it changed, and that is true if and when it commits. stats.sql adds it
--- up.
+-- transaction updates a counter: it appends its changes as rows, which become visible when it commits. stats.sql adds
+-- them up.
 --
 --   added, deleted, taken, given back    the statement's function appends it: inline on the hot path, else by the
 --                                        functions below
 --   updated                              a trigger appends it, from the rows before and after
 --   raw SQL                              a trigger asks the next fold to count everything (stats.sql)
 --
--- Triggers that see the rows of every INSERT and DELETE would need no care elsewhere. They were built, and made an ack
--- 15 % slower and a batch of acks 10 %, even where a WHEN kept them from firing: PostgreSQL collects the rows before it
--- asks the WHEN. No verb on the hot path updates a task, so the trigger for updates is free.
+-- Triggers that see the rows of every INSERT and DELETE would need no care elsewhere. But they made an ack 15 % slower
+-- and a batch of acks 10 %, even where a WHEN kept them from firing: PostgreSQL collects the rows before it evaluates
+-- the WHEN. No verb on the hot path updates a task, so the trigger for updates is free.
 --
 -- The triggers tell pgqueue's functions from raw SQL by the search_path, which every public function sets, and its
 -- helpers set too or inherit (settings.sql). It names pg_temp twice: the path of a careful application, `pg_catalog,
--- pg_temp`, is another one. A setting of our own would say it more plainly, but only a superuser could create a
--- function with it.
+-- pg_temp`, is another one. A setting of pgqueue would be plainer, but only a superuser could create a function with
+-- it.
 --
--- Whatever counts tasks sees every way in which a task can leave its place, and so it also tells those that wait for
--- that: puts that wait for room in a queue with a capacity; lanes (lane.sql), which learn of each place that became
--- free, and of each task that was put behind others; and limits (limits.sql), which learn of each slot that became
--- free.
+-- The functions that count tasks see every way in which a task can leave its place. So they also notify the puts that
+-- wait for room in a queue with a capacity, and tell lanes (lane.sql) of each place that became free and of each task
+-- that was put behind others, and limits (limits.sql) of each slot that became free.
 
 CREATE OR REPLACE FUNCTION pgqueue._change_channel(queue_id int) RETURNS text
 LANGUAGE sql STABLE RETURN pgqueue._secret_channel('change', queue_id::text);
@@ -97,7 +96,7 @@ BEGIN
     END IF;
 END $$;
 
--- The tasks that stand in a lane; the first of them is its head (lane.sql). It is a view, so that PostgreSQL plans it
+-- The tasks that are in a lane; the first of them is its head (lane.sql). It is a view, so that PostgreSQL plans it
 -- into the statements that use it.
 CREATE OR REPLACE VIEW pgqueue._in_lane AS
 SELECT t.id, t.queue_id, t.lane, t.priority, t.state, t.expires_at, t.xmin AS writer
@@ -125,7 +124,7 @@ BEGIN
     RETURN n;
 END $$;
 
--- Called with one element for each task that became L, and for each that stood in its lane as R or D and went (freed):
+-- Called with one element for each task that became L, and for each that left its lane, where it was R or D (freed):
 -- see lane.sql. A transaction T1 that frees a lane may lock its head, for no other transaction can enter the lane
 -- before T1 commits. A transaction T2 that puts a task into the lane touches only rows that T2 wrote; otherwise a put
 -- in a long transaction would close the lane.
@@ -173,7 +172,7 @@ BEGIN
     END IF;
 END $$;
 
--- Delete tasks; `how` they ended, for what follows them (follow.sql).
+-- Delete tasks. how: how they ended, for _follow (follow.sql).
 CREATE OR REPLACE FUNCTION pgqueue._delete_tasks(ids bigint[], how text DEFAULT 'deleted') RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -259,7 +258,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- The counters no longer tell what is in the table: the next fold counts anew.
+-- The counters no longer agree with the tables: the next fold counts the tasks again.
 CREATE OR REPLACE FUNCTION pgqueue._ask_recount() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,24 +1,23 @@
--- Followed tasks: those whose end matters to other rows. Tasks that depend on this one go on, a
--- cancellation is over.
+-- Followed tasks: those whose end matters to other rows. For example, tasks that depend on this one may become ready.
 --
 -- Theory of operation
 -- -------------------
--- Nearly no task is followed, and its ack must pay nothing for those that are. So the mark stands in the task's own row
--- (task.followed), where the short way of an ack asks for it in the statement that deletes the row anyway: it deletes
--- only what is not followed. A followed task goes the long way (_end_tasks, ack.sql), which tells `_follow`. To probe
--- the tables of cancellations and dependencies at each ack is the simpler form, and costs each ack one index probe for
--- each.
+-- Hardly any task is followed, and the ack of any other must cost nothing extra. So the mark is in the task's own row
+-- (task.followed), where the short way of an ack checks it in the statement that deletes the row anyway: it deletes
+-- only tasks that are not followed. A followed task takes the long way (_end_tasks, ack.sql), which calls `_follow`.
+-- Without the mark each ack would need an index probe in the table of cancellations and one in the table of
+-- dependencies.
 --
--- The mark may come at any time. Transaction T1 marks a task that T2 is acking:
+-- The mark may be set at any time. Transaction T1 marks a task that T2 is acking:
 --
---   T1 has the row, uncommitted   the DELETE of T2 waits for T1, and then reads the row anew (EvalPlanQual): it sees
---                                 the mark, does not delete, and T2 goes the long way.
+--   T1 has the row, uncommitted   the DELETE of T2 waits for T1, and then reads the row again (EvalPlanQual): it sees
+--                                 the mark, does not delete, and T2 takes the long way.
 --   T2 has deleted, uncommitted   the UPDATE of T1 waits for T2, and finds no row: the task is done. T1 sees that its
 --                                 UPDATE marked nothing.
 --
--- A mark in a table of its own would need a lock for the same. Hence the rule: a transaction that adds a row about a
+-- A mark in a table of its own would need a lock for this. Hence the rule: a transaction that adds a row about a
 -- task marks the task first (UPDATE ... SET followed = true), and takes the task as ended if no row was updated. A mark
--- may outlive what it was for; then it costs the long way, and no more.
+-- may outlive its reason; then the ack takes the long way, and no harm is done.
 --
 -- `_follow` is called in the transaction in which followed tasks of one queue end or give up their place:
 --
@@ -31,7 +30,7 @@
 --   released    it came back without an end: by a release, a deadline, the death of its session. Its state is in its
 --               row by now: R, D, or W
 --
--- The hook for flows is further on (3_tasks), since it is built on what is here. Limits need none: limits.sql.
+-- The hook for flows is in 3_tasks, since it needs the functions of this layer. Limits need none: limits.sql.
 
 CREATE OR REPLACE FUNCTION pgqueue._follow(queue_id int, ids bigint[], how text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -49,8 +48,8 @@ BEGIN
        FROM unnest(queues, ids) f(queue_id, id) GROUP BY f.queue_id;
 END $$;
 
--- The state of a followed task that would be ready now: W if it has to wait for other tasks. Each
--- statement that makes a task ready asks this, but only of followed ones.
+-- The state of a followed task that would be ready now: W if it has to wait for other tasks. Each statement that makes
+-- tasks ready calls this, but only for followed ones.
 CREATE OR REPLACE FUNCTION pgqueue._ready_state(t pgqueue.task) RETURNS "char"
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -58,8 +57,8 @@ BEGIN
                 WHEN t.lane IS NOT NULL THEN 'L' ELSE 'R' END;
 END $$;
 
--- Make waiting tasks of a queue ready, but for those that have to wait for something else; returns how many. For the
--- hooks, which know what is over. The caller has locked the tasks' rows, or may wait for them.
+-- Make waiting tasks of a queue ready, except those that have to wait for something else; returns how many. For the
+-- hooks, which know that one reason to wait is over. The caller has locked the tasks' rows, or may wait for them.
 CREATE OR REPLACE FUNCTION pgqueue._end_wait(queue_id int, ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

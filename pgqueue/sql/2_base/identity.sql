@@ -7,8 +7,8 @@
 -- and uuid: sessions of another role with the same uuid are another identity. The members of an identity settle each
 -- other's tasks by id (a token needs no identity), and inherit each other's takes:
 --
---     a member dies, or is closed  --its grace is over-->  another member is left:  that one gets its takes
---                                                          it was the last one:     its takes are given back
+--     a member dies, or is closed  --its grace is over-->  another member is left:  it inherits the takes
+--                                                          it was the last one:     the takes are given back
 --
 -- So the takes are kept until the last member has been gone for its grace. A member that is dead, but in its grace, is
 -- an heir as well: a process that joins in time finds it, and inherits from it in turn. Closing a session leaves its
@@ -19,7 +19,7 @@
 --                                                   so that none is deleted. T2 locks the row of its session first,
 --                                                   and looks for heirs after that, in a new snapshot.
 --   T1 gives takes to an heir that T2 ends          A take that came to the heir after T2 last looked at its takes
---                                                   would stay for ever, as with a claim, and the cure is the same:
+--                                                   would stay permanently, as with a claim, and the cure is the same:
 --                                                   T1 shares the heir's CLAIMING until its commit. T1 only tries:
 --                                                   two members may be about to end at once.
 
@@ -47,8 +47,8 @@ COMMENT ON FUNCTION pgqueue.identify IS
     'The identity of a session, which gets a new one if it has none; with a uuid, join that identity: its sessions '
     'settle each other''s tasks and inherit each other''s takes. PQ070: no session of the same role has it.';
 
--- Whether a take of `holder` may be settled by the session without its token. The session is the answer of
--- _named_session, which is asked once for each call, and not for each of its tasks.
+-- Whether the session may settle a take of `holder` without its token. The session comes from _named_session, which is
+-- called once for each call, and not for each of its tasks.
 CREATE OR REPLACE FUNCTION pgqueue._is_ours(holder int, session int) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -60,8 +60,8 @@ BEGIN
 END $$;
 
 -- The session that inherits the takes of a session that ends; it can be given takes until this transaction commits. 0:
--- there is no heir. NULL: there is one, but it cannot be given any now. The caller has locked the row of the session
--- that ends, in an earlier statement.
+-- there is no heir. NULL: there is an heir, but it cannot be given takes now. The caller has locked the row of the
+-- session that ends, in an earlier statement.
 CREATE OR REPLACE FUNCTION pgqueue._heir(session int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

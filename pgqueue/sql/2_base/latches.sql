@@ -4,12 +4,12 @@
 -- to lock the row, leaves the lane or meter alone if another claim C2 has it, and never waits. The lock lasts until the
 -- transaction ends, however it ends, and writes no new version of the row.
 --
--- An advisory lock is the simpler form, and costs a claim less. But any role that may connect to the database can hold
--- it, for as long as it likes, and so could keep every lane of a queue. The row is locked by claims alone, which have
--- asked for the right to take from the queue. So the users of a queue wait for each other, and for no other role.
+-- An advisory lock would cost a claim less. But any role that may connect to the database can hold it, for as long as
+-- it likes, and so could keep every lane of a queue. Only claims lock the row, after the check that their role may take
+-- from the queue. So the users of a queue wait for each other, and for no other role.
 --
 -- The latches are made with the first lane or limit of a queue, by the transaction that marks the queue as one with
--- lanes or limits. So a claim that knows of the mark sees them all. Without them it would take nothing.
+-- lanes or limits. So a claim that knows of the mark sees them all. Without its latch it would take nothing.
 --
 -- 256 latches need 15 kB. With 64 of them eight takers drained 1,000 lanes in batches of 100 at 0.85 x the rate.
 
@@ -34,10 +34,10 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Part of clean_up: remove the latches of queues that were deleted, of up to a hundred, from one queue to the next by
--- the index. The next cleaning goes on. A deletion leaves them, so that it does not wait for claims. And make those
--- that a queue has lost, for example by a restore without the table's data: without them nothing would be taken from
--- its lanes, and nothing would say why.
+-- Part of clean_up: remove the latches of up to a hundred deleted queues, from one queue to the next by the index. The
+-- next cleaning goes on. The deletion itself leaves them, so that it does not wait for claims. Also make the latches
+-- that a queue has lost, for example by a restore without the table's data: without them no task would be taken from
+-- its lanes, with no error.
 CREATE OR REPLACE FUNCTION pgqueue._clean_latches() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,38 +1,37 @@
--- The line: which of the processes that wait for a task a put wakes.
+-- The line: which of the waiting processes a put wakes.
 --
 -- Theory of operation
 -- -------------------
 -- Of 50 processes that wait for one task, 49 would look in vain, and the quickest of them would win, not the first. So
 -- each process enters a line, and a put of n tasks calls the first n: it deletes their rows, and notifies each on the
--- channel of its session alone. wake.sql has the gate in front of it, which says when a put may do so.
+-- channel of its session alone. The gate of wake.sql decides when a put may do so.
 --
 -- The table `line` has one row for each process and queue, made by the listener's connection some milliseconds after
--- its longest-waiting taker lay down. The row is that taker's place; the next taker of the process gets a row when it
--- was called. A put deletes rows that it can lock, and passes over the others:
+-- its longest-waiting taker began to wait. The row is that taker's place; when it has been called, the next taker of
+-- the process gets a row. A put deletes rows that it can lock, and passes over the others:
 --
 --   T1 calls P and stays open   T2 passes over P's row and calls the next. P hears of T1 when that commits.
 --   T1 rolls back               P's row is there again, and no notification was sent.
 --   T1 is at REPEATABLE READ    it wakes everyone: a row that was deleted since its snapshot would be an error.
 --   fewer in line than tasks    T1 wakes everyone.
 --
--- The line decides only the order. A row that is missing (the table was truncated, or could not be written) or that is
--- one too many costs order and a needless look. Each listener looks now and then whether its rows are still there.
+-- The line decides only the order. A missing row (the table was truncated, or could not be written) or a surplus one
+-- costs order and a needless look. Each listener checks from time to time that its rows are still there.
 --
--- A call is a duty: its process takes a task, or looks once it has heard the call and finds none, or passes the call
--- on. The client keeps that (takes.py): a called taker that takes nothing and does not go on waiting passes its call
--- on, and so does a process that is called when no taker of it waits. That leaves
+-- A process that is called must take a task, look after the call and find none, or pass the call on. The client does so
+-- (takes.py): a called taker that takes nothing and does not go on waiting passes its call on, and so does a process
+-- that is called when no taker of it waits. One case remains:
 --
 -- The net. A process that was called and then stops (SIGSTOP, a full interpreter), or dies, strands its task while the
 -- others sleep. A tick that finds a queue in line with a task ready, at two ticks running, calls again, and at the next
--- one wakes everyone (3_tasks/unanswered.sql). To compare the task's id is the simpler form, and fails under flow: each
--- later call takes the oldest task, so another one is the stranded one each time. And it must be the line that the net
--- looks at, or a process that sleeps outside of it is not seen: a process that waits and is not in line hears every put
--- (wake.sql).
+-- one wakes everyone (3_tasks/unanswered.sql). Comparing the task's id does not work while tasks flow: each later call
+-- takes the oldest task, so the stranded task is another one each time. The net looks only at the line, since a process
+-- that waits and is not in line hears every put (wake.sql).
 --
 -- Dead rows. Under a held snapshot the rows of earlier calls cannot be removed, and each call walks over them: after
 -- 10,000 calls for 0.6 ms. A connection that walked for more than 1 ms remembers where the live rows began, in a
--- setting, and starts there for twenty times as long, but for 0.2 s at most: a row before that place, of a taker that
--- was called in vain and came back, is passed over until then.
+-- setting, and starts there for twenty times as long as the walk took, but for 0.2 s at most: until then it passes over
+-- a row before that place, of a taker that was called in vain and came back.
 
 -- Whether the line can be written without waiting: nowait.sql. As _can_write, but the statement is parsed only once.
 CREATE OR REPLACE FUNCTION pgqueue._can_call() RETURNS boolean
@@ -94,7 +93,7 @@ BEGIN
                OR (CASE WHEN pg_try_advisory_lock_shared(pgqueue._session_lock(), place.session_id)
                         THEN NOT pg_advisory_unlock_shared(pgqueue._session_lock(), place.session_id)
                         ELSE true END) THEN
-                -- With `since`, or PostgreSQL would make one of two notifications of a transaction.
+                -- With `since`: PostgreSQL sends only one of a transaction's notifications that are equal.
                 PERFORM pgqueue._notify(pgqueue._call_channel(place.session_id),
                                         queue_id || ' ' || extract(epoch FROM place.since));
                 called := called + 1;
@@ -113,8 +112,8 @@ BEGIN
     RETURN called;
 END $$;
 
--- A session ends, or comes back on another connection, where it enters anew. It leaves rows of a table that is locked:
--- puts drop them.
+-- A session ends, or comes back on another connection, where it enters the line again. If the table is locked its rows
+-- stay, and puts drop them.
 CREATE OR REPLACE FUNCTION pgqueue._leave_lines(session int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

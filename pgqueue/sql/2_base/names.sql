@@ -20,7 +20,7 @@ BEGIN
         INSERT INTO pgqueue.queue (name, role, draining, guarded)
         VALUES (name, pgqueue._caller(), EXISTS (SELECT FROM pgqueue.draining), pgqueue._roles_are_limited())
             ON CONFLICT DO NOTHING RETURNING queue.id INTO found_id;
-        IF found_id IS NULL THEN       -- another transaction created it meanwhile: a new statement sees it
+        IF found_id IS NULL THEN       -- another transaction has just created it: a new statement sees it
             SELECT q.id INTO found_id FROM pgqueue.queue q WHERE q.name = queue_id.name;
         END IF;
     END IF;
@@ -31,7 +31,7 @@ COMMENT ON FUNCTION pgqueue.queue_id IS
     'that created it ends, so clients first call this in a transaction of its own.';
 
 -- The longest time that an argument may give; Python has the same limit (MAX_SECONDS). Without it a time that is added
--- to a moment would go beyond what Python can read, the year 9999, or beyond what PostgreSQL can add.
+-- to a moment would exceed the last year that Python can read, 9999, or the range of PostgreSQL's timestamps.
 CREATE OR REPLACE FUNCTION pgqueue._longest() RETURNS interval
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN interval '1000000000 s';
 
@@ -54,13 +54,13 @@ BEGIN
             pgqueue._check_time('ttl', ttl);
 END $$;
 
--- A moment that Python can read. Raw SQL can write others, which no check keeps out of the tables.
+-- A moment that Python can read. Raw SQL can write others: no constraint keeps them out of the tables.
 CREATE OR REPLACE FUNCTION pgqueue._readable(moment timestamptz) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN moment IS NOT NULL
             THEN greatest(least(moment, timestamptz '9999-12-30 00:00+00'), timestamptz '0001-01-02 00:00+00') END;
 
--- A deadline that is moved again and again stays readable. infinity: there is none.
+-- Add a time to a deadline, which stays readable. infinity: there is no deadline.
 CREATE OR REPLACE FUNCTION pgqueue._longer(moment timestamptz, more interval) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN moment = 'infinity' THEN moment ELSE pgqueue._readable(pgqueue._readable(moment) + more) END;
@@ -94,7 +94,7 @@ BEGIN
     END IF;
 END $$;
 
--- What each type of Tarantool's queue lacks. A queue without a type has everything.
+-- The options that each type of Tarantool's queue lacks. A queue without a type has all.
 CREATE OR REPLACE FUNCTION pgqueue._type_lacks(type text) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -144,7 +144,7 @@ BEGIN
     END IF;
 END $$;
 
--- For a call that looks again after it has locked rows: an older snapshot does not show it what other transactions did.
+-- For a call that reads again after it has locked rows: an older snapshot does not show other transactions' changes.
 CREATE OR REPLACE FUNCTION pgqueue._check_read_committed(what text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,10 +1,10 @@
--- Table locks that are tried and not waited for: what every tick begins with.
+-- Table locks that are tried and not waited for: every tick begins with them.
 --
--- CREATE INDEX, ALTER TABLE, VACUUM FULL or a LOCK of the application's hold a table for as long as they take. A tick
+-- CREATE INDEX, ALTER TABLE, VACUUM FULL or an application's LOCK hold a table for as long as they take. A tick
 -- that waited for them would keep a snapshot and the listener's thread for as long; a lock_timeout, however short, is
--- still a wait, and its error ends all of the tick. So each part of a tick first asks here for the tables that it may
--- write. If one is locked, the part is left out until the next tick, and the other parts go on. Once granted, the locks
--- last until the transaction ends, so that no statement after it can wait for a table.
+-- still a wait, and its error ends all of the tick. So each part of a tick first calls _can_write with the tables that
+-- it may write. If one is locked, the part is left out until the next tick, and the other parts go on. Once granted,
+-- the locks last until the transaction ends, so that no statement after it can wait for a table.
 --
 -- The mode is that of INSERT, UPDATE and DELETE: it conflicts with the locks that conflict with these, and no others.
 -- An index alone is never locked against writes: REINDEX also locks its table.
@@ -21,7 +21,8 @@ END $$;
 
 -- Send a notification when the transaction commits. For functions that listeners call: a commit with a notification
 -- waits for a lock, since PostgreSQL lets one such commit pass after another. A listener's lock_timeout would end this
--- wait under load, and each tick would be rolled back with all its work. So from here on the transaction has none.
+-- wait under load, and each tick would be rolled back with all its work. So this function sets lock_timeout to 0 for
+-- the rest of the transaction.
 CREATE OR REPLACE FUNCTION pgqueue._notify(channel text, payload text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -31,7 +32,7 @@ BEGIN
     END IF;
 END $$;
 
--- The tables of the life of a task: what may be written when a task comes back, moves, or dies.
+-- The tables that may be written when a task comes back, moves, or dies.
 CREATE OR REPLACE FUNCTION pgqueue._can_move_tasks() RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -42,7 +43,7 @@ BEGIN
                               'unmatched');
 END $$;
 
--- What ends with a session, besides.
+-- The other tables that may be written when a session ends.
 CREATE OR REPLACE FUNCTION pgqueue._can_end_sessions() RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,8 +1,7 @@
 -- Cleaning a large table part by part.
 
--- The pages of a table to look through in this period of ten seconds: from low on, and below high. A table is cleaned
--- so if no index finds the rows that are due: each cleaning reads a bounded number of pages, and all parts have their
--- turn.
+-- The pages of a table to read in this period of ten seconds: from low on, and below high. This is for tables where no
+-- index finds the rows that are due: each cleaning reads a bounded number of pages, and every part has its turn.
 CREATE OR REPLACE FUNCTION pgqueue._part_to_clean(of_table regclass, OUT low tid, OUT high tid)
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,8 +1,8 @@
 -- The numbers of each queue, from the counters of stats.sql, for the roles that may look into the queue or monitor it.
 
--- Mostly the oldest task is the first of all: if no task has a larger priority, and none a ready_at. Such a queue is
--- looked at here, by three probes of indexes. To call _find_oldest for each queue is the simpler form, and made the
--- stats of 10,000 queues three times as dear.
+-- Usually the oldest task is the queue's first one: if no task has a larger priority, and none a ready_at. This
+-- function reads such a queue by three index probes. Calling _find_oldest for each queue made the stats of 10,000
+-- queues three times as expensive.
 CREATE OR REPLACE FUNCTION pgqueue._queue_stats(ids int[])
 RETURNS TABLE (id int, queue text, total bigint, ready bigint, delayed bigint, taken bigint, buried bigint,
                blocked bigint, done bigint, kept bigint, oldest_ready_age interval, calls jsonb)
@@ -19,7 +19,7 @@ BEGIN
                c.kept,
                CASE WHEN s.ready > 0 THEN
                    moment - pgqueue._readable(least(due.ready_since,
-                                                    -- Nothing was ready at the look: what is ready now became so later.
+                                                    -- Nothing was ready at that time: all ready tasks became so later.
                                                     CASE WHEN o.looked_at IS NOT NULL
                                                          THEN coalesce(o.ready_since, o.looked_at)
                                                          WHEN head.is_oldest THEN head.created_at
@@ -67,9 +67,9 @@ BEGIN
                         ORDER BY t.priority, t.id LIMIT 1) first) head ON true;
 END $$;
 
--- Of the numbers of each queue those that the checks of health compare. Counters are read as a set. They are the answer
--- where nothing waits for a tick, and the oldest task is the first one where all have the same priority; only special
--- queues pay for _queue_stats. To read the view stats is the simpler form, and three times as dear.
+-- The numbers of each queue that the checks of health compare. Counters are read as a set. They are the answer where no
+-- task waits for a tick, and the oldest task is the first one where all have the same priority; only special queues pay
+-- for _queue_stats. The view stats would cost three times as much.
 CREATE OR REPLACE FUNCTION pgqueue._health_stats()
 RETURNS TABLE (queue text, created_at timestamptz, capacity int, draining boolean, paused boolean,
                total bigint, ready bigint, buried bigint, ready_since timestamptz)
@@ -81,7 +81,7 @@ DECLARE
     slow   CONSTANT int[] := ARRAY (SELECT o.queue_id FROM pgqueue.oldest o);
     ttls   CONSTANT boolean := (SELECT t.id FROM pgqueue.task t
                                  WHERE t.state <> 'D' AND t.expires_at IS NOT NULL LIMIT 1) IS NOT NULL;
-    -- Where it takes long to find the oldest, dead rows may be in the way here as well.
+    -- Where it takes long to find the oldest task, dead rows may slow down these probes too.
     moved  CONSTANT boolean := slow <> '{}' OR (SELECT t.id FROM pgqueue.task t
                                  WHERE t.state = 'R' AND t.ready_at IS NOT NULL LIMIT 1) IS NOT NULL;
 BEGIN
@@ -177,8 +177,8 @@ COMMENT ON VIEW pgqueue.stats IS
     'Waiting tasks count as blocked, cancelling ones as taken.';
 
 -- Each change of a count writes a delta, and a fold replaces deltas by counters: the number of deltas since the last
--- fold, and the number of that fold, say whether anything has changed. To compare the counts themselves is the simpler
--- form, and reads the counters of all queues.
+-- fold, and the number of that fold, say whether anything has changed. Comparing the counts themselves would read the
+-- counters of all queues.
 CREATE OR REPLACE FUNCTION pgqueue.count_version(queue text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -201,6 +201,6 @@ BEGIN
                       AND d.xid < last.since));
 END $$;
 COMMENT ON FUNCTION pgqueue.count_version IS
-    'A text that is another one once tasks of the queue were put, taken or settled, or moved to another state; without '
-    'a queue, of any queue that the role sees. NULL if it sees none. Much cheaper than the counts, for pages that show '
-    'them and ask often.';
+    'A text that changes when tasks of the queue are put, taken, settled or moved to another state; without a queue, '
+    'tasks of any queue that the role sees. NULL if it sees none. Much cheaper than the counts, for pages that show '
+    'them and poll often.';

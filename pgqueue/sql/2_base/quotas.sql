@@ -1,22 +1,22 @@
--- Quotas: how many things one role may have made. They stop a program that runs wild, or a hostile one,
--- before it slows down the others: each queue costs every idle client a little, and each node and binding costs memory
+-- Quotas: how many objects of a kind one role may have made. They stop a runaway or hostile program before it slows
+-- down the others: each queue costs every idle client a little, and each node and binding costs memory
 -- and disk. Tasks, statuses and results have no quota: they are data, and a queue has capacity and maxlen.
 --
--- The quotas hold for every role, also for superusers and for the owner of the schema, whose programs can run wild too.
--- The owner sets them.
+-- The quotas also hold for superusers and for the owner of the schema, whose programs can run wild too. The owner sets
+-- them.
 --
--- The count walks over an index, up to the quota and no further. It is made when a thing is created, which is rare. A
--- row with the number of each role would be cheaper to ask and costs more: every creation and every end of a session
--- would wait for it. Two transactions T1 and T2 that create at the same time do not see each other's things, and may
--- exceed the quota by what they create. That does no harm: the quota keeps a number from growing without end.
+-- The count walks over an index, up to the quota and no further. It is made when an object is created, which is rare. A
+-- row with the number of each role would be cheaper to read, but every creation and every end of a session would wait
+-- for it. Two transactions T1 and T2 that create objects at the same time do not see each other's, and may exceed the
+-- quota by that number. That does no harm: a quota only has to stop unbounded growth.
 
 CREATE OR REPLACE VIEW pgqueue.quotas AS
 SELECT q.what, q.number FROM pgqueue.quota q;
 COMMENT ON VIEW pgqueue.quotas IS
-    'How many of each thing one role may have made; NULL: any number. PQ006 refuses more. Payloads: the bytes of posts '
-    'that are too large for NOTIFY and were made in the last minute or two.';
+    'How many objects of each kind one role may have made; NULL: any number. More raise PQ006. Payloads: the bytes of '
+    'posts that are too large for NOTIFY and were made in the last minute or two.';
 
--- The stored payloads of posts are counted in bytes, and the other things one by one.
+-- The stored payloads of posts are counted in bytes, and other objects one by one.
 CREATE OR REPLACE FUNCTION pgqueue._made(what text, role oid, most bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -54,10 +54,10 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.set_quota IS
     'Set how many queues, exchanges, bindings, open batches, nodes or schedules, or how many bytes of stored payloads, '
-    'each role may have made; NULL: any number. What is there stays. Only the owner of the schema may call it.';
+    'each role may have made; NULL: any number. Existing ones stay. Only the owner of the schema may call it.';
 
--- Called before one more is made. Without the row of its quota no role makes any, until the owner has set it: any
--- number is NULL in the row, and not the absence of the row.
+-- Called before one more is made. While the row of a quota is missing no role can make any: an unlimited quota is a row
+-- with NULL.
 CREATE OR REPLACE FUNCTION pgqueue._check_quota(what text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,13 +1,13 @@
--- The audit trail: its rows. 5_operations/audit.sql shows and removes them.
+-- The rows of the audit trail. 5_operations/audit.sql shows and removes them.
 --
 -- An operators' verb calls _record, in its own transaction: a call that is rolled back leaves no row. Put, take and the
 -- holder's verbs write none, and neither do an application's declarations. A call that finds no task to change
 -- writes none.
 --
--- `role` and `login` are the server's own word, and cannot be forged: only the owner of the schema can insert a row,
--- and for any other role a direct call of _record ends at the table. `actor` is what the session says of itself: the
--- dashboard names the viewer, which is no role of the server. A trigger on each table is the simpler form, and fails:
--- it sees the rows of sweeps, workers and schedules too, and not the verb.
+-- `role` and `login` come from the server and cannot be forged: only the owner of the schema can insert a row, and a
+-- direct call of _record by any other role fails at the table. `actor` is set by the session: the dashboard names the
+-- viewer, which is no role of the server. A trigger on each table does not work: it sees the rows of sweeps, workers
+-- and schedules too, and does not see the verb.
 
 CREATE OR REPLACE FUNCTION pgqueue._record(
     verb   text,
@@ -26,7 +26,7 @@ BEGIN
            left(nullif(current_setting('pgqueue.actor', true), ''), longest);
 END $$;
 
--- By the queue's id, where the verb does not name it.
+-- The same by the queue's id, where the verb does not name the queue.
 CREATE OR REPLACE FUNCTION pgqueue._record_tasks(verb text, queue_id int, ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- Rights: which roles may do what with which queue; and the view of the queues.
+-- Rights: which role may use which verb on which queue; and the view of the queues.
 --
 -- Theory of operation
 -- -------------------
@@ -7,30 +7,30 @@
 --   put       add tasks, publish
 --   take      take, pop and claim tasks, and settle them
 --   look      read tasks with their data, results, changes
---   manage    create with options, alter, rename, pause, drain, kick, delete, bind; bury what another session holds
---   share     what belongs to no queue: channels, statuses, nodes, locks, exchanges (pattern * only). Besides the
+--   manage    create with options, alter, rename, pause, drain, kick, delete, bind; bury tasks of another session
+--   share     objects without a queue: channels, statuses, nodes, locks, exchanges (pattern * only). Besides the
 --             queue's verb, a bind, an unbind and a retained message need share (4_families/exchanges.sql)
 --   monitor   names, numbers, ages and holders of tasks, but no data, errors, keys or lanes
 --
--- A queue is open or restricted. For an open queue privileges of the queue and of patterns count; for a restricted one
--- only those of this very queue, and monitor. restrict_queue restricts a queue; a grant does not. Roles other than that
+-- A queue is open or restricted. An open queue follows its own privileges and those of patterns; a restricted one only
+-- its own, and monitor by a pattern. restrict_queue restricts a queue; a grant does not. Roles other than that
 -- of its session may only put into an exclusive queue. A member that inherits from a role has its privileges. The owner
 -- of the schema, and a superuser, have all of them.
 --
--- There are two gates. EXECUTE on the functions follows the verbs that a role has for any queue (grants.sql): it stops
--- a role that lacks the verb altogether, and costs nothing. `_check_right` asks the table. To ask at every put would
--- cost more than the rest of the check of its arguments, so hot functions ask only where the queue's row says
+-- There are two checks. EXECUTE on the functions follows the verbs that a role has for any queue (grants.sql): it stops
+-- a role that lacks the verb altogether, and costs nothing. `_check_right` reads the table. At every put that would
+-- cost more than the rest of the check of its arguments, so hot functions call it only where the queue's row says
 -- `guarded`: it is restricted or exclusive, or some role has a verb but not all of put, take, look and manage for all
--- queues. Where it is false, each role that gets through the first gate has these four verbs for all open queues.
+-- queues. Where it is false, each role that passes the first check has these four verbs for all open queues.
 --
--- A grant G that makes queues guarded locks the table of queues first, so that a queue which another transaction
--- creates meanwhile sees G's row, or G sees the queue. At REPEATABLE READ a creation may have an older snapshot: the
+-- A grant G that makes queues guarded locks the table of queues first, so that another transaction that creates a queue
+-- sees G's row, or G sees the queue. At REPEATABLE READ a creation may have an older snapshot: the
 -- next clean_up corrects its mark.
 --
 -- A token needs no privilege: a role that presents it was given the task, and may settle it.
 
--- Whether the role may do this with the queue. The first question finds nearly all that may, at a fifth of the cost of
--- the second: its own privileges, without a join.
+-- Whether the role may do this with the queue. The first query, of the role's own privileges without a join, decides
+-- nearly always, at a fifth of the cost of the second.
 CREATE OR REPLACE FUNCTION pgqueue._may(queue_id int, verb text, role oid DEFAULT pgqueue._caller_role())
 RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
@@ -45,7 +45,7 @@ BEGIN
             RETURN true;
         END IF;
     END IF;
-    -- A role that is gone is NULL, and may do nothing: the callers ask NOT _may(...).
+    -- A role that is gone is NULL, and has no rights: the callers test NOT _may(...).
     RETURN role IS NOT NULL
        AND (EXISTS (SELECT FROM pgqueue.queue q, pgqueue.privilege p
                      WHERE q.id = _may.queue_id AND p.verb = _may.verb
@@ -66,8 +66,8 @@ BEGIN
         OR pgqueue._is_owner();
 END $$;
 
--- Where the caller has a verb, as a set: for a question about thousands of queues, where a question for
--- each would take seconds. Queues by their ids, and names by their masks. The owner may do more than this.
+-- The queues for which the caller has a verb, as a set: for thousands of queues, where a check of each would take
+-- seconds. Queues by their ids, and names by their masks. The owner may do more than this.
 CREATE OR REPLACE FUNCTION pgqueue._reach(verb text, OUT ids int[], OUT masks text[])
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -90,8 +90,8 @@ BEGIN
               HINT = 'The owner of the schema can: SELECT pgqueue.grant(queue, role, verbs)';
 END $$;
 
--- is_named: the caller said the queue's name. A caller that said a task or an exchange learns the name only if it may
--- do something with the queue.
+-- is_named: the caller gave the queue's name. A caller that gave a task or an exchange learns the name only if it has
+-- some privilege for the queue.
 CREATE OR REPLACE FUNCTION pgqueue._check_right(queue_id int, verb text, is_named boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -104,7 +104,7 @@ BEGIN
     END IF;
 END $$;
 
--- The same where the queue's row is not at hand. If there is none, nothing says which roles may: only the owner.
+-- The same where the caller has not read the queue's row. If there is no such row only the owner may go on.
 CREATE OR REPLACE FUNCTION pgqueue._check_guarded(queue_id int, verb text, is_named boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -115,8 +115,8 @@ BEGIN
 END $$;
 
 -- For verbs on tasks by their ids, before they lock a row: else a role without the right could hold up others for as
--- long as it waits for another row. They ask again with the rows locked, since a task may have moved since. A take
--- names its queue too: without the row of its task it would be a stranger's to end.
+-- long as it waits for another row. The verbs check again with the rows locked, since a task may have moved since. A
+-- take names its queue too: without that any role could end a take whose task has lost its row.
 CREATE OR REPLACE FUNCTION pgqueue._check_tasks(ids bigint[], verb text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -125,7 +125,7 @@ BEGIN
               UNION SELECT k.queue_id FROM pgqueue.take k WHERE k.task_id = ANY (ids)) d;
 END $$;
 
--- A call that needs a queue creates it. So one of the verbs put, take and manage for this name is enough.
+-- A call that needs a queue creates it. So any of the verbs put, take and manage for this name is enough.
 CREATE OR REPLACE FUNCTION pgqueue._check_creation(name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -134,7 +134,7 @@ BEGIN
     END IF;
 END $$;
 
--- Whether a role may share, for what it set up earlier.
+-- Whether a role may share: for a will with retain, which it set earlier.
 CREATE OR REPLACE FUNCTION pgqueue._may_share(role oid) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -149,9 +149,8 @@ END $$;
 -- was deleted counts: until a grant or a revoke forgets it, its role has EXECUTE on the functions of its verb
 -- (grants.sql).
 --
--- EXECUTE is what PostgreSQL's catalogue says. To ask the privileges alone is the simpler form, and fails: where they
--- are missing, after a restore that lost them for example, no role would be limited. The absence of a row never gives a
--- right.
+-- EXECUTE is read from PostgreSQL's catalogue. The privileges alone are not enough: where they are missing, for example
+-- after a restore that lost them, no role would be limited. The absence of a row never gives a right.
 CREATE OR REPLACE FUNCTION pgqueue._roles_are_limited() RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -185,7 +184,7 @@ BEGIN
                                FOR NO KEY UPDATE SKIP LOCKED));
 END $$;
 
--- A queue that goes, or gets another name, leaves its name to the next put, which creates an open queue.
+-- When a queue is deleted or renamed, the next put to its old name creates an open queue.
 CREATE OR REPLACE FUNCTION pgqueue._check_not_restricted(q pgqueue.queue) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -206,9 +205,9 @@ BEGIN
     IF q.guarded THEN
         PERFORM pgqueue._check_right(q.id, verb);
     END IF;
-    IF lock THEN                                   -- after the check: a stranger's call must not hold up others
+    IF lock THEN                                   -- after the check: a role without the right must not hold up others
         SELECT * INTO q FROM pgqueue.queue named WHERE named.name = _known_queue.name FOR UPDATE;
-        IF q.guarded THEN                          -- it may be another queue of that name, or be restricted meanwhile
+        IF q.guarded THEN                          -- it may be another queue of that name, or be restricted by now
             PERFORM pgqueue._check_right(q.id, verb);
         END IF;
     END IF;
@@ -228,8 +227,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- First in a claim on a queue that is special or guarded: the caller may lack the right, and the queue may be exclusive
--- to another session, be deleted with its last taker, or be paused. False: it is paused.
+-- The first step of a claim on a queue that is special or guarded: the caller may lack the right, and the queue may be
+-- exclusive to another session, be deleted with its last taker, or be paused. False: it is paused.
 CREATE OR REPLACE FUNCTION pgqueue._enter_queue(queue_id int, session int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -254,8 +253,8 @@ BEGIN
     RETURN q.paused_until IS NULL OR q.paused_until <= clock_timestamp();
 END $$;
 
--- Views run with their owner's rights on the tables, and so each asks these two what its reader may see. As functions
--- with the owner's rights: the readers call them.
+-- Views run with their owner's rights on the tables, so each calls these two to check its reader's rights. They run
+-- with the owner's rights, since the readers call them.
 
 CREATE OR REPLACE FUNCTION pgqueue._may_see(queue_id int, verb text) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
@@ -272,15 +271,15 @@ BEGIN
         OR pgqueue._is_owner();
 END $$;
 
--- The roles whose things are the caller's. A view asks for them once: to ask for each row is the simpler form, and took
--- 5 seconds for the 20,000 batches of another role.
+-- The roles whose objects belong to the caller. A view reads them once: a check of each row took 5 seconds for the
+-- 20,000 batches of another role.
 CREATE OR REPLACE VIEW pgqueue._own_roles AS
 SELECT r.oid FROM pg_roles r WHERE pgqueue._is_callers(r.oid);
 
 -- The queues that the reader of a view may look into or monitor. A view that shows a queue's rows joins this one, shows
 -- data where `looks` is true, and has security_barrier: otherwise the planner may call a function of the reader's query
--- with rows that are not shown. The questions without a queue are asked once in a query. OFFSET 0 keeps the question
--- for each queue from being asked for each column.
+-- with rows that are not shown. The checks without a queue are made once in a query. OFFSET 0 keeps the check of each
+-- queue from being repeated for each column.
 CREATE OR REPLACE VIEW pgqueue._seen AS
 SELECT q.id, q.name, x.looks
   FROM pgqueue.queue q
@@ -297,7 +296,8 @@ SELECT coalesce(r.rolname, p.role)::text AS role, p.verb, q.name AS queue, p.pat
  WHERE (p.pattern IS NOT NULL OR q.id IS NOT NULL)
    AND (pgqueue._is_callers(p.role_id) OR (SELECT pgqueue._may_see_all('monitor')));
 COMMENT ON VIEW pgqueue.privileges IS
-    'What each role may do: a verb, for one queue or for a pattern of names. A role sees its own; monitors see all.';
+    'The privileges of each role: a verb, for one queue or for a pattern of names. A role sees its own; monitors see '
+    'all.';
 
 CREATE OR REPLACE VIEW pgqueue.queues WITH (security_barrier) AS
 SELECT q.name, q.type, q.priority, q.delay, q.ttr, q.ttl, q.maxlen, q.max_takes, q.capacity, q.max_size, q.keep_done,

@@ -7,9 +7,9 @@ BEGIN
     RETURN (SELECT r.oid FROM pg_roles r WHERE r.oid = role_id);
 END $$;
 
--- The names of roles that were renamed, for the next dump. Those of dropped roles become "unknown (OID=...)", so that a
--- restore does not give what they had to a role that got the name later. Part of clean_up and of each grant, so a dump
--- is wrong only if it is made within a minute after the rename. Rows of tasks that wait are left out: there may be
+-- Store the new names of roles that were renamed, for the next dump. Dropped roles become "unknown (OID=...)", so that
+-- a restore does not give their privileges to a role that got the name later. Part of clean_up and of each grant, so a
+-- dump is wrong only if it is made within a minute after the rename. Rows of tasks that wait are left out: there may be
 -- millions of them, and they are gone soon.
 CREATE OR REPLACE FUNCTION pgqueue._follow_renames() RETURNS void
 LANGUAGE plpgsql AS $$

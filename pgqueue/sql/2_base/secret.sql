@@ -1,14 +1,14 @@
--- Channels with names that only pgqueue can tell: for notifications that carry facts.
+-- Channels with secret names: for notifications that carry facts.
 --
 -- PostgreSQL lets every role that may connect to the database send any payload on any channel. So a notification is a
 -- hint: a client that hears one looks into the database, and a forged one costs a look. Two kinds of notifications
 -- carry facts that no look can check, since the fact may be over: that a task was taken (4_families/changes.sql), and
--- that a node was created (4_families/nodes.sql). A client believes them, because of the channel that they came on.
--- The name of such a channel is a hash of a secret and of what the channel is about, and the functions that return the
--- name check their caller. A role cannot send to a channel whose name it does not know.
+-- that a node was created (4_families/nodes.sql). A client believes them because of their channel. The name of such a
+-- channel is a hash of a secret and of the channel's subject, and the functions that return the name check their
+-- caller. A role cannot send to a channel whose name it does not know.
 --
--- The simpler forms do not work. A secret in the payload is learnt by the first listener, and channels can be guessed.
--- A read that verifies each event would need a log of all events.
+-- A secret in the payload does not work: the first listener learns it, and channels can be guessed. A query that
+-- verifies each event would need a log of all events.
 --
 -- The secret is never returned, only hashes: a role that learns one channel's name can forge this channel's events and
 -- no others. The server shows the name in the text of LISTEN, to the role itself, to superusers, and to members of

@@ -3,10 +3,11 @@
 -- Theory of operation
 -- -------------------
 -- A session is a client's registration in the database: a row here, and a session-level advisory lock SESSION(id) on
--- one dedicated connection. Each Client has a session, so a process may have several. A psql connection that takes is a
--- client as well. Takes carry the session's id and may be made on any connection, through a transaction pooler too. The
--- server frees the lock milliseconds after the process dies, and the sweep (sweep.sql) learns it by sharing the lock.
--- One lock for each client, not one for each task: locks per task fill the lock table and tie a task to a connection.
+-- one dedicated connection. Each Client has a session, so a process may have several. A psql connection that takes
+-- tasks is a client as well. Takes carry the session's id and may be made on any connection, through a transaction
+-- pooler too. The server frees the lock milliseconds after the process dies, and the sweep (sweep.sql) then can share
+-- the lock. One lock for each client, not one for each task: locks per task fill the lock table and tie a task
+-- to a connection.
 --
 --   SESSION(id)   exclusive, by the living client; tried in share mode by the sweep and by every claim.
 --   CLAIMING(id)  shared by a claim until it commits; taken exclusively by the sweep before it looks for takes.
@@ -19,41 +20,41 @@
 -- later sweep would give it back. With CLAIMING: if C got its share before S, S finds the lock taken and tries again at
 -- its next tick; if C comes after S, it finds SESSION free and is refused.
 --
--- A connection that breaks is not a death. The client connects anew and opens the session again by its id: it takes
+-- A broken connection does not end the session. The client connects again and opens the session by its id: it takes
 -- the lock first and then looks for the row. If the row is there, no sweep gave the session up, and all takes live on.
 -- If the row is gone, the takes are lost, and a new session begins. A sweep holds SESSION(id) until it commits, so
 -- there is no third case.
 --
--- A connection's own session is not probed, since a connection's own locks do not refuse it. But its session may have
--- ended all the same: pg_advisory_unlock_all() frees SESSION, and a sweep then gives the session up. A claim for it
+-- A claim does not probe its connection's own session: a connection's own locks do not conflict with it. But that
+-- session may have ended: pg_advisory_unlock_all() frees SESSION, and a sweep then gives the session up. A claim for it
 -- would be a take without an owner. So such a claim looks for the row, once it has CLAIMING, which keeps the sweep
--- away, and opens a session anew if there is none. The row is locked, because at REPEATABLE READ the snapshot may be
--- older than the row's end. What still gets by (a row that was deleted by hand) is found by clean_up, which looks for
--- takes without a session, and by the client, whose next sweep says that its session is gone.
+-- away, and opens a new session if there is none. The row is locked, because at REPEATABLE READ the snapshot may be
+-- older than the row's end. If the row was deleted by hand, clean_up finds the takes without a session, and the
+-- client's next sweep tells it that its session is gone.
 --
 -- Rights
 -- ------
 -- A session belongs to the role that opened it: session.role. Views show its id, and every role can set the setting
--- pgqueue.session. Neither is a credential, so every function with a session argument asks for the role:
+-- pgqueue.session. Neither is a credential, so every function with a session argument checks the role:
 --
 --   _session_right   the rule: the caller is the session's role, inherits from it, or is the owner of the schema
 --   _named_session   the session that a call names, by its argument or by the setting; 42501 if another role has it
 --   _check_session   the same for a claim, which needs a session with a row
---   _own_session     where only the session of this very connection makes sense (locks, close_session)
+--   _own_session     where only this connection's own session makes sense (locks, close_session)
 --
 -- A session is its connection's own if the setting names it and its row has backend_pid = pg_backend_pid(). If the
--- setting names the session of another connection, the call goes as with that session as its argument.
+-- setting names the session of another connection, the call runs as with that session as its argument.
 --
--- A session without a row belongs to no role. To let it pass is the simpler form, and fails: every role of the database
--- can take the advisory lock SESSION(id) of any id, and could so claim from an exclusive queue that a crash of the
--- server left behind with that id.
+-- A session without a row belongs to no role and is refused: otherwise, since every role of the database can take the
+-- advisory lock SESSION(id) of any id, a role could claim from an exclusive queue that a server crash left behind with
+-- that id.
 --
 -- So a transaction at REPEATABLE READ cannot use a session that was opened after its snapshot: the snapshot does not
 -- show the session's role.
 --
 -- A call that presents a token (settle.sql) needs no session. The sweep runs for every role, and for all sessions.
 
--- A setting that is no id counts as none: a cast of it is the simpler form, and fails every call of the connection.
+-- A setting that is no id counts as none: a plain cast would make every call of the connection fail.
 CREATE OR REPLACE FUNCTION pgqueue.own_session() RETURNS int
 LANGUAGE sql STABLE PARALLEL RESTRICTED
 RETURN CASE WHEN current_setting('pgqueue.session', true) ~ '^-?[0-9]{1,10}$'
@@ -61,8 +62,8 @@ RETURN CASE WHEN current_setting('pgqueue.session', true) ~ '^-?[0-9]{1,10}$'
                       THEN current_setting('pgqueue.session', true)::int END END;
 COMMENT ON FUNCTION pgqueue.own_session IS 'The session that was opened on this connection, if any.';
 
--- The rule. A view, so that PostgreSQL plans it into the claims that ask it. The comparison of names decides nearly
--- always, and costs a claim less than the call of _is_callers.
+-- The rule. A view, so that PostgreSQL plans it into the claims that use it. The comparison of names nearly always
+-- decides, and costs a claim less than a call of _is_callers.
 CREATE OR REPLACE VIEW pgqueue._session_right AS
 SELECT s.id, pg_get_userbyid(s.role) = pgqueue._caller() OR pgqueue._is_callers(s.role) AS is_callers
   FROM pgqueue.session s;
@@ -95,16 +96,16 @@ BEGIN
     END IF;
 END $$;
 
--- For what is tied to a session: whether that is the caller's. If the session is gone it is only the owner's, until
--- the next clean_up removes it: to give it to every role is the simpler form, and opens exclusive queues after a crash.
+-- For an object that is tied to a session: whether the session is the caller's. If it is gone only the owner of the
+-- schema passes, until the next clean_up removes the object: else a crash would open exclusive queues to all.
 CREATE OR REPLACE FUNCTION pgqueue._is_callers_session(session int) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((SELECT r.is_callers FROM pgqueue._session_right r WHERE r.id = session), pgqueue._is_owner());
 END $$;
 
--- The session of this very connection. NULL if there is none, or if the setting names the session of another connection
--- or of another role. A session that is gone counts: its client learns from its sweep that it is.
+-- The session of this connection. NULL if there is none, or if the setting names the session of another connection
+-- or of another role. A session that is gone is returned too: its client learns of the loss from its sweep.
 CREATE OR REPLACE FUNCTION pgqueue._own_session() RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -173,8 +174,8 @@ BEGIN
     RETURN id;
 END $$;
 COMMENT ON FUNCTION pgqueue.open_session IS
-    'Tie a session to this connection, or resume one on it; returns its id, which is a new one if the old session was '
-    'given up meanwhile. 42501: the old session belongs to another role.';
+    'Tie a session to this connection, or resume one on it; returns its id, which is a new one if the old session has '
+    'been given up. 42501: the old session belongs to another role.';
 
 -- A sweep, or the opening or closing of the session, has CLAIMING: for milliseconds.
 CREATE OR REPLACE FUNCTION pgqueue._await_claiming(session int) RETURNS void
@@ -184,7 +185,7 @@ BEGIN
 END $$;
 
 -- For a claim of this connection's own session: that session if it is still registered, else a new one. The claim is
--- marked as under way. NULL: another connection has the session, whatever the setting says.
+-- marked as under way. NULL: the session belongs to another connection, although the setting names it.
 CREATE OR REPLACE FUNCTION pgqueue._enter_own(session int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -211,9 +212,9 @@ BEGIN
     RETURN me;
 END $$;
 
--- First in every claim: marks the claim as under way, and refuses it if the session is dead or another role's, or the
--- claim was undone. With `checked` the caller itself asks _session_right, as a part of a statement that it runs anyway.
--- See the head of this file.
+-- The first step of every claim: mark the claim as under way, and refuse it if the session is dead or another role's,
+-- or the claim was undone. With `checked` the caller itself reads _session_right, as a part of a statement that it runs
+-- anyway. See the head of this file.
 CREATE OR REPLACE FUNCTION pgqueue._enter_claim(
     session int, token bigint DEFAULT NULL, checked boolean DEFAULT false
 ) RETURNS int
@@ -267,8 +268,7 @@ BEGIN
                 THEN NOT pg_advisory_unlock_shared(pgqueue._session_lock(), session) ELSE true END;
 END $$;
 
--- Takes are not indexed by their session, and this walks over all takes with a deadline: the caller pays, not each
--- take.
+-- Takes have no index by session, so this walks over all takes with a deadline: the index would cost every take.
 CREATE OR REPLACE FUNCTION pgqueue.session_deadline(session int) RETURNS double precision
 LANGUAGE plpgsql AS $$
 DECLARE

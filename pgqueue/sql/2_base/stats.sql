@@ -1,30 +1,30 @@
--- Statistics: what `delta` adds up to, in time that depends on the number of queues and on nothing else.
+-- Statistics: the sums of `delta`, in time that depends on the number of queues and on nothing else.
 --
 -- Theory of operation
 -- -------------------
 --   counts of a queue = its newest row in `counter` + all deltas that are there
 --
 -- A fold moves deltas into counters: one transaction deletes those that it sees and writes the sums, so to every
--- snapshot a delta is either still there or in the counter. A transaction that commits later, or rolls back, needs no
--- thought: its deltas appear when its tasks do, or never. No transaction waits: a fold tries a lock, readers and
+-- snapshot a delta is either still there or in the counter. A transaction that commits later, or rolls back, is no
+-- special case: its deltas appear when its tasks do, or never. No transaction waits: a fold tries a lock, readers and
 -- producers take none.
 --
--- Dead rows. While a snapshot is held anywhere, deltas that were folded cannot be removed, and a look at "all deltas"
--- would walk over every one since then. So a fold stores its own snapshot. A delta that the fold could not see comes
+-- Dead rows. While a snapshot is held anywhere, vacuum cannot remove folded deltas, and a scan of "all deltas" would
+-- walk over every one since then. So a fold stores its own snapshot. A delta that the fold could not see comes
 -- from a transaction that its snapshot does not count as ended (`since`: its xmax, or `late`: its xip) or from the fold
--- itself; the fold deleted everything else. A reader asks the index for just those. Counters and folds are not updated
--- but written anew, newest last, and found from that end: an updated row has as many dead versions before it as there
--- were folds.
+-- itself; the fold deleted all others. A reader asks the index for just those. A fold does not update the rows of
+-- counters and folds but inserts new ones, newest last, and readers begin at that end: an updated row has as many dead
+-- versions before it as there were folds.
 --
--- Counting anew. After a crash the UNLOGGED tables are empty; TRUNCATE and raw SQL leave no delta, but a row in
--- `recount`. With such a row, or without a fold, readers count the tasks themselves. The next fold compares that with
--- the counters, in one snapshot, and appends the difference as one more delta: other transactions go on as ever, and
--- their deltas stay true. A crash keeps a transaction that was prepared (PREPARE TRANSACTION), with its tasks and
--- without its deltas: so the first fold after a crash has them counted anew once more when such a transaction has
--- ended. A fold with a time in the future is one of another server, restored from a dump: it counts as none.
+-- Counting again. After a crash the UNLOGGED tables are empty; TRUNCATE and raw SQL leave no delta, but a row in
+-- `recount`. With such a row, or without a fold, readers count the tasks themselves. The next fold compares these
+-- counts with the counters, in one snapshot, and appends the difference as one more delta: other transactions go on,
+-- and their deltas stay correct. A crash keeps a transaction that was prepared (PREPARE TRANSACTION), with its tasks
+-- and without its deltas: so the first fold after a crash asks for one more count when such a transaction has ended. A
+-- fold with a time in the future is another server's, restored from a dump: it is ignored.
 --
--- Time. A state can end without a change of any row: a delay is over, a deadline passed, a task expired. Tasks that
--- were not moved yet are few, since every tick moves them, and are counted from the indexes by time.
+-- Time. A state can end without a change of any row: a delay is over, a deadline passed, a task expired. Few such tasks
+-- are not moved yet, since every tick moves them; they are counted from the indexes by time.
 
 -- The newest fold. If nothing was counted: one that sees everything, with NULL as its id.
 CREATE OR REPLACE FUNCTION pgqueue._last_fold() RETURNS pgqueue.fold
@@ -143,8 +143,8 @@ BEGIN
                         WHERE r.xid IS NULL OR pg_visible_in_snapshot(r.xid, pg_current_snapshot()));
 END $$;
 
--- The counts of these queues: from counters and deltas if they are complete, else counted anew. `taken` and `standing`
--- are numbers of rows: expired deadlines are not looked at.
+-- The counts of these queues: from counters and deltas if they are complete, else from the tasks. `taken` and
+-- `standing` are numbers of rows: expired deadlines are not considered.
 CREATE OR REPLACE FUNCTION pgqueue._counts(queues int[]) RETURNS SETOF pgqueue.counter
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -165,8 +165,8 @@ BEGIN
               FROM pgqueue._counts(ARRAY [_queue_length.queue_id]) c);
 END $$;
 
--- Correct counters that differ from the tasks, by a delta. One statement, hence one snapshot: what other transactions
--- commit meanwhile is in neither of the two counts.
+-- Correct counters that differ from the tasks, by a delta. One statement, hence one snapshot: changes that other
+-- transactions commit while it runs are in neither count.
 CREATE OR REPLACE FUNCTION pgqueue._correct_counts() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -197,7 +197,7 @@ BEGIN
 END $$;
 
 -- Move deltas into the counters, if there are many or they are old; every tick calls it. Returns the queues that
--- changed. Only at READ COMMITTED, where the statement that folds sees what the fold before it did.
+-- changed. Only at READ COMMITTED, where the statement that folds sees the result of the previous fold.
 CREATE OR REPLACE FUNCTION pgqueue._fold_deltas(at_once boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -257,10 +257,11 @@ BEGIN
                                  FOR UPDATE SKIP LOCKED));
 END $$;
 
--- Since when the oldest ready task is ready. Tasks with a ready_at have an index for it. Of the others, which are as
--- old as their ids, the first task of each priority is looked at, from one to the next by the index; behind tasks with
--- a ready_at, up to a thousand of the priority. Of a hundred priorities at most, since an application may use the clock
--- for a priority. The indexes also have tasks in flight and, while a snapshot is held, all that were acked.
+-- Since when the oldest ready task is ready. Tasks with a ready_at have an index for it. The others are as old as their
+-- ids: the function reads the first task of each priority, from one priority to the next by the index, or up to a
+-- thousand of a priority if the first ones have a ready_at. It reads a hundred priorities at most, since an application
+-- may use the clock for a priority. The indexes also have tasks in flight and, while a snapshot is held, all that were
+-- acked.
 CREATE OR REPLACE FUNCTION pgqueue._find_oldest(queue_id int) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -297,9 +298,9 @@ BEGIN
            FROM (SELECT * FROM first LIMIT 100) f));
 END $$;
 
--- Where that takes long, ticks look now and then, and readers use what a tick found: the age is exact while it is cheap
--- to find, and a few seconds old when it is not. Dead rows come with deltas, so a tick tries the queues that a fold
--- changed.
+-- Where that takes long, a tick searches from time to time, and readers use its result: the age is exact while it is
+-- cheap to find, and a few seconds old when it is not. Each delta adds dead rows, so a tick tries the queues that a
+-- fold changed.
 CREATE OR REPLACE FUNCTION pgqueue._look_for_oldest(changed int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -7,7 +7,7 @@ DECLARE
 BEGIN
     IF ids <> '{}' THEN
         PERFORM pgqueue._delete_tasks(ids);
-        -- As _drop_late_take (settle.sql), for all of them.
+        -- As _drop_late_take (settle.sql), for all takes of these tasks.
         DELETE FROM pgqueue.take
          WHERE ctid = ANY (ARRAY (
                SELECT (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = u.id FOR UPDATE SKIP LOCKED)
@@ -18,9 +18,10 @@ BEGIN
     RETURN cardinality(ids);
 END $$;
 
--- Remove all tasks of a queue, or at most so many of them. By cursors: a LIMIT that begins anew for each batch walks
--- over all rows that this transaction has deleted before. Blocked tasks go first; otherwise each batch of heads would
--- make those behind them ready. The loop runs again until no task is left that was put or changed meanwhile.
+-- Remove all tasks of a queue, or `most` of them. By cursors: a new query with a LIMIT for each batch would walk over
+-- all rows that this transaction has already deleted. Blocked tasks are deleted first; otherwise each batch of heads
+-- would make the tasks behind them ready. The loop runs again until it finds no task that was put or changed since its
+-- last run.
 CREATE OR REPLACE FUNCTION pgqueue._remove_tasks(queue_id int, most int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -76,13 +77,13 @@ CREATE OR REPLACE FUNCTION pgqueue._age(t pgqueue.task) RETURNS interval
 LANGUAGE sql VOLATILE
 RETURN greatest(clock_timestamp() - pgqueue._readable(coalesce(t.run_at, t.ready_at, t.created_at)), '0');
 
--- How long a task lives, from when it is ready on; a claim and a touch may make it longer than the ttl of its put.
+-- How long a task lives, counted from when it is ready; a claim and a touch may extend the ttl of its put.
 -- NULL: it never expires.
 CREATE OR REPLACE FUNCTION pgqueue._ttl(t pgqueue.task) RETURNS interval
 LANGUAGE sql IMMUTABLE
 RETURN pgqueue._readable(t.expires_at) - pgqueue._readable(coalesce(t.run_at, t.ready_at, t.created_at));
 
--- Until when a take lasts that is made at this moment; NULL: without limit. A ttr or an expires_at out of bounds, which
+-- The deadline of a take that is made at this moment; NULL: none. A ttr or an expires_at out of bounds, which
 -- only raw SQL can write, counts as none: it must not keep takers from the tasks around it.
 CREATE OR REPLACE FUNCTION pgqueue._deadline(moment timestamptz, ttr interval, expires_at timestamptz)
 RETURNS timestamptz
@@ -100,8 +101,8 @@ RETURN CASE WHEN isfinite(coalesce(ready_at, created_at))
 CREATE OR REPLACE FUNCTION pgqueue._new_token() RETURNS bigint
 LANGUAGE sql VOLATILE RETURN hashtextextended(gen_random_uuid()::text, 0);
 
--- Of tasks whose rows the caller has just locked, those without a take. Only a newer snapshot can tell, so at
--- REPEATABLE READ there are none, and no task dies: the next listener's tick is at READ COMMITTED.
+-- The tasks without a take, among tasks whose rows the caller has just locked. Only a newer snapshot can tell, so at
+-- REPEATABLE READ the answer is empty, and no task dies: the next listener's tick runs at READ COMMITTED.
 CREATE OR REPLACE FUNCTION pgqueue._untaken(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -167,7 +168,8 @@ COMMENT ON VIEW pgqueue.tasks IS
     'Every task with its state and its holder. Monitors see no data, error, key, lane and routing_key. For a page of a '
     'queue''s tasks in one state: find_tasks.';
 COMMENT ON COLUMN pgqueue.tasks.ready_since IS
-    'Since when it could be taken: its put, or later the end of its delay or a kick. A take that comes back changes '
-    'nothing. NULL while it is delayed or waiting.';
+    'Since when the task could be taken: its put, or later the end of its delay or a kick. A task that comes back from '
+    'a take keeps it. NULL while the task is delayed or waiting.';
 COMMENT ON COLUMN pgqueue.tasks.stored IS
-    'R, D, B, L, W, C or F, as the task''s row has it: indexes can be asked for it. The state comes from several rows.';
+    'R, D, B, L, W, C or F, as in the task''s row, so that a query can use its indexes. The state depends on several '
+    'rows.';

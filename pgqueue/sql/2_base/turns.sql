@@ -5,8 +5,8 @@
 -- years, gets more calls than its share, as it could take more tasks than its share. Anyone may pass on: it wakes a
 -- taker, as every put does.
 
--- Tell the process that hears every put of this bucket that it waits no longer alone. Queues share a bucket, so this
--- says it on the channels of all of them: the process may wait on another queue than the caller.
+-- Tell the process that hears every put of this bucket that it no longer waits alone. Queues share a bucket, so the
+-- notification is sent on the channels of all of them: the process may wait on another queue than the caller.
 CREATE OR REPLACE FUNCTION pgqueue._say_come(k int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -17,7 +17,7 @@ BEGIN
     END IF;
 END $$;
 
--- The moment of a place: what enter_line returned. NULL for a number that it never returns.
+-- The moment of a place, from the number that enter_line returned. NULL: enter_line never returns such a number.
 CREATE OR REPLACE FUNCTION pgqueue._place(seconds double precision) RETURNS timestamptz
 LANGUAGE sql STABLE RETURN CASE WHEN seconds BETWEEN 0 AND 1e11 THEN to_timestamp(seconds) END;
 
@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION pgqueue.enter_line(
     queue_ids int[],
     waited    double precision[],                 -- seconds since the first taker began to wait
     places    double precision[] DEFAULT NULL,    -- the last answer for each queue; NULL: none
-    hearing   int[]              DEFAULT '{}'     -- those of the queues of which this connection hears every put
+    hearing   int[]              DEFAULT '{}'     -- the queues whose every put this connection hears
 ) RETURNS TABLE (queue_id int, since double precision, hears boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -70,7 +70,7 @@ COMMENT ON FUNCTION pgqueue.enter_line IS
     'connection that heard, and is in line now, calls stop_hearing.';
 
 -- A statement of its own, after enter_line: the unlocking is not rolled back, and a place that failed to commit leaves
--- the lock. To unlock in enter_line is the simpler form, and leaves a process that neither hears nor is in line.
+-- the lock. Unlocking in enter_line could leave a process that neither hears nor is in line.
 CREATE OR REPLACE FUNCTION pgqueue.stop_hearing(queue_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -99,7 +99,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.leave_line IS
     'For clients: give up places that enter_line gave. A place that an open transaction is calling stays: if that '
-    'commits, the call comes, and is to be passed on.';
+    'commits, the session is called, and has to pass the call on.';
 
 CREATE OR REPLACE FUNCTION pgqueue.pass_on(queue_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -22,8 +22,8 @@
 -- READ too. P1 keeps producers off SILENT while takers wait; without it their overlapping shares would starve the
 -- drain.
 --
--- No call blocks, but arm, for the microseconds of a producer's probe: producers try, and so does the drain. While the
--- drain fails (a producer's long transaction is open), the taker polls instead of sleeping. A lock call that waits
+-- No call blocks except arm, for the microseconds of a producer's probe: producers try, and so does the drain. While
+-- the drain fails (a producer's long transaction is open), the taker polls instead of sleeping. A lock call that waits
 -- would hold a snapshot, and vacuum, for as long.
 --
 -- Queues share 1024 buckets, so that a transaction which puts into thousands of queues cannot fill the lock table. A
@@ -36,7 +36,7 @@
 -- -------
 -- A put that notifies need not wake everyone: line.sql has the line of processes, of which it calls the first. But a
 -- process P that waits and is not in line would miss it, and P stays out of the line while it is alone, since to enter
--- costs a statement and a row for each task. So the same gate stands once more, in front of the line:
+-- costs a statement and a row for each task. So the line has the same gate as the notification:
 --
 --   HEARING(k)  shared, held by the listener of every process that has to hear of every put, as WAITER(k) is.
 --   CALLING(k)  shared, held until the end of its transaction by every producer that called, and did not wake everyone.
@@ -48,10 +48,11 @@
 --      call the first in line                      T4 claim in a new snapshot; nothing there: sleep
 --
 -- The proof is the same: the producer that only called has ended before P's T4, or it found HEARING held. So each
--- process that sleeps hears every put or is in line, or will be in some milliseconds; and the net sees what is in line.
--- That P is alone is a matter of speed: the gate holds whatever P bases its choice on. When another process enters the
--- line and finds HEARING held, it says `come` on the channels of the bucket's queues; P then enters, and frees HEARING.
--- A process that is stopped does not, and all others are woken by every put: it costs what it cost without the line.
+-- process that sleeps hears every put or is in line, or will be in some milliseconds; and the net (line.sql) sees the
+-- processes in line. Whether P really is alone matters only for speed: the proof does not depend on it. When another
+-- process enters the line and finds HEARING held, it says `come` on the channels of the bucket's queues; P then enters,
+-- and frees HEARING. If P is stopped (SIGSTOP) it does neither, and every put wakes all others: the cost is that
+-- without the line.
 --
 -- A client that does not know of the line arms without in_turn, and hears of every put.
 
@@ -87,7 +88,7 @@ BEGIN
     END IF;
 END $$;
 
--- Whether another connection waits on the bucket. For a connection that waits itself, and does not see its own lock.
+-- Whether another connection waits on the bucket. For a connection that waits itself and does not see its own lock.
 CREATE OR REPLACE FUNCTION pgqueue._others_wait(k int) RETURNS boolean
 LANGUAGE sql RETURN CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k)
                          THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END;
@@ -133,7 +134,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.disarm IS
     'For clients: no taker of this process sleeps on these queues any more, so puts need not notify for it. in_line: '
-    'those of them that arm or enter_line did not let hear of every put.';
+    'the queues among them for which arm or enter_line returned hears = false.';
 
 CREATE OR REPLACE FUNCTION pgqueue.arm(queue_ids int[], in_turn boolean DEFAULT false)
 RETURNS TABLE (queue_id int, drained boolean, hears boolean)

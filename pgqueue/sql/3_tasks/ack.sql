@@ -1,9 +1,8 @@
--- Acks: a task is done. It is deleted, or kept for a while; and the tasks that it hands on to are put in the same
--- statement.
+-- Acks: a task is done. It is deleted, or kept for a time, and its follow-up tasks are put in the same statement.
 --
 -- The short way is for a task that is not followed (follow.sql), in a queue without options: delete the take and the
--- task, and write one row for the statistics. The DELETE itself asks both, since one more statement costs more than the
--- answer. All other tasks end in _end_tasks.
+-- task, and write one row for the statistics. The DELETE itself checks both, since a check in a statement of its own
+-- would cost more. All other tasks end in _end_tasks.
 
 -- Keep tasks of a queue that are done.
 CREATE OR REPLACE FUNCTION pgqueue._keep_tasks(queue_id int, ids bigint[]) RETURNS void
@@ -20,7 +19,7 @@ BEGIN
 END $$;
 
 -- End tasks that are done and have no take any more, in a queue with options or followed: keep them, or delete them.
--- Counting them (count.sql) also serves lanes and puts that wait for them. A mark that another transaction sets must
+-- Counting them (count.sql) also notifies lanes, and puts that wait for room. A mark that another transaction sets must
 -- not be missed (follow.sql): the DELETE returns it, and before the UPDATE, which removes it, the rows are locked.
 CREATE OR REPLACE FUNCTION pgqueue._end_tasks(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -49,7 +48,7 @@ CREATE OR REPLACE FUNCTION pgqueue._check_puts(puts jsonb) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     PERFORM pgqueue._check_items('puts', puts);
-    -- All are read before the first is put: an error in the middle has to be told from an error of a put.
+    -- All are read before the first is put: a caller must be able to tell a malformed element from a put that fails.
     PERFORM count(make_interval(secs => r.delay)), count(make_interval(secs => r.ttr)),
             count(make_interval(secs => r.ttl)), count(make_interval(secs => r.unique_for))
        FROM jsonb_to_recordset(puts) r(queue text, data jsonb, priority int, delay float8, ttr float8, ttl float8,
@@ -60,9 +59,9 @@ EXCEPTION WHEN data_exception THEN
     RAISE EXCEPTION 'puts: %', SQLERRM USING ERRCODE = 'PQ002';
 END $$;
 
--- The rooms of all queues that an ack hands tasks on to, before it locks any task, and in the order of the queues' ids:
--- otherwise T1 and T2 that hand on to the same two queues could wait for each other. An ack of a task that is not the
--- caller's puts nothing, but keeps the rooms until its transaction ends. So the right is asked for here, too.
+-- Lock the rooms of all queues into which an ack puts, before it locks any task, and in the order of the queues' ids:
+-- otherwise two acks T1 and T2 that put into the same two queues could wait for each other. An ack of a task that is
+-- not the caller's puts nothing, but keeps the rooms until its transaction ends. So the right is checked here, too.
 CREATE OR REPLACE FUNCTION pgqueue._lock_rooms(puts jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -71,7 +70,7 @@ BEGIN
               WHERE named.name IN (SELECT p ->> 'queue' FROM jsonb_array_elements(puts) p) ORDER BY named.id) q;
 END $$;
 
--- The ids that `after` names, with -n for the nth of the tasks that were put before in the same call.
+-- The ids that `after` names; -n names the nth task that the same call has put.
 CREATE OR REPLACE FUNCTION pgqueue._named_before(after bigint[], ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -136,7 +135,7 @@ CREATE OR REPLACE FUNCTION pgqueue.ack(
     id          bigint,
     token       bigint DEFAULT NULL,
     session     int    DEFAULT NULL,
-    puts        jsonb  DEFAULT NULL,       -- tasks that this one hands on to: an array, as for _put_all
+    puts        jsonb  DEFAULT NULL,       -- follow-up tasks to put: an array, as for _put_all
     OUT state   text,
     OUT problem text,
     OUT holder  text,
@@ -176,8 +175,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.ack IS
-    'The task is done: delete it, or keep it as the queue says, and put the tasks that it hands on to in the same '
-    'statement. problem: not found, not taken, or taken by another (then with its holder).';
+    'The task is done: delete it, or keep it as the queue says, and put its follow-up tasks in the same statement. '
+    'problem: not found, not taken, or taken by another (then with its holder).';
 
 CREATE OR REPLACE FUNCTION pgqueue.ack_many(
     ids     bigint[],
@@ -194,9 +193,9 @@ DECLARE
 BEGIN
     SELECT * INTO dropped, low, high FROM pgqueue._drop_takes(ids, tokens, session);
     SELECT d.special, d.flows INTO q FROM pgqueue.queue d WHERE d.id = low;
-    -- All of one queue without options, as nearly always: the statement itself suffices. Else one queue after another.
+    -- Nearly always all tasks are of one queue without options: one statement suffices. Else one queue after another.
     IF low = high AND q.special IS NOT TRUE THEN
-        -- If one task is followed then mostly all are, of a batch.
+        -- If one task is followed then usually all are: the tasks of a batch.
         IF q.flows IS NOT TRUE OR (SELECT t.followed FROM pgqueue.task t WHERE t.id = dropped [1]) IS NOT TRUE THEN
             DELETE FROM pgqueue.task t WHERE t.id = ANY (dropped) AND t.followed IS NULL;
             GET DIAGNOSTICS n = ROW_COUNT;
@@ -217,9 +216,9 @@ BEGIN
         RETURN QUERY SELECT * FROM pgqueue._explain_refusals(ids, dropped);
     END IF;
 END $$;
-COMMENT ON FUNCTION pgqueue.ack_many IS 'Ack many tasks; returns those that could not be acked, and why.';
+COMMENT ON FUNCTION pgqueue.ack_many IS 'Ack many tasks; returns the tasks that could not be acked, and the reasons.';
 
--- Part of clean_up: delete done tasks that were kept for long enough, or belong to a queue that keeps none any more.
+-- Part of clean_up: delete done tasks whose time is over, or whose queue keeps no done tasks any more.
 CREATE OR REPLACE FUNCTION pgqueue._clean_done() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

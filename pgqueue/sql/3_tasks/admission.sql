@@ -1,6 +1,6 @@
 -- Admission: how a claim finds tasks in a queue with limits. The theory is in limits.sql.
 
--- Only at READ COMMITTED a statement sees what was admitted before it got the lock.
+-- Only at READ COMMITTED does a statement see the tasks that were admitted before it got the lock.
 CREATE OR REPLACE FUNCTION pgqueue._check_admission() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -52,7 +52,7 @@ BEGIN
     RETURN found;
 END $$;
 
--- Tasks that a claim has found and must not take: they give up the slots that it gave them.
+-- Tasks that a claim has found and must not take give up the slots that the claim gave them.
 CREATE OR REPLACE FUNCTION pgqueue._wait_again(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -63,9 +63,9 @@ BEGIN
        AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL;
 END $$;
 
--- Open these meters, until they have `enough` tasks that may begin; admit those of them that are among the first n,
--- together with the tasks `free`; and close them. Returns the first n. done: the meters that need no check; more: some
--- need one, or were not opened.
+-- Open these meters until they have `enough` tasks that may begin, sort these with the tasks `free`, admit those that
+-- are among the first n, and close the meters. Returns the first n. done: the meters that need no check; more: some
+-- meters need one, or were not opened.
 CREATE OR REPLACE FUNCTION pgqueue._admit(
     queue_id int, names text[], free bigint[], n int, suspects boolean,
     OUT chosen bigint[], OUT done text[], OUT kept text[], OUT early boolean
@@ -113,15 +113,15 @@ BEGIN
     END LOOP;
 END $$;
 
--- Up to n tasks that the caller may take in a queue with limits, with their rows locked. Those that waited are
--- admitted, in this transaction. The snapshot may be too old: the caller looks for takes once more.
+-- Up to n tasks that the caller may take in a queue with limits, with their rows locked. The waiting tasks among them
+-- are admitted, in this transaction. The snapshot may be too old: the caller looks for takes once more.
 CREATE OR REPLACE FUNCTION pgqueue._find_limited(
     queue_id int, n int, after_priority int, after_id bigint, suspects boolean, lanes boolean
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
-    most   CONSTANT bigint := 100 + 3 * n::bigint; -- so many checks are looked at together
+    most   CONSTANT bigint := 100 + 3 * n::bigint; -- how many checks are looked at together
     after  bigint := 0;
     seen   tid[];
     names  text[];
@@ -154,8 +154,8 @@ BEGIN
     RETURN a.chosen;
 END $$;
 
--- Whether the limits of its job let this task begin now: then it has a slot. The caller has locked its row, and takes
--- it.
+-- Whether the limits of its job let this task begin now; if so it has a slot. The caller has locked its row, and takes
+-- the task.
 CREATE OR REPLACE FUNCTION pgqueue._admit_task(t pgqueue.task) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -176,7 +176,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Whether a claim may find a task that waits. As in _lanes_due, a check that is left is worth another look.
+-- Whether a claim may find a task that waits. As in _lanes_due, a remaining check is worth another look.
 CREATE OR REPLACE FUNCTION pgqueue._limits_due(queue_id int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,11 +1,11 @@
--- Putting tasks again: new tasks with what others were put with.
+-- Putting tasks again: new tasks with the data and options of old ones.
 --
--- The old tasks stay as they are. A new one has the data, priority, lane and time to run of the old one. It has no key:
--- that may belong to the old task still, or to a later one, and the put would be ignored. It is in no flow and no
--- batch: those count the old task.
+-- The old tasks stay as they are. A new task has the data, priority, lane and time to run of the old one. It has no
+-- key: the old task, or a later one, may still have the key, and the put would be ignored. It is in no flow and no
+-- batch: these count the old task.
 
--- Put these tasks of a queue again, in this order; one that is gone is left out. Returns the new ids. The caller has
--- checked that it may manage the queue; put asks for the right to put, and for room.
+-- Put these tasks of a queue again, in this order; tasks that are gone are left out. Returns the new ids. The caller
+-- has checked the right to manage the queue; put checks the right to put, and the room.
 CREATE OR REPLACE FUNCTION pgqueue._put_again(queue_id int, ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE

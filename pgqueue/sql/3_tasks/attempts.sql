@@ -5,11 +5,11 @@
 -- call that counts them (due.sql, suspect.sql). The caller has updated or locked the task's row: so numbers follow each
 -- other, and two transactions never choose the same one.
 --
--- The last ten attempts of a task stay, and a traceback has a bound: a task that fails for a year must not fill a disk.
--- An ack does not delete the attempts, for it must not pay for them, and they are of use while the result is kept.
--- clean_up removes them a while after the task and its result have gone.
+-- The last ten attempts of a task are kept, and the length of a traceback is bounded: a task that fails for a year must
+-- not fill a disk. An ack does not delete the attempts: that would make every ack slower, and they are of use while the
+-- result is kept. clean_up removes them some time after the task and its result.
 
--- A traceback within its bound. Its head says where it began, and its tail what was raised: the middle is cut. The
+-- A traceback within its bound: the middle is cut, since the head shows the entry point and the tail the exception. The
 -- characters of a text that is not ASCII may have four bytes each.
 CREATE OR REPLACE FUNCTION pgqueue._bounded(traceback text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -22,7 +22,7 @@ BEGIN
                             length(traceback) - 2 * half, right(traceback, half)) END;
 END $$;
 
--- Record attempts that have ended now: of each task, when it began and by which worker. A label that is NULL is not
+-- Record attempts that have ended now: for each task when the attempt began, and its worker. NULL: the label is not
 -- known.
 CREATE OR REPLACE FUNCTION pgqueue._record_attempts(
     ids bigint[], began timestamptz[], workers text[], state text, error text, traceback text DEFAULT NULL
@@ -78,11 +78,11 @@ SELECT a.task_id AS id, q.name AS queue, a.number, a.began_at, a.ended_at, a.wor
   FROM pgqueue.attempt a
   JOIN pgqueue._seen q ON q.id = a.queue_id;
 COMMENT ON VIEW pgqueue.attempts IS
-    'The last ten failed attempts of each task, also for an hour after its end and as long as its result is kept. '
+    'The last ten failed attempts of each task, kept for an hour after its end, or as long as its result. '
     'Monitors see neither errors nor tracebacks.';
 
--- Part of clean_up: attempts of tasks that have gone, with their results, for an hour at least; in a part of the table:
--- a search from the oldest on would walk over those of all buried tasks each time.
+-- Part of clean_up: delete attempts of tasks that have been gone for an hour, and their results too; in a part of the
+-- table: a search that begins with the oldest would walk over those of all buried tasks each time.
 CREATE OR REPLACE FUNCTION pgqueue._clean_attempts() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

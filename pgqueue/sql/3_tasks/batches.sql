@@ -1,12 +1,12 @@
--- Graphs, which are put in one call; and batches, sets of tasks for which other tasks wait as for one. The theory is in
+-- Graphs, which are put in one call; and batches, sets of tasks that other tasks wait for as for one. The theory is in
 -- flows.sql.
 --
--- A batch is open until close_batch, which puts the tasks that wait for it: so they exist if and only if the batch is
--- complete. A process that dies before it closes its batch leaves it open; it never ends, and is forgotten after a day.
--- Its tasks do not know of it: they are done as others.
+-- A batch is open until close_batch, which puts the tasks that wait for it: so these exist if and only if the batch is
+-- complete. If a process dies before it closes its batch, the batch stays open, never ends, and is deleted after a day.
+-- Its tasks are done as any others.
 --
--- Closing waits for the transactions that have put into the batch (_closing_lock): a task of an open transaction would
--- come into a batch that has ended. The lock is shared by puts, so these do not wait for each other.
+-- Closing waits for the transactions that have put into the batch (_closing_lock): otherwise a task of an open
+-- transaction could enter a batch that has ended. The lock is shared by puts, so these do not wait for each other.
 
 CREATE OR REPLACE FUNCTION pgqueue.put_graph(puts jsonb, alone boolean DEFAULT false) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
@@ -16,7 +16,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.put_graph IS
     'Put tasks that wait for each other, all or none: an array, as for ack. In `after`, -1 is the first task of the '
-    'array, -2 the second, and so on; a task stands behind those that it waits for. Returns their ids, in that order. '
+    'array, -2 the second, and so on; a task follows the tasks that it waits for. Returns their ids, in that order. '
     'alone: as for put_flow.';
 
 CREATE OR REPLACE FUNCTION pgqueue.create_batch(name text DEFAULT NULL) RETURNS bigint
@@ -35,8 +35,8 @@ BEGIN
     RETURN id;
 END $$;
 COMMENT ON FUNCTION pgqueue.create_batch IS
-    'Make an open batch; returns its id, for the batch of put_flow. A batch that is not closed within a day is '
-    'forgotten. PQ006: the role has too many open batches.';
+    'Make an open batch; returns its id, for the argument batch of put_flow. A batch that is not closed within a day '
+    'is deleted. PQ006: the role has too many open batches.';
 
 -- The puts of a close, each of which waits for the batch as well.
 CREATE OR REPLACE FUNCTION pgqueue._after_batch(puts jsonb, batch bigint) RETURNS jsonb
@@ -69,7 +69,7 @@ BEGIN
                                     'closing batch ' || id);
     END IF;
     SELECT c.closed_at INTO closed FROM pgqueue.batch c WHERE c.id = close_batch.id FOR UPDATE;
-    IF NOT FOUND THEN                              -- deleted while this waited
+    IF NOT FOUND THEN                              -- deleted while this call waited
         PERFORM pgqueue._check_batch(id);
     ELSIF closed IS NOT NULL THEN
         RAISE EXCEPTION 'batch % is closed already', id USING ERRCODE = 'PQ046';
@@ -85,7 +85,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.close_batch IS
     'Close a batch: no task is added to it any more, and it ends with the last of its tasks. The tasks in puts wait '
     'for that; unless their on_failure says otherwise they run also if tasks of the batch failed. Returns how many '
-    'tasks the batch has, and the ids of those that were put. Waits for transactions that have put into the batch, for '
+    'tasks the batch has, and the ids of the tasks in puts. Waits for transactions that have put into the batch, for '
     'ten seconds at most (PQ007).';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_batch(id bigint) RETURNS boolean
@@ -102,4 +102,4 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_batch IS
-    'Forget an open batch; its tasks stay. False if there is no such batch, or it is closed.';
+    'Delete an open batch; its tasks stay. False if there is no such batch, or it is closed.';

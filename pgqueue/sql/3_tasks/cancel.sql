@@ -1,12 +1,12 @@
--- The verb: cancelling tasks, and telling their holders. cancelled.sql has the theory.
+-- The verb cancel: cancelling tasks, and notifying their holders. cancelled.sql has the theory.
 
 -- The channel on which a session hears that tasks which it holds were cancelled. The payload has their ids, and is a
--- hint, as every notification: the client asks cancelled_takes whether it is true.
+-- hint, as every notification: the client verifies it by cancelled_takes.
 CREATE OR REPLACE FUNCTION pgqueue._session_channel(session int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:session:' || session;
 
--- Of these tasks, which are taken, make those that are not yet cancelled so, and tell their holders. A take that is not
--- being settled stays locked until this transaction ends: a sweep or a deadline leaves it alone until then, and a touch
+-- Mark these taken tasks as cancelled (state C), if they are not yet, and notify their holders. A take that is not
+-- being settled stays locked until this transaction ends: sweeps and deadlines leave it alone until then, and a touch
 -- does not wait.
 CREATE OR REPLACE FUNCTION pgqueue._ask_holders(ids bigint[], reason text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -24,7 +24,7 @@ BEGIN
             generate_series(1, cardinality(h.ids), portion) n;
 END $$;
 
--- How a task that does not exist any more has ended: done, failed or cancelled, as far as its result tells the caller.
+-- How a task that no longer exists has ended: done, failed or cancelled, if the caller may see its result.
 CREATE OR REPLACE FUNCTION pgqueue._ended_as(id bigint) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -74,8 +74,9 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.cancel_many IS
     'Cancel tasks, in any state; a row for each id. state cancelled: it is gone, and its outcome is kept for an hour. '
-    'cancelling: it is taken, its holder was told, and it is never taken again. With the problem ended it had ended '
-    'before: done, failed or cancelled, where its result is kept. Else the problem is not found.';
+    'cancelling: it is taken, its holder was notified, and it is never taken again. problem ended: it had ended '
+    'before, and the state is that of its result: done, failed or cancelled. Without a result the problem is not '
+    'found.';
 
 CREATE OR REPLACE FUNCTION pgqueue.cancel(id bigint, reason text DEFAULT NULL, OUT state text, OUT problem text)
 LANGUAGE plpgsql AS $$
@@ -114,7 +115,7 @@ BEGIN
          WHERE k.task_id = asked.id AND k.token = asked.token AND c.task_id = k.task_id;
 END $$;
 COMMENT ON FUNCTION pgqueue.cancelled_takes IS
-    'Of these takes, those whose tasks were cancelled, and why. Their holders are to stop, and to release the tasks.';
+    'The takes, among these, whose tasks were cancelled, and why. Their holders should stop, and release the tasks.';
 
 CREATE OR REPLACE VIEW pgqueue.cancellations WITH (security_barrier) AS
 SELECT c.task_id AS id, q.name AS queue, c.asked_at, c.role, CASE WHEN q.looks THEN c.reason END AS reason,

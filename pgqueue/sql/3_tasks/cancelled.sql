@@ -3,24 +3,24 @@
 -- Theory of operation
 -- -------------------
 -- A task that is not taken is cancelled at once: its row is deleted, and the outcome `cancelled` is kept as a result.
--- A task that is taken cannot be: its holder is at work. It becomes C (cancelling) and followed, a row in
--- `cancellation` says why, and its holder is told. From then on no claim can have the task, and its end is that of its
--- take:
+-- A taken task cannot be deleted: its holder is at work. It becomes C (cancelling) and followed, a row in
+-- `cancellation` has the reason, and its holder is notified. From then on no claim can get the task, and it ends with
+-- its take:
 --
---   acked by its holder              done: the work was finished, and to call it cancelled would be a lie
+--   acked by its holder              done: the work was finished
 --   released, failed, requeued       cancelled
 --   deadline, session's death, undo  cancelled
 --   buried, also by another          cancelled
 --   deleted                          gone, as any task that is deleted
 --
--- Every statement that ends a take without an ack asks for followed tasks, and passes them to _given_back, or updates
--- the task's row anyway and reads the state that it left. So a plain task pays nothing.
+-- Every statement that ends a take without an ack checks for followed tasks, and passes them to _given_back, or updates
+-- the task's row anyway and reads the resulting state. So a task that is not followed pays nothing.
 --
 -- Races. Transaction T1 cancels; T2 ends the take of the same task.
 --
 --   T2 updates or deletes the row    ack, release, fail, bury, requeue, delete. T1 has the row's lock: T2 waits for it,
---                                    reads the row anew (EvalPlanQual), and sees C: its SET says C for C, and its
---                                    RETURNING tells T2 to end the task. T2 has the row: T1 waits, and sees what became
+--                                    reads the row again (EvalPlanQual), and sees C: its SET keeps the C, and its
+--                                    RETURNING tells T2 to end the task. T2 has the row: T1 waits, and sees the state
 --                                    of the task.
 --   T2 only drops the take           deadline, dead session, release_many, undo. T1 locks the take too, if that needs
 --                                    no wait: then T2 skips the take, or waits and drops it in a snapshot that shows
@@ -28,13 +28,13 @@
 --                                    task is left that is C without a take. No claim can have it, and the next tick
 --                                    ends it (_end_left).
 --
--- T1 never waits for a take, since T1 has the task's row (1_tables/schema.sql). Waiting for the take first, as delete
--- does, is the simpler form: then a cancel would wait for a holder that acks in a long transaction of its own.
+-- T1 never waits for a take, since T1 has the task's row (1_tables/schema.sql). If it locked the take first, as delete
+-- does, a cancel would wait for a holder that acks in a long transaction of its own.
 --
 -- After a crash of the server the takes are gone, and tasks that were C are ended by the first tick.
 
--- End tasks of a queue as cancelled. The caller has locked their rows, and they have no take. Without a reason each has
--- the one of its cancellation.
+-- End tasks of a queue as cancelled. The caller has locked their rows, and they have no take. Without a reason each
+-- gets that of its cancellation.
 CREATE OR REPLACE FUNCTION pgqueue._end_cancelled(queue_id int, ids bigint[], reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -56,8 +56,8 @@ BEGIN
     END IF;
 END $$;
 
--- Tasks of a queue that lost their takes, by a statement that left their rows alone: end those that were cancelled, and
--- tell what follows the others. A cancelled task that is locked is left to the tick.
+-- For tasks of a queue whose takes were ended by a statement that left their rows alone: end the cancelled ones, and
+-- call _follow for the others. A cancelled task that is locked is left to the tick.
 CREATE OR REPLACE FUNCTION pgqueue._given_back(queue_id int, ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

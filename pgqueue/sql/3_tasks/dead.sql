@@ -1,4 +1,4 @@
--- Dead letters: where a task goes when it is not taken any more, and what becomes of it if it can go nowhere.
+-- Dead letters: the queue into which a dead task moves, and the end of a task for which there is no such queue.
 --
 -- Theory of operation
 -- -------------------
@@ -7,28 +7,28 @@
 --   rejected        it was buried, in a queue that has a dead_letter
 --   delivery_limit  it came back max_takes times
 --   expired         it was not taken for as long as its ttl
---   maxlen          more tasks came than the queue keeps, and it was the oldest
+--   maxlen          the queue had more tasks than it keeps, and this was the oldest
 --
--- Then it moves through the exchange that the queue names, as if it had been published there, under its own key or the
--- one that the queue names. It keeps its id in the first of the queues that are bound, and the other queues get copies.
--- If the queue names no exchange, or no queue is bound, a task that failed (the first two reasons) is buried where it
--- is, and a task that is surplus (the last two) is dropped.
+-- Then it is routed through the exchange that its queue names, under its own key or the one that the queue names. It
+-- keeps its id in the first of the queues that are bound, and the other queues get copies. If the queue names no
+-- exchange, or no queue is bound, a task that failed (the first two reasons) is buried in its queue, and a task that
+-- expired or is surplus (the last two) is deleted.
 --
 -- A death is recorded in the task, and that record also breaks circles: a task that would come back into a queue in
--- which it died, without having been rejected since, is dropped. This is RabbitMQ's rule: a consumer that rejects a
--- task has looked at it, and may send it round for ever; a circle of time-outs alone would go round unnoticed.
+-- which it died, without having been rejected since, is deleted. This is RabbitMQ's rule: a consumer that rejects a
+-- task has seen it, and may keep a circle going; a circle of time-outs alone would go on unnoticed.
 --
 -- A queue may be restricted after a role set its dead_letter. So the rights of that role, queue.dead_letter_role, are
--- asked for at each death: to manage the queue, and to put into the others. Without them the queue counts as one that
--- names no exchange, and another queue as one that is not bound. A queue's guard alone is no answer: without it each
+-- checked at each death: to manage the queue, and to put into the others. Without them the queue counts as one that
+-- names no exchange, and another queue as one that is not bound. A queue's guard alone is not enough: without it each
 -- role with EXECUTE has all rights, but this role may have lost EXECUTE. A role that does not exist here, for example
--- after a restore on another server, has no privileges; its dead letters still go to queues without a guard.
+-- after a restore on another server, has no privileges; its dead letters still reach queues without a guard.
 --
--- Locks. All of it is done to tasks whose rows are locked and that have no take. The caller T1 locks the rows first and
--- calls _untaken() after that, in a new snapshot: a claim T2 that had a row meanwhile has committed its take by then.
+-- Locks. All this is done only to tasks whose rows are locked and that have no take. The caller T1 locks the rows first
+-- and calls _untaken() after that, in a new snapshot: a claim T2 that had a row before has committed its take by then.
 
--- The text that patterns of bindings are matched with. Each word of a topic follows a dot, so that a missing word takes
--- its dot along.
+-- The text that the patterns of bindings match. Each word of a topic has a dot before it, so that a missing word has no
+-- dot either.
 CREATE OR REPLACE FUNCTION pgqueue._subject(type text, key text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN CASE WHEN type = 'topic' AND key <> '' THEN '.' || key ELSE key END;
 
@@ -52,8 +52,8 @@ BEGIN
            AND CASE WHEN subject LIKE b.hint THEN subject ~ b.pattern END;
 END $$;
 
--- Of these queues those into which the role may put. No caller is there to get an error when a task dies or a will is
--- published. So what the role that set it up may not do now is left undone.
+-- The queues of a route into which the role may put. When a task dies or a will is published, no caller could get an
+-- error: the queues for which the role has no right are left out.
 CREATE OR REPLACE FUNCTION pgqueue._routes_for(role oid, exchange text, key text) RETURNS SETOF int
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -64,7 +64,8 @@ BEGIN
                     ELSE pgqueue._may(q.id, 'put', _routes_for.role) END;
 END $$;
 
--- Count a message that matched no binding. No row is updated, for which publishers would wait.
+-- Count a message that matched no binding. By a new row: publishers would wait for each other at a row that they
+-- update.
 CREATE OR REPLACE FUNCTION pgqueue._count_unmatched(exchange text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -72,7 +73,7 @@ BEGIN
     SELECT e.name FROM pgqueue.exchange e WHERE e.name = _count_unmatched.exchange;
 END $$;
 
--- How a task begins in a queue: delayed until run_at or by the delay, or ready from this moment on.
+-- The state of a new task in a queue: delayed until run_at or by the delay, or ready from this moment on.
 CREATE OR REPLACE FUNCTION pgqueue._arrival(
     delay interval, moment timestamptz, at timestamptz,
     OUT state "char", OUT run_at timestamptz, OUT ready_at timestamptz
@@ -146,7 +147,7 @@ BEGIN
     RETURN false;
 END $$;
 
--- Move, bury or drop tasks that died, as their queues say; returns the tasks that left their queues.
+-- Move, bury or delete tasks that died, as their queues say; returns the tasks that left their queues.
 CREATE OR REPLACE FUNCTION pgqueue._die(ids bigint[], reason text) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -250,4 +251,4 @@ SELECT t.id, q.name AS queue, d.died ->> 'queue' AS died_in, d.died ->> 'reason'
        jsonb_array_elements(t.deaths) WITH ORDINALITY d(died, n)
  ORDER BY t.id, d.n;
 COMMENT ON VIEW pgqueue.dead_letters IS
-    'Tasks that died and the queue in which each is now; a row for each queue and reason, the last death first.';
+    'Tasks that died, and the queue in which each is now; a row for each queue and reason, the last death first.';

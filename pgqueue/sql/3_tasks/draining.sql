@@ -13,8 +13,8 @@ COMMENT ON FUNCTION pgqueue.drain_queue IS
     'Refuse puts into a queue (PQ035) until this is switched off. Its tasks are taken as before. PQ032: there is no '
     'such queue.';
 
--- Every queue, and those that are created until it is switched off. A queue that an open transaction has created, and
--- no other transaction sees yet, escapes: to catch it, every creation of a queue would need a lock.
+-- Drain every queue, and those that are created until draining is switched off. A queue that an open transaction has
+-- created, and no other transaction sees yet, is missed: otherwise every creation of a queue would need a lock.
 CREATE OR REPLACE FUNCTION pgqueue.drain_queues(enabled boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

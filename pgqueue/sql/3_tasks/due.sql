@@ -1,15 +1,15 @@
 -- Time: delays that end and deadlines that pass.
 --
--- There are no timers in the database. Two callers make ready what is due, and the first one does it: a claim at the
--- head of the queue, or a listener's tick (promote_all, sweep.sql) for all queues. A taker that found nothing sleeps
--- until next_due.
+-- There are no timers in the database. Due tasks are made ready by the first of two callers: a claim at the head of the
+-- queue, or a listener's tick (promote_all, sweep.sql) for all queues. A taker that finds no task sleeps until
+-- next_due.
 --
--- Every claim passes over a task that has expired, from that very moment; a tick removes the task, or makes a dead
+-- Every claim passes over an expired task, from the moment of its expiry; a tick removes the task, or makes a dead
 -- letter of it (dead.sql). A task that is taken is left alone until it comes back.
 
 -- Count an attempt of tasks that come back without a settling. It never waits: a task with a locked row is not counted.
--- Tasks that have reached their queue's max_takes die. `began` and `takers` are of the takes that ended: since when,
--- and the label of the session.
+-- Tasks that have reached their queue's max_takes die. `began` and `takers` are the beginnings of the ended takes, and
+-- the labels of their sessions.
 CREATE OR REPLACE FUNCTION pgqueue._count_attempt(
     ids bigint[], reason text, began timestamptz[], takers text[], timeouts int DEFAULT NULL
 ) RETURNS void
@@ -93,11 +93,11 @@ BEGIN
     RETURN n;
 END $$;
 
--- For a claim: as _promote. And if another transaction T1 is just making ready what is due, and nothing else is ready,
--- wait for T1, for 250 ms at most. Without that a claim finds the queue empty while T1, mostly a tick, has the rows
--- locked, although a task was due before the claim began: the first take of a client met the first tick of its own.
--- T1 may be a transaction of the application's that goes on for long, hence the limit; and a claim that finds another
--- task does not wait. Two claims that wait for each other end it in the same way.
+-- For a claim: as _promote. But if no task is ready while another transaction T1 is making the due tasks ready, wait
+-- for T1, for 250 ms at most. Otherwise a claim finds the queue empty while T1, usually a tick, has the rows locked,
+-- although a task was due before the claim began: the first take of a client met the client's own first tick. T1 may be
+-- a long transaction of the application, hence the limit, which also ends a deadlock of two such claims. A claim that
+-- finds another task does not wait.
 CREATE OR REPLACE FUNCTION pgqueue._promote_or_wait(queue_id int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -105,7 +105,7 @@ DECLARE
     patience CONSTANT text := current_setting('lock_timeout');
     n        int           := pgqueue._promote(queue_id);
 BEGIN
-    IF n > 0 OR current_setting('transaction_isolation') <> 'read committed'    -- where the wait would end in an error
+    IF n > 0 OR current_setting('transaction_isolation') <> 'read committed'    -- above it the wait ends in an error
        OR (SELECT t.id FROM pgqueue.task t
             WHERE t.queue_id = _promote_or_wait.queue_id AND t.state = 'R'
               AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL
@@ -122,7 +122,7 @@ BEGIN
       WHERE k.queue_id = _promote_or_wait.queue_id AND k.deadline < 'infinity' AND k.deadline <= moment
       ORDER BY k.deadline LIMIT 1 FOR UPDATE;
     PERFORM set_config('lock_timeout', patience, true);
-    RETURN pgqueue._promote(queue_id);              -- what T1 gave up, if it was rolled back
+    RETURN pgqueue._promote(queue_id);              -- the tasks of T1, if it was rolled back
 EXCEPTION WHEN lock_not_available THEN              -- which also sets the timeout back
     RETURN n;
 END $$;

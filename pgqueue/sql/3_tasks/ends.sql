@@ -1,10 +1,10 @@
--- Telling that a task has ended, or how far it is: by NOTIFY, but only when a client waits for the task.
+-- Announcing the end or the progress of a task: by NOTIFY, but only when a client waits for the task.
 --
 -- Theory of operation
 -- -------------------
 -- Results and progress are announced on a channel of the task, for clients that wait for it. A commit that notifies
 -- holds a lock over the whole server, and wakes every listener of the database. So a result that no client waits for is
--- not announced. The gate is that of wake.sql, with two locks of its own on a bucket of tasks:
+-- not announced. The gate is that of wake.sql, with two other locks, on a bucket of tasks:
 --
 --   AWAITING(k)  shared, held by the listener connection of every process that waits for a task of the bucket.
 --   UNTOLD(k)    shared, held until the end of its transaction by every call that did not notify.
@@ -21,8 +21,8 @@
 -- drains on another connection than the one that holds AWAITING, which does not matter: a waiter has UNTOLD for no
 -- longer than an expression takes.
 --
--- Buckets. Ids that follow each other share a bucket, so that a batch of tasks, which were mostly put together, asks
--- for two or three locks and not for one for each task. There are 1024, as for queues: a transaction that settles a
+-- Buckets. Consecutive ids share a bucket, so that a call for many tasks, which usually were put together, needs two or
+-- three locks and not one for each task. There are 1024, as for queues: a transaction that settles a
 -- hundred thousand tasks must not fill the lock table.
 --
 -- A session's own lock is invisible to its own probe, so a call on the connection that waits always notifies, by the
@@ -43,7 +43,8 @@ BEGIN
                  THEN NOT pg_advisory_unlock(pgqueue._awaiting_lock(), k) ELSE true END);
 END $$;
 
--- Say that these tasks have ended. Each bucket is asked once. For one task its caller asks: a call less.
+-- Announce that these tasks have ended. Each bucket is probed once. For one task the caller itself probes, which saves
+-- a call.
 CREATE OR REPLACE FUNCTION pgqueue._tell_ends(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -81,7 +82,7 @@ BEGIN
         END IF;
         held := held || id;
     END LOOP;
-EXCEPTION WHEN query_canceled OR OTHERS THEN       -- a rollback does not free the locks, and the client asks again
+EXCEPTION WHEN query_canceled OR OTHERS THEN       -- a rollback does not free the locks, and the client calls again
     PERFORM pgqueue.leave_ends(held);
     RAISE;
 END $$;

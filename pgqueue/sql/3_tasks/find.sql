@@ -3,18 +3,17 @@
 --
 -- A page is read from an index, whatever the backlog: the query has constants, by which the planner finds the index of
 -- that state and needs no sort. Each state has an order of its own, and the place of a task in it is a JSON array: the
--- marker. The next page begins behind the marker of the last task of this one. OFFSET is the simpler form, and reads
--- all pages before.
+-- marker. The next page begins behind the marker of the last task of this one. OFFSET would read all pages before it.
 --
 -- A filter that few tasks pass reads the tasks that it leaves out: in find_tasks all of them. search_tasks has a bound
--- in time: once that is over, its condition lets each task pass. So the next task that comes is the place at which it
--- stopped, and its marker the one with which to go on. To bound the number of tasks is the simpler form: a task
--- costs half a microsecond, or, with 256 kB of data, half a millisecond. A key, and a lane of ready or blocked tasks,
+-- in time: once that is over, its condition lets every task pass, so the next task is the place at which the search
+-- stopped, and its marker the one with which to go on. A bound on the number of tasks would not do: a task costs half a
+-- microsecond, or, with 256 kB of data, half a millisecond. A key, and a lane of ready or blocked tasks,
 -- are found by an index.
 --
--- act_on_tasks looks for ids first, without locks. Then it locks those rows, skipping what another transaction has
--- locked, and looks in a new snapshot which of them are in that state still. So a task that was kicked and taken
--- meanwhile is not deleted. It acts on one page, and its caller commits between pages. The marker is that of the last
+-- act_on_tasks looks for ids first, without locks. Then it locks those rows, skipping rows that another transaction has
+-- locked, and looks in a new snapshot which tasks are still in that state. So a task that was kicked and taken in the
+-- meantime is not deleted. It acts on one page, and its caller commits between pages. The marker is that of the last
 -- task that was read, so a task that was skipped is not met again in the same pass.
 
 -- The columns that order the tasks in a state. The last one is the id.
@@ -79,9 +78,9 @@ BEGIN
 END $$;
 
 -- The query for a page of the tasks that may be in a state, and meet the condition: $1 the queue, $2 the state, $3 n,
--- $4 how many to skip, $8 after; and those of the condition. `first`: of takes, only as many as the page has. `by_key`:
--- the condition has the key of a task that is not done. The index of the state has the order, so the planner prefers it
--- to that of the keys, unless the query does not name the stored state.
+-- $4 how many to skip, $8 after; and those of the condition. `first`: read only as many takes as the page has tasks.
+-- `by_key`: the condition has the key of a task that is not done. The index of the state has the order, so the planner
+-- prefers it to that of the keys, unless the query does not name the stored state.
 CREATE OR REPLACE FUNCTION pgqueue._tasks_query(
     state text, backwards boolean, condition text, first boolean, by_key boolean, after jsonb
 ) RETURNS text
@@ -133,7 +132,7 @@ BEGIN
               FROM unnest(likely) rows);
 END $$;
 
--- Whether a caller that may not look into the queue, but monitor it, asks for what it must not learn.
+-- Whether the caller filters by a field that it may not see: it may monitor the queue, but not look into it.
 CREATE OR REPLACE FUNCTION pgqueue._check_finding(
     queue_id int, job text, error text, key text, lane text, contains jsonb
 ) RETURNS boolean
@@ -154,9 +153,9 @@ CREATE OR REPLACE FUNCTION pgqueue.find_tasks(
     n         int      DEFAULT 100,
     skip      int      DEFAULT 0,             -- each costs time, as OFFSET does
     backwards boolean  DEFAULT false,
-    job       text     DEFAULT NULL,          -- empty: those of no job
-    error     text     DEFAULT NULL,          -- a part of the error, for example its class; empty: those without one
-    older     interval DEFAULT NULL,          -- put at least so long ago
+    job       text     DEFAULT NULL,          -- empty: tasks of no job
+    error     text     DEFAULT NULL,          -- a part of the error, for example its class; empty: tasks without one
+    older     interval DEFAULT NULL,          -- put at least this long ago
     key       text     DEFAULT NULL,
     lane      text     DEFAULT NULL,
     contains  jsonb    DEFAULT NULL,          -- data @> contains
@@ -184,13 +183,12 @@ END $$;
 COMMENT ON FUNCTION pgqueue.find_tasks IS
     'n tasks of a queue in one state, after the first `skip`, or behind the marker `after`, fast with millions of '
     'tasks: ready and buried by (priority, id), taken by (taken_at, id), delayed by (run_at, id), blocked by (lane, '
-    'priority, id), done, of which only those that the queue keeps are there, by (done_at, id); or backwards. Only '
-    'those of a job, with an error that has this part, put so long ago, with a key, of a lane, or with data that '
-    'contains this; all but the age need the right to look. It reads the tasks that such a filter leaves out: '
-    'search_tasks stops after a time.';
+    'priority, id), done (only tasks that the queue keeps) by (done_at, id); or backwards. Filters: the job, a part of '
+    'the error, the age, the key, the lane, data that contain this; all but the age need the right to look. It also '
+    'reads the tasks that a filter leaves out: search_tasks stops after a time.';
 
--- The ids of n tasks in a state that a filter lets pass, and the marker of the last task that was read; NULL: there is
--- no task behind it. For functions, which have checked rights.
+-- The ids of n tasks in a state that pass a filter, and the marker of the last task that was read; NULL: no task is
+-- behind it. For functions, which have checked rights.
 CREATE OR REPLACE FUNCTION pgqueue._search(
     queue_id int, state text, n int, job text, error text, older interval, key text, lane text, contains jsonb,
     after jsonb, within interval, OUT ids bigint[], OUT next jsonb
@@ -198,7 +196,7 @@ CREATE OR REPLACE FUNCTION pgqueue._search(
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     until  timestamptz;
-    -- The state last: to tell it of a task may cost more than the rest.
+    -- The state last: finding out a task's state may cost more than the other conditions.
     filter CONSTANT text := '(true' || pgqueue._filter(job, error, older, key, lane, contains)
                          || ' AND t.state = $2)';
     id     bigint;
@@ -241,7 +239,7 @@ CREATE OR REPLACE FUNCTION pgqueue.search_tasks(
     lane     text     DEFAULT NULL,
     contains jsonb    DEFAULT NULL,
     after    jsonb    DEFAULT NULL,
-    within   interval DEFAULT '1 s',          -- it stops then, with what it has found; NULL: when all were read
+    within   interval DEFAULT '1 s',          -- it stops then, with the ids found so far; NULL: it reads all tasks
     OUT ids  bigint[],
     OUT next jsonb
 )
@@ -254,10 +252,10 @@ BEGIN
       FROM pgqueue._search(q, state, n, job, error, older, key, lane, contains, after, within);
 END $$;
 COMMENT ON FUNCTION pgqueue.search_tasks IS
-    'The ids of up to n tasks that find_tasks would find, looked for during a bounded time. next: the marker with '
-    'which to go on, also where fewer than n tasks, or none, were found so far; NULL: there are no more.';
+    'The ids of up to n tasks that find_tasks would find, searched for a bounded time. next: the marker with which to '
+    'go on, also if fewer than n tasks, or none, were found so far; NULL: there are no more.';
 
--- Lock those of the tasks that are in this state still.
+-- Lock the tasks that are still in this state.
 CREATE OR REPLACE FUNCTION pgqueue._locked_in_state(queue_id int, ids bigint[], state text) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -325,6 +323,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.act_on_tasks IS
     'Kick, release, cancel, delete or put again up to n tasks that search_tasks would find. acted: how many; next: the '
-    'marker with which to go on, in a new transaction, also where it found none so far; NULL: that were all. A task '
+    'marker with which to go on, in a new transaction, also if it found none so far; NULL: there are no more. A task '
     'that another transaction has locked is left out. PQ002: not at READ COMMITTED, or the verb does not fit the '
-    'state. PQ032: there is no such queue. PQ037: it has no room for the tasks that are put again.';
+    'state. PQ032: there is no such queue. PQ037: it has no room for the tasks to put again.';

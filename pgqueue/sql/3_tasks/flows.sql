@@ -4,51 +4,52 @@
 -- -------------------
 -- A dependant is a task in the state W, which no claim looks at. It has a row in `dependant`, and one in `dependency`
 -- for each task or batch that it waits for. A batch is no task, but has an id of the same sequence: tasks wait for it
--- in the same way, and its own tasks are the rows of `member`. A task that others wait for, and each task of a batch,
+-- in the same way, and its tasks have rows in `member`. A task that others wait for, and each task of a batch,
 -- is followed (follow.sql): the transaction that ends it marks the rows that name it (_follow_tasks,
 -- follow_tasks.sql).
 --
 -- Two ends at once. T1 ends the task A, and T2 the task B; D waits for both. In the snapshot of each the other task is
--- open, so neither can make D ready. A counter in the row of D would tell them, and is the simpler form: T2 would then
--- wait at that row for T1, which may be the long transaction of a user. With 100,000 tasks in a batch every worker
--- would wait there. So no transaction that ends a task decides. It leaves a row in `flow_check`, which names D, and the
--- next claim on the queue of D, or the next tick, looks (_settle_flows):
+-- open, so neither can make D ready. A counter in the row of D would tell them, but T2 would then wait at that row for
+-- T1, which may be a user's long transaction. With 100,000 tasks in a batch every worker would wait there. So a
+-- transaction that ends a task does not decide. It leaves a row in `flow_check`, which names D, and the next claim on
+-- the queue of D, or the next tick, decides (_settle_flows):
 --
---   Invariant: whatever has ended, and was not yet looked at, has a check that its own transaction left.
+--   Invariant: each task or batch that has ended, and was not yet looked at, has a check that its own transaction left.
 --
--- Take the last of the transactions that end something for which D waits, in the order of commits. Its check is seen
--- only in snapshots that are newer than all of these ends, so the look that deletes it sees that D waits for nothing.
--- One rule remains, as for lanes (lane.sql): no transaction deletes its own check, since its look is older than its
--- commit. A look waits for no lock. If the row of D or of a batch is locked, it leaves a check for the next tick.
+-- Take the last, in the order of commits, of the transactions that end a task or batch for which D waits. Its check is
+-- seen only in snapshots that are newer than all of these ends, so the look that deletes the check sees that D waits
+-- for nothing. One rule remains, as for lanes (lane.sql): no transaction deletes its own check, since its look is older
+-- than its commit. A look waits for no lock. If the row of D or of a batch is locked, it leaves a check for the next
+-- tick.
 --
 -- A transaction that ends tasks of a batch leaves one check for all of them. A look at a batch is one probe of an index
--- for an open member, from the highest id downwards: tasks are mostly done in the order of their ids, so at this end
+-- for an open member, from the highest id downwards: tasks are usually done in the order of their ids, so at this end
 -- the index has few entries of members that are gone. While many members are open, their ends are left to the next
 -- tick. So a task of a batch costs its ack the deletion of one row, and no two acks write the same row.
 --
 -- Put after a task that lives. T1 puts D after A. If A ends before T1 commits, the ending transaction cannot see D; so
--- A has to be marked, which locks its row, and an ack of A then waits for T1. That must not be if T1 is a transaction
--- of a user, which may be long. So T1 marks A itself only if A was put by T1 too, or if T1 ends with this call (alone).
--- Else the dependency is N, not followed, and the first tick after the commit of T1 marks A, or finds that A is gone.
--- A task that is gone counts as done. So a task that was deleted, cancelled or expired counts as done, too, if it was
--- gone before it was marked; and so does an id that another open transaction was given.
+-- A has to be marked, which locks its row, and an ack of A then waits for T1. A user's transaction T1 may be long, and
+-- must not hold up the ack. So T1 marks A itself only if T1 put A too, or if T1 ends with this call (alone). Else the
+-- dependency is N, not followed, and the first tick after the commit of T1 marks A, or finds that A is gone. A task
+-- that is gone counts as done, also if it was deleted or cancelled or has expired before it was marked; and so does an
+-- id that another open transaction has drawn.
 --
--- Circles. A task waits only for what was there before it: an id that no put has returned is refused, and a batch can
--- be waited for once it is closed, that is, once it has all its members. So no circle can arise, and none is looked
--- for.
+-- Circles. A task waits only for older tasks and batches: an id that no put has returned is refused, and so is a batch
+-- that is not closed, that is, does not have all its members yet. So no circle can arise, and none is searched for.
 --
--- What ends a wait. on_failure says what becomes of D if A fails, that is, if A is buried, or leaves its queue as a
--- dead letter; or if A is gone (deleted, cancelled, expired):
+-- Failures. on_failure decides about D if A fails, that is, if A is buried, or leaves its queue as a dead letter; or if
+-- A is gone (deleted, cancelled, expired):
 --
 --   wait   D waits on: A may be kicked, or handled from the queue of dead letters, and be done yet. If A is gone that
 --          cannot be, and D is buried.
---   bury   D is buried at once. A kick makes D ready, whatever has become of A.
+--   bury   D is buried at once. A kick makes D ready, whether A is done or not.
 --   run    A counts as ended.
 --
--- To run D at once, bury it and kick it. The queue of A may be deleted: its tasks are gone then. Nothing but the tasks
--- after D depends on the queue of D.
+-- To run D at once, bury it and kick it. If the queue of A is deleted, its tasks are gone. Only tasks that wait for D
+-- depend on the queue of D.
 
--- A batch is its maker's. Asked before a lock is taken: a stranger that waited to close a batch would hold up its puts.
+-- A batch belongs to the role that made it. Checked before a lock: another role that waits to close it would hold up
+-- puts.
 CREATE OR REPLACE FUNCTION pgqueue._check_batch(batch bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -57,8 +58,8 @@ BEGIN
     END IF;
 END $$;
 
--- A batch that is open and the caller's, so that no close can finish before this transaction has ended: the lock of
--- close_batch. A lock of the batch's row would be written to that row by each put.
+-- Check that a batch is open and the caller's, and lock it, so that no close can finish before this transaction has
+-- ended (the lock of close_batch). With a lock of the batch's row each put would write to that row.
 CREATE OR REPLACE FUNCTION pgqueue._enter_batch(batch bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -77,7 +78,7 @@ BEGIN
     END IF;
 END $$;
 
--- Tasks that were just put with the mark, or by this transaction, become members of a batch.
+-- Make tasks members of a batch. They were just put with the mark, or by this transaction.
 CREATE OR REPLACE FUNCTION pgqueue._add_members(batch bigint, ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -85,7 +86,7 @@ BEGIN
     INSERT INTO pgqueue.batch_part (batch_id, added) SELECT batch, cardinality(ids) WHERE ids <> '{}';
 END $$;
 
--- Check for what a task is to wait: tasks and closed batches that exist, or existed, and that the caller may look at.
+-- Check the `after` of a put: tasks and closed batches that exist, or existed, and that the caller may look at.
 CREATE OR REPLACE FUNCTION pgqueue._check_after(after bigint[], on_failure text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -110,7 +111,7 @@ BEGIN
     ELSIF FOUND THEN
         RAISE EXCEPTION 'there is no batch %', wrong.id USING ERRCODE = 'PQ045';
     END IF;
-    -- A task that has ended is as good as one that lives. What this transaction cannot see yet, _link asks for.
+    -- A task that has ended is as good as one that lives. _link checks the tasks that this transaction cannot see yet.
     PERFORM pgqueue._check_guarded(q.queue_id, 'look', is_named => false)
        FROM (SELECT t.queue_id FROM unnest(after) a(id) JOIN pgqueue.task t ON t.id = a.id
               UNION SELECT r.queue_id FROM unnest(after) a(id) JOIN pgqueue.result r ON r.task_id = a.id) q;
@@ -126,7 +127,7 @@ COMMENT ON FUNCTION pgqueue.allow_flows IS
     'Let a queue have tasks that wait for others. The first such put does so, and other such puts wait until its '
     'transaction ends; so clients call this before, in a transaction of its own.';
 
--- Make a task that was just put wait. It was put with a delay, so no other transaction has seen it ready.
+-- Make a task wait that was just put with a delay, so that no other transaction has seen it ready.
 CREATE OR REPLACE FUNCTION pgqueue._make_wait(
     id bigint, after bigint[], on_failure text, run_at timestamptz, delay interval, ttl interval, alone boolean
 ) RETURNS text
@@ -188,7 +189,7 @@ BEGIN
     END IF;
     IF waits THEN
         PERFORM pgqueue.allow_flows(queue);
-        IF run_at IS NOT NULL THEN                 -- for its errors; its answer is of no use here
+        IF run_at IS NOT NULL THEN                 -- for its errors; the result is not used
             PERFORM pgqueue._delay_until(run_at, delay);
         ELSE
             PERFORM pgqueue._check_time('delay', delay, zero => true);
@@ -211,8 +212,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.put_flow IS
     'Add a task that waits for others, or belongs to a batch. It becomes ready, or is delayed, once all tasks and '
-    'batches of `after` have ended; those that are gone by now count as done. If one of them fails, or is gone '
-    'without having been done, on_failure says what becomes of it. As put otherwise.';
+    'batches of `after` have ended; those that are gone by now count as done. on_failure decides about the task if one '
+    'of them fails, or is gone without having been done. Otherwise as put.';
 
 CREATE OR REPLACE FUNCTION pgqueue.put_flow_many(
     queue      text,
@@ -241,7 +242,7 @@ BEGIN
     IF cardinality(lanes) NOT IN (1, jsonb_array_length(data)) OR cardinality(keys) <> jsonb_array_length(data) THEN
         RAISE EXCEPTION 'lanes and keys go with the tasks: % tasks, % lanes, % keys',
             jsonb_array_length(data), cardinality(lanes), cardinality(keys) USING ERRCODE = 'PQ002';
-    ELSIF cardinality(after) > 0 OR keys IS NOT NULL THEN      -- each by itself
+    ELSIF cardinality(after) > 0 OR keys IS NOT NULL THEN      -- one by one
         ids := ARRAY (
             SELECT p.id
               FROM jsonb_array_elements(put_flow_many.data) WITH ORDINALITY e(item, n),

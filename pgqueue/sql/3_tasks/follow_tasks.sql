@@ -1,7 +1,7 @@
--- What flows do when a followed task ends: the hooks that follow.sql (2_base) calls, and the looks that decide which
--- tasks wait no more. The theory is in flows.sql.
+-- Flows at the end of a followed task: the hooks that follow.sql (2_base) calls, and the functions that decide which
+-- tasks need not wait any more. The theory is in flows.sql.
 
--- Tasks of batches have ended; returns the batches.
+-- Mark members of batches as ended; returns the batches.
 CREATE OR REPLACE FUNCTION pgqueue._mark_members(ids bigint[], ended "char") RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -22,8 +22,8 @@ END $$;
 -- Leave a check for each batch of which n tasks have ended, `last` with the highest id: for the next claim on the queue
 -- of a task that waits for the batch, if it may be about to end; else for the next tick, which looks once for all ends
 -- of a quarter of a second. The last ends may be those of several workers, each of which sees the tasks of the others
--- as open. Nearly always no task need be counted: the batch is not closed yet; or there is an open task far above,
--- since tasks mostly end in the order of their ids.
+-- as open. Nearly always no task need be counted: the batch is not closed yet; or a task far above is open, since tasks
+-- usually end in the order of their ids.
 CREATE OR REPLACE FUNCTION pgqueue._check_batches(ids bigint[], n int, last bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -52,8 +52,8 @@ BEGIN
 END $$;
 
 -- These tasks of a queue have ended or given up their places, as `how` says: mark the rows that name them, and leave a
--- check for each task and batch that waits for them. No row is marked that another transaction may have locked for
--- long: those of a task are marked by transactions that have the task's row.
+-- check for each task and batch that waits for them. No other transaction can have these rows locked for long: the rows
+-- that name a task are marked only by transactions that have the task's row.
 CREATE OR REPLACE FUNCTION pgqueue._follow_tasks(queue_id int, ids bigint[], how text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -68,7 +68,7 @@ BEGIN
         RETURN;
     END IF;
     SELECT min(u.id), max(u.id) INTO low, high FROM unnest(ids) u(id);
-    -- Mostly no task waits for a member of a batch, and no member waited: one probe says so for all members.
+    -- Usually no task waits for a member of a batch, and no member waited: one probe for all members shows that.
     IF EXISTS (SELECT FROM pgqueue.dependency d WHERE d.on_id BETWEEN low AND high) THEN
         WITH marked AS (
             UPDATE pgqueue.dependency d SET state = ended
@@ -86,7 +86,7 @@ BEGIN
     IF touched IS NOT NULL THEN
         PERFORM pgqueue._check_batches(touched, cardinality(ids), high);
     END IF;
-    -- What they waited for is forgotten by the next tick.
+    -- The next tick deletes their dependencies.
     IF how NOT IN ('buried', 'dead')
        AND EXISTS (SELECT FROM pgqueue.dependant d WHERE d.task_id BETWEEN low AND high) THEN
         INSERT INTO pgqueue.flow_check (id, queue_id)
@@ -95,7 +95,7 @@ BEGIN
 END $$;
 
 -- Whether a followed task that would be ready has to wait for other tasks. A task that was buried and is kicked does
--- not, nor one that came back from a take.
+-- not have to, nor a task that came back from a take.
 CREATE OR REPLACE FUNCTION pgqueue._waits_for_tasks(t pgqueue.task) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -103,7 +103,7 @@ BEGIN
        AND EXISTS (SELECT FROM pgqueue.dependant d WHERE d.task_id = t.id AND NOT d.opened);
 END $$;
 
--- Make dependants ready, or delayed, that wait for nothing any more. A tick looks again at those whose rows are locked.
+-- Make dependants that wait for nothing any more ready, or delayed. A tick looks again at those whose rows are locked.
 CREATE OR REPLACE FUNCTION pgqueue._open(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -125,7 +125,7 @@ BEGIN
               GROUP BY t.queue_id) q;
 END $$;
 
--- Bury dependants of which something failed; returns those that were buried.
+-- Bury dependants whose dependencies failed; returns those that were buried.
 CREATE OR REPLACE FUNCTION pgqueue._bury_dependants(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -152,7 +152,7 @@ BEGIN
     RETURN held;
 END $$;
 
--- Of these batches those that end now, or whose end changed: a task that had failed is done after all.
+-- End batches; returns those that end now, or whose end changed because a task that had failed is done after all.
 CREATE OR REPLACE FUNCTION pgqueue._end_batches(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -183,9 +183,10 @@ BEGIN
     RETURN ended;
 END $$;
 
--- Look at dependants and batches: at each in a snapshot that is newer than the ends that the caller has heard of. And
--- at those that wait for what ended by it, and so on, ten times or up to a thousand of them. Ticks are everyone's: a
--- chain of 1,500 tasks, of which the first was buried, had one last for ten seconds. The next tick looks at the rest.
+-- Decide about dependants and batches, each in a snapshot that is newer than the ends that the caller knows of. Then
+-- decide about those that wait for the tasks that this ended, and so on, for ten rounds or a thousand tasks. The next
+-- tick goes on: all queues share the ticks, and a chain of 1,500 tasks whose first was buried made one last ten
+-- seconds.
 CREATE OR REPLACE FUNCTION pgqueue._decide(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -231,9 +232,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- Look at what has a check for a queue's next claim, or, for queue 0, for the next tick; up to 1000. A claim may be in
--- a user's long transaction, so it locks no row for which an ack could wait: only ticks follow tasks, and forget.
--- Above READ COMMITTED an old snapshot decides nothing.
+-- Look at the dependants and batches with a check for a queue's next claim, or, for queue 0, for the next tick; up to
+-- 1000. A claim may be in a user's long transaction, so it locks no row for which an ack could wait: only ticks mark
+-- tasks as followed, and delete dependencies. Above READ COMMITTED an old snapshot decides nothing.
 CREATE OR REPLACE FUNCTION pgqueue._settle_flows(queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- Claims in queues with lanes or limits: what lane.sql or limits.sql has found is taken here.
+-- Claims in queues with lanes or limits: they take the tasks that lane.sql or admission.sql has found.
 
 -- Up to n tasks that the caller may take, with their rows locked.
 CREATE OR REPLACE FUNCTION pgqueue._find(
@@ -14,7 +14,7 @@ BEGIN
                 ELSE pgqueue._find_heads(queue_id, n, after_priority, after_id, suspects) END;
 END $$;
 
--- The tasks that a pop may have: locked, and looked at again.
+-- The tasks that a pop may take: locked, and checked again.
 CREATE OR REPLACE FUNCTION pgqueue._lock_heads(queue_id int, n int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE

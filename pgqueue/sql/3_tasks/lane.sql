@@ -2,39 +2,38 @@
 --
 -- Theory of operation
 -- -------------------
--- A task stands in its lane if it is R, L, C, or D with holds_lane (the view _in_lane). The head of a lane is the
+-- A task is in its lane if it is R, L, C, or D with holds_lane (the view _in_lane). The head of a lane is the
 -- lowest of these that has not expired. A claim takes a task of a lane only if the task is the head, is R, and no take
--- of the lane exists. So there is one at a time, in order, whatever the states say: R only means that claims look at
--- the task, and L (blocked) that they need not. That is what makes a busy lane cheap: of its 100,000 tasks one is R,
--- and the 99,999 others are in no claim's way. With all of them R, each claim of any lane would walk over them.
+-- of the lane exists. So one task is taken at a time, in order, whatever the states say: R only means that claims look
+-- at the task, and L (blocked) that they need not. This makes a busy lane cheap: of its 100,000 tasks one is R, and
+-- claims do not read the 99,999 others. With all of them R, each claim in any lane would walk over them.
 --
 -- Delays. A worker that tries a failed task again releases it with a delay and hold_lane. The task stays the head, so
 -- nothing behind it runs before it has been done, buried or deleted, however often it fails. Its state is D as that of
--- every delayed task: counts, promotion and kicks need no case of their own. A task that is put with a delay does not
--- stand in its lane until it is due: a reminder for tomorrow must not stop today's work. Nor does a task that is
--- released with a delay by hand, unless it is asked for: "later" then means that others may go first. A release moves
+-- every delayed task: counts, promotion and kicks need no case of their own. A task that is put with a delay is not in
+-- its lane until it is due: a reminder for tomorrow must not stop today's work. The same holds for a task that is
+-- released with a delay by hand, without hold_lane: "later" then means that others may be first. A release moves
 -- expires_at by the delay, so a task that holds its lane is due before it expires. It must be: time alone must not take
 -- away a head, since no transaction would leave a check.
 --
 -- A task that is cancelled while it is taken (C: cancelled.sql) keeps its lane like an R, until its take ends.
 --
--- So R is the safe state. If two tasks of a lane are R, one of them just waits. What must not be is a head that stays
--- L:
+-- So R is the safe state. If two tasks of a lane are R, one of them just waits. But a head must not stay L:
 --
 --   Invariant: the head of a lane is R, C or D, or there is a row of the lane in lane_check.
 --
--- Two kinds of events can break it: a task of the lane arrives in L (or moves within its lane), and a task that stands
--- in the lane as R or D goes (acked, buried, delayed without holding the lane, due, deleted, expired, moved). The
+-- Two kinds of events can break it: a task of the lane arrives in L (or moves within its lane), and a task that is R or
+-- D leaves the lane (acked, buried, delayed without holding the lane, due, deleted, expired, moved). The
 -- transaction of each event leaves a check, for the functions that count tasks see every event (count.sql); after raw
 -- SQL the next tick leaves a check in every lane. A check is looked at in a snapshot that sees it: if the head is R or
 -- D, the check is deleted; if it is L, the head is made R; if the head is locked and cannot be, the check stays.
 --
 -- Why this is enough. Take the last event in a lane, in the order of commits, and the transaction T2 that deletes its
--- check. The snapshot of T2 is newer than the event, so no R or D has gone and no L has come since: the head was one of
--- them, and stays so; or it was L, and T2 set it to R. A head that T2 sees as R may be going away at this very moment,
--- under an ack T3 that has not committed. That does not matter: T3 is a later event, and leaves a later check. Hence
--- the one rule: no transaction T1 deletes its own check. The look of T1 is older than its commit: a put T2 that commits
--- in between saw the task that T1 removes, went behind it, and had its own check deleted for that reason.
+-- check. The snapshot of T2 is newer than the event, so since then no R or D has left the lane and no L has entered it:
+-- the head was R or D, and still is; or it was L, and T2 set it to R. An ack T3 that has not committed may be deleting
+-- a head that T2 sees as R. That does not matter: T3 is a later event, and leaves a later check. Hence the one rule: no
+-- transaction T1 deletes its own check. The look of T1 is older than its commit: a put T2 that commits in between saw
+-- the task that T1 removes, was put behind it, and had its own check deleted for that reason.
 --
 -- A put cannot do without the check by locking the task in front of it: in a caller's long transaction it would keep
 -- the holder of that task from acking it.
@@ -45,9 +44,9 @@
 -- With the latch it looks again, in a new snapshot: a transaction that had it before has committed. The latch is kept
 -- as long as the transaction, and so keeps the lane for a pop, which leaves no take.
 --
--- A transaction that frees a lane makes the next task R at once, so that what users see is exact; its check is only
--- looked at. A look finds heads that are L where events cross, and where only a transaction at READ COMMITTED could
--- tell.
+-- A transaction that frees a lane makes the next task R at once, so that users see the exact state; the look at its
+-- check then usually finds nothing to do. It finds a head that is L where events cross, or where the event's
+-- transaction was above READ COMMITTED.
 
 CREATE OR REPLACE FUNCTION pgqueue.allow_lanes(queue text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -82,9 +81,9 @@ BEGIN
                 ELSE 'L' END;
 END $$;
 
--- Look at up to n checks of the lanes behind `after_lane`; returns the last of these lanes, NULL if there was none. A
--- check is deleted by the very statement that sees a head that is not L. A head that is L is made R, and a later look
--- deletes its check.
+-- Look at up to n checks of the lanes behind `after_lane`; returns the last of these lanes, NULL if there was none. The
+-- statement that sees a head that is not L also deletes the check. A head that is L is made R, and a later look deletes
+-- its check.
 CREATE OR REPLACE FUNCTION pgqueue._check_lanes(queue_id int, after_lane text, n int) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -114,7 +113,7 @@ BEGIN
     RETURN lanes [cardinality(lanes)];
 END $$;
 
--- Look at all checks; every tick does. A claim looks at a few, and at all of them only if it finds nothing else.
+-- Look at all checks; every tick calls this. A claim looks at a few, and at all of them only if it finds nothing else.
 CREATE OR REPLACE FUNCTION pgqueue._check_all_lanes() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -150,14 +149,15 @@ DECLARE
     from_priority CONSTANT int         := coalesce(after_priority, -2147483648);
     from_id       CONSTANT bigint      := coalesce(after_id, -1);
     moment        CONSTANT timestamptz := clock_timestamp();
-    lane text := '';                               -- how far the checks have been looked at
+    lane text := '';                               -- the last lane whose checks were looked at
     ids  bigint[];
 BEGIN
-    -- A task that has expired may be in the way of its lane.
+    -- An expired task may block its lane.
     IF after_id IS NULL AND (SELECT due.ttl_over FROM pgqueue._queue_due due WHERE due.id = _find_heads.queue_id) THEN
         PERFORM pgqueue._promote(queue_id);
     END IF;
-    -- Now and then look at more checks than the puts and acks of n tasks leave: they do not pile up even without ticks.
+    -- From time to time look at more checks than the puts and acks of n tasks leave: they do not pile up even without
+    -- ticks.
     IF random() * 32 < n THEN
         lane := pgqueue._check_lanes(queue_id, lane, 100 + 3 * least(n, 1000000));
     END IF;
@@ -192,8 +192,8 @@ BEGIN
     RETURN ids;
 END $$;
 
--- Whether a claim may find something now. A check counts: a claim looks at all of them before it gives up, so another
--- transaction has locked those that are left, and they are worth another look.
+-- Whether a claim may find something now. A check counts: a claim looks at all checks before it gives up, so another
+-- transaction has locked the remaining ones, and they are worth another look.
 CREATE OR REPLACE FUNCTION pgqueue._lanes_due(queue_id int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

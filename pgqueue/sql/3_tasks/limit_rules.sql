@@ -1,5 +1,5 @@
--- The rules of limits: setting, declaring and dropping them. What ticks do while tasks still follow an earlier form is
--- in limit_ticks.sql.
+-- The rules of limits: setting, declaring and dropping them. limit_ticks.sql has the ticks' work while tasks still
+-- follow an earlier form.
 --
 -- Theory of operation
 -- -------------------
@@ -13,21 +13,20 @@
 --   an ack T4        saw a queue without limits, and leaves no check for the slot of its task.
 --
 -- So until no such transaction is left, each tick gives a meter to tasks of the limit that are taken without one, and
--- leaves a check for each meter with a task that waits. A check costs a claim a look, and never admits too many. How a
--- tick knows that none is left is listed.sql's argument: `altered` is the transaction T1, until no snapshot in the
--- database is older; then `ended` is a tick's own transaction, and below it all of T2, T3 and T4 have their ids.
+-- leaves a check for each meter with a task that waits. A check costs a claim a look, and never admits too many. A tick
+-- knows that none is left by the argument of listed.sql: `altered` is the transaction T1, until no snapshot in the
+-- database is older; then `ended` is a tick's own transaction, whose id is above those of all T2, T3 and T4.
 --
--- Tasks that run when a limit is made are counted from the first tick on, at most a second later. To give them a meter
--- in T1 is the simpler form: T1 would lock their rows until it ends, and an ack would wait for a user's long
--- transaction.
+-- Tasks that run when a limit is made are counted from the first tick on, at most a second later. If T1 gave them a
+-- meter it would lock their rows until it ends, and an ack would wait for a user's long transaction.
 --
 -- A limit that is dropped stays as a row until no task waits for it. Claims make such tasks ready, 1000 at a time, and
--- so do ticks where no taker is. The row of a limit whose argument changes is dropped, and another one made: the values
--- of the two cannot be compared.
+-- so do ticks for queues without takers. The row of a limit whose argument changes is dropped, and another one made:
+-- the values of the two cannot be compared.
 
--- Leave a check in each meter of a limit in which a task waits, in up to n of those behind the meter `after`; returns
--- the last one, NULL if there are no more. From one meter to the next by the index; no text is between m and
--- m || chr(1).
+-- Leave a check in each meter of a limit in which a task waits, for up to n meters behind the meter `after`; returns
+-- the last meter, NULL if there are no more. From one meter to the next by the index; no text is between m and m ||
+-- chr(1).
 CREATE OR REPLACE FUNCTION pgqueue._recheck(
     queue_id int, limit_id int, after text DEFAULT NULL, n int DEFAULT NULL
 ) RETURNS text
@@ -112,11 +111,11 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.set_limit(
     queue       text,
     job         text     DEFAULT NULL,       -- NULL: all tasks of the queue whose job has no limit of its own
-    concurrency int      DEFAULT NULL,       -- at most so many are taken at once
-    rate        int      DEFAULT NULL,       -- at most so many begin in each `per`
+    concurrency int      DEFAULT NULL,       -- the most tasks that are taken at once
+    rate        int      DEFAULT NULL,       -- the most tasks that begin in each `per`
     per         interval DEFAULT '1 s',
-    burst       int      DEFAULT NULL,       -- so many may begin at once after a pause; NULL: a tenth of rate, or 1
-    argument    text     DEFAULT NULL        -- for each value of this argument by itself
+    burst       int      DEFAULT NULL,       -- the most that begin at once after a pause; NULL: a tenth of rate, or 1
+    argument    text     DEFAULT NULL        -- for each value of this argument separately
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -208,8 +207,8 @@ BEGIN
     RETURN 'set';
 END $$;
 COMMENT ON FUNCTION pgqueue.declare_limit IS
-    'For programs, at their start: the limit of a job as their code has it, or none. set, dropped, or same: it was so '
-    'already, which needs no right to manage the queue. kept: another limit was set by set_limit, and stays.';
+    'For programs, at their start: the limit of a job as their code has it, or none. set, dropped, or same: no change, '
+    'which needs no right to manage the queue. kept: another limit was set by set_limit, and stays.';
 
 -- Part of clean_up: buckets that are full again, or whose limit is gone.
 CREATE OR REPLACE FUNCTION pgqueue._clean_buckets() RETURNS void
@@ -252,5 +251,5 @@ SELECT q.name AS queue, l.job, l.concurrency, l.rate, l.period AS per, l.burst, 
  WHERE NOT l.dropped;
 COMMENT ON VIEW pgqueue.limits IS
     'The limits of tasks. running: tasks that have a slot; waiting: tasks that wait for one, or for a token; next_at: '
-    'when the next token comes, if a task waits for it. It counts the tasks of each limit, one by one.';
+    'when the next token is added, if a task waits for it. The view counts the tasks of each limit, one by one.';
 COMMENT ON COLUMN pgqueue.limits.declared IS 'A program declared it (declare_limit). Otherwise set_limit did.';

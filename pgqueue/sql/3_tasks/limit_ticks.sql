@@ -1,7 +1,7 @@
--- Limits: what ticks do while tasks still follow an earlier form of a limit. The theory is in limit_rules.sql.
+-- Limits: the work of ticks while tasks still follow an earlier form of a limit. The theory is in limit_rules.sql.
 
--- Give tasks of a limit a meter that were taken without it, so that they are counted. A task that is locked is left to
--- the next tick.
+-- Give a meter to tasks of a limit that were taken without it, so that they are counted. A task that is locked is left
+-- to the next tick.
 CREATE OR REPLACE FUNCTION pgqueue._count_running(l pgqueue.task_limit) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -16,7 +16,7 @@ BEGIN
     UPDATE pgqueue.task t SET meter = pgqueue._meter(t.queue_id, t.data) WHERE t.id = ANY (ids);
 END $$;
 
--- Remove a limit that no transaction follows, and that no task waits for.
+-- Remove a limit that no transaction follows and no task waits for.
 CREATE OR REPLACE FUNCTION pgqueue._remove_limit(l pgqueue.task_limit) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -56,8 +56,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- A tick's part of the checks of a limit: whether none is missing any more. Claims that have as many checks to look at
--- need no more of them before the last time.
+-- Leave a tick's part of the missing checks of a limit; returns whether none is missing any more. While claims still
+-- have as many checks to look at, no more are left, except at the last time.
 CREATE OR REPLACE FUNCTION pgqueue._recheck_part(l pgqueue.task_limit, over boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -91,7 +91,7 @@ DECLARE
     over  boolean;
 BEGIN
     PERFORM pgqueue._clean_checks();
-    -- A taker that slept before the token was missing does not know when it comes.
+    -- A taker that went to sleep before the tokens ran out does not know when the next one is added.
     PERFORM pgqueue._signal(q.id) FROM pgqueue.queue q WHERE q.metered AND pgqueue._limits_due(q.id);
     IF NOT fresh OR current_setting('transaction_isolation') <> 'read committed' THEN
         RETURN;

@@ -1,65 +1,64 @@
--- Limits: at most so many tasks of a job, or of each value of an argument, run at once, or begin in a time. Here are
--- the meters. admission.sql has what a claim does, and limit_rules.sql sets limits and follows their changes.
+-- Limits: how many tasks of a job, or of each value of an argument, run at once, or begin in a period. This file has
+-- the meters; claims use them in admission.sql, and limit_rules.sql sets limits and follows their changes.
 --
 -- Theory of operation
 -- -------------------
--- A task that a limit holds for has a *meter* (task.meter): the limit's id and, if the limit has an argument, its
--- value. Tasks of one meter are counted together. Among them the state says all:
+-- A limited task has a *meter* (task.meter): the limit's id and, if the limit has an argument, its value. Tasks of one
+-- meter are counted together, by their states:
 --
 --   W       the task waits: no claim may take it
---   R, C    the task has a slot: it was admitted, and is taken, or was given back a moment ago
+--   R, C    the task has a slot: it was admitted, and is taken, or has just been given back
 --   others  delayed, buried, done: neither
 --
 -- So the slot is the state of the task itself. It lasts as long as the row is R, however often its holder is killed or
--- the server crashes, and it ends in the very transaction in which the task ends, is buried, moved, or delayed, by
--- whatever statement. A table of slots is the simpler form, and has to be told of each of these ends. To count takes is
--- another one, and forgets the tasks that a crashed server has untaken.
+-- the server crashes, and it ends in the transaction in which the task ends, is buried, moved, or delayed, by
+-- whatever statement. A table of slots would need a change at each of these ends. A count of takes would miss the tasks
+-- whose takes a server crash has removed.
 --
--- Only a claim makes a W an R, at once before it takes the task. Two claims C1 and C2 would both count four tasks and
+-- Only a claim makes a W an R, just before it takes the task. Two claims C1 and C2 could both count four tasks and each
 -- admit a fifth. So a claim admits in a meter only with the meter's latch (latches.sql), which it tries, and keeps
--- until its transaction ends: then the next one sees what it admitted. A statement that counts is newer than the lock.
--- This needs READ COMMITTED, and a claim at another level is refused. No call that settles takes the lock, or locks the
--- row of a limit: so a long transaction with a claim (or a pop) in it keeps other claims out of its meters, and holds
--- up nothing else.
+-- until its transaction ends: then the next claim sees the tasks that it admitted. A statement that counts is newer
+-- than the lock. This needs READ COMMITTED, and a claim at another level is refused. No settling takes the latch, or
+-- locks the row of a limit: so a long transaction with a claim (or a pop) in it keeps other claims out of its
+-- meters, and holds up nothing else.
 --
--- Checks. A claim must not walk over the meters, of which there are as many as an argument has values. A meter in which
+-- Checks. A claim must not walk over the meters: there are as many as an argument has values. A meter in which
 -- a task may begin has a row in meter_check, or a bucket that is due:
 --
 --   Invariant: if a meter has a W and a free slot, there is a row of it in meter_check, or a bucket with a due_at.
 --
 -- Two events can break it: a task of the meter becomes W, and one with a slot leaves it. The transaction of each leaves
 -- a check, for the functions that count tasks see every event (count.sql, _tell_meters). A claim looks at the oldest
--- checks and deletes a check if, in a snapshot that sees it, all slots are taken or no W is left; of a limit by rate it
--- notes in the bucket when the next token comes. The argument is that of lane.sql. Take the last event of a meter, and
--- the claim C2 that deletes its check: since the event, no W has come and no slot has become free. An ack T3 under way,
--- whose R still counts for C2, is a later event, and leaves a later check. And no transaction T1 deletes its own check:
--- T1 has seen its own changes, but T2 that commits in between has not, and T2's check was deleted for what T2 could
--- not know.
+-- checks and deletes a check if, in a snapshot that sees it, all slots are taken or no W is left; for a limit by rate
+-- it notes in the bucket when the next token is added. The argument is that of lane.sql. Take the last event of a
+-- meter, and the claim C2 that deletes its check: since the event, no task has become W and no slot has become free. An
+-- ack T3 under way, whose R still counts for C2, is a later event, and leaves a later check. And no transaction T1
+-- deletes its own check: T1 sees its own changes, but a T2 that commits before T1 does not, and T2's check may have
+-- been deleted because of changes that T2 could not see.
 --
--- That is what makes full meters cheap: 50,000 keys that are full have no check and no due bucket, and their tasks are
--- not R. No claim meets any of them. Checks are served in the order in which they were left, and those that a claim had
--- to leave open go to the end, so that a busy key cannot keep others waiting for ever. Among the tasks that a claim
--- finds, (priority, id) decides, and tasks without a limit stand in the same line.
+-- This makes full meters cheap: 50,000 full keys have no check and no due bucket, and their tasks are not R. No claim
+-- meets any of them. Checks are served in the order in which they were left, and those that a claim had to leave open
+-- are put at the end, so that a busy key cannot keep others waiting indefinitely. The tasks that a claim finds, and
+-- those without a limit, are taken in the order (priority, id).
 --
--- What is R and was not admitted. Not all paths that make a task R know of limits: a kick, a publish, a put that read
--- the queue's row before it had a limit. A task that was given back has a slot, but its second beginning needs a token
--- too, and its limit may have been lowered. So a claim in a queue with limits takes no R of a limited job: it makes
--- each one that it meets W, and then admits. At most 1000 in a claim: so a first limit on a queue with 100,000 ready
--- tasks stops no claim for seconds, and next_due says 0 as long as such tasks are left.
+-- Tasks that are R without admission. Not all paths that make a task R know of limits: a kick, a publish, a put that
+-- read the queue's row before it had a limit. A task that was given back has a slot, but its second beginning needs a
+-- token too, and its limit may have been lowered. So a claim in a queue with limits takes no R of a limited job: it
+-- makes each one that it meets W, and then admits. At most 1000 in a claim: so a first limit on a queue with 100,000
+-- ready tasks stops no claim for seconds, and next_due says 0 as long as such tasks are left.
 --
 -- Tokens. A bucket holds at most `burst` tokens, and gets `rate` in each period, by the database's clock; a claim
 -- spends one for each task that it admits. So in any period at most rate + burst tasks begin. A clock that steps back
--- fills nothing until the next look, which takes the new time for the beginning; one that steps forward fills one
--- bucket.
+-- adds no tokens until the next look, which counts from the new time; one that steps forward fills one bucket.
 --
 -- A claim that starts behind a position (take.sql) looks only there for tasks that are R, and so does not walk over the
--- tasks in flight. Tasks that wait may begin wherever they stand.
+-- tasks in flight. Waiting tasks may begin at any position.
 --
 -- Lanes and limits exclude each other in one task: a put of both is refused. A queue may have tasks of both kinds.
 
--- The value of an argument as it stands in a meter: JSON text, numbers without trailing zeros, long ones by their hash.
--- Empty without the argument, or with null: all such tasks have one meter. Arguments of a job are in `args`; a task
--- without it is looked at itself.
+-- The value of an argument as it is written in a meter: JSON text, numbers without trailing zeros, long values by their
+-- hash. Empty without the argument, or with null: all such tasks have one meter. Arguments of a job are keys of `args`;
+-- data without `args` are searched directly.
 CREATE OR REPLACE FUNCTION pgqueue._meter_value(data jsonb, argument text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -71,7 +70,7 @@ BEGIN
     RETURN CASE WHEN octet_length(shown) > 200 THEN md5(shown) ELSE coalesce(shown, '') END;
 END $$;
 
--- The meter of a task with this data, NULL if no limit holds for it. The limit of its job goes before the queue's.
+-- The meter of a task with this data, NULL if it has no limit. The limit of its job precedes the queue's.
 CREATE OR REPLACE FUNCTION pgqueue._meter(queue_id int, data jsonb) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -97,7 +96,7 @@ BEGIN
     RETURN meter;
 END $$;
 
--- Tasks that wait for a limit that was dropped become ready, up to n of them; returns how many.
+-- Make up to n tasks ready that wait for a dropped limit; returns how many.
 CREATE OR REPLACE FUNCTION pgqueue._release_waiting(ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -127,8 +126,9 @@ END $$;
 -- ids: up to n tasks that may begin, with their rows locked. room and tokens NULL: no limit. is_open false: another
 -- claim has the latch.
 --
--- Here and in _close_meter the states are variables. By literals the planner could prove that the indexes of ready and
--- of waiting tasks serve as well, and without statistics it takes them: then a claim reads the tasks of all meters.
+-- Here and in _close_meter the states are variables. With literals the planner could prove that the indexes of ready
+-- and of waiting tasks serve as well, and without statistics it chooses them: then a claim reads the tasks of all
+-- meters.
 CREATE OR REPLACE FUNCTION pgqueue._open_meter(
     queue_id int, meter text, n int, suspects boolean,
     OUT is_open boolean, OUT ids bigint[], OUT room int, OUT tokens float8, OUT pace float8, OUT moment timestamptz
@@ -186,8 +186,8 @@ BEGIN
     END IF;
 END $$;
 
--- Close a meter that this transaction opened, of which so many tasks were admitted. Returns whether no check of it is
--- needed: then nothing waits, or no slot is free, or its bucket says when to look again.
+-- Close a meter that this transaction opened, after it has admitted tasks. Returns whether it needs no check: then no
+-- task waits, or no slot is free, or its bucket says when to look again.
 CREATE OR REPLACE FUNCTION pgqueue._close_meter(
     queue_id int, meter text, admitted int, room int, tokens float8, pace float8, moment timestamptz
 ) RETURNS boolean

@@ -1,12 +1,12 @@
--- Links: how a dependant comes to follow what it waits for, and forgets it once it is gone itself. The theory is in
--- flows.sql. A put does its own part at once, and ticks, which are everyone's, some of it at a time.
+-- Links: a dependant's dependencies become followed, and are deleted when the dependant is gone. The theory is in
+-- flows.sql. A put does its own part at once; ticks, which all queues share, do a bounded part at a time.
 
--- Of these dependencies, not followed yet, refuse those on tasks, living or ended, that the roles of the dependants may
--- not look at: such a task is gone for them. A put has asked already for what it could see. A task that another
--- transaction put, and had not committed, it could not. There are few roles and few queues, and many tasks: so each
--- pair of a role and a queue is asked for once. Returns whether there was such a task.
+-- Among these dependencies, not followed yet, refuse those on tasks, living or ended, that the roles of the dependants
+-- may not look at: such a task is gone for them. The put has checked the tasks that it could see, but not tasks of
+-- transactions that had not committed. There are few roles and few queues, and many tasks: so each pair of a role and a
+-- queue is checked once. Returns whether a dependency was refused.
 --
--- By IS TRUE a list is no condition of an index, by which the planner would probe for each pair of a task and another.
+-- With IS TRUE a list is no index condition; with one the planner would probe for each pair of a dependant and a task.
 CREATE OR REPLACE FUNCTION pgqueue._refuse_links(links tid[], ids bigint[], others bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -33,8 +33,8 @@ BEGIN
     RETURN refused;
 END $$;
 
--- Follow what these dependants wait for and do not follow yet. mine: only what this transaction has put. most: about
--- so many dependencies, some of each dependant; NULL: all.
+-- Mark the tasks and batches that these dependants wait for as followed, if they are not. mine: only those that this
+-- transaction has put. most: the number of dependencies, approximately, some of each dependant; NULL: all.
 CREATE OR REPLACE FUNCTION pgqueue._link(ids bigint[], mine boolean, most int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -57,14 +57,14 @@ BEGIN
                     WHERE t.id = ANY (others) AND (t.xmin = me OR NOT mine) ORDER BY t.id FOR UPDATE SKIP LOCKED)
          || ARRAY (SELECT b.id FROM pgqueue.batch b
                     WHERE b.id = ANY (others) AND (b.xmin = me OR NOT mine) ORDER BY b.id FOR UPDATE SKIP LOCKED);
-    IF pgqueue._refuse_links(links, ids, others) THEN      -- in a snapshot that has what was locked
+    IF pgqueue._refuse_links(links, ids, others) THEN      -- in a snapshot that shows the locked rows
         held := ARRAY (SELECT u.id FROM unnest(held) u(id)
                         WHERE u.id IN (SELECT d.on_id FROM pgqueue.dependency d
                                         WHERE d.ctid = ANY (links) AND d.state = 'N'));
     END IF;
     UPDATE pgqueue.task t SET followed = true WHERE t.id = ANY (held) AND t.followed IS NULL AND t.state <> 'F';
-    -- In a new snapshot: what has no row now, and was not locked, is gone. The states are found from the other tasks,
-    -- in a statement of its own: one UPDATE FROM is the simpler form, and may be planned to search all others for each.
+    -- In a new snapshot: a task that has no row now, and was not locked, is gone. The states are read from the other
+    -- tasks, in a statement of its own: one UPDATE FROM may be planned to search all others for each dependency.
     FOR found IN
         SELECT s.state, array_agg(s.link) AS links
           FROM (SELECT o.link,
@@ -85,8 +85,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Forget for what those of these tasks waited that are gone, and do not keep results for them any longer: up to 2000
--- dependencies. The next tick goes on.
+-- Delete up to 2000 dependencies of those of these tasks that are gone, and keep results for them no longer. The next
+-- tick goes on.
 CREATE OR REPLACE FUNCTION pgqueue._forget_dependants(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,13 +1,13 @@
 -- Listed queues: giving a place in the listing to tasks that were put while the queue was not listed.
 --
--- A listing (messages.sql) goes by the transaction that wrote `xid` into the task's row, and shows a task once all
+-- A listing (messages.sql) is ordered by the transaction in the task's row (`xid`), and shows a task once all
 -- transactions up to that one have ended. A put into a listed queue writes its own transaction. When a transaction T1
--- switches `listed` on, there are tasks without one, and more may come: a put T2 that read the queue's row before T1
--- committed writes none, and may commit at any time after. A stamping S gives such a task the transaction of S itself.
--- That is safe at any time: S is open until it commits, so no listing has gone past S before.
+-- switches `listed` on, there are tasks without xid, and there may be more later: a put T2 that read the queue's row
+-- before T1 committed writes none, and may commit at any time after. A stamping S gives such a task the transaction of
+-- S itself. That is safe at any time: S is open until it commits, so no listing has passed S before.
 --
--- T1 stamps the tasks that it sees, and leaves a row in `listing`. The ticks stamp what comes after, until no task
--- without a transaction can come any more:
+-- T1 stamps the tasks that it sees, and leaves a row in `listing`. The ticks stamp later ones, until no task without
+-- xid can appear any more:
 --
 --   altered is set   A snapshot may be in use that does not see T1: its xmin is at most T1. When a tick finds no such
 --                    snapshot in the database, all puts that read the old row have ended their statements, and have an
@@ -17,13 +17,13 @@
 --                    If that finds no task without a transaction, the row is deleted.
 --
 -- A put at READ COMMITTED that begins later sees T1. A transaction at REPEATABLE READ keeps its snapshot, and with it
--- `altered`, until it ends. A tick must get its xid after it has read the row of `listing`; so this is done only first
--- in a transaction.
+-- `altered`, until it ends. A tick must get its xid after it has read the row of `listing`; so this is always the first
+-- step of a transaction.
 
 -- After pg_restore the tasks have transactions of another server. If that server was ahead of this one, listings
--- would hide these tasks until this server has caught up. `migrate up` ends with _restamp_tasks: tasks of
--- transactions that have not begun here get the one that restamps, as by a stamping. In this server's own tasks the
--- snapshot sees none such, for it sees no transaction that begins after it.
+-- would hide these tasks until this server has caught up. `migrate up` ends with _restamp_tasks: tasks of transactions
+-- that have not begun here get the transaction that restamps, as by a stamping. A snapshot sees no transaction that
+-- begins after it, so this server's own tasks are left alone.
 
 -- Stamp up to n tasks of a queue; returns how many. A task that is locked is left to the next tick.
 CREATE OR REPLACE FUNCTION pgqueue._stamp_tasks(queue_id int, n int DEFAULT 10000) RETURNS int
@@ -39,7 +39,7 @@ BEGIN
                    LIMIT n FOR UPDATE SKIP LOCKED);
     IF ids <> '{}' THEN
         UPDATE pgqueue.task t SET xid = pg_current_xact_id() WHERE t.id = ANY (ids);
-        PERFORM pgqueue._signal(queue_id);        -- a claim that met their locks passed over them
+        PERFORM pgqueue._signal(queue_id);        -- a claim that met their locks has skipped them
     END IF;
     RETURN cardinality(ids);
 END $$;
@@ -63,8 +63,8 @@ BEGIN
                       AND age(a.backend_xmin) >= age(_is_unseen.xid::xid));
 END $$;
 
--- Part of promote_all: see the head of this file. Only at READ COMMITTED, where each statement has a new snapshot,
--- and before anything else of the tick.
+-- Part of promote_all: see the head of this file. Only at READ COMMITTED, where each statement has a new snapshot, and
+-- as the first step of the tick.
 CREATE OR REPLACE FUNCTION pgqueue._go_on_listing() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -103,7 +103,7 @@ BEGIN
      WHERE t.queue_id = q.id AND q.listed
        AND t.state <> 'F' AND t.xid >= pg_snapshot_xmax(pg_current_snapshot());
     GET DIAGNOSTICS n = ROW_COUNT;
-    -- No put of the other server can come any more.
+    -- No put of the other server can commit any more.
     UPDATE pgqueue.listing l SET altered = NULL, ended = NULL
      WHERE greatest(l.altered, l.ended) >= pg_snapshot_xmax(pg_current_snapshot());
     UPDATE pgqueue.task_limit l SET altered = NULL, ended = NULL

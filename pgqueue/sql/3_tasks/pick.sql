@@ -1,11 +1,11 @@
--- Looking at single tasks of a queue, kicking them, and verbs for a task that is named by its id, at any place.
+-- Looking at single tasks of a queue, kicking them, and verbs for one task by its id, wherever it is in its queue.
 --
--- A verb T1 that asks whether a task is taken locks the task's row first and looks for the take after that, in a new
+-- A verb T1 that checks whether a task is taken locks the task's row first and looks for the take after that, in a new
 -- snapshot: a claim T2 that had the row has committed its take by then, and no claim can begin. T1 never waits for a
 -- take while it has the row (1_tables/schema.sql).
 
--- The next two are questions to the view of the tasks that no index answers there: a view with security_barrier is read
--- as a whole before it is sorted, and a hidden column is not looked up.
+-- The next two functions use an index where the view of the tasks cannot: a view with security_barrier is read as a
+-- whole before it is sorted, and a hidden column cannot be looked up.
 
 CREATE OR REPLACE FUNCTION pgqueue.newest_tasks(n int DEFAULT 100) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE AS $$
@@ -66,7 +66,7 @@ END $$;
 COMMENT ON FUNCTION pgqueue.kick IS
     'Make up to n buried tasks ready, lowest (priority, id) first; returns how many. Their attempts begin at 0 again, '
     'so that a limit of attempts does not bury them at once; the view attempts keeps the old ones. With delayed: if no '
-    'task is buried, delayed tasks, the next that is due first, as beanstalkd''s kick; they keep their attempts.';
+    'task is buried, delayed tasks, the next due one first, as beanstalkd''s kick; they keep their attempts.';
 
 CREATE OR REPLACE FUNCTION pgqueue.first_task(queue text, state text) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
@@ -105,7 +105,7 @@ BEGIN
      WHERE t.queue_id = q.id AND t.state = 'R' ORDER BY t.priority, t.id LIMIT 1;
     RETURN greatest(least(lowest, q.priority, 0)::bigint - 1, -2147483648);
 END $$;
-COMMENT ON FUNCTION pgqueue.urgent_priority IS 'A priority that comes before that of all ready tasks of a queue.';
+COMMENT ON FUNCTION pgqueue.urgent_priority IS 'A priority before those of all ready tasks of a queue.';
 
 CREATE OR REPLACE FUNCTION pgqueue.take_id(
     id          bigint,
@@ -118,7 +118,7 @@ CREATE OR REPLACE FUNCTION pgqueue.take_id(
     OUT data    jsonb,
     OUT queue   text,
     OUT state   text,
-    OUT problem text,                         -- as for ack; or busy: it cannot be taken just now
+    OUT problem text,                         -- as for ack; or busy: it cannot be taken now
     OUT holder  text,
     OUT redelivered boolean
 )
@@ -141,7 +141,7 @@ BEGIN
         PERFORM pgqueue._enter_queue(q.id, me);    -- a pause does not matter: the caller names the task
     END IF;
     SELECT * INTO t FROM pgqueue.task k
-     WHERE k.id = take_id.id AND k.queue_id = q.id         -- it may have gone elsewhere, as a dead letter
+     WHERE k.id = take_id.id AND k.queue_id = q.id         -- it may be in another queue now, as a dead letter
        AND (k.state NOT IN ('F', 'W', 'C') OR k.state = 'W' AND k.meter IS NOT NULL)
        AND (k.state = 'D' OR k.expires_at IS NULL OR k.expires_at > moment)
        FOR UPDATE SKIP LOCKED;
@@ -187,7 +187,7 @@ COMMENT ON FUNCTION pgqueue.take_id IS
 CREATE OR REPLACE FUNCTION pgqueue._remove_task(id bigint, queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- Before the task is deleted: an observer may still look.
+    -- Before the task is deleted: an observer may still read it.
     PERFORM pgqueue._note(queue_id, 'delete', ARRAY [id]);
     PERFORM pgqueue._delete_tasks(ARRAY [id]);
     PERFORM pgqueue._drop_late_take(id);

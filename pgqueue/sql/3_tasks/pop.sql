@@ -1,9 +1,8 @@
 -- Popping: a take and its ack in one statement.
 
--- Exactly once, for work that is done in the caller's own transaction T1: the task is taken and gone when T1 commits,
--- and there again when T1 rolls back. Until then the lock of its row keeps other takers away, and those that wait look
--- again. Only at READ COMMITTED: an older snapshot does not see the takes of others, and the task would be handled
--- twice.
+-- Exactly once, for work in the caller's own transaction T1: the task is gone when T1 commits, and there again when T1
+-- rolls back. Until then the lock of its row keeps other takers away, and waiting takers look again. Only at READ
+-- COMMITTED: an older snapshot does not see the takes of others, and the task could be handled twice.
 CREATE OR REPLACE FUNCTION pgqueue.pop(queue text, n int DEFAULT 1, session int DEFAULT NULL)
 RETURNS TABLE (id bigint, priority int, attempts int, data jsonb, age interval, ttl interval)
 LANGUAGE plpgsql AS $$

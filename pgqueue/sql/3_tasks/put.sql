@@ -1,7 +1,7 @@
 -- Putting tasks. A put is one statement in the caller's transaction: the task exists if and when that commits.
 --
 -- A queue without options, and a task without a lane or a key, take the short way: one INSERT, one row for the
--- statistics, one signal to waiting takers (pgqueue._signal, wake.sql). Everything else goes by special.sql, where many
+-- statistics, one signal to waiting takers (pgqueue._signal, wake.sql). All other puts use special.sql, where many
 -- tasks without keys are one INSERT too.
 
 -- The delay to a moment that a caller asked for. The put keeps the moment itself as run_at.
@@ -18,8 +18,8 @@ BEGIN
     RETURN greatest(run_at - clock_timestamp(), '0');
 END $$;
 
--- When a task with this delay is ready; NULL: now. clock_timestamp(), not now(), which is when the caller's transaction
--- began.
+-- When a task with this delay is ready; NULL: now. clock_timestamp(), since now() is the start of the caller's
+-- transaction.
 CREATE OR REPLACE FUNCTION pgqueue._later(delay interval, run_at timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -39,7 +39,7 @@ BEGIN
         SELECT * INTO q FROM pgqueue.queue made WHERE made.id = q.id;
     END IF;
     IF priority IS NULL AND delay IS NULL AND ttr IS NULL AND ttl IS NULL THEN
-        RETURN q;                                  -- setting a field of a row costs more than all of these questions
+        RETURN q;                                  -- setting a field of a row costs more than all of these tests
     END IF;
     PERFORM pgqueue._check_times(delay, ttr, ttl);
     q.priority := coalesce(_defaults.priority, q.priority);
@@ -61,7 +61,7 @@ CREATE OR REPLACE FUNCTION pgqueue.put(
     if_exists   text     DEFAULT 'ignore',   -- a task with that key exists: ignore this put, error, or replace the task
     sender      uuid     DEFAULT NULL,
     run_at      timestamptz DEFAULT NULL,    -- in place of a delay; a moment that has passed is now
-    unique_for  interval DEFAULT NULL,       -- the key, by default data_key(data), counts for so long, also once done
+    unique_for  interval DEFAULT NULL,       -- how long the key, by default data_key(data), counts, also once done
     OUT id      bigint,
     OUT state   text,                        -- full: no task was put, the queue is at its capacity
     OUT existed boolean,
@@ -99,7 +99,7 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    IF q.guarded THEN                              -- the first question of _may, which the queue's row makes cheaper
+    IF q.guarded THEN                              -- the first query of _may, which the queue's row makes cheaper
         PERFORM FROM pgqueue.privilege p
           WHERE p.role_id = pgqueue._caller_role() AND p.verb = 'put'
             AND (p.queue_id = q.id OR NOT q.restricted AND queue LIKE p.mask);
@@ -133,7 +133,7 @@ BEGIN
     PERFORM pgqueue._signal(q.id, CASE WHEN later IS NULL THEN 1 END);
 END $$;
 COMMENT ON FUNCTION pgqueue.put IS
-    'Add a task. Options that are left out are the queue''s. run_at goes in place of a delay. A key belongs to at most '
+    'Add a task. Options that are left out are the queue''s. run_at replaces a delay. A key belongs to at most '
     'one task of the queue that is neither done nor expired; if one exists already, the answer says which task stays.';
 
 -- Tasks that are unique for a time: one put after another, in the order of their keys, so that two calls with the same

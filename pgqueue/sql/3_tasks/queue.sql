@@ -4,8 +4,8 @@
 -- Options are columns of the queue's row; an option that is not given has its default there. Hot functions read that
 -- row at each call and do not lock it: a call that was under way when an option changed may still use the old one.
 --
--- A queue with an option beyond the defaults of a put is `special`, and only then the functions for putting and taking
--- look at the options. Pausing and draining stop later calls; calls that are under way are not waited for.
+-- A queue with an option beyond the defaults of a put is `special`; the functions for putting and taking read the
+-- options only of such a queue. Pausing and draining stop later calls, and do not wait for calls that are under way.
 
 -- Check all options of a queue; returns them, with a capacity of 0 as NULL.
 CREATE OR REPLACE FUNCTION pgqueue._checked_options(q pgqueue.queue) RETURNS pgqueue.queue
@@ -38,8 +38,8 @@ BEGIN
     RETURN q;
 END $$;
 
--- The queue with the caller as the role that set its dead_letter. The caller has to have the right to put into the
--- queue that it names; dead.sql asks at each death, also for the queues that are bound to an exchange by then.
+-- The queue with the caller as the role that set its dead_letter. The caller must have the right to put into the queue
+-- that dead_letter names; dead.sql checks it at each death, also for the queues that are bound to an exchange by then.
 CREATE OR REPLACE FUNCTION pgqueue._own_dead_letter(q pgqueue.queue) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -68,7 +68,7 @@ CREATE OR REPLACE FUNCTION pgqueue.create_queue(
     capacity        int      DEFAULT NULL,     -- 0: unlimited
     max_size        int      DEFAULT NULL,
     keep_done       interval DEFAULT NULL,
-    expires         interval DEFAULT NULL,     -- the queue is deleted when it was not used for so long
+    expires         interval DEFAULT NULL,     -- the queue is deleted after this long without use
     listed          boolean  DEFAULT false,
     metadata        jsonb    DEFAULT NULL,
     temporary       boolean  DEFAULT false,    -- ends with the session, as if exclusive, but every session may take
@@ -124,7 +124,7 @@ BEGIN
             q.metadata, q.role, q.dead_letter_role, EXISTS (SELECT FROM pgqueue.draining),
             q.exclusive OR pgqueue._roles_are_limited())
     ON CONFLICT DO NOTHING RETURNING queue.id INTO q.id;
-    IF NOT FOUND AND if_not_exists THEN            -- another transaction created it meanwhile: a new statement sees it
+    IF NOT FOUND AND if_not_exists THEN            -- another transaction has just created it: a new statement sees it
         SELECT there.id INTO q.id FROM pgqueue.queue there WHERE there.name = create_queue.name;
     END IF;
     IF NOT FOUND THEN
@@ -138,7 +138,7 @@ COMMENT ON FUNCTION pgqueue.create_queue IS
 CREATE OR REPLACE FUNCTION pgqueue.alter_queue(name text, options jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    -- Not the name, which is rename_queue's; not an option by which existing tasks were put; not the owning session.
+    -- Not the name: rename_queue changes that; not an option by which existing tasks were put; not the owning session.
     alterable CONSTANT text[] := '{priority,delay,ttr,ttl,maxlen,max_takes,dead_letter,dead_letter_key,auto_delete,'
                                  'capacity,max_size,keep_done,expires,listed,metadata}'::text[];
     q       pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => true);
@@ -186,9 +186,9 @@ BEGIN
     PERFORM pgqueue._record('alter', q.name, detail => (options - 'metadata')::text);        -- metadata is data
 END $$;
 COMMENT ON FUNCTION pgqueue.alter_queue IS
-    'Change the named options of a queue; null sets the default. Example: {"ttl": "1 h", "maxlen": null}. Tasks that '
-    'were put before keep the options that they were put with; but with listed they are listed too, after the markers '
-    'of earlier pages and in no order.';
+    'Change the named options of a queue; null sets the default. Example: {"ttl": "1 h", "maxlen": null}. Existing '
+    'tasks keep the options that they were put with; but with listed they are listed too, after the markers of earlier '
+    'pages and in no order.';
 
 CREATE OR REPLACE FUNCTION pgqueue.rename_queue(name text, new_name text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -207,15 +207,15 @@ BEGIN
     UPDATE pgqueue.queue d SET dead_letter_key = new_name
      WHERE d.dead_letter = '' AND d.dead_letter_key = rename_queue.name;
     UPDATE pgqueue.schedule s SET queue = new_name, revision = s.revision + 1 WHERE s.queue = rename_queue.name;
-    PERFORM pgqueue._signal(q.id), pgqueue._signal(-q.id);      -- those that wait under the old name look again
+    PERFORM pgqueue._signal(q.id), pgqueue._signal(-q.id);      -- takers that wait under the old name look again
     PERFORM pgqueue._record('rename', name, new_name);
 END $$;
 COMMENT ON FUNCTION pgqueue.rename_queue IS
     'Give a queue another name; its tasks, takes, bindings and schedules stay. PQ003 if a queue of that name exists.';
 
--- Remove a queue, and at most so many of its tasks. The caller has locked the queue's row FOR UPDATE, and thereby
--- its bindings (exchanges.sql). Tasks and takes are not waited for: a task that is locked, or one too many, stays
--- without a queue until the next _clean_routes().
+-- Remove a queue, and at most `most` of its tasks. The caller has locked the queue's row FOR UPDATE, and thereby its
+-- bindings (exchanges.sql). The function waits for no task or take: a locked task, or one beyond `most`, stays without
+-- a queue until the next _clean_routes().
 CREATE OR REPLACE FUNCTION pgqueue._remove_queue(queue_id int, most int DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -257,8 +257,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_queue IS
     'Remove a queue with its tasks and bindings; returns how many tasks. PQ034: a task of it is taken; force removes '
-    'the queue nevertheless. Also PQ034: with if_empty it holds a task; with if_unused a task is taken, or a taker '
-    'waits for one.';
+    'the queue nevertheless. Also PQ034: with if_empty it has a task; with if_unused a task is taken, or a taker waits '
+    'for one.';
 
 CREATE OR REPLACE FUNCTION pgqueue.pause_queue(queue text, duration interval) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -271,13 +271,13 @@ BEGIN
     PERFORM pgqueue._check_time('duration', duration, zero => true);
     UPDATE pgqueue.queue paused SET paused_until = CASE WHEN duration > '0' THEN clock_timestamp() + duration END
      WHERE paused.id = q;
-    -- Also at the start of a pause: it may end sooner than the one before, which takers sleep through.
+    -- Also at the start of a pause: it may end sooner than the previous pause, until whose end takers sleep.
     PERFORM pgqueue._signal(q);
     PERFORM pgqueue._record(CASE WHEN duration > '0' THEN 'pause' ELSE 'resume' END, queue,
                             detail => CASE WHEN duration > '0' THEN duration::text END);
 END $$;
 COMMENT ON FUNCTION pgqueue.pause_queue IS
-    'Take no tasks from a queue for this long; 0 ends a pause. Puts go on, and so do holders of tasks. PQ032: there is '
+    'Take no tasks from a queue for this long; 0 ends a pause. Puts and holders of tasks go on. PQ032: there is '
     'no such queue.';
 
 -- End the takes of these tasks of a queue, or of all, by any holder; returns how many.

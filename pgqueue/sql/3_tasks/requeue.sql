@@ -1,6 +1,6 @@
 -- Giving a task back to the end of its queue.
 
--- The place of a task in its queue is (priority, id), so a task that goes to the end gets a new id. All else stays.
+-- The place of a task in its queue is (priority, id), so moving a task to the end gives it a new id. All else stays.
 CREATE OR REPLACE FUNCTION pgqueue.requeue(
     id          bigint,
     token       bigint DEFAULT NULL,
@@ -27,7 +27,7 @@ BEGIN
     IF FOUND THEN
         UPDATE pgqueue.attempt a SET task_id = new_id WHERE a.task_id = requeue.id;
         UPDATE pgqueue.step SET task_id = new_id WHERE task_id = requeue.id;
-    ELSE                                           -- other rows know a followed task by its id, so that stays
+    ELSE                                           -- other rows refer to a followed task by its id: keep it
         UPDATE pgqueue.task t
            SET state = CASE WHEN t.state = 'C' THEN 'C' ELSE pgqueue._ready_state(t) END,
                suspect = NULL, killed_after = NULL, releases = coalesce(t.releases, 0) + 1
@@ -47,4 +47,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.requeue IS
     'Give a task back behind all other tasks of its priority, under a new id, which is returned. A task that waited '
-    'for others, or for which others wait, keeps its id and its place. state cancelled: it was cancelled meanwhile.';
+    'for others, or for which others wait, keeps its id and its place. state cancelled: it was cancelled while taken.';

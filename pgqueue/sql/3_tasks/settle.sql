@@ -1,14 +1,14 @@
--- Settling what was taken: release and bury; and what every settling has in common. The acks are in ack.sql, touch in
--- touch.sql.
+-- Settling taken tasks: release and bury; and the rules that all settling verbs share. The acks are in ack.sql, touch
+-- in touch.sql.
 --
 -- The fence. A settling presents the task's token, or, with the id alone, its session. The token suffices, for every
--- role; a session has to be the caller's, since its id is no secret (session.sql). If the take has neither, or its
+-- role; a session has to be the caller's, since its id is no secret (session.sql). If neither fits the take, or its
 -- deadline has passed, nothing changes, and the answer says why. So a process that slept through its deadline, or lost
 -- its session, cannot ack a task that another process has taken since.
 --
--- Expected outcomes come back as rows: an exception would abort the transaction of the caller. The forms for one task
--- answer with one row; those for many take arrays and answer with the tasks that they could NOT settle, so a row is
--- rare. One call for 100 tasks costs a twentieth of 100 calls.
+-- Expected outcomes are returned as rows: an exception would abort the transaction of the caller. The forms for one
+-- task return one row; those for many take arrays and return the tasks that they could NOT settle, so a row is rare.
+-- One call for 100 tasks costs a twentieth of 100 calls.
 --
 -- Lock order: the take first, then the task (1_tables/schema.sql).
 
@@ -29,8 +29,8 @@ BEGIN
     END IF;
 END $$;
 
--- Tasks as a refusal shows them: to a role without a right to the queue they do not exist. The view pgqueue.tasks would
--- need the verb look. And a join with it reads every task, since it has security_barrier.
+-- Tasks as a refusal shows them: for a role without a right to the queue they do not exist. The view pgqueue.tasks
+-- would require the verb look, and a join with it reads every task, since it has security_barrier.
 CREATE OR REPLACE VIEW pgqueue._refused AS
 SELECT t.id, t.state, t.holder
   FROM pgqueue._tasks t JOIN pgqueue.queue q ON q.id = t.queue_id
@@ -52,7 +52,7 @@ CREATE OR REPLACE FUNCTION pgqueue.release(
     priority    int      DEFAULT NULL,       -- from now on
     every       interval DEFAULT NULL,       -- delayed until this long after it was taken
     hold_lane   boolean  DEFAULT false,      -- no other task of its lane is taken during the delay
-    counts      boolean  DEFAULT true,       -- an error makes this a failed attempt of max_takes; else it is noted only
+    counts      boolean  DEFAULT true,       -- with an error: a failed attempt of max_takes; false: it is only noted
     traceback   text     DEFAULT NULL,       -- of the error; these four are for the record of the attempt
     began       timestamptz DEFAULT NULL,    -- NULL: when it was taken
     worker      text     DEFAULT NULL,       -- NULL: the label of the session
@@ -124,7 +124,7 @@ BEGIN
         PERFORM pgqueue._follow(queue_id, ARRAY [id], 'released');
         state := CASE stored WHEN 'W' THEN 'waiting' ELSE state END;
     END IF;
-    IF in_lane AND stored = 'R' THEN               -- another task of its lane may come first by now
+    IF in_lane AND stored = 'R' THEN               -- another task of its lane may be the head by now
         SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = release.id;
     END IF;
     PERFORM pgqueue._signal(queue_id, CASE WHEN later IS NULL THEN 1 END);
@@ -133,12 +133,13 @@ COMMENT ON FUNCTION pgqueue.release IS
     'Give a task back: ready at its old place, or delayed. During the delay its lane goes on without it, or, with '
     'hold_lane, waits for it. With an error it is recorded as a failed attempt (the view attempts), and counts as one; '
     'the last attempt of max_takes makes it a dead letter, or buries it if no queue is bound for dead letters. A task '
-    'that was cancelled meanwhile ends here: the state is cancelled.';
+    'that was cancelled while it was taken ends: the state is cancelled.';
 
 -- End takes of many tasks. Returns the tasks of which a take ended, and the lowest and the highest of their queues. The
 -- caller counts. By ctid after a probe by key for each: a join is planned as a scan of all of `take`, dead rows
--- included. The ids are locked in order: two calls with the same tasks cannot deadlock. A take that T2 was touching was
--- waited for, and has a new ctid, which this snapshot does not see: a second look finds it, and it is locked here.
+-- included. The ids are locked in order: two calls with the same tasks cannot deadlock. After a wait for a take that T2
+-- was touching, the take has a new ctid, which this snapshot does not see: a second look finds it, now locked by this
+-- transaction.
 CREATE OR REPLACE FUNCTION pgqueue._drop_takes(
     ids bigint[], tokens bigint[], session int, OUT dropped bigint[], OUT low int, OUT high int
 )
@@ -217,8 +218,8 @@ BEGIN
 END $$;
 
 -- For a transaction T1 that removes a task which another session may hold: a claim T2 may have been under way when T1
--- looked for the take. T2 has ended since, for T1 has the task's row. And T1, which has that row, must not wait for a
--- take: a take that is locked is being settled.
+-- looked for the take. T2 has ended since, for T1 has the task's row. Having that row, T1 must not wait for a take: a
+-- locked take is being settled, and is left alone.
 CREATE OR REPLACE FUNCTION pgqueue._drop_late_take(id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -301,6 +302,6 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.bury IS
-    'Set a task aside until it is kicked; where the queue has a dead_letter it goes there, and its state is dead. With '
+    'Set a task aside until it is kicked; if the queue has a dead_letter it moves there, and its state is dead. With '
     'a token, only the holder may bury, and its error is recorded as a failed attempt; without one, any caller may, in '
     'any state, as in Tarantool''s queue. A task that was cancelled while it was taken ends: the state is cancelled.';

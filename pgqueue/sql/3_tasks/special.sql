@@ -1,27 +1,27 @@
--- Putting a task with anything out of the ordinary: a lane, a key, a capacity, or another option of the queue.
+-- Putting a task with special options: a lane, a key, a capacity, or another option of the queue.
 --
 -- Keys. A partial unique index over the tasks that are not done decides. A put T1 that meets a task of an open
--- transaction T2 waits for the end of T2: only then it is known whether that task exists.
+-- transaction T2 waits until T2 ends, which decides whether that task exists.
 --
--- A task that has expired is never taken again, so it must not stand for a put: T1 ends it first, as a tick would have
--- done, and puts its own.
+-- An expired task is never taken again, so it must not block a put: T1 ends it first, as a tick would have done, and
+-- puts its own.
 --
--- Above READ COMMITTED a snapshot may still show a task that has been acked since, and a put that is ignored for its
--- sake would be lost. So only at READ COMMITTED T1 looks for the key before it inserts. At the other levels the INSERT
--- comes first, for it asks the index, which knows the newest state: it succeeds if the task has gone; it fails as a
--- serialization failure if a task has come that the snapshot does not show; and otherwise the snapshot shows the task
--- that is there. The order INSERT, then look-up, would do at READ COMMITTED too, but each put that is ignored would
--- use up an id, and a full queue would have to be told from a key that exists.
+-- Above READ COMMITTED a snapshot may still show a task that has been acked since, and a put that is ignored because of
+-- it would be lost. So T1 looks for the key before it inserts only at READ COMMITTED. At the other levels the INSERT
+-- comes first, for it checks the index, which has the newest state: it succeeds if the task is gone; it fails with a
+-- serialization failure if there is a task that the snapshot does not show; and otherwise the snapshot shows the task
+-- that has the key. The order INSERT, then look-up, would do at READ COMMITTED too, but each ignored put would use up
+-- an id, and a full queue would have to be told apart from an existing key.
 --
 -- Replacing. A put T1 that has the task's row may look for a take, in a newer snapshot: a claim T2 that had the row
--- meanwhile has committed its take by then, and no claim can begin. A task that is taken is not replaced, for its taker
--- would ack the new one. Both looks need READ COMMITTED.
+-- before has committed its take by then, and no claim can begin. A taken task is not replaced, for its taker would ack
+-- the new one. Both looks need READ COMMITTED.
 --
--- Capacity. It is exact, so producers of a full queue go one after another: a put holds an advisory lock (_lock_room)
+-- Capacity. It is exact, so producers of such a queue put one after another: a put holds an advisory lock (_lock_room)
 -- until its transaction ends. A transaction that frees room signals the queue's other channel, pgqueue._signal(-id)
--- (count.sql), on which puts wait. The lock comes before all others: before the queue's row; before a key's row, which
--- stays locked even if it has lost the key by then; and, in the order of the queues, before the task that an ack hands
--- on from.
+-- (count.sql), on which puts wait. The lock precedes all others: before the queue's row; before a key's row, which
+-- stays locked even if it has lost the key by then; and, in the order of the queues, before the task of an ack that
+-- puts follow-up tasks.
 
 CREATE OR REPLACE FUNCTION pgqueue._check_put(
     q pgqueue.queue, priority int, delay interval, ttr interval, ttl interval, lane text, key text, if_exists text
@@ -60,8 +60,8 @@ BEGIN
     END IF;
 END $$;
 
--- Whether a task is taken. A take that is past its deadline is deleted, for its holder cannot settle any more; unless
--- the holder is settling it at this moment.
+-- Whether a task is taken. A take past its deadline is deleted, for its holder cannot settle any more; unless the
+-- holder is settling it now.
 CREATE OR REPLACE FUNCTION pgqueue._is_held(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -77,8 +77,8 @@ BEGIN
     RETURN EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = _is_held.id);
 END $$;
 
--- End a task that has expired; false if its holder is settling it at this moment. A transaction T2 that has the task's
--- row is waited for. If T2 has ended or changed the task, that is true as well: the caller looks again.
+-- End an expired task; false if its holder is settling it now. The function waits for a transaction T2 that has the
+-- task's row. It is also true if T2 has ended or changed the task: the caller looks again.
 CREATE OR REPLACE FUNCTION pgqueue._end_expired(q pgqueue.queue, id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -102,7 +102,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- The task that has the key already, and what became of the put; no row if no task has it.
+-- The task that already has the key, and the outcome of the put; no row if no task has it.
 CREATE OR REPLACE FUNCTION pgqueue._meet_key(
     q pgqueue.queue, data jsonb, later timestamptz, lane text, key text, if_exists text, sender uuid,
     OUT id bigint, OUT state text, OUT kept jsonb
@@ -212,8 +212,8 @@ BEGIN
     END IF;
 END $$;
 
--- Check what is published against the options of all queues that it goes to, before any of them gets it. Dead letters
--- and wills are not checked: no caller is there to get an error.
+-- Check a message against the options of all queues that it is routed to, before any of them gets it. Dead letters and
+-- wills are not checked: no caller could get an error.
 CREATE OR REPLACE FUNCTION pgqueue._check_publish(
     queue_ids int[], data jsonb, priority int, delay interval, ttr interval, ttl interval
 ) RETURNS void

@@ -4,10 +4,10 @@
 -- -------------------
 -- A task may kill the process that handles it: by a crash of the interpreter, by exhausting the memory. No handler can
 -- count such an attempt, and a session that dies leaves several takes: tasks that its process was handling at the same
--- time, and tasks that it had not begun. To charge all of them with an attempt is the simpler form, and does not work:
--- with eight handlers at once each crash charges seven neighbours too, and they are buried before they have begun.
+-- time, and tasks that it had not begun. Charging all of them with an attempt does not work: with eight handlers at
+-- once each crash charges seven neighbours too, and they are buried before they have begun.
 --
--- Most processes die for no fault of their tasks: of a deployment, or with their host. So the first death of a group
+-- Most processes die for other reasons: a deployment, or a crash of their host. So the first death of a group
 -- charges none of its tasks and restricts none; it leaves a mark (task.killed_after). The second death makes each task
 -- with a mark a suspect (task.suspect), and a suspect is charged only if it was tried alone:
 --
@@ -20,44 +20,43 @@
 -- this one, besides any number of tasks that are not suspects. It is a quarter of the number of suspects that died
 -- together, or of marked tasks, and 1 at least. So a task that kills its process is in a group of at most a quarter at
 -- each death from the third on, and soon alone: of 100 tasks at the fifth death, of eight at the fourth. Then it is
--- charged at each death, and is buried by max_attempts of its worker or max_takes of its queue. A limit of 1 from the
--- beginning is the simpler form: then the 100 tasks of a process that was killed for no fault of theirs are handled
--- one after another. So is a quarter after the first death: then eight long tasks of a killed worker run two at a
--- time.
+-- charged at each death, and is buried by max_attempts of its worker or max_takes of its queue. With a limit of 1 from
+-- the beginning, the 100 tasks of a process that was killed for another reason would be handled one after another. With
+-- a quarter after the first death, eight long tasks of a killed worker would run two at a time.
 --
 -- A death can bury a task only where attempts have a limit: max_takes of the queue, or max_attempts that a worker of
--- the queue has registered (workers.sql). Elsewhere no task can be buried for it, and a death leaves no mark. It counts
--- as a release in either case (task.releases), by which the next take knows that the task was delivered before.
+-- the queue has registered (workers.sql). Elsewhere no task can be buried for it, and a death leaves no mark. In both
+-- cases the death counts as a release (task.releases), by which the next take knows that the task was delivered before.
 --
 -- A task that kills its process does so before the process has lived longer than it did the last time. So a take that
--- lasts longer than the session had lived that died with the task (task.killed_after) clears the task: it counts for
--- no limit from then on, and at a death as a task without a mark. To compare with the time for which that session had
--- held the task is the simpler form, and does not work: a task that kills may wait in its process behind others,
--- longer than the last time. killed_after never falls while the mark is there, so a task that kills is cleared only by
--- processes that each live longer than the one before. A sweep may find a death late, for example when the only worker
--- is started again. So the life of a session is measured to the sweep that missed it, and the length of its takes to
--- the last one before (session.seen_at).
+-- lasts longer than the life of the session that died with the task (task.killed_after) clears the task: from then on
+-- it counts for no limit, and at a death as a task without a mark. A comparison with the time for which that session
+-- had held the task does not work: a task that kills may wait in its process behind others, longer than the last time.
+-- killed_after never falls while the mark is there, so a task that kills is cleared only by processes that each live
+-- longer than the one before. A sweep may find a death late, for example when the only worker is started again. So the
+-- life of a session is measured to the sweep that missed it, and the length of its takes to the last one before
+-- (session.seen_at).
 --
 -- A suspect that is innocent is charged wrongly only if a task that is not yet a suspect kills the process beside it.
--- That task is a suspect after its second death, and the two are not held together again once both have the limit 1.
--- To leave the tasks beside a suspect unmarked is the simpler form: then the same two tasks are taken together again,
--- and the innocent one is buried.
+-- That task is a suspect after its second death, and the two are not held together again once both have the limit 1. If
+-- the tasks beside a suspect stayed unmarked, the same two tasks would be taken together again, and the innocent one
+-- would be buried.
 --
 -- The mark is cleared by an end that shows that the process lived on: release, requeue, bury, or a kick after it
--- (settle.sql, pick.sql). It stays after a deadline that passed, and after release_many, which gives back what was not
--- begun. Only a death sets it, so both columns are NULL in the life of nearly every task, and cost no byte.
+-- (settle.sql, pick.sql). It stays after a passed deadline, and after release_many, which gives back tasks that were
+-- not begun. Only a death sets it, so for nearly every task both columns stay NULL, and use no byte.
 --
 -- session.suspects has the suspects that the session took and may still hold. A suspect counts only as long as the
 -- session has a take of it, so no settling has to reset anything. Two claims C1 and C2 of one session lock the
 -- session's row before they look for these takes, in a new snapshot: C2 skips the locked row and takes no suspect, or
--- it sees what C1 took. A session without a row takes none. take_id takes any task, as the caller names it; a claim of
--- messages belongs to no session.
+-- it sees C1's takes. A session without a row takes no suspect. take_id takes any task, as the caller names it; a claim
+-- of messages belongs to no session.
 
--- Whether a take that lasted so long clears its task.
+-- Whether a take of this length clears its task.
 CREATE OR REPLACE FUNCTION pgqueue._is_cleared(killed_after interval, lasted interval) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN coalesce(lasted > killed_after, false);
 
--- Of these tasks those that a death could bury.
+-- The tasks among these that a death could bury.
 CREATE OR REPLACE FUNCTION pgqueue._burials(ids bigint[]) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -73,8 +72,8 @@ BEGIN
         SELECT held.id FROM held WHERE held.queue_id IN (SELECT limited.id FROM limited);
 END $$;
 
--- Of the suspects that a claim has found, in their order, those that the session must not take. The others count as
--- held. At REPEATABLE READ a claim that meets another one of its session fails, as any claim does there (take.sql).
+-- The suspects, among those that a claim has found, in their order, that the session must not take. The others count as
+-- held. At REPEATABLE READ a claim that meets another claim of its session fails, as any claim does there (take.sql).
 CREATE OR REPLACE FUNCTION pgqueue._refuse_suspects(session int, ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -110,7 +109,8 @@ BEGIN
     RETURN refused;
 END $$;
 
--- A session died with takes of these tasks, which have none any more. As _count_attempt, it passes over locked tasks.
+-- A session died that held these tasks; their takes are ended. As _count_attempt, this function passes over locked
+-- tasks.
 CREATE OR REPLACE FUNCTION pgqueue._count_death(ids bigint[], reason text, began timestamptz[], session int)
 RETURNS void
 LANGUAGE plpgsql AS $$

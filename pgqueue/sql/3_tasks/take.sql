@@ -1,11 +1,11 @@
--- Taking tasks: the hot path. Here a claim is decided: by take for one task, by _claim for many. In queues with lanes
--- or limits _claim_heads (heads.sql) decides it, for any number of tasks.
+-- Taking tasks: the hot path. A claim of one task is in take, of many in _claim. In queues with lanes or limits both
+-- are in _claim_heads (heads.sql).
 --
 -- Theory of operation
 -- -------------------
 -- A claim is two statements. The first locks candidates: ready, not taken, in the order (priority, id), skipping rows
--- that other transactions have locked. The second inserts their takes. Between them lies a new snapshot, and that is
--- the point: if the first snapshot of claim C2 is older than the commit of claim C1, C2 can still lock the row of a
+-- that other transactions have locked. The second inserts their takes. The second has a new snapshot, and needs it: if
+-- the first snapshot of claim C2 is older than the commit of claim C1, C2 can still lock the row of a
 -- task that C1 took. The second statement of C2 sees C1's take and drops the candidate; the primary key of `take` is
 -- the last guard. When every candidate was dropped there may be more tasks behind them, so the claim tries again before
 -- it calls the queue empty.
@@ -13,34 +13,35 @@
 -- At REPEATABLE READ the second statement does not see C1's take. Its INSERT conflicts on the primary key, and because
 -- of ON CONFLICT, PostgreSQL reports a serialization failure and not a unique violation. But if an ack A is deleting
 -- C1's take, the INSERT waits for A, and A waits for the task's row, which C2 has locked. So the INSERT waits for 50 ms
--- at most, and then fails in the same way. To leave it to PostgreSQL's search for deadlocks is the simpler form, and
--- fails: after a second it ends one of the two, maybe the ack. At READ COMMITTED the second statement sees the take,
--- and no conflict is left: so nothing waits, and a claim does without the cost of ON CONFLICT.
+-- at most, and then fails in the same way. PostgreSQL's own deadlock detection would end one of the two after a second,
+-- maybe the ack. At READ COMMITTED the second statement sees the take, and no conflict is left: so nothing waits, and a
+-- claim does without the cost of ON CONFLICT.
 --
--- The same as one statement (a CTE that inserts what another CTE locked) deadlocks under batches: the insert waits for
--- a take that an ack is deleting, while that ack waits for the task's row. Here the holder of task rows never waits.
+-- The same as one statement (a CTE that inserts takes of the rows that another CTE locked) deadlocks under batches: the
+-- insert waits for a take that an ack is deleting, while that ack waits for the task's row. Here the holder of task
+-- rows never waits.
 --
 -- Plans are pinned. `take` is nearly empty in its statistics and full of dead rows in truth, so a free planner scans
--- all of it at every claim; and it plans anew at every call, since a plan for one LIMIT looks cheaper than one for all.
--- Hence the scalar subqueries, which can only be probes by key, and the settings (settings.sql). State predicates are
--- literals: a parameter would not match the partial indexes. To the planner a method that is switched off is very
--- expensive, and PostgreSQL compiles what is expensive: without jit = off, Debian's default spends 0.1 s on compiling a
--- sort of one row, at every call. Rows of `task` are looked up by = ANY of an array, or LATERAL with OFFSET 0. A plain
--- join is the simpler form: where ANALYZE found pages and at most one row, reading the index to its end costs the
--- planner exactly as much as a look-up, and the cached plan does that for each task once the table is full.
+-- all of it at every claim; and it would make a new plan at every call, since a plan for one LIMIT looks cheaper than
+-- one for all. Hence the scalar subqueries, which can only be probes by key, and the settings (settings.sql). State
+-- predicates are literals: a parameter would not match the partial indexes. To the planner a method that is switched
+-- off is very expensive, and PostgreSQL compiles expensive plans: without jit = off, Debian's default spends 0.1 s on
+-- compiling a sort of one row, at every call. Rows of `task` are looked up by = ANY of an array, or LATERAL with OFFSET
+-- 0. A plain join does not work: where ANALYZE found pages and at most one row, the planner's cost of reading the index
+-- to its end is exactly that of a look-up, and the cached plan does the former for each task once the table is full.
 --
--- Suspects. A session tries one task at a time of those that may have killed their process (suspect.sql). A claim that
+-- Suspects. A session holds a limited number of tasks that may have killed their process (suspect.sql). A claim that
 -- must not take the suspects that it found looks again, without them. Their rows stay locked until the claim commits.
 --
--- Rights. A claim for a session of another connection asks whether that session is the caller's (session.sql). The
--- statement that reads the queue's row asks this as well: a statement of its own would cost every claim more.
+-- Rights. A claim for a session of another connection checks that the session is the caller's (session.sql), in the
+-- statement that reads the queue's row: a statement of its own would cost every claim more.
 --
 -- The head and the cursor. Without after_priority and after_id a claim starts at the head of the queue, exactly: it
--- first makes ready what is due. While a snapshot is held open anywhere, index entries of acked tasks cannot go away,
--- and a claim at the head walks over all of them, as it does over tasks in flight. A client that finds this slow passes
--- the last position that it was given and starts behind it (the client's cursor.py says when).
+-- first makes due tasks ready. While a snapshot is held open anywhere, index entries of acked tasks cannot be
+-- removed, and a claim at the head walks over all of them, as it does over tasks in flight. A client that finds this
+-- slow passes the last position that it was given and starts behind it (the client's cursor.py says when).
 
--- Insert takes for tasks that the caller has locked, at REPEATABLE READ; returns those that were not taken.
+-- Insert takes for tasks that the caller has locked, at REPEATABLE READ; returns the tasks that it could take.
 CREATE OR REPLACE FUNCTION pgqueue._insert_takes(
     ids bigint[], queue_id int, session int, token bigint, moment timestamptz
 ) RETURNS SETOF bigint
@@ -297,5 +298,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.take_many IS
-    'Take up to n tasks under one token. Of several queues, the queue of the task with the lowest (priority, id) '
-    'serves first. waited: for how many seconds a task was ready. redelivered: as for take.';
+    'Take up to n tasks under one token. With several queues, the queue of the task with the lowest (priority, id) is '
+    'first. waited: for how many seconds a task was ready. redelivered: as for take.';

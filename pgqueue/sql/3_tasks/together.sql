@@ -1,6 +1,6 @@
--- Putting many tasks at once, with anything out of the ordinary (special.sql).
+-- Putting many tasks at once, with special options (special.sql).
 
--- Many tasks that differ in their data only, and wait for no limit.
+-- Many tasks that differ only in their data, and wait for no limit.
 CREATE OR REPLACE FUNCTION pgqueue._put_alike(
     q pgqueue.queue, data jsonb, later timestamptz, fresh timestamptz, sender uuid, followed boolean
 ) RETURNS bigint[]
@@ -111,8 +111,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Many tasks at once. The queue's tasks are counted once and trimmed once: doing so at each put would read all that
--- this transaction has put before, which is quadratic.
+-- Many tasks at once. The queue's tasks are counted once and trimmed once: doing so at each put would read all earlier
+-- puts of this transaction, which is quadratic.
 CREATE OR REPLACE FUNCTION pgqueue._put_special_many(
     q pgqueue.queue, data jsonb, later timestamptz, lanes text[], keys text[], if_exists text, sender uuid,
     followed boolean DEFAULT NULL
@@ -143,7 +143,7 @@ BEGIN
     ELSE
         SELECT * INTO ids, added FROM pgqueue._put_by_key(q, data, later, lanes, keys, if_exists, sender);
     END IF;
-    IF limits.capacity IS NOT NULL AND added > 0 THEN          -- else nothing asks for the length, which is dear
+    IF limits.capacity IS NOT NULL AND added > 0 THEN          -- else the length, which is expensive, is not needed
         IF pgqueue._queue_length(q.id) > limits.capacity THEN
             RAISE EXCEPTION 'queue "%" has no room for % tasks', q.name, total USING ERRCODE = 'PQ037';
         END IF;

@@ -1,4 +1,4 @@
--- The deadline of a take: giving its holder more time, and how much is left. The fence is that of settle.sql.
+-- The deadline of a take: extending it, and the time left. The fence is that of settle.sql.
 
 CREATE OR REPLACE FUNCTION pgqueue.touch(
     id           bigint,
@@ -41,7 +41,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.touch IS
     'Give the holder more time: add to the deadline and to the time to live, or set the deadline to the task''s ttr '
-    'from now. A deadline that is later than that stays: a touch never shortens it.';
+    'from now. A later deadline stays: a touch never shortens it.';
 
 CREATE OR REPLACE FUNCTION pgqueue.time_left(ids bigint[], tokens bigint[])
 RETURNS TABLE (id bigint, seconds double precision)

@@ -1,9 +1,10 @@
 -- Emptying a queue: of all its tasks, or of those in some states.
 --
--- With states it goes as act_on_tasks does: find.sql argues about what other transactions take meanwhile.
+-- With states it proceeds as act_on_tasks: find.sql has the argument about tasks that other transactions take in
+-- between.
 
--- Remove the tasks of a queue in these states, or at most so many of them. As _remove_tasks, blocked and waiting tasks
--- go first: otherwise each batch of ready ones would make those behind them ready.
+-- Remove the tasks of a queue in these states, or at most `most` of them. As in _remove_tasks, blocked and waiting
+-- tasks are deleted first: otherwise each batch of ready ones would make the tasks behind them ready.
 CREATE OR REPLACE FUNCTION pgqueue._remove_states(queue_id int, states text[], most int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -34,7 +35,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.truncate_queue(
     queue  text,
-    n      int    DEFAULT NULL,               -- at most so many tasks
+    n      int    DEFAULT NULL,               -- the most tasks to remove
     states text[] DEFAULT NULL                -- only tasks in these states, for example {ready,delayed}; NULL: in any
 ) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -53,6 +54,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.truncate_queue IS
     'Remove all tasks of a queue in any state, also those that are taken, or at most n of them; returns how many. A '
-    'task that another transaction is taking or settling at this moment is left to it. Acks of the others '
-    'wait for the end of the transaction: empty a long queue by n tasks at a time, until it returns less. states: only '
-    'tasks in these states, as find_tasks has them, and at READ COMMITTED; without taken, no ack waits for it.';
+    'task that another transaction is taking or settling at this moment stays. Acks of the removed tasks wait for the '
+    'end of the transaction: empty a long queue by n tasks at a time, until it returns less. states: only '
+    'tasks in these states, as find_tasks has them, and at READ COMMITTED; without taken, no ack waits.';

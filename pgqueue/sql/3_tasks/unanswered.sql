@@ -20,7 +20,7 @@ BEGIN
          + (q.metered AND pgqueue._limits_due(queue_id))::int;
 END $$;
 
--- End the line of a queue: every process is woken, and those that wait enter anew.
+-- End the line of a queue: every process is woken, and processes that still wait enter it again.
 CREATE OR REPLACE FUNCTION pgqueue._end_line(queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -31,10 +31,10 @@ BEGIN
 END $$;
 
 -- Call again for each queue in line that had a task ready at the last tick already. Ticks of several listeners follow
--- each other closely: a tick within 0.15 s of the first sight is none. If that call has no answer either, many at the
--- head may be stopped, for example all processes of a machine that hangs: to call them one by one would take a tick
--- for each. So the second call ends the line, and then each eighth: a task that is locked would end it at each tick.
--- Not alone: another tick may have locked what was noted, so it is not looked at.
+-- each other closely: a tick within 0.15 s of the previous one does not count. If that call has no answer either, many
+-- processes at the head may be stopped, for example all processes of a machine that hangs: calling them one by one
+-- would take a tick for each. So the second call ends the line, and then every eighth: otherwise a locked task would
+-- end it at each tick. Not alone: another tick may have locked the notes in `unanswered`, so they are not read.
 CREATE OR REPLACE FUNCTION pgqueue._call_again(alone boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,15 +1,15 @@
 -- Puts that are unique for a time: of all puts with one key, within that time only the first one puts a task.
 --
 -- A key alone (special.sql) belongs to a task that is not done. With unique_for the key itself has a row, which
--- outlives the task: it counts until its time is over, also when the task was done or deleted meanwhile.
+-- outlives the task: it counts until its time is over, also if the task is done or deleted before.
 --
 -- Two puts T1 and T2 with one key: T1 inserts the row. The INSERT of T2 waits for the end of T1. If T1 commits, T2
--- finds a row that is not over, and puts nothing; if T1 rolls back, T2 inserts its own. To look for the row first, and
--- insert it then, lets both put. The row comes before the task: in the other order, T2 would have put its task when it
--- meets the row, since the task of T1 may be done by then. Above READ COMMITTED, T2 fails as a serialization failure if
--- it meets a row that its snapshot does not show.
+-- finds a row that has not expired, and puts nothing; if T1 rolls back, T2 inserts its own. A look for the row before
+-- the INSERT would let both put. The row is inserted before the task: in the other order, T2 would have put its task
+-- when it meets the row, since the task of T1 may be done by then. Above READ COMMITTED, T2 fails with a serialization
+-- failure if it meets a row that its snapshot does not show.
 --
--- A put without unique_for pays the test of a NULL, in a place where it tests others.
+-- A put without unique_for costs one more test for NULL, beside others.
 
 CREATE OR REPLACE FUNCTION pgqueue.data_key(data jsonb) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
@@ -18,9 +18,9 @@ RETURN encode(sha256(convert_to(
                 THEN jsonb_build_object('job', data -> 'job', 'args', data -> 'args')
                 ELSE data END::text, 'UTF8')), 'hex');
 COMMENT ON FUNCTION pgqueue.data_key IS
-    'A key that tasks with equal data have in common: a digest. Of a job''s task, of its name and arguments alone.';
+    'A key that tasks with equal data share: a digest of the data, or, for a job''s task, of its name and arguments.';
 
--- The row of a key, from now on the caller's; known: the row is another put's, and not over.
+-- Claim the row of a key for the caller; known: another put has the row, and it has not expired.
 CREATE OR REPLACE FUNCTION pgqueue._claim_key(
     queue_id int, key text, unique_for interval, OUT known boolean, OUT task_id bigint
 )

@@ -1,21 +1,21 @@
--- Changes of tasks, sent to sessions that observe their queue: Tarantool's on_task_change.
+-- Changes of tasks, sent to the sessions that observe a queue: Tarantool's on_task_change.
 --
 -- Theory of operation
 -- -------------------
 -- queue.observed is true while any session observes the queue. It makes the queue special, so that every change of its
--- tasks reaches _tell_change (from take.sql, lane.sql, and _note() of count.sql for all the rest), and a queue without
--- an observer pays nothing. Each change is a NOTIFY on the queue's channel:
+-- tasks reaches _tell_change (from take.sql, lane.sql, and else from _note() of count.sql), and a queue without an
+-- observer pays nothing. Each change is a NOTIFY on the queue's channel:
 --
 --     <verb> <seconds since 1970> <id>,<id>,...
 --
--- An observer believes it, so the channel's name is secret, and `observe` returns it (2_base/secret.sql).
+-- An observer believes the notification, so the channel's name is secret; `observe` returns it (2_base/secret.sql).
 --
--- So it is sent when the transaction commits, in the order of the commits, and never when that rolls back. The time
--- also keeps PostgreSQL from dropping the second of two equal payloads of a transaction that changes a task twice.
+-- The notification is sent when the transaction commits, in the order of the commits, and not if it rolls back. The
+-- time also keeps PostgreSQL from dropping the second of two equal payloads of a transaction that changes a task twice.
 --
 -- A session that ends observes no more (sweep.sql). A session that registers or leaves locks the queue's row first and
--- reads the other observers after that, in a new snapshot: otherwise T1, which leaves, would not see T2, which just
--- registered, and turn `observed` off for both.
+-- reads the other observers after that, in a new snapshot: otherwise T1, which leaves, would not see T2, which has just
+-- registered, and would turn `observed` off for both.
 
 CREATE OR REPLACE FUNCTION pgqueue.observe(queue_id int, session int DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
@@ -58,7 +58,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pgqueue.observer o
                     WHERE o.queue_id = unobserve.queue_id
                       AND o.session_id = coalesce(session, pgqueue.own_session())) THEN
-        RETURN false;                              -- before the lock: a stranger's call must not hold up others
+        RETURN false;                              -- before the lock: a call without the right must not hold up others
     END IF;
     PERFORM FROM pgqueue.queue q WHERE q.id = unobserve.queue_id FOR NO KEY UPDATE;
     DELETE FROM pgqueue.observer o
@@ -88,7 +88,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Part of clean_up: marks that _free_observers left behind, or a crash of the server, which empties the table of
+-- Part of clean_up: remove marks that are left by _free_observers, or by a server crash, which empties the table of
 -- observers.
 CREATE OR REPLACE FUNCTION pgqueue._clean_observers() RETURNS void
 LANGUAGE plpgsql AS $$

@@ -1,11 +1,11 @@
 -- Posting to named channels: NOTIFY, for payloads of any size.
 --
--- A channel is a channel of PostgreSQL: LISTEN in psql hears what is posted here, and wait() hears a NOTIFY from psql.
+-- A channel is a channel of PostgreSQL: LISTEN in psql hears posts, and wait() hears a NOTIFY from psql.
 -- A post arrives when its transaction commits, and never when it rolls back; the same payload posted twice in one
 -- transaction arrives once, which is PostgreSQL's rule.
 --
 -- NOTIFY carries 7999 bytes. A larger payload is kept in a table, and NOTIFY carries its id behind a mark; a payload
--- that happens to begin with the mark goes that way too. Listeners fetch it as soon as they hear of it.
+-- that happens to begin with the mark is stored too. Listeners fetch it as soon as they hear of it.
 
 CREATE OR REPLACE FUNCTION pgqueue.post(channel text, payload text DEFAULT '') RETURNS void
 LANGUAGE plpgsql AS $$
@@ -23,7 +23,8 @@ BEGIN
         PERFORM pgqueue._check_text('a payload', payload, pgqueue._most_data(), code => 'PQ036');
         INSERT INTO pgqueue.payload (role, size, payload)
         VALUES (pgqueue._caller(), octet_length(payload), post.payload) RETURNING id INTO new_id;
-        -- Small ones are added up now and then: a sum for each would walk over all those of the last minute.
+        -- Small payloads are summed up only from time to time: a sum at each post would walk over all those of the last
+        -- minute.
         IF octet_length(payload) > 1000000 OR new_id % 64 = 0 THEN
             PERFORM pgqueue._check_quota('payloads');
         END IF;
@@ -36,14 +37,14 @@ COMMENT ON FUNCTION pgqueue.post IS 'Send a payload to all listeners of a channe
 CREATE OR REPLACE FUNCTION pgqueue.stored_payload(id bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 BEGIN
-    LOCK TABLE pgqueue.payload IN ACCESS SHARE MODE NOWAIT;        -- the listener waits for no table: it asks again
+    LOCK TABLE pgqueue.payload IN ACCESS SHARE MODE NOWAIT;        -- the listener waits for no table: it calls again
     RETURN (SELECT p.payload FROM pgqueue.payload p WHERE p.id = stored_payload.id);
 END $$;
 COMMENT ON FUNCTION pgqueue.stored_payload IS
-    'For clients: the payload of a post that was too large for NOTIFY, which brought its id. lock_not_available, at '
-    'once: the table is locked.';
+    'For clients: the payload, by its id, of a post that was too large for NOTIFY. lock_not_available, at once: the '
+    'table is locked.';
 
--- Delete stored payloads a minute after a cleaning first saw them. Not after the post: it may be much older than its
+-- Delete stored payloads a minute after a cleaning first saw them, not after the post: that may be long before its
 -- commit.
 CREATE OR REPLACE FUNCTION pgqueue._clean_payloads() RETURNS void
 LANGUAGE plpgsql AS $$

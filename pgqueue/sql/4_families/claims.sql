@@ -2,22 +2,22 @@
 --
 -- Theory of operation
 -- -------------------
--- A message is a task. A claim is several takes that were made together: they have one token, which is the claim's id;
+-- A message is a task. A claim is a set of takes that were made together: they have one token, which is the claim's id;
 -- they belong to no session (0), so no process has to stay alive for them; and they have one deadline, the claim's end.
 --
 --   claim_messages   takes, and a row in `claim` with their ids. From now on a claimed message lives for at least as
 --                    long as the claim and its grace.
 --   delete_message   an ack, if the claim is named; otherwise only a message that is not claimed is deleted.
---   renew_claim      another deadline for the takes that are left.
---   release_claim    gives back what is left.
+--   renew_claim      sets another deadline for the remaining takes.
+--   release_claim    gives back the remaining messages.
 --   the end          the deadlines have passed: the next claim or take of the queue gives the messages back (due.sql).
 --
 -- The end needs no process. A claim that is over counts as absent from that moment, and its row is deleted when the
 -- next claim of any queue is made.
 --
--- Each message is held by its own take, and each take is checked by itself. Zaqar's Redis driver claims all that
--- follows the first free message, and counts claims by a number kept beside them; both go wrong as soon as claims end
--- in another order than they were made. Here the number is the number of takes.
+-- Each message is held by its own take, and each take is checked separately. Zaqar's Redis driver claims all messages
+-- after the first free one, and stores the number of claims beside them; both go wrong as soon as claims end in another
+-- order than that in which they were made. Here the takes are counted.
 --
 -- A message that comes back because its claim's time was over counts as an attempt (due.sql): so max_takes and
 -- dead_letter are Zaqar's _max_claim_count and _dead_letter_queue. A claim that is released gives its messages back
@@ -29,10 +29,10 @@
 -- another role's claim.
 --
 -- Locks: the claim's row, then its takes, then their tasks. A take that a transaction T1 is settling at this moment is
--- left to T1. An application that acks messages in a long transaction T1 renews the claim in another one, T2: if T2
--- waited for T1, it would hold back the new deadlines of all other messages until they have passed, and deadlock if the
--- next ack of T1 is for one of those. If T1 rolls back, its message has the claim's old end, or that of the next
--- renewal.
+-- left to T1. For example, an application acks messages in a long transaction T1 and renews the claim in another one,
+-- T2: if T2 waited for T1, the new deadlines of all other messages would not be committed until they have passed, and
+-- T2 would deadlock with T1's next ack of one of those messages. If T1 rolls back, its message has the claim's old end,
+-- or that of the next renewal.
 
 CREATE OR REPLACE FUNCTION pgqueue._check_claim(ttl interval, grace interval) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -56,7 +56,7 @@ BEGIN
          ORDER BY t.priority, t.id;
 END $$;
 
--- Of these tasks, those with a take of this token that is not being settled. Their takes are locked now.
+-- The tasks among these with a take of this token that is not being settled. Locks these takes.
 CREATE OR REPLACE FUNCTION pgqueue._lock_claimed(ids bigint[], claim bigint) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -65,9 +65,9 @@ BEGIN
 END $$;
 
 -- Set the deadline of a claim's takes to its end, and let its messages live for the grace longer; a message that lives
--- long enough, or for ever, is not changed. It does not matter if a deadline has just passed: the take has the token,
--- so no other session had the message meanwhile, and from now on the deadline has not passed. Returns the messages that
--- the claim still holds.
+-- long enough, or without limit, is not changed. A deadline that has just passed does not matter: the take has the
+-- token, so no other session has had the message, and the take has a new deadline from now on. Returns the messages
+-- that the claim still holds.
 CREATE OR REPLACE FUNCTION pgqueue._hold_messages(claim bigint) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -82,7 +82,7 @@ BEGIN
     RETURN ids;
 END $$;
 
--- Each new claim deletes a few that are over: so they cannot pile up.
+-- Each new claim deletes a few expired ones: so they cannot pile up.
 CREATE OR REPLACE FUNCTION pgqueue._drop_old_claims() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -204,8 +204,8 @@ BEGIN
     RETURN cardinality(ids);
 END $$;
 COMMENT ON FUNCTION pgqueue.release_claim IS
-    'Give back the messages that a claim still holds, and end it; returns how many. This is no attempt: only the end '
-    'of a claim''s time is one. A claim that does not exist has ended already.';
+    'Give back the messages that a claim still holds, and end it; returns how many. This counts as no attempt: only '
+    'the expiry of a claim does. A claim that does not exist has already ended.';
 
 CREATE OR REPLACE FUNCTION pgqueue._is_message(queue text, id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$

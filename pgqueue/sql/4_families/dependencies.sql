@@ -1,8 +1,8 @@
--- Reading flows: what a task waited for, with the results; batches and how far they are. And what is cleaned up.
+-- Reading flows: the predecessors of a task with their results, and the progress of batches; and the cleaning of flows.
 --
--- The result of a task for which another one waits is kept until that one is gone, whatever its time was to be. It is
--- kept by its expires_at: a cleaning that asked for dependencies would walk over all results that are kept so, each
--- time. _forget_dependants (follow_tasks.sql) gives it back its time.
+-- The result of a task for which another one waits is kept until that one is gone, whatever time was set. It is kept by
+-- its expires_at: a cleaning that looked for dependencies would walk over all such results each time.
+-- _forget_dependants (links.sql) restores the time that was set.
 
 CREATE OR REPLACE FUNCTION pgqueue.predecessors(
     id      bigint,
@@ -16,7 +16,7 @@ BEGIN
       WHERE k.task_id = predecessors.id AND k.deadline > clock_timestamp()
         AND (k.token = predecessors.token
              OR predecessors.token IS NULL AND pgqueue._is_ours(k.session_id, predecessors.session));
-    IF NOT FOUND THEN                              -- not the holder, to which they are as good as the task's data
+    IF NOT FOUND THEN                              -- not the holder, which may see them as it may see the task's data
         PERFORM pgqueue._check_guarded(t.queue_id, 'look', is_named => false)
            FROM pgqueue.task t WHERE t.id = predecessors.id;
     END IF;
@@ -39,7 +39,7 @@ BEGIN
           LEFT JOIN pgqueue.batch b ON b.id = d.on_id
           LEFT JOIN pgqueue.result r ON r.task_id = d.on_id
           LEFT JOIN pgqueue.queue q ON q.id = coalesce(t.queue_id, r.queue_id)
-         -- Of a queue that is gone, nothing tells which roles might look into it: only the owner may.
+         -- For a queue that is gone, no row says which roles might look into it: only the owner may.
          CROSS JOIN LATERAL (
                SELECT CASE WHEN q.guarded THEN pgqueue._may(q.id, 'look')
                            ELSE q.id IS NOT NULL OR pgqueue._is_owner() END AS looks OFFSET 0) seen
@@ -47,9 +47,9 @@ BEGIN
          ORDER BY d.position;
 END $$;
 COMMENT ON FUNCTION pgqueue.predecessors IS
-    'The tasks and batches that a task was put after, in their order, with their results, where their holders kept '
-    'any. For its holder, and for roles that may look into its queue; results, errors and names of queues for those '
-    'that may look into the queue of each.';
+    'The tasks and batches that a task was put after, in their order, with their results, if their holders kept any. '
+    'For its holder, and for roles that may look into its queue; results, errors and names of queues for roles that '
+    'may look into the queue of each.';
 
 CREATE OR REPLACE VIEW pgqueue.dependencies WITH (security_barrier) AS
 SELECT d.task_id AS id, q.name AS queue, d.on_id,
@@ -60,7 +60,7 @@ SELECT d.task_id AS id, q.name AS queue, d.on_id,
   JOIN pgqueue.task t ON t.id = d.task_id
   JOIN pgqueue._seen q ON q.id = t.queue_id;
 COMMENT ON VIEW pgqueue.dependencies IS
-    'For what tasks wait, or waited: the task id waits for the task or batch on_id. Of tasks that are not gone.';
+    'The dependencies of tasks that are not gone: the task id waits, or waited, for the task or batch on_id.';
 
 -- The batches that the reader of a view may see.
 CREATE OR REPLACE VIEW pgqueue._seen_batches AS
@@ -84,7 +84,7 @@ COMMENT ON VIEW pgqueue.batches IS
     'Every batch, until a day after its end: how many tasks it has, and how many of them are done, have failed and are '
     'open. A role sees its own; monitors see all.';
 
--- For monitors: without the batches that are done, of which there may be a day's.
+-- For monitors: without the batches that are done, since there may be all those of a day.
 CREATE OR REPLACE VIEW pgqueue.batch_stats WITH (security_barrier) AS
   WITH b AS MATERIALIZED (
        SELECT c.id, CASE WHEN c.closed_at IS NULL THEN 'open' WHEN c.ended_at IS NULL THEN 'running'
@@ -113,9 +113,9 @@ SELECT m.batch_id AS batch, m.task_id AS id, q.name AS queue,
   JOIN pgqueue._seen q ON q.id = coalesce(t.queue_id, r.queue_id)
  WHERE m.state <> 'O';
 COMMENT ON VIEW pgqueue.batch_failures IS
-    'The tasks of batches that failed, and those that are gone without having been done and left an outcome.';
+    'The failed tasks of batches, and those that are gone without having been done and left an outcome.';
 
--- Keep the results of tasks for which others wait until these are gone. Part of what keeps results.
+-- Keep the results of tasks for which others wait until these are gone. Called when results are kept.
 CREATE OR REPLACE FUNCTION pgqueue._keep_for_dependants(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -126,7 +126,7 @@ BEGIN
      WHERE r.task_id = ANY (ids) AND EXISTS (SELECT FROM pgqueue.dependency d WHERE d.on_id = r.task_id);
 END $$;
 
--- Part of clean_up: forget batches that ended, or were left open, a day ago, and for which no task waits.
+-- Part of clean_up: delete batches that ended, or were left open, a day ago, and for which no task waits.
 CREATE OR REPLACE FUNCTION pgqueue._clean_batches() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

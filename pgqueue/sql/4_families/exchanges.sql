@@ -11,7 +11,7 @@
 --   ''       the default exchange: the key is the name of a queue. It has no row, and no queue can be bound to it
 --
 -- A mask becomes a regular expression when it is bound. PostgreSQL keeps 32 compiled ones, and compiling one costs more
--- than matching a hundred: so a LIKE pattern that holds for all that the expression matches is tried first. A mask
+-- than matching a hundred: so a LIKE pattern that matches every key that the expression matches is tried first. A mask
 -- without wildcards needs neither: it is looked up by the primary key.
 --
 -- Locks. A transaction T1 that changes a binding holds the queue's row in KEY SHARE. A transaction T2 that removes the
@@ -72,7 +72,7 @@ COMMENT ON FUNCTION pgqueue.declare_exchange IS
     'Create an exchange if it does not exist; PQ030 if it exists with another type. An exchange that is not durable '
     'ends with the session. 42501: it exists, and ends with a session of another role.';
 
--- Whether the caller may delete it, with its bindings.
+-- Check that the caller may delete it, with its bindings.
 CREATE OR REPLACE FUNCTION pgqueue._check_deletion(e pgqueue.exchange) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -94,15 +94,15 @@ BEGIN
     PERFORM FROM pgqueue.queue q
       WHERE q.id IN (SELECT b.queue_id FROM pgqueue.binding b WHERE b.exchange = delete_exchange.name)
       ORDER BY q.id FOR UPDATE;
-    PERFORM pgqueue._check_deletion(e);            -- of the bindings that were made meanwhile, too
+    PERFORM pgqueue._check_deletion(e);            -- also of bindings that were made since
     DELETE FROM pgqueue.exchange x WHERE x.name = delete_exchange.name;
     PERFORM pgqueue._record('delete_exchange', object => name);
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_exchange IS
     'Remove an exchange with its bindings and retained messages. 42501: it ends with a session of another role.';
 
--- Exchanges are shared: a binding reads what other roles publish and retain, and other roles read a retained message.
--- So bind, unbind and a publish with retain need the verb share, besides the verb for the queue.
+-- Exchanges are shared: a binding reads messages that other roles publish and retain, and other roles read a retained
+-- message. So bind, unbind and a publish with retain need the verb share, besides the verb for the queue.
 CREATE OR REPLACE FUNCTION pgqueue._check_sharing() RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -130,7 +130,7 @@ BEGIN
     PERFORM pgqueue._check_bound((SELECT q.id FROM pgqueue.queue q WHERE q.name = queue), queue);
 END $$;
 
--- Locked. The caller has asked _check_bound_queue before, at which it was not.
+-- The queue's id, with its row locked. The caller has called _check_bound_queue before, without a lock.
 CREATE OR REPLACE FUNCTION pgqueue._bound_queue(queue text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -177,7 +177,7 @@ BEGIN
             hint := replace(replace(replace(pgqueue._escape_like(key), '/#', '%'), '#', '%'), '+', '%');
             pattern := pgqueue._escape_regex(translate(key, '+#', E'\x01\x02'));
             pattern := replace(replace(replace(pattern, E'/\x02', '(?:/.*)?'), E'\x02', '.*'), E'\x01', '[^/]*');
-            -- Topics that begin with $ belong to the broker: no wildcard stands for that level.
+            -- Topics that begin with $ belong to the broker: no wildcard matches that level.
             pattern := CASE WHEN key ~ '^[+#]' THEN '^(?!\$)' ELSE '^' END || pattern || '$';
         END IF;
     END IF;
@@ -189,8 +189,8 @@ RETURN CASE WHEN pattern IS NULL THEN key = mask
             ELSE pgqueue._subject(type, key) LIKE hint AND pgqueue._subject(type, key) ~ pattern END IS TRUE;
 
 -- Put a task into each of these queues, with the defaults of the queue. The statement that puts the tasks also writes
--- the rows of the statistics, and says whether any queue has options. The simpler form, a call of _count_new and _note
--- for each queue, costs three times as much as the INSERT of the task.
+-- the rows of the statistics, and says whether any queue has options. Calls of _count_new and _note for each queue
+-- would cost three times as much as the INSERT of the task.
 CREATE OR REPLACE FUNCTION pgqueue._deliver(
     queue_ids int[],
     key       text,
@@ -206,7 +206,7 @@ DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     ids     bigint[];
     queues  int[];
-    ready   int[];                                 -- how many of each queue's can be taken now: 1; NULL: none yet
+    ready   int[];                                 -- how many tasks of each queue can be taken now: 1; NULL: none yet
     special boolean;
 BEGIN
     WITH new AS (
@@ -222,7 +222,7 @@ BEGIN
                   FROM pgqueue.queue named
                  WHERE named.id = ANY (queue_ids) OFFSET 0) q
         RETURNING task.id, task.queue_id, task.state),
-    counted AS (                                   -- no task of these is in a lane: they are R or D
+    counted AS (                                   -- none of these tasks is in a lane: they are R or D
         INSERT INTO pgqueue.delta (queue_id, standing, delayed, verb, calls)
         SELECT n.queue_id, (n.state = 'R')::int, (n.state = 'D')::int, 'put', 1 FROM new n)
     SELECT array_agg(new.id), array_agg(new.queue_id), array_agg(CASE new.state WHEN 'R' THEN 1 END),
@@ -278,8 +278,8 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION pgqueue.bind IS
-    'Bind a queue to an exchange: it gets what is published under a matching key, and matching retained messages. '
-    'False if this binding exists. The caller needs the verb share besides manage.';
+    'Bind a queue to an exchange: it gets messages that are published under a matching key, and matching retained '
+    'messages. False if this binding exists. The caller needs the verb share besides manage.';
 
 CREATE OR REPLACE FUNCTION pgqueue.unbind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -308,7 +308,7 @@ SELECT e.name, e.type, e.session_id IS NULL AS durable, e.session_id AS session,
 COMMENT ON VIEW pgqueue.exchanges IS
     'Every exchange, for roles that may share, and monitors. The default exchange, which has no name and leads to each '
     'queue, is not listed. unmatched: how many messages matched no binding, since the exchange was made or the server '
-    'crashed; unmatched_at: when the last of them came.';
+    'crashed; unmatched_at: the time of the last of them.';
 
 CREATE OR REPLACE VIEW pgqueue.bindings WITH (security_barrier) AS
 SELECT b.exchange, b.key, q.name AS queue

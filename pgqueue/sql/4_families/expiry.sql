@@ -1,19 +1,19 @@
--- Queues that expire: a queue with `expires` that was not used for so long is deleted, with its tasks and bindings.
+-- Queues that expire: a queue that was not used for the time of `expires` is deleted, with its tasks and bindings.
 --
--- Uses are those of RabbitMQ's x-expires: consumers, basic.get and declarations. Puts are none.
+-- Uses are those of RabbitMQ's x-expires: consumers, basic.get and declarations. A put is not a use.
 --
---   a claim                 also one that finds nothing: _enter_queue
---   a taker that waits      the listener of its client asks next_due every ten seconds, for all of them; also for a
+--   a claim                 also one that finds no task: _enter_queue
+--   a taker that waits      the listener of its client calls next_due every ten seconds, for all of them; also for a
 --                           consumer that holds as many tasks as it may (_engine/uses.py)
 --   a worker, a take        clean_up looks for them
---   create_queue            also of a queue that is there; and alter_queue
+--   create_queue            also of an existing queue; and alter_queue
 --
 -- clean_up notes since when a queue is unused, and a use deletes this note. So a claim on a queue in use looks into an
--- empty index, and writes nothing; and claims on queues that do not expire do not look. To note the moment of each use
--- is the simpler form: claims would write a row version each, and wait for each other.
+-- empty index, and writes nothing; and claims on queues that do not expire do not look. If each use stored its time,
+-- every claim would write a row version, and claims would wait for each other.
 --
--- The time begins anew with a crash, which empties the table. It is 30 seconds at least, so that a listener may miss
--- two turns. A claim T1 whose transaction is open while clean_up C deletes the queue keeps its task: C passes over the
+-- A crash empties the table, and the time begins again. It is 30 seconds at least, so that a listener may miss two
+-- turns. A claim T1 whose transaction is open while clean_up C deletes the queue keeps its task: C passes over the
 -- row that T1 has locked. The ack of that task counts; if T1 gives it back, the next clean_up removes it.
 
 CREATE OR REPLACE FUNCTION pgqueue._queues_expire() RETURNS boolean

@@ -1,4 +1,4 @@
--- Firing schedules: what a clock calls. schedules.sql has the theory.
+-- Firing schedules: the functions that clocks call. schedules.sql has the theory.
 
 -- The queue of a schedule. A queue that was deleted is created again, as by a put of the role that set the schedule.
 CREATE OR REPLACE FUNCTION pgqueue._schedule_queue(s pgqueue.schedule) RETURNS pgqueue.queue
@@ -28,8 +28,8 @@ BEGIN
     RETURN q;
 END $$;
 
--- The data of one occurrence. A job's task says in its headers which schedule put it, for when, and how often it comes:
--- a monitor of schedules, for example Sentry's, learns it from there.
+-- The data of one occurrence. The headers of a job's task name the schedule that put it, the occurrence, and the cron
+-- expression or interval: for a monitor of schedules, for example Sentry's.
 CREATE OR REPLACE FUNCTION pgqueue._scheduled_data(s pgqueue.schedule, occurrence timestamptz) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -53,7 +53,7 @@ DECLARE
     new record;
 BEGIN
     q := pgqueue._schedule_queue(s);
-    q.guarded := false;                            -- asked for the role that set it, and not for the caller
+    q.guarded := false;                            -- checked for the role that set it, and not for the caller
     SELECT * INTO o FROM pgqueue._schedule_options(s.options);
     PERFORM pgqueue._check_put(q, o.priority, o.delay, o.ttr, o.ttl, o.lane, o.key, o.if_exists);
     q.priority := coalesce(o.priority, q.priority);
@@ -69,11 +69,11 @@ BEGIN
     RETURN new.id;
 END $$;
 
--- Which of these occurrences are put.
+-- The occurrences among these for which a task is put.
 CREATE OR REPLACE FUNCTION pgqueue._chosen(occurrences timestamptz[], missed text) RETURNS timestamptz[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    late   CONSTANT interval    := interval '1 min'; -- an occurrence that is older is missed, although none came after
+    late   CONSTANT interval    := interval '1 min'; -- an older occurrence is missed, although it is the newest
     newest CONSTANT timestamptz := occurrences [cardinality(occurrences)];
 BEGIN
     RETURN CASE WHEN missed = 'all' THEN occurrences
@@ -98,7 +98,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- With what the names of a mask begin: its ASCII characters up to the first one that stands for others.
+-- The prefix of the names that match a mask: its ASCII characters up to the first wildcard.
 CREATE OR REPLACE FUNCTION pgqueue._head(mask text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -106,8 +106,8 @@ BEGIN
 END $$;
 
 -- The schedules that a role may change, by indexes: its own, and those of the queues that it manages. Each mask has a
--- head, and its names are from there to the next text that does not begin so. To look at each schedule is the simpler
--- form, and costs the clocks of all roles 3 ms a look if another role has 10,000 schedules.
+-- head, and its names are those from the head up to the next text without this prefix. Reading every schedule would
+-- cost the clocks of all roles 3 ms a look if another role has 10,000 schedules.
 CREATE OR REPLACE FUNCTION pgqueue._schedules_in_reach(own oid[], ids int[], masks text[]) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -169,8 +169,8 @@ BEGIN
           ORDER BY s.next_at, s.name LIMIT 1);
 END $$;
 COMMENT ON FUNCTION pgqueue.due_schedules IS
-    'For clocks: the schedules that are due (seconds: 0), and the one that is due next. Of those that the caller '
-    'set, and of queues that it may manage; without those named. moment: the present time of the server.';
+    'For clocks: the schedules that are due (seconds: 0), and the one that is due next, among those that the caller '
+    'set and those of queues that it may manage; without those named. moment: the present time of the server.';
 
 CREATE OR REPLACE FUNCTION pgqueue._check_firing(s pgqueue.schedule) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -184,7 +184,7 @@ CREATE OR REPLACE FUNCTION pgqueue.fire_schedule(
     name        text,
     revision    int,
     expected    timestamptz,                       -- next_at as due_schedules told it
-    occurrences timestamptz[],                     -- those that have come: from next_at, or after counts_from
+    occurrences timestamptz[],                     -- those that are due: from next_at, or after counts_from
     next_at     timestamptz,                       -- the one after them. NULL: there is none
     error       text DEFAULT NULL,                 -- why they could not be found; then nothing else is done
     OUT outcome text,
@@ -204,13 +204,13 @@ BEGIN
                         THEN 'busy' ELSE 'lost' END;
         RETURN;
     END IF;
-    PERFORM pgqueue._check_firing(s);              -- it may lead to another queue meanwhile
+    PERFORM pgqueue._check_firing(s);              -- it may name another queue by now
     IF s.paused OR s.revision IS DISTINCT FROM fire_schedule.revision
        OR s.next_at IS DISTINCT FROM expected THEN
         outcome := 'lost';
         RETURN;
     ELSIF error IS NULL AND occurrences [cardinality(occurrences)] > clock_timestamp() THEN
-        outcome := 'early';                        -- the clock stepped back meanwhile
+        outcome := 'early';                        -- the clock has stepped back
         RETURN;
     END IF;
     problem := error;
@@ -221,7 +221,7 @@ BEGIN
             FOR i IN 1 .. coalesce(cardinality(occurrences), 0) LOOP
                 ids := ids || pgqueue._put_scheduled(s, occurrences [i]);
             END LOOP;
-        EXCEPTION WHEN OTHERS THEN                 -- of a refusal; all else is no matter of this schedule
+        EXCEPTION WHEN OTHERS THEN                 -- for a refusal; other errors do not concern this schedule
             IF SQLSTATE NOT LIKE 'PQ%' AND SQLSTATE NOT IN ('42501', '55P03') THEN
                 RAISE;
             END IF;
@@ -243,10 +243,10 @@ BEGIN
      WHERE k.name = s.name;
 END $$;
 COMMENT ON FUNCTION pgqueue.fire_schedule IS
-    'For clocks: put the tasks of the occurrences that have come, as `missed` says, and move next_at, if the schedule '
-    'is still as due_schedules told. outcome: fired; lost: it is not, so look again; busy: another transaction has it; '
-    'early: an occurrence has not come yet; refused, with a problem: try again later. For the role that set it, and '
-    'roles that may manage its queue: what the clock says is believed.';
+    'For clocks: put the tasks of the occurrences that are due, as `missed` says, and move next_at, if the schedule is '
+    'unchanged since due_schedules. outcome: fired; lost: it has changed, so look again; busy: another transaction has '
+    'it; early: an occurrence is not due yet; refused, with a problem: try again later. For the role that set it, and '
+    'roles that may manage its queue: the clock''s arguments are trusted.';
 
 CREATE OR REPLACE FUNCTION pgqueue.run_schedule(name text) RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -287,12 +287,12 @@ SELECT s.name, s.queue, s.cron, s.every, s.tz, s.missed,
  CROSS JOIN LATERAL (SELECT coalesce(q.looks, false) OR o.own) x(looks)
   LEFT JOIN pgqueue._tasks t ON t.id = s.last_task
   LEFT JOIN pgqueue.result r ON r.task_id = s.last_task AND r.expires_at > clock_timestamp()
-  -- Not q: the last task may be in another queue than the schedule leads to by now.
+  -- Not q: the schedule may name another queue than that of its last task by now.
   LEFT JOIN pgqueue._seen of_task ON of_task.id = t.queue_id
   LEFT JOIN pgqueue._seen of_result ON of_result.id = r.queue_id
  WHERE q.id IS NOT NULL OR o.own;
 COMMENT ON VIEW pgqueue.schedules IS
     'Every schedule, with its next and its last occurrence. last_state: the outcome of its last task. error: why it '
     'does not fire now. declared: the program whose code declares it, until removed_at. late: for how long an '
-    'occurrence has waited to be fired. refused: it was, and its put was refused. Roles see those of queues that they '
-    'may look into or monitor, and their own; monitors see no data.';
+    'occurrence has waited to be fired. refused: it was fired, and its put was refused. Roles see schedules of queues '
+    'that they may look into or monitor, and their own; monitors see no data.';

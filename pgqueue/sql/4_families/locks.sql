@@ -3,8 +3,8 @@
 -- Theory of operation
 -- -------------------
 -- A lock is held as the session-level advisory lock hashtextextended(name, 0), shared or exclusive, on the connection
--- that holds the session. So the server itself excludes others, and frees the lock milliseconds after the holder died.
--- The tables only say what the lock manager cannot:
+-- that holds the session. So the server itself excludes others, and frees the lock milliseconds after the holder dies.
+-- The tables add what the lock manager does not know:
 --
 --   lock_holder   the requests that were granted. A lock does not exclude its own connection, which all threads of a
 --                 client share: a row of the same session does. A row is stale if its backend is not this session's
@@ -12,27 +12,27 @@
 --   lock_ticket   the requests that wait, in the order of ids. Those of a session with a free session lock do not
 --                 count: it is dead.
 --
---   ask_lock(token)      granted, unless a ticket that excludes it stands in front, or the lock is taken
---        |    '------->  else a ticket; LISTEN; look again by the same call, whenever called and at times by itself
+--   ask_lock(token)      granted, unless a conflicting ticket is ahead of it, or the lock is taken
+--        |    '------->  else a ticket; LISTEN; look again by the same call, when called and from time to time
 --   drop_lock(token)     the lock is free, or the ticket is gone: call the next in line
 --
 -- No waiter is left asleep. A waiter W looks after its ticket is committed, and the drop_lock of the holder H frees the
--- lock before it looks for tickets in a newer snapshot: either H sees W's ticket and calls W, or W's look came after
--- the unlock. A holder that died calls no waiter: the first in line looks every 50 ms, and those behind it more seldom.
+-- lock before it looks for tickets in a newer snapshot: either H sees W's ticket and calls W, or W looks after the
+-- unlock. A holder that has died calls no waiter: the first in line looks every 50 ms, and those behind it less often.
 -- No call blocks: a lock call that waits would pin vacuum's horizon, and stall the listener that owns the connection.
 --
--- The call is a NOTIFY on the channel of the waiter's session, and its payload is the token: one waiter wakes for a
--- free lock, and not all of them.
+-- The call is a NOTIFY on the channel of the waiter's session, with the token as its payload: a free lock wakes one
+-- waiter, and not all of them.
 --
 -- ask_lock may be repeated: a token that has the lock or a ticket keeps it. So a request is safe to send again after
 -- its answer was lost, and drop_lock undoes it in any state.
 --
--- A lock is for the session of this very connection: a connection that names another session in the setting
--- pgqueue.session locks as one without a session (session.sql).
+-- A lock belongs to this connection's own session: a connection whose setting pgqueue.session names another session
+-- locks as one without a session (session.sql).
 --
--- The fence is a number of a logged sequence. nextval writes to the log only now and then, and a listener commits
--- without waiting for the log; after a crash the sequence could step back to numbers that were given out. So a grant
--- writes a message of its own to the log, and its commit waits for that.
+-- The fence is a number of a logged sequence. nextval does not write to the WAL at each call, and a listener commits
+-- without waiting for the WAL; after a crash the sequence could step back to numbers that were given out. So a grant
+-- writes a message of its own to the WAL, and its commit waits for that.
 
 CREATE OR REPLACE FUNCTION pgqueue._unlock_key(name text, shared boolean) RETURNS boolean
 LANGUAGE sql VOLATILE RETURN
@@ -42,7 +42,7 @@ LANGUAGE sql VOLATILE RETURN
 CREATE OR REPLACE FUNCTION pgqueue._lock_channel(session int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:lock:' || session;
 
--- Call the first in line, and if it asks to share, also those right behind it that ask to share.
+-- Call the first in line, and if it asks for a shared lock, also those right behind it that do.
 CREATE OR REPLACE FUNCTION pgqueue._call_next(name text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -124,7 +124,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.ask_lock IS
     'For clients (see try_lock): take the lock if it is this request''s turn; else take a ticket (wait), or give the '
-    'ticket back. ahead: how many requests stand in front. channel: where the token is called.';
+    'ticket back. ahead: how many requests are ahead. channel: where the token is called.';
 
 CREATE OR REPLACE FUNCTION pgqueue.drop_lock(token bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -138,8 +138,8 @@ BEGIN
     RETURNING k.* INTO h;
     DELETE FROM pgqueue.lock_ticket t WHERE t.token = drop_lock.token AND t.session_id = me
     RETURNING t.name INTO line;
-    -- After all that may fail: an error rolls back the rows and not the unlock, and the next attempt would find a lock
-    -- that is not held any more.
+    -- Last, after everything that may fail: an error rolls back the rows and not the unlock, and the next attempt would
+    -- find a lock that is no longer held.
     IF h.backend_pid = pg_backend_pid() THEN
         held := pgqueue._unlock_key(h.name, h.shared);
     END IF;
@@ -149,8 +149,7 @@ BEGIN
     RETURN held;
 END $$;
 COMMENT ON FUNCTION pgqueue.drop_lock IS
-    'For clients: undo a request by its token. Release its lock, or leave the line. True if it held the lock until '
-    'now.';
+    'For clients: undo a request by its token. Release its lock, or leave the line. True if it held the lock.';
 
 CREATE OR REPLACE FUNCTION pgqueue.try_lock(name text, shared boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -161,8 +160,8 @@ COMMENT ON FUNCTION pgqueue.try_lock IS
     'Take a lock for this connection, until unlock() or its end; returns the fence, or NULL if another session has the '
     'lock or waits for it. A rollback does not release it.';
 
--- Advisory locks by name that are held. It locks the lock manager's partitions while it reads: for people, never for a
--- loop.
+-- The advisory locks by name that are held. It locks the lock manager's partitions while it reads: for people, not for
+-- loops.
 CREATE OR REPLACE FUNCTION pgqueue._advisory_locks() RETURNS TABLE (pid int, key bigint, shared boolean)
 LANGUAGE sql VOLATILE AS $$
     SELECT l.pid, l.classid::bigint << 32 | l.objid::bigint, l.mode = 'ShareLock'
@@ -170,7 +169,7 @@ LANGUAGE sql VOLATILE AS $$
      WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted AND d.datname = pg_catalog.current_database()
 $$;
 
--- A lock outlives a rollback, and its row does not: locks without a row are released with the last one of the name.
+-- A lock outlives a rollback, but its row does not: locks without a row are released with the last lock of the name.
 CREATE OR REPLACE FUNCTION pgqueue.unlock(name text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -220,8 +219,8 @@ COMMENT ON VIEW pgqueue.locks IS
     'Every lock that is held, its holder, and how many requests wait for it. Monitors see all; other roles see those '
     'of their own sessions.';
 
--- Locks of a session that ends. The server has freed those of a dead session already; a session that is closed frees
--- them here. Rows that another transaction is changing are left to it: they do not count without their session.
+-- Free the locks of a session that ends. The server has already freed those of a dead session; those of a closed
+-- session are freed here. Rows that another transaction is changing stay: without their session they do not count.
 CREATE OR REPLACE FUNCTION pgqueue._free_locks(session int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,13 +1,13 @@
 -- Messages: deleting them, listing them page by page without missing a late commit, and counting them as Zaqar does.
 --
--- A marker that is only an id loses messages: a put gets its id at once and shows it at its commit, so a reader that is
--- past 7 never sees a 5 of a transaction that was still open. Pages go by (xid, id), the transaction that put the
--- message (or that gave it its place later: listed.sql) and its id, and only up to the oldest transaction that is still
--- open: below the snapshot's xmin every transaction has ended, so no message can appear any more before a marker. For
--- that a queue has to be `listed`.
+-- A marker that is only an id loses messages: a put gets its id at once and shows it at its commit, so a reader that
+-- has passed id 7 never sees an id 5 of a transaction that was still open. Pages are ordered by (xid, id), the
+-- transaction that put the message (or gave it its place later: listed.sql) and its id, and end before the oldest
+-- transaction that is still open: below the snapshot's xmin every transaction has ended, so no message can appear
+-- before a marker any more. The queue has to be `listed` for this.
 
 -- Delete a message that is not claimed. Lock order: an expired take first, which need not be given back any more, then
--- the task. Then a new snapshot: a claim that had the task's row meanwhile has committed its take.
+-- the task. Then a new snapshot: a claim that had the task's row before has committed its take.
 CREATE OR REPLACE FUNCTION pgqueue._delete_free_message(id bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -34,13 +34,13 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_message(queue text, id bigint, claim b
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT pgqueue._is_message(queue, id) THEN
-        RETURN;                                    -- it is deleted already
+        RETURN;                                    -- it is already deleted
     ELSIF claim IS NULL THEN
         problem := pgqueue._delete_free_message(id);
         RETURN;
     ELSIF EXISTS (SELECT FROM pgqueue.claim c WHERE c.token = delete_message.claim
                                                 AND NOT pgqueue._is_callers(c.role)) THEN
-        claim := -1;                               -- as one that does not exist: claims.sql
+        claim := -1;                               -- as a claim that does not exist: claims.sql
     END IF;
     SELECT CASE a.problem WHEN 'not taken' THEN 'not claimed' WHEN 'taken by another' THEN 'claimed by another' END
       INTO problem FROM pgqueue.ack(id => delete_message.id, token => claim) a;
@@ -50,7 +50,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_message IS
     'Delete a message; a claimed one only with its claim. problem: claimed, not claimed, claimed by another, or no '
-    'claim; then nothing changed. A message that does not exist is no problem.';
+    'claim; then nothing changed. For a message that does not exist there is none.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_messages(queue text, ids bigint[])
 RETURNS TABLE (id bigint, priority int, attempts int, data jsonb, age interval, ttl interval)
@@ -75,8 +75,8 @@ CREATE OR REPLACE FUNCTION pgqueue.list_messages(
     queue           text,
     after           text    DEFAULT NULL,    -- the marker of the last message of the page before
     n               int     DEFAULT 10,
-    sender          uuid    DEFAULT NULL,    -- the client that asks
-    echo            boolean DEFAULT false,   -- also list messages that this client put itself
+    sender          uuid    DEFAULT NULL,    -- the client that lists
+    echo            boolean DEFAULT false,   -- also list messages that this client has put
     include_claimed boolean DEFAULT false,
     include_delayed boolean DEFAULT false
 ) RETURNS TABLE (
@@ -149,4 +149,5 @@ BEGIN
      ORDER BY t.xid DESC, t.id DESC LIMIT 1;
 END $$;
 COMMENT ON FUNCTION pgqueue.message_stats IS
-    'How many messages are free, claimed, and in the queue in all; and when the oldest and the newest were put.';
+    'How many messages of a queue are free, are claimed, and are there in all; and when the oldest and the newest were '
+    'put.';

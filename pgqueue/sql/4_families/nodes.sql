@@ -4,27 +4,26 @@
 -- -------------------
 -- A node is a row. A change locks rows until its transaction ends:
 --
---   create       the parent, so that it cannot be deleted; other transactions create below it meanwhile
+--   create       the parent, so that it cannot be deleted; other transactions can still create below it
 --   sequential   the parent's counter: sequential nodes below one parent are created one after the other
 --   set, delete  the node; a delete waits for transactions that create below it, and then looks for children
 --
--- In a transaction at REPEATABLE READ that look is as old as the transaction: the foreign key refuses there.
+-- In a transaction at REPEATABLE READ that look is as old as the transaction: there the foreign key refuses the delete.
 --
 -- An ephemeral node is created as a task is claimed (session.sql): marked as under way, and refused if the session is
 -- dead. So the sweep that ends a session finds all of its nodes, and none is committed afterwards. A node that another
--- transaction has locked at that moment is left to _clean_nodes, for the sweep must not wait. _clean_nodes also removes
--- what a crash of the server left behind: session is UNLOGGED, and a session without a row can never be resumed.
+-- transaction has locked then is left to _clean_nodes, for the sweep must not wait. _clean_nodes also removes ephemeral
+-- nodes that a server crash left: session is UNLOGGED, and a session without a row can never be resumed.
 --
 -- A node belongs to the role that created it, an ephemeral one to the role of its session. Only that role, its members
 -- and the owner of the schema set and delete it (_is_callers in caller.sql). Every role with the verb share reads it
 -- and creates nodes below it. The root belongs to the owner, and the node of a group to the role of its first member.
 --
 -- Watching. Every change sends a NOTIFY at its commit, on the channel of the path, and on the parent's if the list of
--- children changed. It carries the event and the transaction's id. A watcher believes it, so the channel's name is
--- secret (2_base/secret.sql), and the watcher asks for it (watch_node). Once the LISTEN of a watcher is committed, the
--- watcher reads the node, and the snapshot in which it was read. It hears what is committed after that read, and the
--- snapshot tells old from new among what it hears. So an event counts even if it was undone before the watcher looked
--- again.
+-- children changed. The payload is the event and the transaction's id. A watcher believes it, so the channel's name is
+-- secret (2_base/secret.sql), and watch_node returns it. Once its LISTEN is committed, the watcher reads the node
+-- together with the snapshot of that read. It hears every change that is committed after the read, and the snapshot
+-- tells it which notifications are older. So an event counts even if it was undone before the watcher looked again.
 
 CREATE OR REPLACE FUNCTION pgqueue._check_path(path text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -46,8 +45,8 @@ BEGIN
     RETURN pgqueue._node_channel(path);
 END $$;
 COMMENT ON FUNCTION pgqueue.watch_node IS
-    'For clients: the channel for LISTEN on which the changes of a node, and of its list of children, are told; the '
-    'node need not exist.';
+    'For clients: the channel for LISTEN on which changes of a node, and of its list of children, are sent; the node '
+    'need not exist.';
 
 CREATE OR REPLACE FUNCTION pgqueue._node_event(path text, event text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -55,9 +54,10 @@ BEGIN
     PERFORM pgqueue._notify(pgqueue._node_channel(path), event || ' ' || pg_current_xact_id());
 END $$;
 
--- A transaction T1 that locks a row which was updated meanwhile locks its versions one after the other, and T2, which
--- comes from the other end, can meet T1 in the middle: a deadlock, although each wants only one node. So the victim
--- lets go and tries again. The strength is the final one: to upgrade a lock while T2 waits for it is another deadlock.
+-- A transaction T1 that locks a row which has been updated since its snapshot locks the row's versions one after the
+-- other, and T2, which begins at the other end, can meet T1 in the middle: a deadlock, although each locks only one
+-- node. So the victim releases its locks and tries again. The strength is the final one: upgrading a lock while T2
+-- waits for it would be another deadlock.
 CREATE OR REPLACE FUNCTION pgqueue._lock_node(path text, strength text) RETURNS pgqueue.node
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -92,7 +92,8 @@ BEGIN
     END IF;
 END $$;
 
--- The node, locked, if it is the caller's: also asked before it is locked, so that no stranger waits for its owner.
+-- The node, locked, if it is the caller's: also checked before the lock, so that another role cannot make its owner
+-- wait.
 CREATE OR REPLACE FUNCTION pgqueue._lock_own_node(path text, strength text, id bigint DEFAULT NULL) RETURNS pgqueue.node
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -102,7 +103,7 @@ BEGIN
       WHERE n.path = _lock_own_node.path AND (n.id = _lock_own_node.id) IS NOT FALSE;
     node := pgqueue._lock_node(path, strength);
     IF node.path IS NOT NULL AND (node.id = id) IS NOT FALSE THEN
-        PERFORM pgqueue._check_node(node);         -- another role may have made the path its own since
+        PERFORM pgqueue._check_node(node);         -- another role may have created the path again since
     END IF;
     RETURN node;
 END $$;
@@ -176,7 +177,7 @@ BEGIN
     PERFORM pgqueue._node_event(path, 'created'), pgqueue._node_event(above, 'children');
 END $$;
 COMMENT ON FUNCTION pgqueue.create_node IS
-    'Create a node; returns its path, to which sequential adds ten digits. An ephemeral node is removed with its '
+    'Create a node; returns its path; sequential adds ten digits to it. An ephemeral node is removed with its '
     'session, by default this connection''s. problem: exists, no parent, or ephemeral parent.';
 
 CREATE OR REPLACE FUNCTION pgqueue.set_node(
@@ -216,7 +217,7 @@ BEGIN
     id := node.id;
 END $$;
 COMMENT ON FUNCTION pgqueue.set_node IS
-    'Change a node''s data, if the node is still at that version; returns the version that it has now. problem: not '
+    'Change a node''s data, if the node is still at that version; returns its new version. problem: not '
     'found, or version. 42501: the node belongs to another role.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_node(
@@ -247,7 +248,7 @@ BEGIN
     version := node.version;
 END $$;
 COMMENT ON FUNCTION pgqueue.delete_node IS
-    'Remove a node, if it is still at that version, and still the node of that id. problem: not found, version, or not '
+    'Remove a node, if it still has that version and that id. problem: not found, version, or not '
     'empty. 42501: the node belongs to another role.';
 
 CREATE OR REPLACE FUNCTION pgqueue.children(path text) RETURNS SETOF text
@@ -260,9 +261,9 @@ END $$;
 COMMENT ON FUNCTION pgqueue.children IS 'The names of a node''s children, sorted.';
 
 -- A group is a node below /groups, and its members are ephemeral nodes below that. Both are created as they are needed;
--- in a loop, for another transaction may delete an empty group at this very moment. A transaction that has created the
--- group, or its newest numbered member, and is still open holds up the next one: that fails with 55P03 after a second
--- (settings.sql), so that a stranger's transaction stops no other one for longer.
+-- in a loop, for another transaction may delete an empty group at the same time. While the transaction that has created
+-- the group, or its newest numbered member, is open, the next one waits; it fails with 55P03 after a second
+-- (settings.sql), so that no transaction holds up others for longer.
 CREATE OR REPLACE FUNCTION pgqueue.join_group(
     name           text,
     data           jsonb DEFAULT 'null',

@@ -31,9 +31,9 @@ BEGIN
     END IF;
 END $$;
 
--- Of these queues, those into which the caller may put. The others are left out, and `calls` of their stats counts a
--- drop. To refuse the publish is the simpler form: then a binding of a stranger's queue, which its publishers may not
--- even undo, ends all publishing through an exchange that is shared.
+-- The queues among these into which the caller may put. The others are left out, and `calls` of their stats counts a
+-- drop. If the publish were refused, another role's binding, which the publishers may not even remove, would end all
+-- publishing through a shared exchange.
 CREATE OR REPLACE FUNCTION pgqueue._reachable(ids int[]) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -97,8 +97,8 @@ COMMENT ON FUNCTION pgqueue.publish IS
     'binding is counted in the view exchanges. With retain, queues that are bound later get the last message of each '
     'key, and the caller needs share; the data null ends that.';
 
--- Part of clean_up: one row for each exchange. It writes only where there are more: a clean_up that has written leaves
--- no stamp, and every client would clean up.
+-- Part of clean_up: one row for each exchange. It writes only if there are more: a clean_up that has written leaves no
+-- stamp, and every client would clean up.
 CREATE OR REPLACE FUNCTION pgqueue._fold_unmatched() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,9 +1,8 @@
--- Outcomes: what became of a task. Results, failures and progress.
+-- Outcomes of tasks: results, failures and progress.
 --
--- A task's own row has its state for as long as the task lives, and an ack deletes the row. How the task ended is known
--- afterwards only if that is kept: finish acks and keeps a result, fail buries and keeps the error, each in one
--- transaction. The fence decides for both: where the ack is refused no result is kept, so every result came from the
--- holder.
+-- A task's own row has its state for as long as the task lives, and an ack deletes the row. The task's outcome is known
+-- afterwards only if it is kept: finish acks and keeps a result, fail buries and keeps the error, each in one
+-- transaction. The fence protects both: if the ack is refused no result is kept, so every result is the holder's.
 --
 --   source                   state of the outcome
 --   the row of `task`        ready, delayed, taken, buried, blocked, waiting, cancelling; done, where the queue keeps
@@ -11,18 +10,18 @@
 --   the row of `result`      done (it has a value), failed (it has an error), cancelled (likewise), until it expires
 --   neither                  unknown: the task was done and its result not kept, or it never existed
 --
--- `result` goes before `task` once the task was buried or has moved to another queue, as to one for dead letters. In
--- any other state the task was kicked and is tried again: its last result does not count.
+-- `result` takes precedence over `task` once the task was buried or has moved to another queue, for example to one for
+-- dead letters. In any other state the task was kicked and is tried again: its last result does not count.
 --
--- Progress belongs to a take and not to a task: it carries the token, and shows only as long as that take counts. So it
--- ends with the take, however that ends, and ack, release and sweep need not know of it.
+-- Progress belongs to a take and not to a task: its row has the token, and is shown only as long as that take counts.
+-- So it ends with the take, however that ends, and ack, release and sweep need not delete it.
 --
 -- Results and progress are announced only if a client waits for the task: ends.sql. Reading is one statement, hence one
 -- snapshot: between two statements a task could end, and be neither in `task` nor in `result`.
 --
--- What has expired counts as absent from that moment on. Cleanings remove it, no more than `portion` rows at a time;
--- and finish_many removes twice as many results as it adds, so that a busy worker removes at the pace at which it
--- stores.
+-- An expired result counts as absent from that moment on. Cleanings remove such rows, no more than `portion` at a time;
+-- and finish_many removes twice as many results as it adds, so that a busy worker removes results as fast as it stores
+-- them.
 
 CREATE OR REPLACE FUNCTION pgqueue._keep_result(
     id bigint, queue_id int, attempts int, keep interval, value jsonb, error text
@@ -69,8 +68,8 @@ END $$;
 COMMENT ON FUNCTION pgqueue.finish IS
     'Ack a task and keep its result for a while. If the ack is refused, with a problem as from ack, no result is kept.';
 
--- Delete up to n results that expired after `since`: while a snapshot is held anywhere, removed index entries stay, and
--- a search from the oldest on walks over all of them.
+-- Delete up to n results that expired after `since`: while a snapshot is held anywhere, index entries of deleted rows
+-- stay, and a search from the oldest walks over all of them.
 CREATE OR REPLACE FUNCTION pgqueue._drop_expired_results(n int, since timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -134,13 +133,13 @@ BEGIN
     PERFORM pgqueue._drop_expired_results(2 * cardinality(ids), moment - interval '10 s');
 END $$;
 COMMENT ON FUNCTION pgqueue.finish_many IS
-    'Ack many tasks and keep their results; returns those that could not be acked, and why.';
+    'Ack many tasks and keep their results; returns the tasks that could not be acked, and the reasons.';
 
 CREATE OR REPLACE FUNCTION pgqueue.fail(
     id          bigint,
     token       bigint   DEFAULT NULL,
     error       text     DEFAULT NULL,
-    keep        interval DEFAULT '1 h',     -- NULL: the error is kept with the task only
+    keep        interval DEFAULT '1 h',     -- NULL: the error is kept only with the task
     delay       interval DEFAULT NULL,      -- try again after this time, unless it was the last attempt
     counts      boolean  DEFAULT true,      -- these as for release
     traceback   text     DEFAULT NULL,
@@ -181,8 +180,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.fail IS
     'Bury a task and keep its error for a while; as with bury, a token is checked if it is given. With a delay the '
-    'task is released instead, and its lane waits for it unless hold_lane is false; it has failed only if that was '
-    'the last attempt of the queue''s max_takes. With keep NULL only the attempt is recorded, as by bury and release.';
+    'task is released instead, and its lane waits for it unless hold_lane is false; it fails only at the last attempt '
+    'of the queue''s max_takes. With keep NULL only the attempt is recorded, as by bury and release.';
 
 CREATE OR REPLACE FUNCTION pgqueue.progress(
     id          bigint,
@@ -220,7 +219,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.progress IS
-    'Report how far a task is. Only its holder may; the progress shows as long as the take lasts.';
+    'Report the progress of a task. Only its holder may; the progress is shown as long as the take lasts.';
 
 CREATE OR REPLACE FUNCTION pgqueue.outcome(id bigint)
 RETURNS TABLE (
@@ -228,7 +227,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    -- A result outlives its queue. Nothing tells then which roles might look into it: only the owner may.
+    -- A result outlives its queue. Then no row says which roles might look into the queue: only the owner may.
     IF EXISTS (SELECT FROM (SELECT t.queue_id FROM pgqueue.task t WHERE t.id = outcome.id
                              UNION ALL
                             SELECT r.queue_id FROM pgqueue.result r WHERE r.task_id = outcome.id) of
@@ -257,8 +256,8 @@ BEGIN
                                     OR t.queue IS DISTINCT FROM q.name)) e(ended);
 END $$;
 COMMENT ON FUNCTION pgqueue.outcome IS
-    'What became of a task, in one row: its state while it exists; then done, failed or cancelled where its result is '
-    'kept, else unknown. A result whose queue was deleted shows to the owner of the schema only.';
+    'The outcome of a task, in one row: its state while it exists; then done, failed or cancelled if its result is '
+    'kept, else unknown. A result whose queue was deleted is shown only to the owner of the schema.';
 
 CREATE OR REPLACE FUNCTION pgqueue.await_outcome(id bigint)
 RETURNS TABLE (
@@ -274,7 +273,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.await_outcome IS
     'For clients that listen for the task (await_ends): its outcome. drained: results and progress that it does not '
-    'show yet will be announced. Not drained: a call that announced nothing may be under way, so ask again soon.';
+    'show yet will be announced. Not drained: a call that announced nothing may be under way, so call again soon.';
 
 CREATE OR REPLACE VIEW pgqueue.results WITH (security_barrier) AS
 SELECT r.task_id AS id, q.name AS queue,
@@ -285,7 +284,7 @@ SELECT r.task_id AS id, q.name AS queue,
   JOIN pgqueue._seen q ON q.id = r.queue_id
  WHERE r.expires_at > clock_timestamp();
 COMMENT ON VIEW pgqueue.results IS
-    'The results and errors of tasks that ended, where they are kept, of queues that exist. Monitors see neither.';
+    'The results and errors that are kept of ended tasks, of queues that exist. Monitors see neither.';
 
 -- Part of clean_up.
 CREATE OR REPLACE FUNCTION pgqueue._clean_results() RETURNS void
@@ -295,7 +294,7 @@ DECLARE
     moment  CONSTANT timestamptz := clock_timestamp();
 BEGIN
     PERFORM pgqueue._drop_expired_results(portion, '-infinity');
-    -- A minute after the last report. Progress that is reported anew while this runs is younger, and the row lock makes
+    -- A minute after the last report. Progress that is reported again while this runs is newer, and the row lock makes
     -- the statement check again.
     DELETE FROM pgqueue.progress
      WHERE ctid = ANY (ARRAY (SELECT p.ctid FROM pgqueue.progress p

@@ -3,8 +3,8 @@
 -- Theory of operation
 -- -------------------
 -- SQL cannot read a cron expression, and clients can. So a client finds the times, and SQL decides. A clock is the
--- thread of a client that does so: due_schedules tells it what is due by the clock of the database, and it answers with
--- fire_schedule: the occurrences that have come, and the one after them.
+-- client's thread for this: due_schedules returns the schedules that are due by the clock of the database, and the
+-- thread calls fire_schedule with the occurrences that are due, and the one after them.
 --
 --       set_schedule, resume_schedule          fire_schedule
 --     -------------------------------> [next_at NULL] ------> [next_at 09:00] ---> [next_at 10:00] ---> ...
@@ -13,26 +13,27 @@
 --
 -- Once. fire_schedule compares next_at and the revision with those that the clock saw, puts the tasks, and moves
 -- next_at forward: all in one transaction. Two clocks T1 and T2 find 09:00 due. T1 locks the row. T2 does not wait for
--- it, and is told `busy`; or T1 has committed, and T2 finds another next_at, and is told `lost`. If T1 is rolled back,
--- its tasks and its next_at are, and the next clock fires. No clock holds anything between two calls: one that is
--- stopped or killed there leaves the occurrence to the others. The simpler forms fail: a leader has to be found dead
--- first, and a task with the occurrence as its key would be put again once the first one is done.
+-- it, and gets `busy`; or T1 has committed, and T2 finds another next_at, and gets `lost`. If T1 is rolled back, so are
+-- its tasks and its next_at, and the next clock fires. No clock holds a lock between two calls: a clock that is stopped
+-- or killed there leaves the occurrence to the others. An elected leader would have to be found dead first, and a task
+-- with the occurrence as its key would be put again once the first one is done.
 --
--- Times. next_at only moves forward. After a step of the clock back it lies in the future, and nothing is fired twice;
--- after a step forward the occurrences in between count as missed. resume_schedule begins anew from the present time.
+-- Times. next_at only moves forward. After the clock steps back it lies in the future, and no occurrence is fired
+-- twice; after a step forward the occurrences in between count as missed. resume_schedule begins again at the present
+-- time.
 --
--- Missed. Of the occurrences that came since the last look, the newest is always fired by `one`, by `none` only within
--- a minute, and `all` fires each of them, the last 100 if there are more.
+-- Missed. Of the occurrences since the last look, `one` always fires the newest, `none` fires it only within a minute,
+-- and `all` fires each of them, the last 100 if there are more.
 --
--- Refused. A put that the queue or the rights refuse leaves the occurrence where it is, with the reason in `error`: the
--- clocks try again, and what came meanwhile counts as missed. Nothing here waits for more than a second, so that a long
+-- Refused. If the queue or the rights refuse a put, the occurrence stays due, with the reason in `error`: the clocks
+-- try again, and occurrences up to then count as missed. No call here waits for more than a second, so that a long
 -- transaction with a key or with the room of a queue holds up this schedule and no other.
 --
 -- Rights. A schedule puts with the rights of the role that set it. To set one, a role needs the verb put for its queue.
 -- The role itself, and roles that may manage the queue, change it. The same roles fire it. SQL cannot read a cron
--- expression, so it believes the clock: which occurrences have come, which is the next one, and why they cannot be
--- found. A clock that lies changes the schedule. To let every role fire that may take from the queue is the simpler
--- form, and lets it invent occurrences, and end the schedule for good.
+-- expression, so it trusts the clock's arguments: the occurrences that are due, the next one, and the reason why none
+-- can be found. With false arguments a clock changes the schedule. If every role that may take from the queue could
+-- fire it, such a role could invent occurrences, and end the schedule permanently.
 
 CREATE OR REPLACE FUNCTION pgqueue._tell_schedules() RETURNS void
 LANGUAGE plpgsql AS $$
@@ -74,7 +75,7 @@ BEGIN
     RETURN s;
 END $$;
 
--- What a put of the schedule gets, as for puts of an ack.
+-- The options of a put of the schedule, as for the puts of an ack.
 CREATE OR REPLACE FUNCTION pgqueue._schedule_options(
     options jsonb, OUT priority int, OUT delay interval, OUT ttr interval, OUT ttl interval, OUT lane text,
     OUT key text, OUT if_exists text
@@ -88,7 +89,7 @@ BEGIN
            r(priority int, delay float8, ttr float8, ttl float8, lane text, key text, if_exists text);
 END $$;
 
--- All but the cron expression, of which only the characters are checked here: a client reads it.
+-- Check everything but the cron expression, of which only the characters are checked here: a client reads it.
 CREATE OR REPLACE FUNCTION pgqueue._check_schedule(
     name text, queue text, data jsonb, cron text, every interval, tz text, missed text, options jsonb
 ) RETURNS void
@@ -128,13 +129,13 @@ BEGIN
     END;
     q.id := pgqueue.queue_id(queue);
     SELECT * INTO q FROM pgqueue.queue named WHERE named.id = q.id;
-    q.draining := false;                           -- that may pass
+    q.draining := false;                           -- draining may end
     PERFORM pgqueue._check_times(o.delay, o.ttr, o.ttl),
             pgqueue._check_put(q, o.priority, o.delay, o.ttr, o.ttl, o.lane, o.key, o.if_exists);
 END $$;
 
--- Returns created, changed or kept. A schedule whose times stay the same keeps its next_at, so that an occurrence that
--- was missed is not forgotten when a program starts anew.
+-- Returns created, changed or kept. A schedule whose times stay the same keeps its next_at, so that a missed occurrence
+-- is not lost when a program starts again.
 CREATE OR REPLACE FUNCTION pgqueue._set_schedule(
     name text, queue text, data jsonb, cron text, every interval, tz text, missed text, options jsonb, source text
 ) RETURNS text
@@ -238,9 +239,9 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.declare_schedules IS
     'Set all schedules that the code of a program declares: [{name, queue, data, cron, every, tz, missed, options}], '
-    'durations in seconds. Returns what became of each: created, changed, kept; or removed: an earlier code of this '
-    'source declared it, and it goes on until delete_schedule. Of other roles it removes those that the caller may '
-    'change.';
+    'durations in seconds. Returns the result for each: created, changed, kept; or removed: earlier code of this '
+    'source declared it, and it fires until delete_schedule. Other roles'' schedules are marked so if the caller may '
+    'change them.';
 
 CREATE OR REPLACE FUNCTION pgqueue.pause_schedule(name text) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -271,8 +272,8 @@ BEGIN
     RETURN s.paused;
 END $$;
 COMMENT ON FUNCTION pgqueue.resume_schedule IS
-    'Go on with a schedule, from the present time on: what came during the pause is not missed. False if it was not '
-    'paused. PQ080: there is none of this name.';
+    'Go on with a schedule, from the present time: occurrences during the pause do not count as missed. False if it '
+    'was not paused. PQ080: there is none of this name.';
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_schedule(name text) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -4,8 +4,7 @@
 -- commit. Announcing costs a lock over the whole server at each commit (wake.sql); statuses are few beside puts and
 -- acks.
 --
--- A status that has expired counts as absent from that moment on. Cleanings remove it, no more than `portion` rows at a
--- time.
+-- An expired status counts as absent from that moment on. Cleanings remove it, no more than `portion` rows at a time.
 
 -- With if_absent a status that has not expired stays as it is. Of two transactions T1 and T2 that set an absent one at
 -- the same time, T2 waits for T1 at the primary key. If T1 commits, the ON CONFLICT of T2 reads its row, which has not
@@ -37,7 +36,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION pgqueue.set_status IS
-    'Set the status of a key, for the time of ttl or for good, and notify those that wait for it at commit.
+    'Set the status of a key, for the time of ttl or permanently, and notify waiters at commit.
 With if_absent only if it has none: false if it has one.';
 
 CREATE OR REPLACE FUNCTION pgqueue.get_status(key text) RETURNS jsonb

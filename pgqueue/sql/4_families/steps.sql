@@ -1,21 +1,22 @@
--- Steps: parts of a task that are not done twice. A holder records what a step returned, and the next holder of the
--- same task, after a crash or a failed attempt, reads it in place of doing the step again.
+-- Steps: parts of a task that are not done twice. A holder records the value that a step returned, and the next holder
+-- of the same task, after a crash or a failed attempt, reads it in place of doing the step again.
 --
 -- Theory of operation
 -- -------------------
 -- A step runs between two calls: get_step, which finds no record, and record_step. If the process dies between them,
--- the next holder runs the step again. So a step runs at least once, and not again once its record is committed. If
--- the work of the step is done in the very transaction of the record (record_step on the caller's connection), both
--- are committed or neither is: it counts exactly once.
+-- the next holder runs the step again. So a step runs at least once, and not again once its record is committed. If the
+-- work of the step is done in the transaction of the record (record_step on the caller's connection), both are
+-- committed or neither is: the step takes effect exactly once.
 --
 -- The fence. Only the holder of the task reads and records. A holder T1 that slept past its deadline while T2 took the
--- task is refused, so it cannot record what T2 has done, or will do, itself. record_step keeps the take until its
+-- task is refused, so it cannot record a step that T2 has done or will do. record_step keeps the take until its
 -- transaction ends: FOR KEY SHARE makes the end of a take wait for T1, or leave the take alone (sweep and promotion
--- skip rows that are locked), while a touch, which changes the deadline only, goes on. FOR SHARE is the usual form, and
--- fails: the touches by which a worker keeps a long task would wait for the handler's transaction.
+-- skip rows that are locked), while a touch, which changes the deadline only, goes on. FOR SHARE does not work: the
+-- touches by which a worker keeps a long task would wait for the handler's transaction.
 --
--- Two threads of one holder may run the same step at the same time. The first record stands, the second call gets it
--- back: both go on with one value. The INSERT of the second waits for the transaction of the first, at the primary key.
+-- Two threads of one holder may run the same step at the same time. The first record is kept, and the second call
+-- returns it: both go on with one value. The INSERT of the second waits for the transaction of the first, at the
+-- primary key.
 --
 -- A record lives as long as its task: over retries, burials and kicks, and dead letters, which keep the id. It is
 -- removed by clean_up once the task is gone, so that an ack of a task without steps pays nothing for them.
@@ -85,18 +86,18 @@ BEGIN
     kept := coalesce(kept, 'null');
 END $$;
 COMMENT ON FUNCTION pgqueue.record_step IS
-    'Record what a step of a task returned: no later holder of the task does the step again. Only the holder may; a '
-    'step that is recorded already keeps its value, which is returned.';
+    'Record the value that a step of a task returned: no later holder of the task does the step again. Only the holder '
+    'may; a step that is already recorded keeps its value, which is returned.';
 
 CREATE OR REPLACE VIEW pgqueue.steps WITH (security_barrier) AS
 SELECT s.task_id AS id, q.name AS queue, s.name AS step, CASE WHEN q.looks THEN s.value END AS value, s.recorded_at
   FROM pgqueue.step s
   JOIN pgqueue.task t ON t.id = s.task_id
   JOIN pgqueue._seen q ON q.id = t.queue_id;
-COMMENT ON VIEW pgqueue.steps IS 'The steps that are recorded of tasks that are not gone. Monitors see no value.';
+COMMENT ON VIEW pgqueue.steps IS 'The recorded steps of tasks that are not gone. Monitors see no value.';
 
 -- Part of clean_up: delete steps of tasks that are gone or done, in a part of the table: an index by time would not
--- help, since old steps may belong to tasks that live.
+-- help, since old steps may belong to living tasks.
 CREATE OR REPLACE FUNCTION pgqueue._clean_steps() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -2,27 +2,27 @@
 --
 -- Theory of operation
 -- -------------------
--- A worker counts in its own memory, and calls count_runs about once a second, beside its acks. So a run costs the
--- server nothing by itself, and a worker that is killed takes the counts of its last second with it.
+-- A worker counts in its own memory, and calls count_runs about once a second, beside its acks. So a run alone costs
+-- the server nothing, and a killed worker loses the counts of its last second.
 --
 --   count_runs            clean_up, 2 minutes later      after an hour    after 2 days   after 90 days
 --   -----------> tally_part -------------------> minute --------> hour -----------> day ------------> gone
 --                     '-----------------------------------------------------------------------------> all
 --
 -- Each run is counted in one row of tally_part, minute, hour or day, at any time and in every snapshot: a fold deletes
--- rows and adds them to others in one statement's snapshot and one transaction. `all` has the sum of what was folded,
--- for counters that never fall. A job that did not run for 90 days is forgotten.
+-- rows and adds them to others in one statement's snapshot and one transaction. `all` has the sum of all folded counts,
+-- for counters that never fall. A job that did not run for 90 days is deleted.
 --
--- Each writer has rows of its own in tally_part, so no worker waits for another one. To let all workers update
--- the minute's one row is the simpler form, and makes each of them wait for the commit of the others. A row's minute is
--- over soon, so it has at most sixty dead versions, also while a snapshot is held for days.
+-- Each writer has rows of its own in tally_part, so no worker waits for another one. If all workers updated one row of
+-- the minute, each would wait for the commits of the others. A row is updated for only a minute, so it has at most
+-- sixty dead versions, also while a snapshot is held for days.
 --
--- A worker W whose connection broke does not know whether its call was done, and repeats it. The rows say which batch
--- of W they had last, and W numbers its batches, so a batch is counted once. After two minutes the rows are folded, and
--- a repetition that late is counted twice.
+-- A worker W whose connection broke does not know whether its call was committed, and repeats it. W numbers its
+-- batches, and the rows have the number of W's last batch, so a batch is counted once. After two minutes the rows are
+-- folded, and a repetition that late is counted twice.
 --
--- A histogram is one number for each bucket; run_bounds() has the upper ends of all but the last, which has none. They
--- are fixed: histograms with other bounds could not be added up.
+-- A histogram is one number for each bucket; run_bounds() has the upper bounds of all but the last, which has none.
+-- They are fixed: histograms with different bounds could not be added up.
 
 CREATE OR REPLACE FUNCTION pgqueue.run_bounds() RETURNS float8[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -56,7 +56,7 @@ BEGIN
     RETURN ARRAY (SELECT u.x + u.y FROM unnest(a, b) WITH ORDINALITY u(x, y, place) ORDER BY u.place);
 END $$;
 
--- What a fold could not add up would stop clean_up for all.
+-- Counts that a fold could not add up would stop clean_up for all.
 CREATE OR REPLACE FUNCTION pgqueue._check_counts(job text, counts bigint[]) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -138,8 +138,8 @@ END $$;
 COMMENT ON FUNCTION pgqueue.count_runs IS
     'Count runs of jobs, as a worker does once a second. Each object of `runs` has queue, job (empty: a plain '
     'handler), done, failed, retried, timeouts, cancelled, the seconds waited and ran, and the histograms waits and '
-    'runs with a number for each bucket of run_bounds(). A call with a batch that this writer''s last one had is '
-    'dropped. Returns the number of jobs counted; NULL: not now, since the table is locked.';
+    'runs with a number for each bucket of run_bounds(). A call with the batch of this writer''s last call is ignored. '
+    'Returns the number of jobs counted; NULL: not now, since the table is locked.';
 
 -- Add these rows up, by queue and job, into rows of this period.
 CREATE OR REPLACE FUNCTION pgqueue._add_tallies(given pgqueue.tally[], into_period text) RETURNS void
@@ -170,7 +170,7 @@ BEGIN
            waits = pgqueue._add_counts(t.waits, excluded.waits), runs = pgqueue._add_counts(t.runs, excluded.runs);
 END $$;
 
--- Rows of `all` keep the number of names of a queue's jobs below a bound: the runs of any more are counted as one job.
+-- The rows of `all` bound the number of a queue's job names: runs of further jobs are counted as one job.
 CREATE OR REPLACE FUNCTION pgqueue._tally_name(queue_id int, job text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -227,8 +227,8 @@ BEGIN
         OR NOT EXISTS (SELECT FROM pgqueue.queue q WHERE q.id = t.queue_id);
 END $$;
 
--- For monitors, and for roles that look into a queue. The runs of all minutes since that long ago, up to an hour; NULL:
--- of all times.
+-- For monitors, and for roles that look into a queue. The runs in this much time up to now, an hour at most; NULL: of
+-- all times.
 CREATE OR REPLACE FUNCTION pgqueue.job_runs(since interval DEFAULT '1 hour')
 RETURNS TABLE (queue text, job text, done bigint, failed bigint, retried bigint, timeouts bigint, cancelled bigint,
                waited float8, ran float8, waits bigint[], runs bigint[], last_at timestamptz)
@@ -269,8 +269,8 @@ BEGIN
           JOIN pgqueue._seen seen ON seen.id = s.queue_id;
 END $$;
 COMMENT ON FUNCTION pgqueue.job_runs IS
-    'What workers counted for each job since that long ago, at most an hour, in whole minutes; NULL: of all times. '
-    'waits, runs: histograms of the seconds from ready to begun and from begun to ended, with the buckets of '
+    'The counts of workers for each job in this much time up to now, at most an hour, in whole minutes; NULL: of all '
+    'times. waits, runs: histograms of the seconds from ready to begun and from begun to ended, with the buckets of '
     'run_bounds(); waited, ran: the sums of these seconds.';
 
 -- Names of jobs are shown to monitors, which may not see data. So a task counts under the name in its data only if that
@@ -300,9 +300,9 @@ SELECT coalesce(s.queue, k.queue) AS queue, coalesce(s.job, k.job) AS job,
   FROM pgqueue.job_runs() s FULL JOIN pgqueue._jobs_taken() k ON k.queue = s.queue AND k.job = s.job;
 COMMENT ON VIEW pgqueue.job_stats IS
     'Each job in the last hour, by queue: how many runs were done, failed for good (the task was buried), failed and '
-    'are retried; timeouts: of both, those that a time limit ended; taken: tasks that a worker has now; seconds that '
-    'half, and 95 %, of the tasks waited and runs took at most, estimated from buckets; last_at: the last minute with '
-    'runs. An empty job: the plain handler of the queue.';
+    'are retried; timeouts: of both, those that a time limit ended; taken: tasks that a worker has now; the median and '
+    'the 95th percentile of the seconds that tasks waited and runs took, estimated from buckets; last_at: the last '
+    'minute with runs. An empty job: the plain handler of the queue.';
 
 CREATE OR REPLACE VIEW pgqueue.job_history WITH (security_barrier) AS
 SELECT seen.name AS queue, h.job, h.period, h.at, h.done, h.failed, h.retried, h.timeouts, h.cancelled,

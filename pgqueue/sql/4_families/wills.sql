@@ -1,9 +1,9 @@
--- What ends with a session: its will is published; its exclusive and temporary queues, queues that lost their last
--- taker, and its exchanges are deleted.
+-- The end of a session: its will is published; its exclusive and temporary queues, queues that lost their last taker,
+-- and its exchanges are deleted.
 --
--- _free_routes runs inside the sweep, and in close_session. It never waits: rows that are locked are skipped, and the
--- next sweep finds them, since it looks for all that belongs to sessions which are gone. So it also removes what a
--- crash of the server left behind, which empties the table of sessions; the crash empties wills and takers too.
+-- _free_routes runs inside the sweep, and in close_session. It never waits: locked rows are skipped, and the next sweep
+-- finds them, since it looks for all queues and exchanges of sessions that are gone. So it also removes those that a
+-- server crash left: the crash empties the tables of sessions, wills and takers.
 
 CREATE OR REPLACE FUNCTION pgqueue.set_will(
     exchange text,
@@ -17,7 +17,7 @@ DECLARE
     me CONSTANT int := pgqueue._live_session(session);
 BEGIN
     PERFORM pgqueue._check_publishing(exchange, key, retain), pgqueue._check_data('data', data);
-    IF exchange <> '' THEN                         -- it reaches what it may by then
+    IF exchange <> '' THEN                         -- the rights are checked when it is published
         PERFORM pgqueue._exchange_type(exchange);
     ELSE
         PERFORM pgqueue._check_guarded(r.id, 'put') FROM pgqueue._routes(exchange, key) r(id);
@@ -29,8 +29,8 @@ BEGIN
            data = excluded.data;
 END $$;
 COMMENT ON FUNCTION pgqueue.set_will IS
-    'Set what is published when the session dies, but not when it is closed. A second will replaces the first. It '
-    'reaches the queues into which the role that set it may put by then.';
+    'Set the message that is published when the session dies, but not when it is closed. A second will replaces the '
+    'first. It reaches the queues into which the role that set it may put by then.';
 
 CREATE OR REPLACE FUNCTION pgqueue.clear_will(session int DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -106,7 +106,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Part of clean_up: remove what sessions and queues that are gone left behind, and tasks beyond a maxlen.
+-- Part of clean_up: remove queues, exchanges and tasks of sessions and queues that are gone, and tasks beyond a maxlen.
 CREATE OR REPLACE FUNCTION pgqueue._clean_routes() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,6 +1,6 @@
--- The audit trail, as users see it; 2_base/record.sql writes it.
+-- The audit trail for its readers; 2_base/record.sql writes it.
 
--- Part of clean_up. The oldest go first, a portion at a time.
+-- Part of clean_up. The oldest rows are deleted first, a portion at a time.
 CREATE OR REPLACE FUNCTION pgqueue._clean_audit() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -20,6 +20,6 @@ SELECT a.id, a.at, a.role::text AS role, a.login::text AS login, a.actor, a.verb
     OR EXISTS (SELECT FROM pgqueue._own_roles o JOIN pg_roles r ON r.oid = o.oid
                 WHERE r.oid = a.role_oid AND r.rolname = a.role);
 COMMENT ON VIEW pgqueue.audit IS
-    'The newest 10,000 calls of operators'' verbs, except those that found no task. role: of the call; login: '
-    'the role that connected; actor: what the session says of itself (the setting pgqueue.actor), unproved; object: a '
-    'task''s id, or a name; count: of tasks. A role sees its own; monitors see all.';
+    'The newest 10,000 calls of operators'' verbs, except those that found no task. role: of the call; login: the role '
+    'that connected; actor: the session''s own setting pgqueue.actor, unproved; object: a task''s id, or a name; '
+    'count: of tasks. A role sees its own; monitors see all.';

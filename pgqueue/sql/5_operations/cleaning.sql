@@ -1,9 +1,9 @@
--- The cleaning: what has expired or was left behind goes. A listener calls it now and then.
+-- The cleaning: deletes expired and left-over rows. Listeners call it periodically.
 
 -- Takes of sessions that have no row. No call leaves one behind, but a session's row can be deleted by hand, and a
--- claim for the own session of a connection may have an old snapshot (session.sql). Takes are not indexed by their
--- session, so this looks at a part of the table: about 240,000 takes, in 30 ms. In one snapshot a take is there only if
--- its session is.
+-- claim for the own session of a connection may have an old snapshot (session.sql). Takes have no index by session, so
+-- this reads a part of the table: about 240,000 takes, in 30 ms. In one snapshot a take is there only if its session
+-- is.
 CREATE OR REPLACE FUNCTION pgqueue._clean_takes() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -23,7 +23,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- What clean_up does to tables that no session needs.
+-- The part of clean_up for tables that no session needs.
 CREATE OR REPLACE FUNCTION pgqueue._clean_data() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -62,7 +62,7 @@ BEGIN
     END IF;
 END $$;
 
--- And the rest.
+-- The rest of clean_up.
 CREATE OR REPLACE FUNCTION pgqueue._clean_sessions() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -99,4 +99,4 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.clean_up IS
-    'Remove what has expired or was left behind: every listener calls it now and then.';
+    'Remove expired and left-over rows: every listener calls it periodically.';

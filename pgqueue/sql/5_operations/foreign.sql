@@ -1,31 +1,31 @@
--- Advisory locks of ours that are held by a backend that cannot be a client's: the check foreign_locks of health.
+-- pgqueue's advisory locks that are held by a backend that cannot be a client's: the check foreign_locks of health.
 --
 -- Any role that may connect to the database can hold any advisory lock (2_base/advisory.sql). A call that waits for one
--- fails with PQ007, which names the holder. But most locks are only tried, and then the work is left undone in silence:
--- dead sessions keep their tasks, delayed tasks stay delayed. So health looks for holders like these:
+-- fails with PQ007, which names the holder. But most locks are only tried, and if that fails the work is left undone
+-- without an error: dead sessions keep their tasks, delayed tasks stay delayed. So health looks for such holders:
 --
---   a lock that we keep for a transaction    held outside of any transaction
---   a lock that we keep for a tick           the same; or by a transaction that began more than 10 s ago, or is no tick
+--   a lock kept for a transaction            held outside of any transaction
+--   a lock kept for a tick                   the same; or by a transaction that began more than 10 s ago, or is no tick
 --   SESSION(id)                              held outside of any transaction, and not by that session's backend
 --   a listener's lock, exclusively           held outside of any transaction
 --   any of these                             held by a role without USAGE on the schema
---   a named lock with requests in line       held without a row in lock_holder, and not by a transaction of ours
+--   a named lock with requests in line       held without a row in lock_holder, and not by a transaction of pgqueue
 --
--- A lock's `virtualtransaction` tells whether its holder is in a transaction. The server shows it to every role, which
--- it does not do with a backend's state. At its commit a backend is out of the transaction for some microseconds before
--- its locks are free, and longer if the machine is busy. So a suspect is looked at several times within 0.2 s, and
--- counts if it is there each time.
+-- A lock's `virtualtransaction` tells whether its holder is in a transaction. The server shows it to every role, unlike
+-- a backend's state. At its commit a backend is out of the transaction for some microseconds before its locks are free,
+-- and longer if the machine is busy. So health checks a suspected holder several times within 0.2 s, and reports it if
+-- it holds the lock each time.
 --
--- A role without USAGE may call a SECURITY DEFINER function of the application's that puts. The locks of such a put
+-- A role without USAGE may call an application's SECURITY DEFINER function that puts. The locks of such a put
 -- count as foreign while its transaction is open.
 --
 -- The view _lock_class (2_base/advisory.sql) has all classes. A lock that a user of a queue holds in a transaction of
 -- its own, for example of a queue with a capacity, is none of these: only that queue's users wait for it.
 --
--- pg_locks is read once if all is well. The lock manager is locked meanwhile: for people and monitors, not for ticks.
+-- pg_locks is read once if all is well. The read locks the lock manager: it is for people and monitors, not for ticks.
 
--- What the number of a lock stands for, in the text of its class: the name of a queue, if the reader has any verb for
--- it. A reader may hold the lock of each number itself, and so would learn all names.
+-- The meaning of a lock's number, in the text of its class: the name of a queue, if the reader has any verb for it.
+-- Without this check a reader could take the lock of each number, and so learn all names.
 CREATE OR REPLACE FUNCTION pgqueue._lock_subject(class bigint, number int) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

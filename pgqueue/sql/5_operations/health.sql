@@ -1,11 +1,10 @@
--- Health: is all well, and if not, why is a task not done.
+-- Health: whether all is well, and if not, why a task is not done.
 --
--- Read from the views, with the caller's rights: a role that may read those gets an answer. The limits cannot be
--- configured: a monitor with other limits compares the values itself. docs/guides/monitoring.md gives the reasons for
--- them.
+-- Read from the views, with the caller's rights: a role that may read the views gets an answer. The limits cannot be
+-- configured: a monitor with other limits compares the values itself. docs/guides/monitoring.md explains the limits.
 
--- What is in the schema and is not its owner's: 6_grants/owned.sql has the same query, which runs where this function
--- may itself be a stranger's.
+-- Objects in the schema that another role than its owner owns: 6_grants/owned.sql has the same query, which runs where
+-- this function itself may belong to another role.
 CREATE OR REPLACE FUNCTION pgqueue._strange_objects() RETURNS TABLE (object text, owner name)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -23,11 +22,11 @@ BEGIN
          ORDER BY 1;
 END $$;
 
--- Transactions for which those of others that use pgqueue have waited for a second or more, and which are not among
--- these: how many wait directly, and for how many seconds the first of them has. Such a transaction may be of any role
--- with a right to the row, and PostgreSQL ends it only if its role says so. The longest waits are enough, since each
--- question for a blocker stops the server's lock manager. Of the locks of others the server shows every role this much,
--- and not how old their transactions are. Waits for advisory locks end by themselves, or are in foreign.sql.
+-- Transactions for which transactions that use pgqueue have waited for a second or more, and which do not wait
+-- themselves: how many wait directly, and for how many seconds the first of them has. Such a transaction may be of any
+-- role with a right to the row, and PostgreSQL ends it only if a timeout is set. The longest waits are enough, since
+-- each call of pg_blocking_pids stops the server's lock manager. The server shows every role this much about others'
+-- locks, but not the age of their transactions. Waits for advisory locks end by themselves, or are in foreign.sql.
 CREATE OR REPLACE FUNCTION pgqueue._held_up()
 RETURNS TABLE (pid int, role text, calls bigint, seconds double precision)
 LANGUAGE plpgsql AS $$
@@ -170,8 +169,8 @@ END $$;
 CREATE OR REPLACE VIEW pgqueue.health AS SELECT * FROM pgqueue._check_health();
 COMMENT ON VIEW pgqueue.health IS 'Is all well? One row for each check; status: ok, warn or bad.';
 
--- Few rows, for people: of what may be thousands of holders or lanes, those that say most. Of ready and delayed tasks
--- the first hundred are looked at, and of buried ones the last hundred: others may be missed.
+-- Few rows, for people: the most telling ones of possibly thousands of holders or lanes. The function reads the first
+-- hundred ready and delayed tasks, and the last hundred buried ones: others may be missed.
 CREATE OR REPLACE FUNCTION pgqueue.why(queue text)
 RETURNS TABLE (reason text, tasks bigint, detail text, subject text)
 LANGUAGE plpgsql AS $$
@@ -200,8 +199,9 @@ BEGIN
     RETURN QUERY SELECT 'restricted', NULL::bigint,
                         format('only these roles may use it: %s', array_to_string(q.granted_to, ', ')), NULL::text
                   WHERE q.granted_to IS NOT NULL;
-    -- Only where no role may take. Else the queue has its own takers, which are away, and a right for those of another
-    -- queue is no remedy. Roles that may take from no queue are not meant to take from this one either: they put.
+    -- Only if no role may take. Else the queue has takers of its own, which are not connected, and a right for those of
+    -- another queue would not help. Roles that may take from no queue are producers, and not meant to take from this
+    -- one.
     RETURN QUERY SELECT 'no right', q.ready, format('role %s is connected, and may not take from it', r.role), r.role
                    FROM (SELECT DISTINCT s.role FROM pgqueue.sessions s) r, to_regrole(quote_ident(r.role)) named(id)
                   WHERE q.ready > 0 AND NOT waits AND NOT pgqueue._may(q.id, 'take', named.id)
@@ -280,9 +280,9 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.why(text) IS
-    'Why tasks of a queue are not done: one row for each reason; of holders, busy lanes, schedules and errors the five '
-    'that matter most (errors: of the first hundred delayed and the last hundred buried tasks). subject: the task, '
-    'role or schedule that it is about, or the capacity.';
+    'Why tasks of a queue are not done: one row for each reason; for holders, busy lanes, schedules and errors the '
+    'five that matter most (errors: of the first hundred delayed and the last hundred buried tasks). subject: the '
+    'task, role or schedule of the reason, or the capacity.';
 
 CREATE OR REPLACE FUNCTION pgqueue.why(id bigint)
 RETURNS TABLE (reason text, tasks bigint, detail text, subject text)
@@ -323,4 +323,5 @@ BEGIN
                                      'locked', 'taken');
 END $$;
 COMMENT ON FUNCTION pgqueue.why(bigint) IS
-    'Why a task is not done: its state and what it waits for; if it is ready, also what holds up its queue.';
+    'Why a task is not done: its state and the reason why it waits; if it is ready, also the reasons of its queue '
+    '(why).';

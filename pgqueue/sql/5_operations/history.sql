@@ -1,4 +1,4 @@
--- The history: for each queue what was called, and how long it was, by minutes, hours and days.
+-- The history: the calls and the length of each queue, by minutes, hours and days.
 --
 -- Theory of operation
 -- -------------------
@@ -7,30 +7,30 @@
 --
 -- Counters only grow. A round reads them for some queues, writes the differences from the marks of these queues into
 -- rows of the minute, and leaves new marks. It reads counters and marks in one snapshot, and counters are exact in
--- every snapshot. So each call is in one difference, whenever the rounds are: a call that commits late, a round that
+-- every snapshot. So each call is in one difference, whenever the rounds run: a call that commits late, a round that
 -- rolls back, an hour without a client or a statement that fails only move calls into a later minute.
 --
--- A crash empties counters and marks together, since both are UNLOGGED, and the next difference is that from nothing.
--- To take the difference from the last row of the history is the simpler form: after a crash it is negative, or too
--- small. A counter below its mark has begun again, for example after a TRUNCATE by hand.
+-- A crash empties counters and marks together, since both are UNLOGGED, and the next difference is that from zero. The
+-- difference from the last row of the history would be negative after a crash, or too small. A counter below its mark
+-- has begun again, for example after a TRUNCATE by hand.
 --
--- A queue that had no call in the minute, and is empty, gets no row. Most queues of many are such, and cost a look at
--- their counters.
+-- A queue that had no call in the minute, and is empty, gets no row. Where there are many queues most are like this,
+-- and each costs a look at its counters.
 --
 -- A folding deletes rows and adds them to others in one transaction, so each call is in one row, in every snapshot.
 --
--- Rounds. Of all clients one ticks alone (ticks.sql), so one transaction writes at a time. A round has at most 1,000
--- queues, and the next tick goes on: history_turn says from where. It is a sequence, which is not rolled back, so a
--- round that fails is not tried again at each tick, but left to the next minute. An error is a warning, since the tick
--- has more important work. If a minute is written twice, after a step of the clock, the row adds up both.
+-- Rounds. Only one client ticks at a time (ticks.sql), so one transaction writes at a time. A round has at most 1,000
+-- queues, and the next tick goes on from history_turn. This is a sequence, which is not rolled back, so a round that
+-- fails is not tried again at each tick, but in the next minute. An error becomes a warning, since the tick has more
+-- important work. If a minute is written twice, after a step of the clock, the row adds up both.
 
--- What a verb was called for since the mark.
+-- The number of tasks that a verb was called for since the mark.
 CREATE OR REPLACE FUNCTION pgqueue._calls_since(calls jsonb, before jsonb, verb text) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
     coalesce((calls ->> verb)::bigint, 0)
   - CASE WHEN (calls ->> verb)::bigint >= (before ->> verb)::bigint THEN (before ->> verb)::bigint ELSE 0 END;
 
--- A length as the history stores it.
+-- A queue's length as the history stores it.
 CREATE OR REPLACE FUNCTION pgqueue._as_length(n bigint) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN least(greatest(n, 0), 2147483647)::int;
 
@@ -125,7 +125,7 @@ BEGIN
 END $$;
 
 -- Move the rows of these queues that are of one period, and before a moment, into rows of a longer one; NULL: delete
--- them. Of each queue at most 120 rows at a time, two hours of minutes.
+-- them. At most 120 rows of each queue at a time, two hours of minutes.
 CREATE OR REPLACE FUNCTION pgqueue._move_history(
     queues int[], of_period "char", before timestamptz, into_period "char"
 ) RETURNS void
@@ -148,8 +148,8 @@ BEGIN
     END IF;
 END $$;
 
--- Part of clean_up: fold the history of a hundred queues; the period of ten seconds says which. So a cleaning moves a
--- bounded number of rows, and all queues have their turn.
+-- Part of clean_up: fold the history of a hundred queues, chosen by the period of ten seconds. So a cleaning moves a
+-- bounded number of rows, and every queue has its turn.
 CREATE OR REPLACE FUNCTION pgqueue._fold_history(
     turn bigint DEFAULT floor(extract(epoch FROM clock_timestamp()) / 10)::bigint
 ) RETURNS void
@@ -167,7 +167,7 @@ BEGIN
             pgqueue._move_history(ids, 'd', date_trunc('day', moment - interval '366 days', 'UTC'), NULL);
 END $$;
 
--- Part of clean_up: what is left of queues that are gone.
+-- Part of clean_up: delete the rows of queues that are gone.
 CREATE OR REPLACE FUNCTION pgqueue._clean_history() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -195,8 +195,8 @@ COMMENT ON VIEW pgqueue.queue_history IS
     'day of the year before that. Each call is in one row. A queue that was empty and had no call has none. ready to '
     'blocked: at the end of the period; most_ready, oldest_ready_age: the most at the end of any minute of it.';
 
--- The shortest spacing of a history that began so long ago; of those that are offered for charts, the shortest that
--- gives at most a hundred periods.
+-- The shortest spacing of a history of this length; and, among the spacings for charts, the shortest one that gives at
+-- most a hundred periods.
 CREATE OR REPLACE FUNCTION pgqueue._history_spacing(since interval, OUT shortest interval, OUT usual interval)
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -210,7 +210,7 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.history(
     queues text[]   DEFAULT NULL,            -- NULL: all
     since  interval DEFAULT '1 hour',        -- how long ago it begins, at most 366 days
-    every  interval DEFAULT NULL             -- NULL: what gives up to a hundred periods
+    every  interval DEFAULT NULL             -- NULL: the shortest that gives at most a hundred periods
 )
 RETURNS TABLE (queue text, at timestamptz, puts bigint, takes bigint, acks bigint, done bigint, releases bigint,
                buries bigint, timeouts bigint, ready int, most_ready int, taken int, delayed int, buried int,
@@ -232,7 +232,7 @@ BEGIN
         RAISE EXCEPTION 'every must be a multiple of % for a history since %, up to 366 days, not %',
             spacing.shortest, since, every USING ERRCODE = 'PQ002';
     END IF;
-    -- As seconds, which date_bin takes, and not a month.
+    -- In seconds: date_bin takes no months.
     step := make_interval(secs => extract(epoch FROM coalesce(every, spacing.usual))::float8);
     first := date_bin(step, clock_timestamp() - since, origin);
     RETURN QUERY
@@ -249,6 +249,6 @@ BEGIN
          GROUP BY seen.name, b.at ORDER BY seen.name, b.at;
 END $$;
 COMMENT ON FUNCTION pgqueue.history IS
-    'The view queue_history since that long ago, added up by periods of a length: `every` is a multiple of a minute '
-    'for up to a day, of an hour for up to 31 days, of a day beyond. A period without a row: the queue was empty and '
+    'The view queue_history for this much time up to now, added up by periods: `every` is a multiple of a minute for '
+    'up to a day, of an hour for up to 31 days, of a day beyond. A period without a row: the queue was empty and '
     'had no call, or no client ran.';

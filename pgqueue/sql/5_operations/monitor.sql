@@ -1,16 +1,16 @@
--- Monitoring: what monitors and operators ask, as views that are cheap enough for a query every second.
+-- Monitoring: views for monitors and operators that are cheap enough for a query every second.
 --
 -- docs/guides/monitoring.md promises that they stay as they are. A view reads pgqueue's tables with its owner's rights,
 -- but the server's own lists with the reader's: other roles' connections show as much as the server shows to the
 -- reader.
 --
--- Also what the queues need of the server: vacuum, and no old snapshot that holds it back. A task lives for seconds, so
--- these tables turn over many times a day. Dead rows stay for as long as any transaction in the database, on any table,
--- has an older snapshot: that is the one thing that slows a queue down from outside.
+-- Two views show the state of the server on which the queues depend: vacuum, and old snapshots that hold it back. A
+-- task lives for seconds, so these tables turn over many times a day. Dead rows stay for as long as any transaction in
+-- the database, on any table, has an older snapshot: nothing else outside of pgqueue slows a queue down.
 
--- Store what the calls of each queue add up to, if the last sample is older than ten seconds; every tick calls it.
--- Counters know no time: rates come from the difference of samples. Fewer samples would make the minute of a rate
--- inexact; more would cost.
+-- Store the sums of each queue's calls, if the last sample is older than ten seconds; every tick calls this. Counters
+-- have no times: rates are computed from the difference of samples. Fewer samples would make the minute of a rate
+-- inexact; more would cost more.
 CREATE OR REPLACE FUNCTION pgqueue._take_sample() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -40,8 +40,8 @@ CREATE OR REPLACE FUNCTION pgqueue._rate(
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
     (coalesce((calls ->> verb)::bigint, 0) - coalesce((before ->> verb)::bigint, 0)) / seconds;
 
--- By the sample with an age nearest to a minute. A sample of a moment ago would give any number. Its numbers are
--- unpacked once: to look up each queue in it is the simpler form, and reads the whole sample again for each queue.
+-- By the sample with an age nearest to a minute: a sample of a moment ago would give meaningless rates. Its numbers are
+-- unpacked once: a look-up of each queue would read the whole sample again for each queue.
 CREATE OR REPLACE FUNCTION pgqueue.queue_rates(names text[] DEFAULT NULL)
 RETURNS TABLE (queue text, seconds double precision, puts double precision, takes double precision,
                acks double precision, releases double precision, buries double precision, done double precision,
@@ -77,7 +77,7 @@ CREATE OR REPLACE VIEW pgqueue.rates AS SELECT * FROM pgqueue.queue_rates();
 COMMENT ON VIEW pgqueue.rates IS
     'Puts, takes and other calls of each queue per second, over about the last minute. done: acks and deletes; '
     'drained_in: when the queue would be empty at this rate, NULL if it does not shrink. All NULL: no client runs, or '
-    'only since a few seconds.';
+    'one has run for only a few seconds.';
 
 CREATE OR REPLACE FUNCTION pgqueue._label_host(label text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN substring(label FROM '^([^:]+):[0-9]{1,9}:');
@@ -105,7 +105,7 @@ COMMENT ON VIEW pgqueue.takes IS
     'has them. claim: the id of the claim that holds it, for the role of the claim; NULL for others, and for other '
     'takes, whose tokens are not shown.';
 
--- The sweep marks a session as missing at its next tick; until then only its lock tells.
+-- The sweep marks a session as missing at its next tick; until then only its lock shows that it is gone.
 CREATE OR REPLACE VIEW pgqueue.sessions WITH (security_barrier) AS
 SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since, coalesce(k.taken, 0) AS taken, s.identity,
        pgqueue._label_host(s.label) AS host, pgqueue._label_pid(s.label) AS pid,
@@ -122,7 +122,7 @@ COMMENT ON VIEW pgqueue.sessions IS
     'Every client that takes; monitors see all, other roles their own. state: connected; missing: its connection is '
     'gone, and its grace is running; closed: it left its takes to the other sessions of its identity.';
 
--- Whether any session is connected, of whatever role: for health, whose reader may see its own only.
+-- Whether any session is connected, of any role: for health, whose reader may see only its own.
 CREATE OR REPLACE FUNCTION pgqueue._is_attended() RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -145,8 +145,8 @@ COMMENT ON VIEW pgqueue.listeners IS
     'of all roles, other roles their own. From the server''s list: address, times and state of other roles'' '
     'connections need pg_read_all_stats.';
 
--- Without the sizes, for which the server asks the file system. By the functions that pg_stat_all_tables is made of:
--- the view itself would group all indexes first.
+-- Without the sizes, for which the server asks the file system. By the functions under pg_stat_all_tables: the view
+-- itself would group all indexes first.
 CREATE OR REPLACE FUNCTION pgqueue._vacuums()
 RETURNS TABLE (id oid, name text, toast oid, dead_rows bigint, vacuum_at bigint, autovacuum text, xid_age int)
 LANGUAGE plpgsql STABLE AS $$
@@ -194,7 +194,7 @@ SELECT c.name COLLATE "C" AS name, pg_stat_get_live_tuples(c.id) AS rows, c.dead
        SELECT pg_table_size(c.id) AS table_bytes, pg_indexes_size(c.id) AS index_bytes,
               coalesce(pg_total_relation_size(nullif(c.toast, 0)), 0) AS toast_bytes OFFSET 0) size;
 COMMENT ON VIEW pgqueue.tables IS
-    'Rows, sizes and vacuum of each table of pgqueue. vacuum_at: from this number of dead rows on autovacuum is due, '
+    'Rows, sizes and vacuum of each table of pgqueue. vacuum_at: the number of dead rows at which autovacuum is due, '
     'by the table''s own options; vacuuming: the phase of a vacuum that runs.';
 
 -- The server shows the age of other roles' snapshots in transactions to every role, and in time to roles with

@@ -1,7 +1,7 @@
--- The neighbours of a task: those that share its lane or its limit, and so decide when it begins.
+-- The neighbours of a task: tasks that share its lane or its limit, and so decide when it begins.
 --
--- The nearest ones alone, since a lane and a limit may have a million tasks. Each is found by the index of lanes or of
--- meters, whose conditions the queries repeat.
+-- Only the nearest ones, since a lane or a limit may have a million tasks. The queries repeat the conditions of the
+-- index of lanes or of meters, and so use it.
 
 CREATE OR REPLACE FUNCTION pgqueue.neighbours(id bigint, n int DEFAULT 5)
 RETURNS TABLE (shares text, task bigint, state text, priority int, holder text, taken_at timestamptz)
@@ -15,7 +15,7 @@ BEGIN
     RETURN QUERY
         SELECT near.shares, seen.id, seen.state, seen.priority, seen.holder, seen.taken_at
           FROM (
-               -- its lane: the one that is taken, and those before and behind it
+               -- its lane: the taken task, and the tasks before and behind this one
                (SELECT 'lane' AS shares, k.task_id AS id FROM pgqueue.take k
                  WHERE k.queue_id = t.queue_id AND k.lane = t.lane AND k.deadline > now())
                UNION
@@ -27,7 +27,7 @@ BEGIN
                  WHERE o.queue_id = t.queue_id AND o.lane = t.lane AND (o.priority, o.id) > (t.priority, t.id)
                  ORDER BY o.priority, o.id LIMIT n)
                UNION
-               -- its limit: those that have a slot, and those that wait before and behind it
+               -- its limit: the tasks with a slot, and the tasks that wait before and behind this one
                (SELECT 'limit', o.id FROM pgqueue.task o
                  WHERE o.queue_id = t.queue_id AND o.meter = t.meter AND o.state = 'R' AND t.state <> 'F'
                  ORDER BY o.priority, o.id LIMIT n)
@@ -47,5 +47,5 @@ BEGIN
          ORDER BY near.shares, seen.taken_at IS NULL, seen.priority, seen.id;
 END $$;
 COMMENT ON FUNCTION pgqueue.neighbours IS
-    'The tasks nearest to one that share its lane or its limit, in the order in which they begin: those that run, n of '
-    'those that wait before it, and n behind it. A task may share both, and is there twice. Also for monitors.';
+    'The tasks nearest to a task that share its lane or its limit, in the order in which they begin: those that run, n '
+    'that wait before it, and n behind it. A task that shares both is there twice. Also for monitors.';

@@ -1,26 +1,26 @@
--- For a worker in another language: one call that takes, or sees to it that a put wakes the connection.
+-- For a worker in another language: one call that takes tasks, or else arms the connection so that a put wakes it.
 --
 -- Theory of operation
 -- -------------------
 -- The Python client spreads a waiting take over several threads and connections. A worker with one connection needs
--- less, so take_or_listen does the steps of wake.sql at once:
+-- less, so take_or_listen does the steps of wake.sql in one call:
 --
---   tick                 what a listener does periodically, if no other client has just done it
+--   tick                 the periodic work of a listener, if no other client has just done it
 --   claim                found: return it, and disarm, so that no put pays for NOTIFY while the worker works
 --   T1 LISTEN            in effect from the commit on. So the first call answers "again in 0 s", and the next one looks
 --   T2 arm, T3 drain     in this transaction, which T4 does not have to leave: a statement of a function has its own
 --                        snapshot at READ COMMITTED
---   T4 claim             nothing: the worker sleeps until a notification comes, for `again` seconds at most
+--   T4 claim             nothing: the worker sleeps until a notification arrives, for `again` seconds at most
 --
 -- A producer that notified committed before T4's snapshot, or after an earlier call's LISTEN was committed, and
--- PostgreSQL delivers the notification once this transaction has ended. To claim first and arm in a call of its own is
--- the simpler form, and leaves it to each worker to look once more.
+-- PostgreSQL delivers the notification once this transaction has ended. If a claim and then the arming were separate
+-- calls, each worker would have to look once more by itself.
 --
--- The setting pgqueue.armed_for has the queues that the connection is armed for. It is rolled back with its
--- transaction, as LISTEN is, and the locks are not: then the connection holds a lock twice, and puts notify until it
--- ends. The connection hears of every put, and has no place in the line (line.sql).
+-- The setting pgqueue.armed_for has the queues that the connection is armed for. A rollback undoes the setting, and
+-- LISTEN, but not the locks: then the connection holds a lock twice, and puts notify until it ends. The connection
+-- hears of every put, and has no place in the line (line.sql).
 
--- A part that fails must not hold back the others, nor the claim that comes after it.
+-- A part that fails must not hold back the others, nor the claim after it.
 CREATE OR REPLACE FUNCTION pgqueue.tick() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -41,14 +41,14 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.tick IS
-    'Do the periodic work, sweep, promote_all and clean_up, as far as no client has just done it.';
+    'Do the periodic work, sweep, promote_all and clean_up, unless a client has just done it.';
 
 CREATE OR REPLACE FUNCTION pgqueue._armed_for() RETURNS int[]
 LANGUAGE sql STABLE
 RETURN ARRAY (SELECT id::int FROM string_to_table(current_setting('pgqueue.armed_for', true), ',') id
                WHERE id ~ '^[0-9]{1,10}$');
 
--- T1 to T3. Returns the seconds after which the worker has to look if nothing wakes it: 0, it is to look at once.
+-- T1 to T3. Returns the seconds after which the worker has to look if no notification wakes it; 0: at once.
 CREATE OR REPLACE FUNCTION pgqueue._listen_for(queues text[]) RETURNS double precision
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -80,7 +80,8 @@ BEGIN
     RETURN again;
 END $$;
 
--- Until the next tick, which is the later the more clients there are (ticks.py), or what is due earlier.
+-- The seconds until the next tick, which is later with more clients (ticks.py), or until a task or the end of a grace
+-- that is due earlier.
 CREATE OR REPLACE FUNCTION pgqueue._until_tick(queues text[]) RETURNS double precision
 LANGUAGE plpgsql AS $$
 DECLARE

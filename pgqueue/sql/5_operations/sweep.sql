@@ -1,24 +1,24 @@
--- The sweep: finds dead sessions and gives back what they held; and the other periodic work: promote_all, next_due;
--- clean_up is in cleaning.sql. A listener calls the sweep at each tick, unless another one has just done so
--- (ticks.sql). Of several at once the first one does it, and if it does not end, others go on (_begin_work).
+-- The sweep: finds dead sessions and gives back the tasks that they held; and the other periodic work: promote_all,
+-- next_due; clean_up is in cleaning.sql. A listener calls the sweep at each tick, unless another one has just done so
+-- (ticks.sql). Of several at once the first one sweeps, and if it does not end, others go on (_begin_work).
 --
 -- If the sweep can share a session's lock, no process holds it. The process may be reconnecting, so the session gets
 -- its grace from the first time that it was found missing; after a restart of the server, which frees every lock at
--- once, at least 10 seconds. Then the sweep tries CLAIMING(id): as long as a claim of that session is under way, it
--- comes back later (session.sql). It also comes back later while another session joins the identity, and may then
--- inherit (identity.sql). SESSION(id) stays shared until the commit, so the process cannot come back in the middle of
--- the verdict.
+-- once, at least 10 seconds. Then the sweep tries CLAIMING(id): as long as a claim of that session is under way, the
+-- sweep retries at a later tick (session.sql). It also retries later while another session joins the identity, and may
+-- then inherit (identity.sql). SESSION(id) stays shared until the commit, so the process cannot resume the session
+-- while the sweep ends it.
 --
--- Clocks. A grace is measured by the server's clock, which may step. A moment in the future says only that the clock
+-- Clocks. A grace is measured by the server's clock, which may step. A time in the future means that the clock has
 -- stepped back since: a session that was found missing then is missing as of now, and a start of the server then does
--- not count. So a step back delays a verdict by one grace at most.
+-- not count. So a step back delays the end of a session by one grace at most.
 --
--- Never: scanning pg_locks (it stops all lock partitions), waiting for a lock (a call that waits pins the horizon that
--- vacuum needs), or a release of all takes at start-up (it takes work away from processes that are alive). Rows that
+-- The sweep never scans pg_locks (that locks all lock partitions), waits for a lock (a call that waits pins the horizon
+-- that vacuum needs), or releases all takes at start-up (that would take work away from living processes). Rows that
 -- are locked are skipped, and so is work on tables that are locked (2_base/nowait.sql): a transaction that called
 -- close_session(), and stays open, holds up that session and no other.
 
--- End all else that lives as long as a session.
+-- End everything else that lives as long as a session.
 CREATE OR REPLACE FUNCTION pgqueue._session_ended(session int, died boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -31,10 +31,10 @@ BEGIN
 END $$;
 
 -- End the takes of a session: its heir gets them if there is one (identity.sql), else their tasks are ready. With a
--- reason the session died, and one of them may be charged for it (suspect.sql). A take that a transaction T1 is
+-- reason the session died, and one of the tasks may be charged for it (suspect.sql). A take that a transaction T1 is
 -- settling at this moment is left to T1, and the session's row stays, so that the next sweep looks again: waiting here
 -- would last as long as T1, and lock in another order than T1. Returns how many tasks were given back; NULL: the heir
--- cannot be given any now.
+-- cannot be given takes now.
 CREATE OR REPLACE FUNCTION pgqueue._free_session(session int, reason text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -85,7 +85,7 @@ DECLARE
     own      pgqueue.session;
     freed    int     := 0;
 BEGIN
-    IF me IS NULL THEN                             -- a sweep gave it up, with all that it held
+    IF me IS NULL THEN                             -- a sweep gave it up, with all its takes
         me := coalesce(session, pgqueue.own_session());
         IF me = pgqueue.own_session() THEN
             PERFORM pg_advisory_unlock(pgqueue._session_lock(), me), set_config('pgqueue.session', '', false);
@@ -114,9 +114,9 @@ BEGIN
     RETURN freed;
 END $$;
 COMMENT ON FUNCTION pgqueue.close_session IS
-    'Give back all that the session took, and end it; returns how many tasks. A session with an identity leaves its '
-    'takes to the other sessions of it, or for its grace to a session that joins. PQ002: the session is alive on '
-    'another connection. 42501: it belongs to another role.';
+    'Give back all tasks of the session, and end it; returns how many tasks. A session with an identity leaves its '
+    'takes to the other sessions of the identity, or for its grace to a session that joins. PQ002: the session is '
+    'alive on another connection. 42501: it belongs to another role.';
 
 -- Make tasks of all queues ready that are due; returns how many.
 CREATE OR REPLACE FUNCTION pgqueue._promote_due() RETURNS bigint
@@ -149,7 +149,7 @@ BEGIN
             PERFORM pgqueue._write_history();
             PERFORM pgqueue._stamp('pgqueue.last_promotion');
         END IF;
-    ELSIF work.goes_on THEN                        -- the statistics are left to the other one
+    ELSIF work.goes_on THEN                        -- the other one does the statistics
         PERFORM pgqueue._do_beside('pgqueue._go_on_listing()'),
                 pgqueue._do_beside(format('pgqueue._go_on_limits(%L)', fresh)),
                 pgqueue._do_beside('pgqueue._promote_due()'),
@@ -203,8 +203,9 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.next_due IS
     'In how many seconds a queue may have something to take. 0: now; a transaction that may yet roll back has locked '
-    'it. NULL: not before the next put. With the ids that a taker knows, a queue that was created anew has no row. A '
-    'taker that waits calls this every ten seconds or more often: it counts as a use of a queue with expires.';
+    'it. NULL: not before the next put. With the ids that a taker knows, a queue that was deleted and created again '
+    'has no row. A taker that waits calls this every ten seconds or more often: it counts as a use of a queue with '
+    'expires.';
 
 -- End a dead session. Returns how many tasks were given back; NULL: not now, since a claim is under way, or another
 -- session is joining its identity.
@@ -241,7 +242,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     me     CONSTANT int         := pgqueue.own_session();
-    -- That sweep found no session missing that was not known to be.
+    -- When the last stamped sweep ran: it found no newly missing session.
     quiet  CONSTANT timestamptz := (SELECT to_timestamp(last_value / 1e6) FROM pgqueue.last_sweep);
     s          pgqueue.session;
     grace_left interval;
@@ -273,7 +274,7 @@ BEGIN
         grace_left := pgqueue._grace_left(s, moment);
         IF grace_left <= '0' THEN
             IF NOT pgqueue._can_end_sessions() THEN
-                again := least(again, 0.2);        -- soon: what is left out leaves no stamp (ticks.sql)
+                again := least(again, 0.2);        -- soon: work that is left out leaves no stamp (ticks.sql)
                 CONTINUE;
             END IF;
             given_back := pgqueue._end_session(s);

@@ -1,7 +1,8 @@
--- Workers: which run, and what each of them serves. For people, and for the check `unserved` of health.
+-- Workers: the running workers, and the queues and jobs that each serves. For people, and for the check `unserved` of
+-- health.
 --
--- A row says only what a worker said of itself when it began. It belongs to the worker's session, and ends with it
--- (sweep.sql), so a worker that was killed is gone from here as soon as its tasks are ready again. A worker whose
+-- A row has only the facts that the worker registered when it began. It belongs to the worker's session, and ends with
+-- it (sweep.sql), so a killed worker is gone from the table as soon as its tasks are ready again. A worker whose
 -- session was given up registers again under its new one.
 
 CREATE OR REPLACE FUNCTION pgqueue.register_worker(
@@ -43,7 +44,7 @@ BEGIN
            limits = excluded.limits, version = excluded.version;
 END $$;
 COMMENT ON FUNCTION pgqueue.register_worker IS
-    'Say that a worker runs, and which queues and jobs it serves. The registration ends with the session, or by '
+    'Register a running worker, with the queues and jobs that it serves. The registration ends with the session, or by '
     'unregister_worker. PQ004: the session is not alive.';
 
 CREATE OR REPLACE FUNCTION pgqueue.unregister_worker(number int, session int DEFAULT NULL) RETURNS boolean
@@ -83,13 +84,13 @@ SELECT w.session_id AS session, w.number, w.name, pgqueue._label_host(s.label) A
   FROM pgqueue.worker w JOIN pgqueue.session s ON s.id = w.session_id
  WHERE pgqueue._is_callers(s.role) OR (SELECT pgqueue._may_see_all('monitor'));
 COMMENT ON VIEW pgqueue.workers IS
-    'Every worker that runs, with what it serves; monitors see all, other roles their own. state: missing: its '
+    'Every running worker, with its queues and jobs; monitors see all, other roles their own. state: missing: its '
     'connection is gone, and the grace of its session is running.';
 
--- Of these queues, which have ready tasks, those that no process serves. A worker registers and other takers do not, so
--- this looks for signs of them: a taker that waits, a task that is taken, a take in the last minutes. Some queues have
--- no worker by intent: those of dead letters, which people look into, and those that end with their session. Where no
--- worker ever counted a run, applications have takers of their own kind, and nothing is reported.
+-- The queues among these, which have ready tasks, that no process serves. A worker registers and other takers do not,
+-- so this function looks for signs of them: a taker that waits, a task that is taken, a take in the last minutes. Some
+-- queues have no worker by intent: those of dead letters, which people look into, and those that end with their
+-- session. Where no worker ever counted a run, applications use other takers, and no queue is reported.
 CREATE OR REPLACE FUNCTION pgqueue._unserved(queues text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -108,7 +109,7 @@ BEGIN
        AND NOT EXISTS (SELECT FROM pgqueue.worker w, unnest(w.queues) served(name) WHERE served.name = q.name)
        AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.queue_id = q.id)
        AND NOT EXISTS (SELECT FROM pgqueue.queue d WHERE d.dead_letter IS NOT NULL AND d.dead_letter_key = q.name);
-    -- The probe for a taker that waits is the dearest, and last.
+    -- The probe for a taker that waits is the most expensive one, and the last.
     SELECT array_agg(o.name ORDER BY o.name) INTO found
       FROM (SELECT q.id, q.name
               FROM pgqueue.queue q,

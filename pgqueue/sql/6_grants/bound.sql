@@ -1,12 +1,12 @@
--- Bound: what was bound when it was created belongs to the server or to us.
+-- Bound: objects bound at creation refer only to functions, types and tables of the server or of pgqueue.
 --
 -- Views, defaults, CHECKs, indexes, conditions of triggers and functions with a parsed body keep the functions,
 -- operators, types and tables that their names meant when they were created. Under a search_path with a schema in which
--- strangers may create, the names may have meant a stranger's (settings.sql). PostgreSQL records each such binding,
--- except those to its own objects. So one query finds what is wrong, by whatever role and tool the files were run, and
--- an upgrade finds what an earlier installation left.
+-- other roles may create, the names may have meant another role's objects (settings.sql). PostgreSQL records each such
+-- binding, except those to its own objects. So one query finds wrong bindings, by whatever role and tool the files were
+-- run, also those of an earlier installation in an upgrade.
 --
--- Triggers of the application on our tables call functions of the application: those are no concern of ours.
+-- An application's triggers on pgqueue's tables call the application's functions: these are not checked.
 
 DO $$
 DECLARE

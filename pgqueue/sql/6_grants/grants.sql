@@ -1,13 +1,14 @@
--- Grants: which roles may do what. Run last, since it is about all that the other files made.
+-- Grants: the rights of roles. Run last, since it covers the functions of all other files.
 --
 -- No role but the owner has rights on the tables. The public functions run with their owner's rights (settings.sql) and
--- are the only way in; helpers run with the caller's, so that a direct call ends at the tables. EXECUTE is revoked from
--- PUBLIC, which PostgreSQL grants by default.
+-- are the only way in; helpers run with the caller's, so that a direct call fails at the tables. EXECUTE is revoked
+-- from PUBLIC, to which PostgreSQL grants it by default.
 --
 -- A grant is rows of `privilege` (rights.sql has the rules), and EXECUTE on the functions of its verbs. A revoke with
--- the same arguments undoes exactly that: a function stays granted as long as another privilege of the role needs it.
--- An upgrade grants nothing that existed before it. A function that is new goes to the roles that have its verb and
--- may execute all the other functions of that verb, so what an administrator revoked by hand stays revoked.
+-- the same arguments undoes exactly that grant: a function stays granted as long as another privilege of the role needs
+-- it. An upgrade grants no function that existed before it. A new function is granted to the roles that have its verb
+-- and may execute all the other functions of that verb, so a function that an administrator revoked by hand stays
+-- revoked.
 
 -- The functions and views that a verb needs. Every verb but monitor needs those of a client.
 CREATE OR REPLACE FUNCTION pgqueue._grantables(verb text)
@@ -87,7 +88,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Take back what these verbs needed, and the role's other verbs do not.
+-- Revoke the functions that these verbs needed, and the role's other verbs do not.
 CREATE OR REPLACE FUNCTION pgqueue._revoke_verbs(role regrole, verbs text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -109,9 +110,9 @@ BEGIN
     END IF;
 END $$;
 
--- Take back what roles had for queues that were deleted. The end of a queue cannot do so: it is often part of a sweep,
--- in which a REVOKE fails if another transaction grants or revokes at this moment. To delete the privileges with the
--- queue, and no more, is the simpler form: the role keeps EXECUTE, and for want of its privilege all queues are
+-- Revoke the rights that roles had for deleted queues. The deletion of a queue cannot do so: it is often part of a
+-- sweep, in which a REVOKE fails if another transaction grants or revokes at the same time. Deleting only the
+-- privileges with the queue does not work: the role keeps EXECUTE without a privilege, and so all queues become
 -- guarded.
 CREATE OR REPLACE FUNCTION pgqueue._forget_queues() RETURNS void
 LANGUAGE plpgsql AS $$
@@ -150,7 +151,8 @@ BEGIN
     SELECT pg_get_userbyid(_add_privileges.role), v.verb, _add_privileges.queue_id, _add_privileges.pattern, mask
       FROM unnest(verbs) v(verb)
         ON CONFLICT DO NOTHING;
-    -- _set_guards forgets dropped roles by their OIDs, so it comes before _follow_renames, which takes these away.
+    -- _set_guards deletes the rows of dropped roles by their OIDs, so it runs before _follow_renames, which removes the
+    -- OIDs.
     PERFORM pgqueue._forget_queues(), pgqueue._grant_verbs(role, verbs), pgqueue._set_guards(),
             pgqueue._follow_renames(), pgqueue._record_grant('grant', role, verbs, queue_id, pattern);
 END $$;
@@ -168,7 +170,7 @@ BEGIN
             pgqueue._record_grant('revoke', role, verbs, queue_id, pattern);
 END $$;
 
--- What grant_to and revoke_from are about if their caller names no verbs.
+-- The verbs of grant_to and revoke_from if their caller names none.
 CREATE OR REPLACE FUNCTION pgqueue._verbs_for(verbs text[], pattern text) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -182,7 +184,8 @@ BEGIN
     RETURN pgqueue._known_verbs(coalesce(verbs, '{put,take,look,manage}'), '{put,take,look,manage,monitor}');
 END $$;
 
--- Part of an upgrade: what a restore could give to no role goes to the roles that the server has by now.
+-- Part of an upgrade: privileges that a restore could give to no role are given to the roles that the server has by
+-- now.
 CREATE OR REPLACE FUNCTION pgqueue._bind_roles() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -223,7 +226,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.grant_to IS
     'Let a role use all open queues, or those whose names match a pattern, where * stands for any characters. verbs: '
-    'put, take (and settle), look, manage, share (what belongs to no queue), monitor (no data). Only the owner of the '
+    'put, take (and settle), look, manage, share (objects without a queue), monitor (no data). Only the owner of the '
     'schema may call it.';
 
 CREATE OR REPLACE FUNCTION pgqueue.revoke_from(role regrole, verbs text[] DEFAULT NULL, pattern text DEFAULT '*')
@@ -239,7 +242,7 @@ CREATE OR REPLACE FUNCTION pgqueue.grant(
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;    -- before the queue is created: two that create it would deadlock
+    LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;    -- before the queue is created: two such calls would deadlock
     PERFORM pgqueue._add_privileges(role, pgqueue._known_verbs(verbs, '{put,take,look,manage,monitor}'),
                                     pgqueue.queue_id(queue), NULL);
 END $$;
@@ -286,9 +289,9 @@ BEGIN
             pgqueue._record(CASE WHEN coalesce(enabled, true) THEN 'restrict' ELSE 'unrestrict' END, queue);
 END $$;
 COMMENT ON FUNCTION pgqueue.restrict_queue IS
-    'From now on only roles that were granted this very queue may use it, and the owner of the schema; a grant by a '
-    'pattern does not count. Monitors still see its numbers. While it is restricted, only the owner deletes or renames '
-    'it. Switch it off to open the queue again. Only the owner of the schema may call it.';
+    'From now on only roles that were granted this queue itself may use it, and the owner of the schema; a grant by a '
+    'pattern does not count. Monitors still see its numbers. While it is restricted, only the owner can delete or '
+    'rename it. enabled = false opens the queue again. Only the owner of the schema may call it.';
 
 DO $$
 DECLARE
@@ -298,7 +301,7 @@ DECLARE
     f           record;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-    -- The new ones have no ACL; or, by ALTER DEFAULT PRIVILEGES of the owner, one with PUBLIC in it, as a GRANT makes.
+    -- New functions have no ACL; or, by ALTER DEFAULT PRIVILEGES of the owner, one with PUBLIC in it, as after a GRANT.
     created := ARRAY (SELECT p.oid::regprocedure FROM pg_proc p
                        WHERE p.pronamespace = 'pgqueue'::regnamespace
                          AND (p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) a WHERE a.grantee = 0)));

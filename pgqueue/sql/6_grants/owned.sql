@@ -1,13 +1,13 @@
--- Owned: the schema and all that is in it belongs to the role that migrates.
+-- Owned: the schema and all objects in it belong to the role that migrates.
 --
 -- A role that may create in the database can make the schema before pgqueue is installed, and functions in it. CREATE
--- OR REPLACE keeps the owner of a function, and the owner may give it another body at any time; ours would then call it
--- with the rights of a superuser. So a migration runs this file first, before anything of the schema can run, and again
--- at its end. For the same reason no other role than the owner migrates, a superuser neither: its objects would be a
--- mixture.
+-- OR REPLACE keeps the owner of a function, and the owner may give it another body at any time; pgqueue's functions
+-- would then call it with the rights of a superuser. So a migration runs this file first, before any function of the
+-- schema can run, and again at its end. For the same reason no role but the owner migrates, not even a superuser: the
+-- objects would have several owners.
 --
--- PostgreSQL records in pg_depend what is in a schema, and in pg_shdepend to whom it belongs; what the first superuser
--- (10) owns is not recorded.
+-- PostgreSQL records in pg_depend the objects of a schema, and in pg_shdepend their owners, except for objects of the
+-- first superuser (10).
 
 DO $$
 DECLARE

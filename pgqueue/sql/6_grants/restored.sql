@@ -1,5 +1,5 @@
--- The end of every upgrade: tasks that a dump brought from another server get their place in the listing, with the
--- settings of the function already in place. See 3_tasks/listed.sql.
+-- The end of every upgrade: tasks that a dump brought from another server get their place in the listing. By then the
+-- function has its settings. See 3_tasks/listed.sql.
 
 DO $$
 BEGIN

@@ -1,29 +1,29 @@
--- Settings: with which rights, which search_path and which plans functions run. One list, in place of some lines in the
--- head of each function.
+-- Settings: the rights, the search_path and the plans of functions. One list, in place of some lines in the head of
+-- each function.
 --
 -- Rights. A public function runs as its owner (SECURITY DEFINER), since no other role has rights on the tables. A
 -- helper runs as its caller: as the owner inside a public function, and without rights on any table when a role calls
 -- it directly. Public functions that run as their caller touch no table (arm, arm_again, data_key, disarm,
--- own_session, stop_hearing), or are the owner's own (grants.sql, set_quota of quotas.sql). Some helpers run as the
+-- own_session, stop_hearing), or are only for the owner (grants.sql, set_quota of quotas.sql). Some helpers run as the
 -- owner because a view calls them, with the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended,
 -- _lost_roles, _health_stats.
 --
--- search_path. With a caller's path, a function or an operator that a stranger planted in the schema `public` could fit
--- a call of ours better than the server's own, and would run with the rights of our function's role. So nothing of ours
--- resolves a name by a caller's path:
+-- search_path. With a caller's path, a function or an operator that another role has planted in the schema `public`
+-- could fit a call in a function of pgqueue better than the server's own, and would run with the rights of that
+-- function. So pgqueue resolves no name by a caller's path:
 --
---   parsed bodies    A RETURN without $$ is bound for good when the function is created, as are views, defaults, CHECKs
---                    and the conditions of triggers. The migration pins its path; bound.sql looks at the result.
+--   parsed bodies    A RETURN without $$ is bound once when the function is created, as are views, defaults, CHECKs
+--                    and the conditions of triggers. The migration pins its path; bound.sql checks the result.
 --   hot helpers      Puts, takes and acks call them. They have the path of the public function that calls them, since a
 --                    SET costs each call 1 us. Only the owner may call them directly.
 --   all the others   get `path` below. By it the triggers tell pgqueue from raw SQL (count.sql): its last schema is
---                    named twice, which changes nothing, and which no other function does.
---   DO blocks        pin for themselves and give the path back. Their declarations name pg_catalog.
+--                    named twice, which has no effect, and is found in no other function.
+--   DO blocks        pin the path themselves and restore it. Their declarations name pg_catalog.
 --
--- Plans. take.sql argues why they are pinned. generic: one plan for all parameters, made once for each connection.
--- by_key: no scan of a whole table, none by bitmap, and no compilation. in_order: rows come in the order of an index
--- and are not sorted. loops: a join looks up row by row. hashed: a join may be by a hash,
--- even if the caller has switched that off.
+-- Plans. take.sql explains why they are pinned. generic: one plan for all parameters, made once for each connection.
+-- by_key: no scan of a whole table, none by bitmap, and no compilation. in_order: rows are read in the order of an
+-- index and are not sorted. loops: a join looks up row by row. hashed: a join may be by a hash, even if the caller has
+-- switched that off.
 --
 -- patient: a call that waits for a lock no longer than a second, and reports it (4_families/schedules.sql).
 --
