@@ -27,7 +27,7 @@ compare all rows before and after.
 | column | the role |
 |---|---|
 | none | has no privilege; with CONNECT on the database only |
-| user | `grant_to(role)`: uses all open queues, and what belongs to no queue |
+| user | `grant_to(role)`: uses all open queues, and objects without a queue |
 | other | `grant('other', role)`: uses another queue only |
 | put, take, look, manage | `grant(queue, role, '{put}')` and so on: has one verb for the queue |
 | monitor | `grant_monitor(role)` |

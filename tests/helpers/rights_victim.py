@@ -19,7 +19,7 @@ SECRET = "xyzzy"
 #: In the labels of the victim's sessions: for roles that have some verb for the queue, and for monitors.
 HOLDER = "plugh"
 
-#: In what belongs to no queue: for roles that share.
+#: Objects without a queue: for roles that share.
 SHARED = "grault"
 
 #: What a role of each kind is granted.
