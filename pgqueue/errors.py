@@ -12,6 +12,7 @@
       TaskError                         about one task
         TakeLost                        the take is over, so it cannot settle the task
           TaskNotFound, TaskNotTaken, TaskTakenByOther
+            TaskElsewhere
         MessageIsClaimed, MessageNotClaimed, MessageNotClaimedBy
         TaskIdRequired, TaskBusy, TaskFailed, TaskCancelled, ResultUnknown
       NodeError                         about one node
@@ -243,6 +244,10 @@ class TakeLost(TaskError):
 
 class TaskNotFound(TakeLost):
     """The task does not exist: it was acked, deleted, or never put."""
+
+
+class TaskElsewhere(TaskNotFound):
+    """The task belongs to another server, as its id tells: call that one. See `pgqueue migrate up --server`."""
 
 
 class TaskNotTaken(TakeLost):

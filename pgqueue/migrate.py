@@ -35,9 +35,11 @@ LOCK = int.from_bytes(b"pgqueue")  # the advisory lock: one migration at a time 
 PATH = "pg_catalog, pg_temp"  # what a migration resolves names by: never by the caller's search_path
 LOCK_TIMEOUT = "5s"  # while a migration waits for a table lock, every later put waits behind it
 PATIENCE = 300.0  # seconds to wait for another migration
+SERVERS = 1024  # how many numbers of servers there are: sql/2_base/server.sql
 
 _alembic = threading.Lock()  # Alembic's context is a global of the process
 _REFUSALS = {
+    "PQ048": "",  # raised by set_server
     "PQ090": "",  # raised by the down files: rows would be lost
     "PQ091": "",  # raised by bound.sql and owned.sql: something of ours is bound to a stranger's, or belongs to one
     "2BP01": "",  # dependent_objects_still_exist
@@ -58,18 +60,30 @@ class Status:
         return f"{self.state} (database: {self.current or 'nothing'}, library: {self.head})"
 
 
-def up(dsn: str | None = None, *, connection: Borrowable | None = None, revision: str = "head") -> None:
+def up(
+    dsn: str | None = None,
+    *,
+    connection: Borrowable | None = None,
+    revision: str = "head",
+    server: int | None = None,
+) -> None:
     """Upgrade to `revision`. At the newest one, the functions and views are created again.
 
     `dsn` is a libpq URI or conninfo string; without it the PG* environment variables count. A ServerError is raised for
     one that is malformed.
     `connection` is a connection of psycopg or SQLAlchemy: the upgrade is part of its transaction and does not commit
     it. (A psycopg connection in autocommit has no transaction; there the upgrade makes one of its own.)
+    `server` numbers this server as one of several, 1 to 1023, before its first put; by default it stays as it is. A
+    SchemaError is raised if it has another number, or has put tasks; then nothing is changed.
     """
     from alembic import command
 
+    if server is not None and not 1 <= server < SERVERS:
+        raise ValueError(f"the number of a server is 1 to {SERVERS - 1}, not {server}")
     with _config(dsn, connection) as config, _turn(config):
         command.upgrade(config, revision)
+        if server is not None:
+            config.attributes["connection"].exec_driver_sql(f"SELECT pgqueue.set_server({server:d})")
 
 
 def down(

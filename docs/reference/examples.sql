@@ -564,6 +564,19 @@ SELECT pgqueue.set_quota('queues', 20000);
 -- name: quotas
 SELECT what, number FROM pgqueue.quotas;
 
+-- section: Several servers
+-- Servers that each have a pgqueue of their own are numbered, and then an id names its server:
+-- [Growing](../guides/growing.md).
+
+-- name: set_server
+SELECT pgqueue.set_server(3);
+
+-- name: server_number
+SELECT pgqueue.server_number();
+
+-- name: own_id
+SELECT * FROM pgqueue.tasks WHERE id = (SELECT pgqueue.own_id(id) FROM pgqueue.put('mail', '{"to": "ada@example.org"}'));
+
 -- section: Periodic work
 -- The listener of each client calls these by itself. Without a client of the library that takes or listens, nothing else
 -- does, and the tasks of connections that ended stay taken: schedule them, as

@@ -43,18 +43,22 @@ class AsyncShardedQueue:
         Args:
             data: anything that JSON can hold.
             shard_key: tasks of one key lie together, those of one user for example: an int counts modulo the number of
-                servers, a string or bytes by their CRC-32. None, the default, takes the servers in turn.
-            options: those of Queue.put. What they promise holds on one server: a lane or a key should be the shard key
-                as well, and a put that fails over meets neither.
+                servers, a string or bytes by their CRC-32. None, the default, goes by the lane, else by the key, as if
+                it were the shard key, and then to no other server; without both it takes the servers in turn.
+            options: those of Queue.put. What they promise holds on one server: a put with a shard key that fails over
+                meets neither its lane nor its key. A task that is put after others, or into a batch, goes to the
+                server of these, and to no other one; ids need a shard key, which says whose they are.
 
         Returns:
             The task, on the server where it lies.
 
         Raises:
-            ServerError: none of the servers can be reached.
+            ServerError: none of the servers can be reached, or not the only one that the task may go to.
             ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
-                second put goes to the next one.
-            BadData, PutRefused, ValueError: as for Queue.put, and for a shard key of another type.
+                second put that may go elsewhere goes to the next one.
+            BadData, PutRefused, ValueError: as for Queue.put, and for a shard key of another type; what it is put
+                after is on several servers; `conn` is given, which leads to one server, as home() does; two servers of
+                the list are the same database, or have the same number.
         """
         task: AsyncTask = await self._drive(flows.put(self._servers, shard_key, data, options))
         return task
@@ -115,7 +119,8 @@ class AsyncShards:
 
     Args:
         servers: a DSN or a Client for each. Their order and number are what shard keys count by, so they have to be the
-            same in every process that puts.
+            same in every process that puts. Two that are the same database are refused at the first call that reaches
+            both.
         connect_timeout: seconds after which a server counts as down; for the clients that are made here of DSNs.
         retry: seconds for which a server that could not be reached is passed over, until one call tries it again.
 

@@ -68,7 +68,7 @@ def attempts(id: int) -> Call[list[Attempt]]:
     """The recorded attempts of a task, the first one first."""
     return Call(
         "SELECT number, began_at, ended_at, worker, state, error, traceback FROM pgqueue.attempts"
-        " WHERE id OPERATOR(pg_catalog.=) %s::bigint ORDER BY number",
+        " WHERE id OPERATOR(pg_catalog.=) (SELECT pgqueue.own_id(id => %s::bigint)) ORDER BY number",
         (id,),
         lambda rows: [
             Attempt(

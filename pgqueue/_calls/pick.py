@@ -38,7 +38,8 @@ def peek(id: int) -> Call[Found]:
 
     return Call(
         "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key,"
-        " data::pg_catalog.text FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=) %s::bigint",
+        " data::pg_catalog.text FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=)"
+        " (SELECT pgqueue.own_id(id => %s::bigint))",
         (id,),
         read,
     )
@@ -187,7 +188,8 @@ def task_stats(id: int) -> Call[TaskStats]:
         " extract(epoch FROM deadline OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp())::float,"
         " extract(epoch FROM run_at OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp())::float,"
         " releases, timeouts, buries, kicks, attempts"
-        " FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=) %s::bigint",
+        " FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=)"
+        " (SELECT pgqueue.own_id(id => %s::bigint))",
         (id,),
         read,
     )

@@ -27,6 +27,7 @@ from ..errors import (
     QuotaReached,
     SchemaError,
     SessionDead,
+    TaskElsewhere,
 )
 
 _MISUSE = {
@@ -46,10 +47,12 @@ _MISUSE = {
     "PQ038": KeyExists,
     "PQ039": KeyTaken,
     **dict.fromkeys(("PQ045", "PQ046"), BatchError),
+    "PQ048": SchemaError,
     "PQ060": QueueNotListed,
     "PQ070": NoIdentity,
     "PQ080": NoSchedule,
 }
+_ELSEWHERE = "PQ047"  # its message begins: task 42 belongs to
 _DENIED = "42501"  # insufficient_privilege: PostgreSQL's for a function, ours for a queue
 _READ_ONLY = "25006"  # read_only_sql_transaction
 _UNSUPPORTED = "0A000"  # a standby has no UNLOGGED tables; the code has many other causes
@@ -86,6 +89,8 @@ def known(
     state = sqlstate or ""
     if state in _MISUSE:
         return _MISUSE[state](message)
+    if state == _ELSEWHERE:
+        return TaskElsewhere(message, int(message.split()[1]))
     if state == _DENIED:
         return NotAllowed(message, hint or _GRANTS)
     if state == _UNDEFINED and source_function in _OF_A_ROLE:

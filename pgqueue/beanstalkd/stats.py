@@ -197,7 +197,8 @@ def _job(id: int) -> Call[_Job]:
         " extract(epoch FROM ttr)::float,"
         " extract(epoch FROM CASE state WHEN 'taken' THEN deadline WHEN 'delayed' THEN run_at END"
         " OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp())::float,"
-        " releases, timeouts, buries, kicks FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=) %s::bigint",
+        " releases, timeouts, buries, kicks FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=)"
+        " (SELECT pgqueue.own_id(id => %s::bigint))",
         (id,),
         read,
     )

@@ -19,16 +19,21 @@ def migrate() -> None:
 
 @migrate.command()
 @click.option("--revision", default="head", show_default=True, help="The revision to end at.")
+@click.option(
+    "--server",
+    type=click.IntRange(1, 1023),
+    help="The number of this server, one of several. It is given before the first put, and stays.",
+)
 @click.pass_obj
 @plainly
-def up(given: str | None, revision: str) -> None:
+def up(given: str | None, revision: str, server: int | None) -> None:
     """Install or upgrade the schema, and print the steps. Several processes may run it at once."""
     from .. import migrate as migrations
 
     conninfo = dsn.resolve(given)
     before = migrations.status(conninfo).current
     with Progress("upgrading the schema", unit=""):
-        migrations.up(conninfo, revision=revision)
+        migrations.up(conninfo, revision=revision, server=server)
     after = migrations.status(conninfo).current
     if before == after:
         click.echo(f"nothing to do: schema pgqueue is at version {after}")
@@ -36,6 +41,8 @@ def up(given: str | None, revision: str) -> None:
         click.echo(f"created schema pgqueue at version {after}")
     else:
         click.echo(f"upgraded schema pgqueue from version {before} to {after}")
+    if server is not None:
+        click.echo(f"this is server {server}")
 
 
 @migrate.command()

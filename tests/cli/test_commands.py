@@ -216,6 +216,15 @@ def test_the_environment_names_the_database(apps, dsn, empty_dsn):
 # --- migrate
 
 
+def test_migrate_up_numbers_the_server(empty_dsn):
+    done = invoke("--dsn", empty_dsn, "migrate", "up", "--server", "3")
+    assert (done.returncode, done.stdout) == (0, "created schema pgqueue at version 0001\nthis is server 3\n")
+    done = invoke("--dsn", empty_dsn, "migrate", "up", "--server", "4")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "this is server 3 already, so it cannot become server 4" in done.stderr
+    assert invoke("--dsn", empty_dsn, "migrate", "up", "--server", "1024").returncode == 2
+
+
 def test_migrate_up_status_and_down(empty_dsn):
     def call(*arguments: str) -> tuple[int, str]:
         done = invoke("--dsn", empty_dsn, "migrate", *arguments)

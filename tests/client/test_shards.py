@@ -141,6 +141,122 @@ async def test_without_a_key_the_servers_take_turns(queue, dbs):
     assert counts(dbs) == [2, 2, 2]
 
 
+async def test_a_lane_or_a_key_names_a_server(queue, dbs):
+    """Else two tasks of a lane would run at once, and a key would be there twice."""
+    for n in range(6):
+        await queue.put(n, lane="ann")  # zlib.crc32(b"ann") % 3 == 0
+        await queue.put(n, key="bob")  # zlib.crc32(b"bob") % 3 == 2
+    assert counts(dbs) == [6, 0, 1]
+    assert [task.data for task in await queue.take_many(10, 0)] == [0, 0]
+
+
+async def test_the_lane_comes_before_the_key_and_the_shard_key_before_both(queue, dbs):
+    await queue.put(1, lane="ann", key="bob")
+    await queue.put(2, lane="ann", key="bob", shard_key=1)
+    assert counts(dbs) == [1, 1, 0]
+
+
+async def test_data_that_is_unique_needs_a_shard_key(queue, dbs):
+    for options in ({"unique_data": True}, {"unique_for": 60}):
+        with pytest.raises(ValueError, match="unique by its data needs a shard_key"):
+            await queue.put(1, **options)
+        for _ in range(3):
+            await queue.put(1, shard_key=1, **options)
+    await queue.put(2, unique_for=60, key="bob")
+    assert counts(dbs) == [0, 1, 1]
+
+
+@pytest.mark.parametrize("options", [{"lane": "ida"}, {"key": "ida"}])
+async def test_a_lane_or_a_key_goes_to_no_other_server(make, dsns, dbs, down, options):
+    queue = make([dsns[0], down, dsns[2]]).queue("q")
+    for _ in range(2):
+        with pytest.raises(pgqueue.ServerError):
+            await queue.put(1, **options)
+    assert counts(dbs) == [0, 0, 0]
+
+
+async def test_a_task_goes_to_the_server_of_those_that_it_waits_for(queue, dbs):
+    first = unwrapped(await queue.put("first", shard_key=1))
+    for after in (first, [first], (first,)):
+        waiting = await queue.put("then", after=after)
+        assert waiting.state == "waiting"
+    assert counts(dbs) == [0, 4, 0]
+
+
+async def test_a_task_waits_for_no_task_of_another_server(queue, dbs):
+    """It waited for the unrelated task with that number, and ran while the other one was not done."""
+    first = unwrapped(await queue.put("first", shard_key=0))
+    second = unwrapped(await queue.put("second", shard_key=1))
+    assert first.id == second.id
+    for options in ({"after": first, "shard_key": 1}, {"after": [first, second]}):
+        with pytest.raises(ValueError, match="after, batch and shard_key name servers 0, 1 of the list"):
+            await queue.put("then", **options)
+    assert counts(dbs) == [1, 1, 0]
+
+
+async def test_an_id_needs_a_shard_key(queue, dbs):
+    first = await queue.put("first", shard_key=1)
+    for after in (first.id, str(first.id), [first.id]):
+        with pytest.raises(ValueError, match="an id in after or batch needs a shard_key"):
+            await queue.put("then", after=after)
+    assert (await queue.put("then", after=first.id, shard_key=1)).state == "waiting"
+    assert counts(dbs) == [0, 2, 0]
+
+
+async def test_an_id_of_another_numbered_server_is_refused(queue, dbs):
+    for number, db in enumerate(dbs, 1):
+        db.execute("SELECT pgqueue.set_server(%s)", [number])
+    first = await queue.put("first", shard_key=0)
+    with pytest.raises(ValueError, match=f"task {first.id} belongs to server 1, this is server 2"):
+        await queue.put("then", after=first.id, shard_key=1)
+    assert counts(dbs) == [1, 0, 0]
+
+
+async def test_a_task_goes_to_the_server_of_its_batch(make, dsns, dbs):
+    shards = make(dsns)
+    queue = shards.queue("q")
+    async with shards.clients[2].batch() as batch:
+        await queue.put(1, batch=batch)
+        with pytest.raises(ValueError, match="name servers 0, 2 of the list"):
+            await queue.put(2, batch=batch, shard_key=0)
+    assert counts(dbs) == [0, 0, 1]
+
+
+async def test_a_task_or_batch_of_a_stranger_is_refused(queue, client, dbs):
+    stranger = await client.queue("q").put(1)
+    with pytest.raises(ValueError, match="from none of these servers"):
+        await queue.put(2, after=stranger)
+    assert counts(dbs) == [0, 0, 0]
+
+
+async def test_a_connection_is_refused(queue, dbs):
+    """It leads to one server, and the shard key may name another one."""
+    with pytest.raises(ValueError, match="a connection leads to one server"):
+        await queue.put(1, shard_key=1, conn=object())
+    assert counts(dbs) == [0, 0, 0]
+
+
+async def test_a_server_that_is_named_twice_is_refused(make, dsns, dbs):
+    """By whatever address. Its tasks would count twice, and a shard key would name it twice."""
+    again = make_conninfo(dsns[0], application_name="again")
+    for call in (lambda queue: queue.stats(), lambda queue: queue.take(0)):
+        with pytest.raises(ValueError, match="servers 0 and 2 of the list are the same database"):
+            await call(make([dsns[0], dsns[1], again]).queue("q"))
+    queue = make([dsns[0], dsns[1], again]).queue("q")
+    await queue.put(1, shard_key=0)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="servers 0 and 2 of the list are the same database"):
+            await queue.put(1, shard_key=2)
+    assert counts(dbs) == [1, 0, 0]
+
+
+async def test_servers_with_one_number_are_refused(make, dsns, dbs):
+    for db in dbs[:2]:
+        db.execute("SELECT pgqueue.set_server(7)")
+    with pytest.raises(ValueError, match="servers 0 and 1 of the list both have the number 7"):
+        await make(dsns).queue("q").stats()
+
+
 async def test_home_is_the_client_of_a_key(make, dsns):
     shards = make(dsns)
     assert unwrapped(shards.home(4)) is unwrapped(shards.clients[1])

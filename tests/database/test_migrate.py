@@ -17,6 +17,7 @@ from checkout import CHECKOUT
 from eventually import eventually
 from psycopg.rows import dict_row
 from servers import Server
+from statements import put
 
 from pgqueue import migrate
 from pgqueue import sql as schema
@@ -111,6 +112,62 @@ def test_up_takes_a_uri_a_conninfo_and_the_environment(
     migrate.up(uri)
     assert migrate.status(empty_dsn) == migrate.status(uri) == migrate.status() == migrate.status("")
     assert migrate.status().current == schema.NEWEST
+
+
+def server_of(dsn: str) -> tuple[int, int]:
+    """The number of a server, and its next id."""
+    with psycopg.connect(dsn) as connection:
+        query = "SELECT pgqueue.server_number(), (SELECT id FROM pgqueue.put('q', '1'))"
+        (found,) = connection.execute(query).fetchall()
+        connection.rollback()
+        return found
+
+
+def test_up_numbers_the_server(empty_dsn: str) -> None:
+    migrate.up(empty_dsn, server=3)
+    assert server_of(empty_dsn) == (3, (3 << 43) + 1)
+
+
+def test_up_keeps_the_number(empty_dsn: str) -> None:
+    """Without an argument, and with the same one, so that a script may name it each time."""
+    migrate.up(empty_dsn, server=3)
+    server_of(empty_dsn)
+    migrate.up(empty_dsn)
+    migrate.up(empty_dsn, server=3)
+    assert server_of(empty_dsn) == (3, (3 << 43) + 2)
+
+
+def test_up_numbers_a_server_that_has_the_schema(db: psycopg.Connection, dsn: str) -> None:
+    migrate.up(dsn, server=1023)
+    assert server_of(dsn) == (1023, (1023 << 43) + 1)
+
+
+def test_up_refuses_another_number(empty_dsn: str) -> None:
+    migrate.up(empty_dsn, server=3)
+    with pytest.raises(SchemaError, match="this is server 3 already, so it cannot become server 4"):
+        migrate.up(empty_dsn, server=4)
+    assert server_of(empty_dsn)[0] == 3
+
+
+def test_up_refuses_to_number_a_server_that_has_put_tasks(db: psycopg.Connection, dsn: str) -> None:
+    put(db, "q")
+    with pytest.raises(SchemaError, match="has put tasks, the last with the id 1, so it cannot become server 3"):
+        migrate.up(dsn, server=3)
+    assert server_of(dsn) == (0, 2)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1024])
+def test_up_refuses_a_number_that_no_server_has(empty_dsn: str, number: int) -> None:
+    with pytest.raises(ValueError, match=f"the number of a server is 1 to 1023, not {number}"):
+        migrate.up(empty_dsn, server=number)
+    assert migrate.status(empty_dsn).current is None
+
+
+def test_down_forgets_the_number(empty_dsn: str) -> None:
+    migrate.up(empty_dsn, server=3)
+    migrate.down(empty_dsn, revision="base")
+    migrate.up(empty_dsn)
+    assert server_of(empty_dsn) == (0, 1)
 
 
 def test_four_at_once(empty_dsn: str) -> None:

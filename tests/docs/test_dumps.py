@@ -49,6 +49,17 @@ def test_a_dump_without_unlogged_data_has_every_task(pg_server: Server, dsn: str
 
 
 @pytest.mark.slow
+def test_a_dump_has_the_number_of_the_server(pg_server: Server, dsn: str, tmp_path: Path) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SELECT pgqueue.set_server(3)")
+    with pgqueue.Client(dsn) as client:
+        before = client.queue("mail").put("hello")
+        with copied(pg_server, dsn, tmp_path) as other, pgqueue.Client(other) as restored:
+            assert restored.queue("mail").peek(before.id).data == "hello"
+            assert restored.queue("mail").put("again").id == before.id + 1 == (3 << 43) + 2
+
+
+@pytest.mark.slow
 def test_a_dump_with_it_gives_taken_tasks_back_after_a_while(pg_server: Server, dsn: str, tmp_path: Path) -> None:
     with pgqueue.Client(dsn) as client:
         client.queue("mail").put("hello")

@@ -25,8 +25,9 @@ EXPECTED = {
     "57014": "query_canceled: the call waits, for a lock of the caller's choice",
     "55P03": "lock_not_available: likewise",
 }
-#: Functions that give and take away rights: roles belong to the whole server, and not to the database of a test.
-OTHERS = ("grant", "revoke", "restrict_queue", "set_quota")
+#: Functions that give and take away rights: roles belong to the whole server, and not to the database of a test. And
+#: set_server, which a database with tasks refuses.
+OTHERS = ("grant", "revoke", "restrict_queue", "set_quota", "set_server")
 
 COUNTS = "[" + ", ".join(["1"] * 22) + "]"
 RUNS = f'[{{"queue": "q", "job": "j", "done": 1, "waited": 0.5, "ran": 1e9, "waits": {COUNTS}, "runs": {COUNTS}}}]'

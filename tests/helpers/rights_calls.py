@@ -250,6 +250,7 @@ FUNCTIONS: dict[str, list[Call]] = {
         Call(f"SELECT * FROM pgqueue.outcome({{{task}}})", "look", "look owner", "nothing")
         for task in ("done", "ready", "taken", "buried")
     ],
+    "own_id": [Call("SELECT pgqueue.own_id({ready})", "view", "", "nothing")],
     "own_session": [Call("SELECT pgqueue.own_session()", "view", "", "nothing")],
     "pass_on": [tick("SELECT pgqueue.pass_on('{{{q}}}')")],
     "pause_queue": [named("manage", "SELECT pgqueue.pause_queue('secret', '1 h')")],
@@ -313,10 +314,12 @@ FUNCTIONS: dict[str, list[Call]] = {
     "revoke_monitor": [of_owner("SELECT pgqueue.revoke_monitor(current_user::regrole)")],
     "run_bounds": [Call("SELECT pgqueue.run_bounds()", "view", "", "nothing")],
     "run_schedule": [Call("SELECT pgqueue.run_schedule('victim')", "put manage", "manage owner")],
+    "server_number": [Call("SELECT pgqueue.server_number()", "view", "", "nothing")],
     "session_deadline": [tick("SELECT pgqueue.session_deadline(NULL)")],
     "set_limit": [named("manage", "SELECT pgqueue.set_limit('secret', concurrency => 1)")],
     "set_quota": [of_owner("SELECT pgqueue.set_quota('queues', 1000)")],
     "set_node": [Call("SELECT pgqueue.set_node('/none', '1')", "share", "", "nothing")],
+    "set_server": [Call("SELECT pgqueue.set_server(1)", "owner", owner="PQ048")],
     "set_schedule": [
         named("put", "SELECT pgqueue.set_schedule('mine', 'secret', every => '1 h')"),
         Call("SELECT pgqueue.set_schedule('victim', 'other', every => '1 h')", "put"),

@@ -71,6 +71,7 @@ VERBS: list[tuple[str, tuple[Any, ...]]] = [
     ("restrict_queue('q')", ("restrict", "q", None, None)),
     ("restrict_queue('q', false)", ("unrestrict", "q", None, None)),
     ("set_quota('queues', 5)", ("set_quota", None, "queues", None)),
+    ("set_server(3)", ("set_server", None, "3", None)),
 ]
 
 #: Functions that change what is there, and are no operators' verbs: what takers, clients and applications call.
@@ -104,6 +105,8 @@ def test_each_operators_verb_leaves_one_row(used: psycopg.Connection, call: str,
     if call.startswith("resume"):
         used.execute("SELECT pgqueue.pause_schedule('s')")
         used.execute("TRUNCATE pgqueue.audit_entry")
+    elif call.startswith("set_server"):
+        used.execute("ALTER SEQUENCE pgqueue.task_id_seq RESTART")  # as if no task had been put
     used.execute(f"SELECT pgqueue.{call}")
     assert rows(used, DEEDS) == [left]
     assert "xyzzy" not in value(used, "SELECT row_to_json(a)::text FROM pgqueue.audit a")

@@ -16,7 +16,8 @@ PINNED = "coalesce(proconfig, '{}') @> ARRAY ['search_path=pg_catalog, pg_temp, 
 
 # Public functions that run as their caller, as the head of the file says.
 INVOKER = {
-    *("data_key", "arm", "arm_again", "disarm", "own_session", "run_bounds", "set_quota", "stop_hearing"),
+    *("data_key", "arm", "arm_again", "disarm", "own_session", "run_bounds", "stop_hearing"),
+    *("server_number", "set_quota", "set_server"),
     *("grant", "revoke", "grant_to", "revoke_from", "grant_monitor", "revoke_monitor", "restrict_queue"),
 }
 OF_VIEWS = {

@@ -1,10 +1,12 @@
 """One queue over several servers, for a load that one server cannot carry.
 
 There is no coordinator, and no server knows of the others: each has a complete pgqueue of its own. A put goes to the
-server that its shard key names, or to the next one that can be reached. A take takes from all servers. So a server that
-fails holds up its own tasks and nothing else, and no task has to move when a server is added or removed.
+server that its shard key, its lane or its key names; without a lane or a key also to the next one that can be reached.
+A take takes from all servers. So a server that fails holds up its own tasks and nothing else, and no task has to move
+when a server is added or removed.
 
     servers.py                  the servers to call, their order, and the rest of a server after a failure
+    placing.py                  which server a put belongs to
     flows.py                    a put that fails over, a take from all: generators, for both shells
     awaiting.py, blocking.py    a wait on all servers at once, in coroutines or in threads
 

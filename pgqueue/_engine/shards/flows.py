@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, TypeVar
 
+from ..._calls import server as server_calls
 from ..._calls import stats as calls
 from ..._calls.put import PutArguments
 from ..._calls.stats import Stats
 from ..._records.task import home_of
 from ...errors import ClosedError, ServerError, TakeLost
 from ..waits import TimeLeft
+from .placing import place
 from .servers import UNREACHABLE, Server, Servers, ShardKey
 
 T = TypeVar("T")
@@ -51,14 +53,18 @@ Flow = Generator[Ask | Race, Any, T]
 
 
 def put(servers: Servers[Any], key: ShardKey | None, data: Any, options: PutArguments) -> Flow[Any]:
-    """Put on the first server that can be reached.
+    """Put on the server where the task belongs, or, if it may be on any, on the first that can be reached.
 
     If the connection breaks during the put, that server may have the task, so no other server is tried.
     """
+    first, moves = place(servers, key, options)
+    verb = methodcaller("put", data, **options)
+    if not moves:
+        return (yield from _ask(servers, servers.all[first], verb))
     failures = []
-    for server in servers.to_ask(servers.home(key)):
+    for server in servers.to_ask(first):
         try:
-            return (yield from _ask(server, methodcaller("put", data, **options)))
+            return (yield from _ask(servers, server, verb))
         except ServerError as error:
             failures.append(error)
     raise servers.unreachable(failures)
@@ -86,7 +92,7 @@ def _take_what_is_there(servers: Servers[Any], n: int) -> Flow[list[Any]]:
     try:
         for server in servers.to_ask(servers.turn()):
             try:
-                tasks += yield from _ask(server, methodcaller("take_many", n - len(tasks), 0))
+                tasks += yield from _ask(servers, server, methodcaller("take_many", n - len(tasks), 0))
                 any_reached = True
             except UNREACHABLE as error:
                 failures.append(error)
@@ -105,10 +111,10 @@ def ack_many(servers: Servers[Any], tasks: Iterable[Any]) -> Flow[None]:
     failed: Exception | None = None
     parts: dict[Server[Any], list[Any]] = {}
     for task in tasks:
-        parts.setdefault(servers.of(home_of(task)), []).append(task)
+        parts.setdefault(servers.all[servers.index(home_of(task))], []).append(task)
     for server, part in parts.items():
         try:
-            yield from _ask(server, methodcaller("ack_many", part))
+            yield from _ask(servers, server, methodcaller("ack_many", part))
         except (TakeLost, *UNREACHABLE) as error:
             failed = failed or error
     if failed:
@@ -120,7 +126,7 @@ def stats(servers: Servers[Any]) -> Flow[list[Stats | None]]:
     failures: list[Exception] = []
     for server in servers.all:
         try:
-            found.append((yield from _ask(server, methodcaller("stats"))))
+            found.append((yield from _ask(servers, server, methodcaller("stats"))))
         except UNREACHABLE as error:
             found.append(None)
             failures.append(error)
@@ -139,6 +145,10 @@ def give_back(tasks: Iterable[Any]) -> None:
         home_of(task).give_back([(task.id, task.token)])
 
 
-def _ask(server: Server[Any], verb: Callable[[Any], Any]) -> Flow[Any]:
+def _ask(servers: Servers[Any], server: Server[Any], verb: Callable[[Any], Any]) -> Flow[Any]:
+    """Call a server. The first call that reaches it asks before where it is."""
     with server.asked():
+        if server.whereabouts is None:
+            run = methodcaller("run", server_calls.whereabouts())
+            servers.reached(server, (yield Ask(server, lambda queue: run(server.client.shell))))
         return (yield Ask(server, verb))

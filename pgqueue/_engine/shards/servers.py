@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
+from ..._calls.server import Whereabouts
 from ...errors import ConnectionLost, ServerError
 from ..shell import ShellBase
 
@@ -36,6 +37,7 @@ class Server(Generic[C]):
     def __init__(self, client: C, retry: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.client = client
         self.failed = False
+        self.whereabouts: Whereabouts | None = None  # once a call has reached it
         self._retry = retry
         self._clock = clock
         self._rests_until = 0.0
@@ -112,12 +114,30 @@ class Servers(Generic[C]):
         if all_rest:
             yield from order
 
-    def of(self, shell: object) -> Server[C]:
-        """The server of a shell. Raises ValueError if the shell belongs to none of these servers."""
-        for server in self.all:
+    def index(self, shell: object) -> int:
+        """The index of a shell's server. Raises ValueError if the shell belongs to none of these servers."""
+        for index, server in enumerate(self.all):
             if server.client.shell is shell:
-                return server
-        raise ValueError("this task was taken from none of these servers")
+                return index
+        raise ValueError("this task or batch is from none of these servers")
+
+    def reached(self, server: Server[C], at: Whereabouts) -> None:
+        """Note where a server is.
+
+        Raises:
+            ValueError: another one of the list is the same database, or has the same number.
+        """
+        for other in self.all:
+            if other is server or (known := other.whereabouts) is None:
+                continue
+            both = (
+                f"servers {' and '.join(map(str, sorted((self.all.index(other), self.all.index(server)))))} of the list"
+            )
+            if known == at:
+                raise ValueError(f"{both} are the same database: name each server once")
+            if known.number == at.number != 0:
+                raise ValueError(f"{both} both have the number {at.number}, so the ids of their tasks meet")
+        server.whereabouts = at
 
     def unreachable(self, failures: Sequence[Exception]) -> ServerError:
         error = ServerError(f"none of the {len(self.all)} servers can be reached; the last said: {failures[-1]}")

@@ -129,7 +129,7 @@ COMMENT ON TABLE  pgqueue.draining IS
 -- slower for each. run_at is set in the state D and only there, buried_at in B, done_at in F; a task in L has a lane.
 -- ready_at stays NULL in a plain put, which so writes no byte for it.
 CREATE TABLE pgqueue.task (
-    id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id          bigint      GENERATED ALWAYS AS IDENTITY (MAXVALUE 8796093022207) PRIMARY KEY,      -- server.sql
     queue_id    int         NOT NULL,
     priority    int         NOT NULL DEFAULT 0,
     created_at  timestamptz NOT NULL DEFAULT now(),

@@ -114,9 +114,9 @@ BEGIN
 END $$;
 
 -- Why a task in this state could not be settled. A state of NULL: there is no such task.
-CREATE OR REPLACE FUNCTION pgqueue._problem(state text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN state IS NULL THEN 'not found' WHEN state IN ('taken', 'cancelling') THEN 'taken by another'
+CREATE OR REPLACE FUNCTION pgqueue._problem(id bigint, state text) RETURNS text
+LANGUAGE sql STABLE
+RETURN CASE WHEN state IS NULL THEN pgqueue._absent(id) WHEN state IN ('taken', 'cancelling') THEN 'taken by another'
             ELSE 'not taken' END;
 
 -- Every task. For functions, which check rights themselves.

@@ -40,6 +40,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     of_queue CONSTANT int := (SELECT t.queue_id FROM pgqueue.task t WHERE t.id = put_again.id);
 BEGIN
+    IF of_queue IS NULL THEN
+        PERFORM pgqueue._check_server(id);
+    END IF;
     PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false);
     RETURN (pgqueue._put_again(of_queue, ARRAY [id])) [1];
 END $$;

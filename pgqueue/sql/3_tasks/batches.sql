@@ -95,6 +95,9 @@ BEGIN
       WHERE b.id = delete_batch.id AND b.closed_at IS NULL AND pgqueue._is_callers(b.role_id)
         FOR UPDATE;
     IF NOT FOUND THEN
+        IF pgqueue._elsewhere(id, 'batch') IS NOT NULL THEN
+            RAISE EXCEPTION '%', pgqueue._elsewhere(id, 'batch') USING ERRCODE = 'PQ045';
+        END IF;
         RETURN false;
     END IF;
     DELETE FROM pgqueue.batch b WHERE b.id = delete_batch.id;

@@ -64,7 +64,8 @@ BEGIN
         told := told || q.held;
     END LOOP;
     RETURN QUERY
-        SELECT a.id, e.state, CASE WHEN e.live THEN NULL WHEN e.state IS NULL THEN 'not found' ELSE 'ended' END
+        SELECT a.id, e.state,
+               CASE WHEN e.live THEN NULL WHEN e.state IS NULL THEN pgqueue._absent(a.id) ELSE 'ended' END
           FROM unnest(ids) WITH ORDINALITY a(id, place),
                LATERAL (SELECT CASE WHEN a.id = ANY (gone) THEN 'cancelled' WHEN a.id = ANY (told) THEN 'cancelling'
                                     WHEN EXISTS (SELECT FROM pgqueue.task t WHERE t.id = a.id) THEN 'done'

@@ -54,7 +54,8 @@ CREATE OR REPLACE FUNCTION pgqueue._check_batch(batch bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF (SELECT pgqueue._is_callers(b.role_id) FROM pgqueue.batch b WHERE b.id = batch) IS NOT TRUE THEN
-        RAISE EXCEPTION 'there is no batch %', batch USING ERRCODE = 'PQ045';
+        RAISE EXCEPTION '%', coalesce(pgqueue._elsewhere(batch, 'batch'), format('there is no batch %s', batch))
+            USING ERRCODE = 'PQ045';
     END IF;
 END $$;
 
@@ -90,7 +91,7 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._check_after(after bigint[], on_failure text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    newest CONSTANT bigint := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END FROM pgqueue.task_id_seq s);
+    newest CONSTANT bigint := (SELECT s.last_value - (NOT s.is_called)::int FROM pgqueue.task_id_seq s);
     wrong  record;
 BEGIN
     PERFORM pgqueue._check_array('after', after);
@@ -99,9 +100,11 @@ BEGIN
     ELSIF after = '{}' THEN
         RETURN;
     END IF;
-    SELECT a.id INTO wrong FROM unnest(after) a(id) WHERE a.id <= 0 OR a.id > newest LIMIT 1;
+    SELECT a.id INTO wrong FROM unnest(after) a(id) WHERE a.id <= newest >> 43 << 43 OR a.id > newest LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'a task cannot wait for task %, which was never put', wrong.id USING ERRCODE = 'PQ044';
+        RAISE EXCEPTION '%', coalesce(pgqueue._elsewhere(wrong.id, 'task'),
+                                      format('a task cannot wait for task %s, which was never put', wrong.id))
+            USING ERRCODE = 'PQ044';
     END IF;
     SELECT b.id, b.closed_at, pgqueue._is_callers(b.role_id) AS is_callers INTO wrong
       FROM unnest(after) a(id) JOIN pgqueue.batch b ON b.id = a.id

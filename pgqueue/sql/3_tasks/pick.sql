@@ -241,7 +241,7 @@ BEGIN
                 pgqueue._record_tasks('kick', of_queue, ARRAY [id]);
     END IF;
     SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = kick_task.id;
-    problem := CASE WHEN state IS NULL THEN 'not found' WHEN of_queue IS NULL THEN 'not buried' END;
+    problem := CASE WHEN state IS NULL THEN pgqueue._absent(id) WHEN of_queue IS NULL THEN 'not buried' END;
 END $$;
 COMMENT ON FUNCTION pgqueue.kick_task IS
     'Make a buried or delayed task ready. The attempts of a buried one count from 0 again. As beanstalkd''s kick-job.';
@@ -257,6 +257,8 @@ BEGIN
     IF FOUND THEN
         PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false);
         PERFORM pgqueue._remove_task(id, of_queue), pgqueue._record_tasks('delete', of_queue, ARRAY [id]);
+    ELSE
+        PERFORM pgqueue._check_server(id);
     END IF;
     RETURN of_queue IS NOT NULL;
 END $$;

@@ -40,7 +40,7 @@ CREATE OR REPLACE FUNCTION pgqueue._explain_refusal(id bigint, OUT state text, O
 LANGUAGE plpgsql AS $$
 BEGIN
     SELECT t.state, t.holder INTO state, holder FROM pgqueue._refused t WHERE t.id = _explain_refusal.id;
-    problem := pgqueue._problem(state);
+    problem := pgqueue._problem(id, state);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.release(
@@ -177,7 +177,7 @@ RETURNS TABLE (id bigint, state text, problem text, holder text)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
-        SELECT refused.id, t.state, pgqueue._problem(t.state), t.holder
+        SELECT refused.id, t.state, pgqueue._problem(refused.id, t.state), t.holder
           FROM (SELECT unnest(ids) EXCEPT SELECT unnest(settled)) refused(id)
           LEFT JOIN LATERAL (SELECT * FROM pgqueue._refused r WHERE r.id = refused.id OFFSET 0) t ON true
          ORDER BY refused.id;
@@ -298,7 +298,7 @@ BEGIN
             PERFORM pgqueue._follow(queue_id, ARRAY [id], 'buried');
         END IF;
     ELSE
-        problem := 'not found';
+        problem := pgqueue._absent(id);
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.bury IS

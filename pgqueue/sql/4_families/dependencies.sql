@@ -19,6 +19,7 @@ BEGIN
     IF NOT FOUND THEN                              -- not the holder, which may see them as it may see the task's data
         PERFORM pgqueue._check_guarded(t.queue_id, 'look', is_named => false)
            FROM pgqueue.task t WHERE t.id = predecessors.id;
+        PERFORM pgqueue._check_server(id);
     END IF;
     RETURN QUERY
         SELECT d.on_id,

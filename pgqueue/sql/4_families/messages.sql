@@ -34,6 +34,7 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_message(queue text, id bigint, claim b
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT pgqueue._is_message(queue, id) THEN
+        PERFORM pgqueue._check_server(id);
         RETURN;                                    -- it is already deleted
     ELSIF claim IS NULL THEN
         problem := pgqueue._delete_free_message(id);
@@ -57,6 +58,7 @@ RETURNS TABLE (id bigint, priority int, attempts int, data jsonb, age interval, 
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pgqueue._check_array('ids', ids);
+    PERFORM pgqueue._check_server(given.id) FROM unnest(ids) given(id);
     FOR id, priority, attempts, data, age, ttl IN
         SELECT t.id, t.priority, t.attempts,
                CASE WHEN NOT q.guarded OR pgqueue._may(q.id, 'look') THEN t.data END, pgqueue._age(t), pgqueue._ttl(t)

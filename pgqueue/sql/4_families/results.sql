@@ -236,7 +236,7 @@ BEGIN
         id := NULL;                                -- to this caller it is unknown
     END IF;
     RETURN QUERY
-        SELECT CASE WHEN NOT e.ended THEN coalesce(t.state, 'unknown')
+        SELECT CASE WHEN NOT e.ended THEN coalesce(t.state, pgqueue._absent(outcome.id, 'unknown'))
                     WHEN r.cancelled THEN 'cancelled' WHEN r.error IS NULL THEN 'done' ELSE 'failed' END,
                CASE WHEN e.ended THEN q.name ELSE t.queue END,
                CASE WHEN e.ended THEN r.attempts ELSE t.attempts END,

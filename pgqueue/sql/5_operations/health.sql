@@ -293,7 +293,7 @@ BEGIN
     SELECT k.*, seen.looks INTO t
       FROM pgqueue._tasks k JOIN pgqueue._seen seen ON seen.id = k.queue_id WHERE k.id = why.id;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'no task', NULL::bigint,
+        RETURN QUERY SELECT pgqueue._absent(why.id, 'no task'), NULL::bigint,
                             format('there is no task %s: it was done, deleted, or never committed', why.id), NULL::text;
         RETURN;
     END IF;

@@ -12,6 +12,9 @@ BEGIN
     PERFORM pgqueue._check_count('n', n);
     SELECT * INTO t FROM pgqueue.task one
      WHERE one.id = neighbours.id AND one.queue_id IN (SELECT seen.id FROM pgqueue._seen seen);
+    IF NOT FOUND THEN
+        PERFORM pgqueue._check_server(id);
+    END IF;
     RETURN QUERY
         SELECT near.shares, seen.id, seen.state, seen.priority, seen.holder, seen.taken_at
           FROM (

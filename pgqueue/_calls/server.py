@@ -1,0 +1,30 @@
+"""Calls of 2_base/server.sql: which server this is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from .call import Call
+
+
+class Whereabouts(NamedTuple):
+    """The database of a connection: equal for two connections to the same one, by whatever address.
+
+    A copy of the files of a server has its identifier, but was not started at the same moment.
+    """
+
+    system: int
+    started_at: datetime
+    database: int
+    number: int
+
+
+def whereabouts() -> Call[Whereabouts]:
+    return Call(
+        "SELECT s.system_identifier, pg_catalog.pg_postmaster_start_time(), d.oid::bigint, pgqueue.server_number()"
+        " FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d"
+        " WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()",
+        (),
+        lambda rows: Whereabouts(*rows[0]),
+    )
