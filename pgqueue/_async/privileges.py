@@ -19,7 +19,7 @@ class AsyncPrivileges:
         self._shell = shell
 
     async def list(self, role: str | None = None, queue: str | None = None) -> builtins.list[Privilege]:
-        """Which role may do what. A role sees its own privileges; a monitor and the owner of the schema see all.
+        """The privileges of roles. A role sees its own; a monitor and the owner of the schema see all.
 
         Args:
             role: only those of this role itself, and not those that it inherits; None for all roles.

@@ -28,7 +28,7 @@ from ..errors import CallTimeout, ClosedError, ConnectionLost, ServerError
 T = TypeVar("T")
 
 LONGEST = 1e6  # seconds to wait for a lock, for a client without a call_timeout
-NEARLY = 0.9  # of the time for a connection: a put that has waited for so long does not begin to wait anew
+NEARLY = 0.9  # of the time for a connection: a put that has waited this long does not begin another wait
 
 
 class AsyncTogether:
