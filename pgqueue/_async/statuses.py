@@ -89,7 +89,7 @@ class AsyncStatuses:
     def follow(
         self, keys: Iterable[str], until: Any = None, timeout: Seconds | None = None
     ) -> AsyncIterator[tuple[str, Any]]:
-        """Wait for the statuses of several keys: iterate over pairs of a key and its status, the first one set first.
+        """Wait for the statuses of several keys: iterate over pairs of a key and its status, in their order of arrival.
 
         Each key is returned once, when its status is as wanted; the iteration ends after the last one. All keys are
         read in one call, and later those that were set again. As for wait, no status that is set after the call is

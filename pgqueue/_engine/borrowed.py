@@ -80,7 +80,7 @@ async def run_async(conn: AsyncConn, call: Call[T]) -> T:
 
 
 def fail(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error) -> NoReturn:
-    """Raise the error as the pgqueue error that it stands for, if there is one."""
+    """Raise the pgqueue error for the error's SQLSTATE, if there is one."""
     seen = CallTimeout(str(error)) if isinstance(error, Late) else translate(error, lost=conn.closed)
     if isinstance(seen, NotRunning):
         seen = why_read_only(conn) or seen

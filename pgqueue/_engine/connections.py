@@ -40,8 +40,8 @@ from .shielded import shielded
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
-# conn.transaction() is the simpler form. It counts transactions: an interrupt in it can leave a wrong count, at which
-# the next transaction of the connection fails, and an error of psycopg's in place of KeyboardInterrupt.
+# Not conn.transaction(): it counts transactions, and an interrupt in it can leave a wrong count, at which the next
+# transaction of the connection fails, and raise an error of psycopg in place of KeyboardInterrupt.
 BEGIN, COMMIT, ROLLBACK = "BEGIN", "COMMIT", "ROLLBACK"
 ENDED_BY_ROLLBACK = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 AHEAD = 16  # calls that run_all sends before it reads the answer to the first: each holds its text until then

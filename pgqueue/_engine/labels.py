@@ -1,4 +1,4 @@
-"""The label of a client: what others see of it in views, logs and errors."""
+"""The label of a client in views, logs and errors."""
 
 from __future__ import annotations
 

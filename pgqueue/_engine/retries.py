@@ -1,4 +1,4 @@
-"""Statements of the listener, and what their failure means.
+"""Statements of the listener, and how it handles their failure.
 
 A statement that fails while the connection lives (a lock, a full disk, a broken row, a bug) is that statement's failure
 only. The connection also holds the session, the locks and the subscriptions of the client, so it is not closed: the
@@ -78,7 +78,7 @@ class Retry:
                 exc_info=not isinstance(error, psycopg.Error),
             )
         self._kind = type(error)
-        # A lock goes away, and asking for it costs little.
+        # A lock is released in time, and asking for it costs little.
         self.at = now + self._pauses.failed(grows=getattr(error, "sqlstate", None) not in LOCKED)
 
     def _succeeded(self) -> None:

@@ -2,7 +2,7 @@
 
 A put that waits for room sleeps as a take does, on a channel of its own: that of the queue's negated id. Each
 transaction that makes room in a queue with a capacity signals this channel (sql/2_base/count.sql), and the theory of
-operation of sql/2_base/wake.sql holds for it word for word: a put that finds the queue full after its waiter is armed
+operation of sql/2_base/wake.sql holds for it unchanged: a put that finds the queue full after its waiter is armed
 cannot have missed a signal.
 
 Puts into a queue with a capacity go one after another, by a lock that a producer's transaction keeps until its end. An
