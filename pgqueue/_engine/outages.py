@@ -34,8 +34,8 @@ FIRST, LONGEST = 0.02, 0.6  # seconds
 TELL = 30.0  # seconds between two warnings of one outage
 SAME = 1.0  # seconds without it after which an outage is a new one
 
-#: The errors of a call that met the outage: the same call may succeed later. What a lost connection is called is
-#: decided in _calls/sqlstates.py.
+#: The errors of a call that met the outage: the same call may succeed later. _calls/sqlstates.py decides which errors
+#: mean that a connection is lost.
 AWAY = (ServerError, ConnectionLost)
 
 

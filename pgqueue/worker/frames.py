@@ -1,6 +1,6 @@
 """Messages between a worker and its child processes: JSON with its length before it, over a socket pair.
 
-JSON and not pickle: what a handler's process writes is data for its worker, and never code.
+JSON and not pickle: the messages of a handler's process are data for its worker, and never code.
 """
 
 from __future__ import annotations

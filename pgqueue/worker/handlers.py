@@ -121,7 +121,7 @@ class Noting:
         return state
 
     def left(self, takes: object) -> None:
-        """The error goes to the handler: its run settles the task."""
+        """The handler gets the error, and its run settles the task."""
 
 
 def _wants_task(function: Handler) -> bool:

@@ -26,7 +26,7 @@ from .runs import Run
 START = 60.0  # seconds for a child to start and to import its modules
 CHECK = 0.1  # seconds between two looks at a process without a pidfd
 
-Answers = Callable[[Any], Any]  # of the worker, to what a child asks
+Answers = Callable[[Any], Any]  # of the worker, to the requests of a child
 
 
 class Child:
@@ -137,7 +137,7 @@ class Child:
             self.kill()
             self.process.wait()
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # what its handlers have left behind
+            os.killpg(self.process.pid, signal.SIGKILL)  # processes that its handlers have left behind
         self._frames.socket.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
