@@ -23,9 +23,9 @@ def post(channel: str, payload: str) -> Call[None]:
 
 
 def stored(channel: str, payload: str) -> int | None:
-    """The id of the stored payload that this one stands for, or None if it is the payload itself.
+    """The id of the stored payload that this mark names, or None if it is the payload itself.
 
-    What has the mark and no id that a bigint can hold behind it is a payload like any other: a NOTIFY of some role.
+    A text with the mark but without an id that a bigint can hold is a payload like any other: a NOTIFY of some role.
     """
     found = None if channel.startswith(OWN) else _STORED.fullmatch(payload)
     return int(found[1]) if found and int(found[1]) < 2**63 else None

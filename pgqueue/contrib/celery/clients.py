@@ -25,9 +25,9 @@ class Lent:
 
 
 class Clients:
-    """Lends clients, and closes one when its last user has gone. Thread-safe.
+    """Lends clients, and closes one after its last use. Thread-safe.
 
-    In a fork it lends on: a client opens connections of its own there.
+    In a fork it still lends them: a client opens connections of its own there.
     """
 
     def __init__(self) -> None:
