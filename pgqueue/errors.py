@@ -36,8 +36,8 @@ class ServerError(Error):
 class ConnectionLost(Error):
     """The connection broke during a call, so it is unknown whether the call took effect.
 
-    A put may be repeated; that may make a duplicate. Of an ack, release or bury the client does not hold the task any
-    more: it has ended, or is delivered again.
+    A put may be repeated; that may make a duplicate. After an ack, release or bury the client no longer holds the task:
+    it has ended, or is delivered again.
     """
 
 
@@ -70,7 +70,7 @@ class NotRunning(Error):
 
 
 #: The errors after which the same call may succeed later: the server was away, is a standby, or the connection broke.
-#: The client connects anew by itself. After ConnectionLost the call may have taken effect.
+#: The client reconnects by itself. After ConnectionLost the call may have taken effect.
 CONNECTION_ERRORS = (ServerError, ConnectionLost, NotRunning)
 
 
@@ -187,7 +187,7 @@ class SoftTimeLimit(Error):
 
 
 class TimeLimitExceeded(Error):
-    """A handler was over its time limit, and was ended or written off. A Retry can name it; no handler meets it."""
+    """A handler was over its time limit, and was ended or written off. A Retry can name it; no handler gets it."""
 
 
 class ProcessDied(Error):

@@ -37,8 +37,7 @@ class FlowArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class FlowOptions(TaskOptions):
-    """The tasks that a task waits for, and its batch. `after` becomes ids, and puts that are not put yet; `batch` an
-    id."""
+    """The predecessors of a task, and its batch. `after` becomes ids, and puts that are not put yet; `batch` an id."""
 
     after: tuple[Any, ...] | None = None
     on_failure: OnFailure | None = None

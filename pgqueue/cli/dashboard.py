@@ -132,5 +132,5 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url(host: str, listening: socket.socket) -> str:
-    """What to type in a browser."""
+    """The address for a browser."""
     return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"

@@ -76,14 +76,14 @@ def dashboard(
         client: the client whose database it shows, which the application closes. None: one of its own, for
             PGQUEUE_DSN, DATABASE_URL or the embedded server. It has the rights of the client's role.
         may_act: called with the request; True: this viewer sees buttons, and may use them. None: no viewer may.
-        actor: called with the request; returns the viewer's name, which the audit trail shows beside what the viewer
-            did, or None. None: the name of Starlette's `request.user`, where there is one.
+        actor: called with the request; returns the viewer's name, which the audit trail shows beside the viewer's
+            actions, or None. None: the name of Starlette's `request.user`, where there is one.
         show_data: called with the request, the name of a queue and a value that a program stored (data, result,
             progress, a step's value); returns the value to show, for example with parts masked, or HIDDEN. None: all
             is shown to each viewer.
         title: the headline of all pages, 1 to 100 characters.
         live: whether pages listen to server-sent events. If not, they ask every two seconds.
-        hosts: the names for which it answers, as in a browser's address; None: whatever it is asked by.
+        hosts: the names for which it answers, as in a browser's address; None: any name.
 
     Raises:
         ValueError: an argument is not valid.
@@ -110,7 +110,7 @@ def dashboard(
 
 
 class Site:
-    """What the routes share: the settings, the reader and the templates."""
+    """The shared objects of the routes: the settings, the reader and the templates."""
 
     def __init__(self, settings: Settings, client: AsyncClient) -> None:
         self.settings = settings
@@ -223,7 +223,7 @@ class Site:
         return answer
 
     def failed(self, request: Request, error: Exception) -> Response:
-        """The page of an error. What is none of ours is a fault of the dashboard: its log has the traceback."""
+        """The page of an error. An error of another library is a fault of the dashboard: its log has the traceback."""
         for kinds, status, headline in ANSWERS:
             if isinstance(error, kinds):
                 said = str(error).partition("\n")[0]
@@ -232,7 +232,7 @@ class Site:
         return self.problem(request, 500, "The dashboard failed", "Its log says why.")
 
     async def not_found(self, request: Request, error: Exception) -> Response:
-        """The page of an address that there is not, and of a refused form."""
+        """The page of an unknown address, and of a refused form."""
         if request.scope["path"] == request.scope.get("root_path"):  # without the slash from which addresses begin
             return RedirectResponse(f"{request.scope['path']}/", 307)
         status = error.status_code if isinstance(error, HTTPException) else 500

@@ -5,7 +5,7 @@ the put or the run and left after it:
 
     put(order)     around a put, from blocking and from async code        order: an Order
     run(run)       around a run of a job, sync or async                   run: a Running
-    aput, arun instead of these where the code around is async: an async context manager, for code that has to await
+    aput, arun     instead of these where the code around is async: an async context manager, which may await
 
 A `with` block may surround an `await`, so one generator serves both kinds of code; with functions that call the next
 one, as in web frameworks, each middleware would need a sync and an async form of the same lines.

@@ -79,8 +79,7 @@ class Start(Generic[T]):
 
 
 class LoopStart(Generic[T]):
-    """A hook of an event loop, by an async generator function. Called in a loop, it returns the object yielded
-    there."""
+    """A hook of an event loop, by an async generator function. Called in a loop, it returns the loop's object."""
 
     def __init__(self, function: Callable[[], AsyncIterator[T]]) -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
@@ -90,8 +89,7 @@ class LoopStart(Generic[T]):
         self._begun = weakref.WeakKeyDictionary()
 
     def __call__(self) -> T:
-        """The object that it yielded in the running loop. Raises RuntimeError: it has not begun here, or no loop
-        runs."""
+        """The object yielded in the running loop. Raises RuntimeError: it has not begun here, or no loop runs."""
         try:
             return self._begun[asyncio.get_running_loop()][1]
         except KeyError:

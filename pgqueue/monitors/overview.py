@@ -1,4 +1,4 @@
-"""The overview of a database's queues, as the dashboard and `pgqueue top` show it: what is wrong, in words with the
+"""The overview of a database's queues, as the dashboard and `pgqueue top` show it: the faults, in words with the
 remedy, and the numbers of the queues: their tasks by state, their oldest ready task, and their rates."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RATES = (
     "extract(epoch FROM drained_in)::float AS drained_in",
 )
 RATES_OF = "FROM pgqueue.queue_rates(names => %s::pg_catalog.text[])"
-STILL = 5  # queues that stand still and are explained, and as many that wait for a time
+STILL = 5  # queues that make no progress and are explained, and as many that wait for a time
 PATIENCE = 5.0  # seconds that a ready task may wait before its queue stands still
 SHARED = 4.0  # times as long as other answers are shared: health and why look at much
 #: The reasons of why(), the one first that holds a queue up most.

@@ -133,8 +133,7 @@ class Children:
                 self._take_back(child, queue_name)
 
     def close(self, within: float = LEAVE) -> None:
-        """Ask all children to end, and kill those that have not after this number of seconds. No run may be under
-        way."""
+        """Ask all children to end, and kill those that have not within these seconds. No run may be under way."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []

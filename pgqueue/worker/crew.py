@@ -92,8 +92,7 @@ class Crew:
         self._settler.give_back(self._unstarted)
 
     def join(self, timeout: float) -> bool:
-        """Wait for fetcher and handlers, at most this number of seconds; after stop(). Returns whether all have
-        ended."""
+        """Wait for fetcher and handlers, at most these seconds; after stop(). Returns whether all have ended."""
         until = time.monotonic() + timeout
         self.thread.join(timeout)
         return not self.thread.is_alive() and self._runners.join(max(0.0, until - time.monotonic()))

@@ -74,8 +74,7 @@ def serve_async(
 
 
 class _Ones(dict[str, One[T]], Generic[T]):
-    """The functions that run each job, by all names of the jobs. The job of a registry is looked up when a task has its
-    name."""
+    """The functions of the jobs, by all of their names. The job of a registry is looked up when a task has its name."""
 
     def __init__(self, jobs: Jobs, made: Callable[[AnyJob], Callable[[Taken], T]]) -> None:
         super().__init__()
@@ -90,7 +89,7 @@ class _Ones(dict[str, One[T]], Generic[T]):
         return found
 
     def own(self, row: Taken) -> Callable[[Taken], T] | None:
-        """The function that runs a task with policies of its own; None: it has none. Raises Unrunnable: they are not
+        """The function for a task with policies of its own; None: it has none. Raises Unrunnable: they are not
         valid."""
         found = _decoded(row.data)
         if not isinstance(own := found.get("own"), dict):

@@ -179,8 +179,7 @@ class Loop:
         return not self._thread.is_alive()
 
     def after_fork(self) -> None:
-        """In a child that a handler forked: end it at the handler's next await. The loop's other tasks do not belong to
-        it."""
+        """In a child that a handler forked: end it at the handler's next await. The other tasks are the parent's."""
         if threading.get_ident() == self._thread.ident:
             self._loop.call_soon(os._exit, 1)
 

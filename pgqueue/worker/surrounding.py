@@ -52,8 +52,7 @@ def _running(job: Job[..., Any], policy: Policies) -> Running:
 
 
 def _buries(run: Run, policy: Policies, error: BaseException) -> bool:
-    """Whether an exception of a handler buries its task. The exception of a cancellation or of the end of a grace does
-    not."""
+    """Whether an exception of a handler buries its task. That of a cancellation or of the end of a grace does not."""
     if run.cancelled or run.cut is STOPPED:
         return False
     return failure(run.task, run.failed_by(error), policy(run.task).retry, run.began).delay is None

@@ -127,8 +127,7 @@ class Tallies:
 
 
 def _fill(buckets: list[int], times: Iterable[float]) -> float:
-    """Count these times, in seconds, in their buckets. Returns their sum. A time out of range counts as the range's
-    end."""
+    """Count these times, in seconds, in their buckets. Returns their sum. Times out of range count as its end."""
     ordered = sorted(times)
     negative, longer = bisect_left(ordered, 0.0), bisect_right(ordered, LONGEST)
     ordered[:negative] = [0.0] * negative
