@@ -30,7 +30,7 @@ class Error(Exception):
 
 
 class ServerError(Error):
-    """The server cannot be reached, or the embedded server cannot be started. The message says what to do."""
+    """The server cannot be reached, or the embedded server cannot be started. The message names the remedy."""
 
 
 class ConnectionLost(Error):
@@ -78,7 +78,7 @@ class NotAllowed(Error, PermissionError):
     """The role of the connection lacks the right to this call. Nothing was changed.
 
     Attributes:
-        hint: what the owner of the schema can do about it. It is part of the message too.
+        hint: the remedy, for the owner of the schema. It is part of the message too.
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:

@@ -65,7 +65,7 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         groups: groups of processes.
         limits: how many tasks of a job or a queue run at once, and how many begin in a time.
         nodes: a tree of small values with versions and owners.
-        privileges: which roles may do what with which queues.
+        privileges: the rights of roles to queues.
         results: outcomes, results and progress of tasks.
         schedules: tasks that are put at set times.
         statuses: status by key.
@@ -155,11 +155,11 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         return register
 
     async def peek(self, task: TaskLike) -> AsyncTask:
-        """Return a task as it is now, whatever its queue and state. Raises TaskNotFound if it is gone."""
+        """Return the present state of a task, in any queue and state. Raises TaskNotFound if it is gone."""
         return from_found(AsyncTask, await self.shell.run(pick_calls.peek(named(task)[0])), self.shell)
 
     async def kick(self, task: TaskLike, *, conn: Conn | None = None) -> bool:
-        """Make a buried or delayed task ready, whatever its queue, as Queue.kick_task; False if it is neither.
+        """Make a buried or delayed task of any queue ready, as Queue.kick_task; False if it is neither.
 
         Raises:
             TaskNotFound: it is gone.
@@ -188,11 +188,11 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         return await self.shell.run(find_calls.put_again(named(task)[0]), conn)
 
     async def delete(self, task: TaskLike, *, strict: bool = False, conn: Conn | None = None) -> None:
-        """Remove a task in any state, whatever its queue, as Queue.delete.
+        """Remove a task of any queue, in any state, as Queue.delete.
 
         Args:
             task: the task, or its id.
-            strict: not if another client has taken it.
+            strict: refuse if another client has taken it.
             conn: the caller's connection, to delete in its transaction; if strict, at READ COMMITTED.
 
         Raises:
@@ -204,7 +204,7 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         await self.shell.run(pick_calls.delete_one(id, self.shell.fence(token), strict), conn)
 
     async def cancel(self, task: TaskLike, reason: str | None = None, *, conn: Conn | None = None) -> str:
-        """Cancel a task, whatever its queue and state.
+        """Cancel a task of any queue, in any state.
 
         A task that is not taken is removed at once. A task that is taken is never taken again, and its taker is told:
         a worker cancels an async handler, and others see `task.cancelled`. The task ends as cancelled when its taker

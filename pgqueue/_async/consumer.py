@@ -1,9 +1,9 @@
 """A consumer: takes tasks ahead, for a worker or a bridge that has an event loop, or threads, of its own.
 
-A take that waits is a flow (_engine/takes.py). Queue.take performs it in one piece. A consumer performs it as far as it
-goes without waiting, and leaves it at its next wait. The end of the wait, a signal of the listener's thread or a
-moment, rings the consumer's bell (_engine/bells.py), whose descriptor an event loop waits for. So a consumer needs no
-thread, and asks the database only when there may be a task.
+A take that waits is a flow (_engine/takes.py). Queue.take performs it in one piece. A consumer performs it without
+waiting, and leaves it at its next wait. The end of the wait, a signal of the listener's thread or a moment, rings the
+consumer's bell (_engine/bells.py), whose descriptor an event loop waits for. So a consumer needs no thread, and asks
+the database only when there may be a task.
 
 The flow is left while the program works. A put that calls this process then waits for its next receive(), or until a
 tick calls another process, half a second later at most (sql/2_base/line.sql). While as many tasks are held as
@@ -152,7 +152,7 @@ class AsyncConsumer:
         """Send the acks that are due, and give back the tasks that are held. May be called twice.
 
         Raises:
-            TakeLost: an ack came too late.
+            TakeLost: an ack was too late.
             ServerError, ConnectionLost: the server did not answer; the client gives the tasks back as soon as it does.
         """
         if self._closed:

@@ -122,7 +122,7 @@ class AsyncLocking:
             name: as for lock().
             gained: called with the election when this client becomes leader. For asyncio it may be a coroutine
                 function.
-            lost: called with the election when it is leader no more: the connection broke, it resigned, or it was
+            lost: called with the election when it is no longer the leader: the connection broke, it resigned, or it was
                 closed. In the latter two cases the next leader begins after this callback has returned.
 
         Both run in the campaign's own thread or task, one after the other, and should return soon. An exception in

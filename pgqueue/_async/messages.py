@@ -107,7 +107,7 @@ class AsyncMessages:
 
         Args:
             claim: a claim, or its id.
-            ttl, grace: as for claim; None keeps what the claim has.
+            ttl, grace: as for claim; None keeps the claim's own.
 
         Raises:
             ClaimDoesNotExist: as for get.
@@ -235,7 +235,7 @@ class AsyncClaim(ClaimRecord[AsyncMessage]):
         return found
 
     async def renew(self, ttl: Seconds | None = None, grace: Seconds | None = None) -> None:
-        """A new life from now on; see queue.messages.renew. None keeps what the claim has."""
+        """A new life from now on; see queue.messages.renew. None keeps the claim's own."""
         await self._home.renew(self, ttl, grace)
 
     async def release(self) -> None:

@@ -60,7 +60,7 @@ class AsyncPicking:
 
         Args:
             task: the task, or its id.
-            strict: not if another client has taken it, as beanstalkd's delete.
+            strict: refuse if another client has taken it, as beanstalkd's delete.
             conn: the caller's connection, to delete in its transaction; if strict, at READ COMMITTED.
 
         Raises:

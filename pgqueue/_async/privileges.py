@@ -1,4 +1,4 @@
-"""Which roles may do what with which queues."""
+"""The privileges of roles on queues."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AsyncPrivileges:
             role: its name, without quotes.
             verbs: put, take (and settle), look, manage, share, monitor. None: put, take, look and manage, and with the
                 pattern `*` also share.
-            pattern: 1 to 200 characters; `*` stands for any characters, and nothing else is special.
+            pattern: 1 to 200 characters; `*` matches any characters, and no other character is special.
 
         Raises:
             NotAllowed: the client's role does not own the schema.

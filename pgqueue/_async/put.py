@@ -95,7 +95,7 @@ class AsyncPutting:
             KeyExists: with if_exists="error".
             KeyTaken: the task to replace is taken.
             DataTooBig: the data is over the queue's max_size.
-            QueueDraining: the queue takes no more tasks.
+            QueueDraining: the queue accepts no more tasks.
             BatchError: there is no such batch, or it is closed; or a batch of `after` is open.
             LockBlocked: until the end of the time another backend kept all puts out of a queue with a capacity.
             ConnectionLost: whether the task was put is unknown.
@@ -163,7 +163,7 @@ class AsyncPutting:
         return None if placed.existed else from_placed(AsyncTask, placed, self.name, data, put, self._shell)
 
     async def urgent(self, data: Any, *, conn: Conn | None = None, **options: Unpack[PutArguments]) -> AsyncTask:
-        """Put a task ahead of all that are ready now, whatever their priority.
+        """Put a task ahead of all that are ready now, with any priority.
 
         Args:
             data: anything that JSON can hold.

@@ -28,7 +28,7 @@ class AsyncSchedules:
     """Schedules, as `client.schedules`. A worker fires them; so does `pgqueue schedule clock`, and clock().
 
     Attributes:
-        declared: what declare() declared, by source and name.
+        declared: the schedules of declare(), by source and name.
     """
 
     def __init__(self, shell: AsyncShell) -> None:
@@ -109,7 +109,7 @@ class AsyncSchedules:
         return found
 
     async def pause(self, name: str, *, conn: Conn | None = None) -> bool:
-        """Fire it no more until resume(). Returns False if it is paused already. Raises NoSchedule, NotAllowed."""
+        """Stop firing it until resume(). Returns False if it is paused already. Raises NoSchedule, NotAllowed."""
         return await self._shell.run(calls.pause_schedule(name), conn)
 
     async def resume(self, name: str, *, conn: Conn | None = None) -> bool:

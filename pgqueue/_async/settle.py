@@ -4,11 +4,11 @@ A call that ends a take may fail: its connection is lost, a disk is full, a lock
 caller then seldom settles the task again, and a living client would hold it indefinitely, with its lane. So `_end`,
 which all of these verbs call, leaves no take in doubt:
 
-- A call whose connection was lost is sent once more on another one, in the rest of its time. The token is the fence: if
-  the first call took effect, the second one is refused, and changes nothing. It is refused as well if the first call
-  had no effect, and the task was returned with its session and another client has taken or acked it. So the caller then
-  gets the first error. A missing task is no proof of an ack: T1's ack is lost in a crash of the server, T2 takes the
-  task and acks it, and T1's second ack would report T2's success.
+- A call whose connection was lost is sent again on another one, in the rest of its time. The token is the fence: if the
+  first call took effect, the second one is refused, and changes nothing. It is refused as well if the first call had no
+  effect, and the task was returned with its session and another client has taken or acked it. So the caller then gets
+  the first error. A missing task is no proof of an ack: T1's ack is lost in a crash of the server, T2 takes the task
+  and acks it, and T1's second ack would report T2's success.
 - If the call fails for good, the listener gives the take back, and repeats that until it is done. So the caller gets no
   error, and the verb is done; or TakeLost or a refusal such as QueueFull, and it is not done; or any other error, and
   it is not done, or for ConnectionLost perhaps done, and the client no longer holds the task.

@@ -53,7 +53,7 @@ class AsyncShardedQueue:
         Raises:
             ServerError: none of the servers can be reached.
             ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
-                second put goes to the next one.
+                second put is sent to the next one.
             BadData, PutRefused, ValueError: as for Queue.put, and for a shard key of another type.
         """
         task: AsyncTask = await self._drive(flows.put(self._servers, shard_key, data, options))

@@ -1,4 +1,4 @@
-"""The awaiting shell: how calls run and flows are driven. See _engine/shell.py for what the shells share."""
+"""The awaiting shell: how calls run and flows are driven. _engine/shell.py has the shared part."""
 
 from __future__ import annotations
 

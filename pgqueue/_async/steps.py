@@ -14,7 +14,7 @@ from .shell import AsyncShell
 async def step(
     shell: AsyncShell, id: int, token: int | None, name: str, function: Callable[[], Any], conn: Conn | None
 ) -> Any:
-    """The value of a step: the recorded one, or else what the function returns, which is recorded."""
+    """The value of a step: the recorded one, or else the function's result, which is recorded."""
     if (known := await recorded(shell, id, token, name, conn)) is not None:
         return known[0]
     return await record(shell, id, token, name, await called(function), conn)

@@ -29,7 +29,7 @@ class AsyncTask(TaskRecord):
     """A task, with the verbs that settle it.
 
     The verbs of a taken task present its token, and count as long as that take lasts. Past its deadline, or once this
-    process was presumed dead, they change nothing, and their error says what became of the task.
+    process was presumed dead, they change nothing, and their error names the state of the task.
     """
 
     async def ack(self, *, put: Sequence[Put] = (), conn: Conn | None = None) -> Self:

@@ -41,7 +41,7 @@ class AsyncTogether:
         forks.register(self)
 
     async def put(self, queue: str, text: str, options: PutOptions) -> Placed:
-        """Put a task, at once or together with others. Returns and raises what a put by itself does."""
+        """Put a task, at once or together with others. Returns and raises as a single put."""
         gatherings, duties = self._gatherings(), self._connections.duties
         member = Member(text, gatherings)
         kind = queue if options is PLAIN else (queue, options)  # the hash of options costs a microsecond

@@ -15,7 +15,8 @@ LARGEST = 7999  # bytes that NOTIFY carries
 
 
 def post(channel: str, payload: str) -> Call[None]:
-    """Post. A payload that pgqueue.post would not change goes to pg_notify at once, which saves a tenth of the time."""
+    """Post. A payload that pgqueue.post would not change is passed to pg_notify at once, which saves a tenth of the
+    time."""
     values = (arguments.channel_name(channel), arguments.payload(payload))
     if len(payload.encode()) <= LARGEST and not payload.startswith(MARK):
         return Call("SELECT pg_catalog.pg_notify(%s::pg_catalog.text, %s::pg_catalog.text)", values, nothing)

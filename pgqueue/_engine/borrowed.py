@@ -63,7 +63,7 @@ def run(conn: Conn, call: Call[T]) -> T:
     if not isinstance(conn, psycopg.Connection):
         done: T = _adapter(conn, "psycopg.Connection").run(conn, call)
         return done
-    # A cursor class and row factory of our own: the caller's connection may have others.
+    # An explicit cursor class and row factory: the caller's connection may have others.
     with translated(conn), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         return call.read(cursor.execute(call.sql, call.args).fetchall())
 

@@ -117,7 +117,7 @@ class Cancels:
             self._sources.remove(source)
 
     def watch(self, id: int, token: int) -> Watched:
-        """Watch a take, for as long as the caller keeps what this returns."""
+        """Watch a take, for as long as the caller keeps the returned object."""
         with self._lock:
             watched = self._watched.get((id, token))
             if watched is not None:

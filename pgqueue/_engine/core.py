@@ -144,7 +144,7 @@ class Core:
         return max(self._pauses.left(), 0.0)
 
     def check(self) -> None:
-        """Connect once more, in one attempt. Raises as conninfo()."""
+        """Connect again, in one attempt. Raises as conninfo()."""
         door.check(self.conninfo(0), pooled=bool(self.settings.listen_dsn), timeout=self.settings.patience)
 
     def listener(self, within: float | None = None) -> Listener:

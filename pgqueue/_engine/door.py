@@ -3,7 +3,7 @@
 Each way to the server is tried with exactly the parameters that the client uses later. So a pooler that refuses them
 refuses the check, and the error has its reason.
 
-A connection without a pooler is recognised by a mark: a setting of our own in `options`. PgBouncer refuses `options`,
+A connection without a pooler is recognised by a mark: a setting of pgqueue's in `options`. PgBouncer refuses `options`,
 or ignores them if it is told to; then the mark is missing.
 
 `listen_dsn` may lead through a pooler in session mode, where a connection of the server belongs to one client. In

@@ -84,7 +84,7 @@ class Front(Generic[C]):
             lent += (conn,)
 
     def drain(self) -> Iterator[C]:
-        """The free connections, to hand back; those in use come back to the pool after it."""
+        """The free connections, to hand back; those in use are returned to the pool after it."""
         self._period = object()
         return self.shrink()
 

@@ -143,7 +143,7 @@ class Gatherings:
         if (thread := self._current_thread()) is not None:
             if thread in self._putting:
                 return True
-            member.thread = thread  # before the add: leave() takes back what was not added, too
+            member.thread = thread  # before the add: leave() also works without it
             self._putting.add(thread)
         with self._lock:
             member.gathering = gathering = self._known.get(key) or self._new(key)

@@ -68,7 +68,7 @@ class Kept(Job):
             super().run(conn)
 
     def drop(self) -> None:
-        """Run it no more, unless it is under way. May be called in any thread."""
+        """Stop running it, unless it is under way. May be called in any thread."""
         self.dropped = True
 
 

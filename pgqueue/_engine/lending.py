@@ -46,14 +46,14 @@ class Lending:
         self.lent: list[OwnConn] = []
 
     def keep(self) -> None:
-        """The call has ended as it should: the connection goes to the front of its pool, or to the pool itself."""
+        """The call has ended in order: put the connection in front of its pool, or into the pool itself."""
         if self.lent:
             self.pool.front.keep(self.lent)
         if self.lent:
             self.pool.hand_back(self)
 
     def give_back(self) -> None:
-        """The call has ended in some way: the connection goes to the pool."""
+        """The call has ended in some way: return the connection to the pool."""
         self.over = True
         if self.lent:
             self.pool.hand_back(self)

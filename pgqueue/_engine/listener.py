@@ -12,7 +12,7 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
 
 - A statement that fails costs itself only; a dead connection is lost (retries.py). The pause before the next connection
   grows until a connection has served a whole round (outages.py). A poke does not end it.
-- This connection waits for no lock. Ticks leave out what is locked (sql/2_base/nowait.sql), and LOCK_TIMEOUT ends every
+- This connection waits for no lock. Ticks leave out locked rows (sql/2_base/nowait.sql), and LOCK_TIMEOUT ends every
   other wait. Only the opening and the end of the session wait, for claims under way.
 - This connection holds the session's advisory lock, so the session lives as long as the connection. After a loss the
   listener opens the session again by its id; if that was quick enough, the takes live on (sql/2_base/session.sql).

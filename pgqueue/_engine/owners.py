@@ -26,7 +26,7 @@ from .outages import TELL, Pauses
 
 log = logging.getLogger("pgqueue")
 
-STEADY = 5.0  # seconds after which a loop that ends once more has a short pause again
+STEADY = 5.0  # seconds after which a loop that ends again has a short pause again
 SHORTEST = 0.1  # seconds before a task is replaced: the end of its event loop takes less
 STEP = 0.05  # seconds between two looks, in a pause, whether the time of the loop is over
 
@@ -156,7 +156,7 @@ def errand(name: str, work: Callable[..., object], *args: Any) -> threading.Thre
 
 
 def later(seconds: float, name: str, work: Callable[..., object], *args: Any) -> None:
-    """Call `work` in a daemon thread after so many seconds. An error is logged."""
+    """Call `work` in a daemon thread after a number of seconds. An error is logged."""
     timer = threading.Timer(seconds, _logged, (name, work, *args))
     timer.name, timer.daemon = name, True
     timer.start()

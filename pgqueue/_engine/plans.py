@@ -5,9 +5,9 @@ again with growing pauses (retries.py), and the steps that are done are not repe
 after it, so it never treats a queue as armed too early. Until then its waiters cannot rely on notifications, so each
 failed attempt wakes them to look for themselves.
 
-The line (sql/2_base/line.sql) decides only the order, so its statements come last, and the failure of one holds up no
-other step: a place is tried again later, and so is a call that has to be passed on, also on the next connection. (If it
-were left to the ticks, its task would wait for two of them each time a lock is in the way.)
+The line (sql/2_base/line.sql) decides only the order, so its statements are sent last, and the failure of one holds up
+no other step: a place is tried again later, and so is a call that has to be passed on, also on the next connection. (If
+it were left to the ticks, its task would wait for two of them each time a lock is in the way.)
 """
 
 from __future__ import annotations

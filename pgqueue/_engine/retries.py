@@ -39,7 +39,7 @@ def lives(conn: Conn) -> bool:
 
 
 class Retry:
-    """The pauses of one statement that fails, and what is logged: each kind of error once, and the recovery."""
+    """The pauses of one statement that fails, and its log: each kind of error once, and the recovery."""
 
     def __init__(self, what: str) -> None:
         self.at = 0.0  # the monotonic time of the next attempt

@@ -8,7 +8,7 @@ A part of the client that has none, and is refused one, lacks it, until it has o
 a part lacks one, the pools of the client give way:
 
 - They close each connection as soon as it is free. For the listener they keep one of them: with a single connection a
-  client puts, and its takes say what they need.
+  client puts, and the error of its takes names the remedy.
 - They open only the first of a pool, and that in turn: after pools that lacked one before, and, if the pools have one,
   after the listener. Otherwise a busy pool would have the free place again before the part that lacks a connection asks
   for it.
@@ -29,7 +29,7 @@ from time import monotonic
 from typing import Protocol
 from weakref import WeakSet
 
-#: How PostgreSQL and PgBouncer say it, and what to raise.
+#: The words of PostgreSQL and PgBouncer, and the error to raise.
 LIMITS = {
     "too many connections for role": "the role's CONNECTION LIMIT (ALTER ROLE)",
     "too many connections for database": "the database's CONNECTION LIMIT (ALTER DATABASE)",
@@ -46,7 +46,7 @@ def limit_of(reason: object) -> str | None:
 
 
 def with_remedy(reason: object) -> str:
-    """The reason why there is no connection, with what to do if a limit refused it."""
+    """The reason why there is no connection, with the remedy if a limit refused it."""
     said = str(reason).strip()
     limit = limit_of(said)
     if limit is None or NEED in said:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def shielded(work: Callable[[], T]) -> T:
-    """Call `work`, to its end, and return or raise what it does. If the caller is interrupted, its result is lost."""
+    """Call `work`, to its end, and return its result or raise its error. If the caller is interrupted, that is lost."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     call = _Call(work)

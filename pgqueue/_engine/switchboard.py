@@ -169,7 +169,7 @@ class Switchboard:
         self._tell()
 
     def is_heard(self, name: str) -> bool:
-        """Whether an ear is on the channel: the server sends what was posted until its UNLISTEN, too."""
+        """Whether an ear is on the channel: the server also sends payloads that are posted before its UNLISTEN."""
         line = self._lines.get(name)
         return line is not None and bool(line.ears)
 

@@ -44,18 +44,18 @@ class ShardedQueue:
 
         Args:
             data: anything that JSON can hold.
-            shard_key: tasks of one key lie together, those of one user for example: an int counts modulo the number of
-                servers, a string or bytes by their CRC-32. None, the default, takes the servers in turn.
-            options: those of Queue.put. What they promise holds on one server: a lane or a key should be the shard key
-                as well, and a put that fails over meets neither.
+            shard_key: tasks of one key are on one server, for example those of one user: an int counts modulo the
+                number of servers, a string or bytes by their CRC-32. None, the default, takes the servers in turn.
+            options: those of Queue.put. Their promises hold on one server: use a lane or a key as the shard key as
+                well. A put that fails over to another server meets neither.
 
         Returns:
-            The task, on the server where it lies.
+            The task, on the server that has it.
 
         Raises:
             ServerError: none of the servers can be reached.
             ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
-                second put goes to the next one.
+                second put is sent to the next one.
             BadData, PutRefused, ValueError: as for Queue.put, and for a shard key of another type.
         """
         task: Task = self._drive(flows.put(self._servers, shard_key, data, options))
@@ -75,8 +75,8 @@ class ShardedQueue:
                 not wait. A server that has only just failed may add its connect_timeout.
 
         Returns:
-            The tasks, each of which is settled on the server that it came from. An empty list if none came, or when a
-            client is closed meanwhile.
+            The tasks, each of which is settled on its own server. An empty list if none was ready in time, or when a
+            client is closed while waiting.
 
         Raises:
             ServerError: none of the servers can be reached.
@@ -88,7 +88,7 @@ class ShardedQueue:
         """Ack tasks, in one statement for each server that they came from. All servers are asked.
 
         Raises:
-            TakeLost, ServerError, ConnectionLost: of the first server that failed; what the others acked is acked.
+            TakeLost, ServerError, ConnectionLost: of the first server that failed; the tasks of the others are acked.
             ValueError: a task is from none of these servers.
         """
         self._drive(flows.ack_many(self._servers, tasks))
@@ -116,9 +116,9 @@ class Shards:
     """Several servers, each with a pgqueue of its own, used as one. Connects at its first call.
 
     Args:
-        servers: a DSN or a Client for each. Their order and number are what shard keys count by, so they have to be the
-            same in every process that puts.
-        connect_timeout: seconds after which a server counts as down; for the clients that are made here of DSNs.
+        servers: a DSN or a Client for each. A shard key selects a server by their order and number, so these have to be
+            the same in every process that puts.
+        connect_timeout: seconds after which a server counts as down; for the clients that are made here from DSNs.
         retry: seconds for which a server that could not be reached is passed over, until one call tries it again.
 
     Raises:

@@ -4,7 +4,7 @@ A stranger is a user who may put a task, name a queue, lane, key, exchange, node
 task with an error, or post a payload. PostgreSQL stores any character except NUL in all of these. Some characters have
 an effect where they are written:
 
-- control characters (C0, DEL, C1) move a terminal's cursor, set its title, or hide what was printed before;
+- control characters (C0, DEL, C1) move a terminal's cursor, set its title, or hide earlier output;
 - bidirectional and invisible characters show a text in another order than it is read;
 - line breaks of any kind begin a new line of a log, a new field of an event, a new row of a completion.
 

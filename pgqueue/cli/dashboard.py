@@ -81,7 +81,7 @@ def dashboard(
 
 
 def serve(server: uvicorn.Server, client: AsyncClient, listening: socket.socket, address: str) -> None:
-    """Serve in a thread, since the main one gets the signals, until one comes. Raises Fault if the server ends."""
+    """Serve in a thread, since the main one gets the signals, until one arrives. Raises Fault if the server ends."""
     ended: list[BaseException] = []
 
     async def serving() -> None:

@@ -22,7 +22,7 @@ OF_KEYS = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends them to each proce
 
 
 class Held:
-    """One run of a command. Signals go to it; when the lock is lost, it gets SIGTERM, and SIGKILL after a time.
+    """One run of a command. Signals are passed to it; when the lock is lost, it gets SIGTERM, and SIGKILL after a time.
 
     Attributes:
         lost: whether the lock was lost before the command ended.

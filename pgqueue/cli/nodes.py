@@ -109,7 +109,7 @@ def list_(dsn: str | None, path: str, as_json: bool) -> None:
 @click.pass_obj
 @plainly
 def watch(dsn: str | None, path: str, children: bool, count: int | None, timeout: float | None, as_json: bool) -> None:
-    """Print each event of the node PATH from now on, with the state after it. Exit code 3 if none came in time.
+    """Print each event of the node PATH from now on, with the state after it. Exit code 3 if there was none in time.
 
     The node need not exist yet. Events in quick succession may be printed as one; the last state is always printed.
     """

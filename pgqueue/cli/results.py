@@ -64,7 +64,7 @@ def progress(dsn: str | None, id: int, value: Any, claim: int) -> None:
 @click.pass_obj
 @plainly
 def outcome(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
-    """List what is known of tasks, also after their end."""
+    """List the outcomes of tasks, also after their end."""
     with connect(dsn) as client:
         found = [client.results.outcome(id) for id in ids]
     _list(found, as_json)

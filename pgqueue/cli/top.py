@@ -39,7 +39,7 @@ NARROW = {"delayed": 3, "blocked": 4, "kept": 5}  # states, and when their colum
 @click.pass_obj
 @plainly
 def top(dsn: str | None, match: str, interval: float, once: bool) -> None:
-    """Show what is wrong, in words with the remedy, and the queues: live, until Ctrl-C.
+    """Show the faults, in words with the remedy, and the queues: live, until Ctrl-C.
 
     It has the words and the numbers of the dashboard's overview. While the database is away it says so, and shows the
     last state that it read.

@@ -164,7 +164,7 @@ class Site:
     # --- actions
 
     async def act(self, request: Request) -> Response:
-        """Carry out an action, or ask first; then back to the page that it came from."""
+        """Carry out an action, or ask first; then back to the page of its form."""
         form = await form_of(request)
         if reason := guarding.refusal(request, form.get(guarding.FIELD, "")):
             raise HTTPException(403, reason)
@@ -186,7 +186,7 @@ class Site:
         return self.back(request, said, form.get("back"))
 
     def back(self, request: Request, said: str, back: str | None) -> Response:
-        """To the page from which the form came, with a sentence."""
+        """To the page of the form, with a sentence."""
         path = f"{request.scope.get('root_path', '')}/"
         response = RedirectResponse(path + own_page(back or back_of(request)), 303)
         value = quote(said[:LONGEST_SAID])[:LONGEST_SAID]
@@ -273,7 +273,7 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 def back_of(request: Request) -> str:
-    """The page below the dashboard from which a request came, by its Referer; the overview if that is unknown."""
+    """The page below the dashboard that sent a request, by its Referer; the overview if that is unknown."""
     base = f"{request.url.scheme}://{request.url.netloc}{request.scope.get('root_path', '')}/"
     referer = request.headers.get("referer", "")
     return own_page(referer.removeprefix(base)) if referer.startswith(base) else ""
@@ -303,7 +303,7 @@ FILES = _files()
 
 
 def static_link(name: str) -> Markup:
-    """The address of a static file, with a hash of what it holds: browsers keep it until that changes."""
+    """The address of a static file, with a hash of its contents: browsers keep it until that changes."""
     return Markup("static/{}?{}").format(name, hashlib.sha256(FILES[name][0]).hexdigest()[:12])
 
 

@@ -92,7 +92,7 @@ def set_token(request: Request, response: Response, token: str) -> None:
 
 
 def refusal(request: Request, given: str) -> str | None:
-    """Why a POST is refused; None: it comes from a form of this dashboard."""
+    """Why a POST is refused; None: it is from a form of this dashboard."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None and site != "same-origin":
         return "the request comes from another site"

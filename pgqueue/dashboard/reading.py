@@ -2,8 +2,8 @@
 
 Ten browsers on one page ask the same within a second. `Reader` sends the statement once and gives all of them its
 answer, so the cost for the database does not grow with their number. An answer that may be older, as that of health,
-is also shared for the longer the dearer it was: on a large database the checks would otherwise take most of what the
-looks of live pages may cost. An action empties the store of answers: the next page shows its effect.
+is also shared for the longer the dearer it was: on a large database the checks would otherwise use most of the time
+allowed for live pages. An action empties the store of answers: the next page shows its effect.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def delete(root: Path) -> None:
     """Delete a stopped server, and only its own files. Call it behind the gate.
 
     The gate's file is deleted last: a process that waits at it then sees that the file is another one, and begins
-    again. Until then no process can create again what is being deleted. The file stays if anything else stays, since it
+    again. Until then no process can create the deleted files again. The file stays if anything else stays, since it
     marks the directory as the server's own.
     """
     for name in OURS:

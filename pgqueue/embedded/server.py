@@ -86,7 +86,7 @@ class EmbeddedServer:
         May be called again, also after the server was stopped or killed.
 
         Raises:
-            ServerError: the server cannot be started; the message has the reason and what to do.
+            ServerError: the server cannot be started; the message has the reason and the remedy.
         """
         try:
             with self._gate() as gate:

@@ -99,7 +99,7 @@ class GraphiteReporter:
         return None
 
 
-# --- what is sent
+# --- the reports
 
 
 def lines(found: Mapping[str, Stats], prefix: str, keys: Sequence[Key], at: int) -> list[str]:

@@ -207,7 +207,8 @@ class _ToWorker(logging.Handler):
 
 
 def _log_to(frames: Frames, levels: dict[str, int]) -> None:
-    """Log records go to the worker, and to its handlers. A basicConfig() of the handler's module does nothing then."""
+    """Log records are sent to the worker, and to its handlers. A basicConfig() of the handler's module does nothing
+    then."""
     logging.getLogger().addHandler(_ToWorker(frames))
     hear_levels(levels)
 

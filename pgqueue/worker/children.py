@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 A runner's thread T1 lends a child, sends it an order (which function, the task's data), and waits for the answer.
-There is one child for each runner that needs one at a time, so no queue and no pool manager stands between the two. A
+There is one child for each runner that needs one at a time, so there is no queue and no pool manager between the two. A
 child is a new interpreter (child.py) and serves many tasks. It gets no connection, lock or thread of its parent, and
 nothing is pickled: the order has the import path of the function, and JSON.
 

@@ -67,7 +67,7 @@ class Crew:
         self.thread.start()
 
     def stop(self) -> None:
-        """Take no more tasks, and start no more."""
+        """Stop taking and starting tasks."""
         with self._lock:
             self._closing.set()
             waited_for = list(self._signals)

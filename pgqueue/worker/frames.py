@@ -46,7 +46,7 @@ class Frames:
         return message
 
     def fill(self) -> bool:
-        """Read what has arrived, or wait for it. False at the end of the stream."""
+        """Read the bytes that have arrived, or wait for some. False at the end of the stream."""
         try:
             data = self.socket.recv(CHUNK)
         except OSError:  # ECONNRESET: the other end is gone, and did not read all

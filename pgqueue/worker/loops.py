@@ -196,7 +196,7 @@ class Loop:
             try:
                 while not everything.done() and not self._loop.is_closed():
                     # asyncio raises the first two through the loop if a handler's own task raises them; the handler
-                    # fails. The third comes if a handler stops the loop.
+                    # fails. The third is raised if a handler stops the loop.
                     with contextlib.suppress(SystemExit, KeyboardInterrupt, RuntimeError):
                         self._loop.run_until_complete(everything)
                 everything.result()

@@ -42,8 +42,8 @@ Races. The handler's runner T1, the watch T2:
                                   handler's await or has ended its run: the callback looks. The next run has
                                   another asyncio task (loops.py).
   T1 returns while T2 writes off  runs.py.
-  T1 blocks its loop              the callback does not run; loops.py. The watch logs where the loop's thread stands.
-  T1 has its child's answer while T2 kills    children.py.
+  T1 blocks its loop the callback does not run; loops.py. The watch logs the stack of the loop's thread. T1 has its
+  child's answer while T2 kills children.py.
 """
 
 from __future__ import annotations
@@ -112,11 +112,12 @@ class Watch:
         self.thread.start()
 
     def end(self) -> None:
-        """Look no more. Does not wait."""
+        """Stop looking. Does not wait."""
         self._ended.set()
 
     def stop_all(self) -> int:
-        """The grace is over: end what can be ended, and write off what has not ended CANCELLED seconds later.
+        """The grace is over: end the runs that can be ended, and write off those that have not ended CANCELLED seconds
+        later.
 
         All of these tasks are given back, and are not charged: they did not fail. Returns their number.
         """

@@ -130,7 +130,7 @@ class Child:
             self._frames.send({"leave": True})
 
     def reap(self, until: float) -> None:
-        """Wait for its end until then, kill it after that, and close what belongs to it."""
+        """Wait for its end until then, kill it after that, and close its descriptors."""
         try:
             self.process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:

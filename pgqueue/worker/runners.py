@@ -144,7 +144,7 @@ class Coroutines:
 
     Args:
         make: called for each loop.
-        parted: called with the queue that they serve no more, and its tasks in the buffer.
+        parted: called with the queue that they no longer serve, and its tasks in the buffer.
     """
 
     def __init__(

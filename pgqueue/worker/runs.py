@@ -82,7 +82,7 @@ class Ender(Protocol):
         """End the run soon, if it is still under way then. Does not wait."""
 
     def abandon(self) -> bool:
-        """It is blocked: from now on other runs go elsewhere. False: they do already, or cannot."""
+        """It is blocked: from now on other runs begin elsewhere. False: they do already, or cannot."""
 
     def soften(self, run: Run) -> None:
         """Have SoftTimeLimit raised in the handler, if it is still under way then. Does not wait."""
@@ -91,7 +91,7 @@ class Ender(Protocol):
         """The runner, or other asyncio task, that has a step at present; None: none has."""
 
     def stack(self) -> str:
-        """Where it stands at present, for the log."""
+        """Its present stack, for the log."""
 
 
 class Run:
@@ -116,7 +116,7 @@ class Run:
         told: gets the reason of a cancel in place of the ender: the handler looks for itself. None: it does not.
         unkept: why the child process in which it ran could not write its result as JSON; None: it could.
         ended_at: when its ender began to end it.
-        refused_at: its age in seconds when the log last told that its task came again.
+        refused_at: its age in seconds when the log last reported that its task was taken again.
         doubted: the runner must not go on without asking.
         written_off: its runner was replaced.
         withdrawn: it has not begun, and never will.

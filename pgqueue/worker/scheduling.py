@@ -29,7 +29,7 @@ class Scheduling:
         self._thread.start()
 
     def stop(self) -> None:
-        """Fire no more. Does not wait."""
+        """Stop firing. Does not wait."""
         self._stopped.set()
         self._clock.stop()
 

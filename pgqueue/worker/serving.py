@@ -39,7 +39,7 @@ class Serving(Generic[T]):
     policy: Callable[[Taken], Policy]
 
     def refusal(self, task: Taken) -> Unrunnable | None:
-        """Why a task that was taken again is not run once more; None: it is."""
+        """Why a task that was taken again is not run again; None: it is."""
         return Unrunnable(POISON) if self.policy(task).retry.poisoned(task.attempts) else None
 
     def failure(self, task: Taken, error: BaseException | str, began: float, *, state: State = "failed") -> Failure:

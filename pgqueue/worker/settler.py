@@ -1,14 +1,14 @@
 """The settler settles the tasks that were handled, in batches: acks, with or without results, and failures. And it
 releases the tasks that no handler began.
 
-The settler sends the acks when COUNT tasks are done, or AGE seconds after the first of them, whichever comes first.
-When it falls behind, the worker takes no more tasks. So of the tasks that a killed worker had done, usually those of
-the last AGE seconds are repeated, and never more than 6 * COUNT tasks and a full buffer. Results stay in memory until
-they are sent, so their total size is bounded too.
+The settler sends the acks when COUNT tasks are done, or AGE seconds after the first of them, whichever is earlier. When
+it falls behind, the worker takes no more tasks. So of the tasks that a killed worker had done, usually those of the
+last AGE seconds are repeated, and never more than 6 * COUNT tasks and a full buffer. Results stay in memory until they
+are sent, so their total size is bounded too.
 
-Acks come first. A failure costs the server twenty times as much as an ack, so between two looks for acks there is one
-batch of failures, of a size that takes about SLICE seconds at the present pace. A queue whose tasks all fail holds up
-the acks and results of another one for about as long. And if its failures pile up, the worker takes no more tasks of
+Acks are sent first. A failure costs the server twenty times as much as an ack, so between two looks for acks there is
+one batch of failures, of a size that takes about SLICE seconds at the present pace. A queue whose tasks all fail holds
+up the acks and results of another one for about as long. And if its failures pile up, the worker takes no more tasks of
 that queue, but goes on with the others.
 
 If the connection breaks during a batch, it is unknown whether the batch was settled. The settler sends it again; a task
@@ -236,7 +236,7 @@ class Settler:
             self._size -= size
         return batches
 
-    # --- calls, and what the server answers
+    # --- calls, and the server's answers
 
     def _ack(self, tasks: list[Done]) -> Call[list[Refused]]:
         return ack_calls.ack_many([(id, token) for id, token, _ in tasks], self._shell.fence(), patient=False)

@@ -75,7 +75,7 @@ class Shares:
             self.leave(runner)
 
     def part(self, queue: str) -> None:
-        """The crew serves this queue no more. No runner may hold it."""
+        """The crew no longer serves this queue. No runner may hold it."""
         self._without -= self._held.pop(queue, None) is not None
 
     def startable(self) -> frozenset[str]:

@@ -207,7 +207,7 @@ class Shift:
         self._settler.stop(until)
 
     def stop(self) -> None:
-        """Take no more tasks, and start no more. Does not wait."""
+        """Stop taking and starting tasks. Does not wait."""
         if self._scheduling is not None:
             self._scheduling.stop()
         with self._manning:  # no crew begins after that

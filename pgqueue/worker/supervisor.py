@@ -1,7 +1,7 @@
 """The supervisor of `pgqueue worker --processes N`: keeps N worker processes running, each a whole worker.
 
 A worker process is the supervisor's own program, with the same command line: the line in its environment tells it that
-it is a worker. So it sets up what the program sets up, for example Django.
+it is a worker. So it has the program's setup, for example Django's.
 
 The supervisor handles no task and needs no database. Each worker holds one end of a socket pair, its *line*. The worker
 ends in order, within its grace, when the line ends: the supervisor closes it at a stop, and the kernel does if the

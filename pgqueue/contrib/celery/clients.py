@@ -44,7 +44,7 @@ class Clients:
 
         Args:
             url: see urls.py.
-            options: those of urls.URL_OPTIONS; the URL's come first. Others are ignored, as other transports do.
+            options: those of urls.URL_OPTIONS; the URL's have precedence. Others are ignored, as other transports do.
 
         Raises:
             ImproperlyConfigured: the URL or an option is not valid.

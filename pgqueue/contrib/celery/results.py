@@ -17,7 +17,7 @@ claim. Each member, when it ends, does in transactions of its own:
 
 - Some member publishes: of all T1, one commits last, and the T2 behind it has a newer snapshot than each of them.
 - One member publishes: two members may both count N parts, since each T2 is later than its T1. One T3 sets the claim.
-- A member that runs twice, because its first worker died, sets its part once more, and the count stays as it is.
+- A member that runs twice, because its first worker died, sets its part again, and the count does not change.
 - A member that dies between T3 and its publish runs again, where acks are late. The claim holds its name, so that run
   may publish. After the publish the claim says `done`, and later runs of any member end there.
 - A member that is added by a running one (Task.add_to_chord) has a status as well, and is counted in addition to the

@@ -178,7 +178,7 @@ def _awaited(serving: Serving[Awaitable[bool]]) -> Callable[[Taken], Coroutine[A
 
 
 class _Here(Bridge):
-    """Async jobs beside sync ones: in the test's thread too, for the ORM."""
+    """Async jobs beside sync ones: for the ORM, in the test's thread too."""
 
     def run(self, job: Callable[[Any], Coroutine[Any, Any, Any]], run: object = None) -> Any:
         async def awaited() -> Any:

@@ -6,7 +6,7 @@ second.
 
 A message that the worker has got stays taken when its consumer closes, for example after an error or for a pause, since
 the worker still works on it. The worker then settles it with the next consumer, which leaves that to the first one, and
-the ack is sent alone. The worker passes the messages that it has not begun to requeue().
+the ack is sent alone. The worker calls requeue() with the messages that it has not begun.
 """
 
 from __future__ import annotations
