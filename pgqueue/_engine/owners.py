@@ -7,9 +7,9 @@
     errand     a thread with work that ends by itself, as the reaping of a process: an error is logged.
     later      the same after a time.
 
-A `try` around each turn of each loop misses the errors that its author did not think of: the loops had `except
-Exception`, a handler's SystemExit and GeneratorExit passed them, and the thread was gone while the process and its
-health checks went on. A loop has to cope with a turn that was left half done: it begins again with its state as it is.
+A `try` around each turn of each loop misses the errors that its author did not think of: the loops caught `Exception`,
+so a handler's SystemExit and GeneratorExit passed them, and the thread was gone while the process and its health checks
+went on. A loop has to cope with a turn that was left half done: it begins again with its state as it is.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ def gate(root: Path, *, create: bool = False) -> Iterator[int]:
     """Hold the lock that starting and stopping the server need. FileNotFoundError if the directory is gone.
 
     Yields the descriptor that holds the lock. A program inherits it if its work must be over before the lock is free.
-    The lock is released and not just closed, since a process that was forked since then holds the same descriptor.
+    The lock is released and not just closed, since a process that was forked in the meantime holds the same descriptor.
     """
     while True:
         descriptor = open_lock(root / GATE, create=create)

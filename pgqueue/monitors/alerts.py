@@ -30,9 +30,9 @@ class Monitor:
     """Watches queues from a thread that begins at once. Closed at the end of a `with` block.
 
     Each of the thresholds `length`, `age`, `failures`, `untaken` and `late_schedule` is one for all queues, or a
-    mapping from the names of queues to theirs, in which None means the other queues, for example `length={"mail": 1000,
-    None: 50_000}`. Without None these have the default. A threshold that is None is off, for example `age={"reports":
-    None}`. Durations are numbers of seconds or timedeltas.
+    mapping from the names of queues to theirs, in which None stands for the other queues, for example
+    `length={"mail": 1000, None: 50_000}`. Without None these have the default. A threshold that is None is off, for
+    example `age={"reports": None}`. Durations are numbers of seconds or timedeltas.
 
     Args:
         client: the client to read with; a blocking Client, which stays open.
