@@ -31,7 +31,7 @@ async def send_mail(data: dict[str, Any], task: pgqueue.AsyncTask) -> None:
     """Send a mail. After an error the task is tried again later: try it with an address without an @."""
     if "@" not in data["to"]:
         raise ValueError(f"{data['to']!r} is not an address")
-    await asyncio.sleep(0.05)  # stands for a mail server; other tasks run meanwhile
+    await asyncio.sleep(0.05)  # stands for a mail server; other tasks run in the meantime
     print(f"mail to {data['to']}: {data['subject']} (task {task.id}, attempt {task.attempts + 1})", flush=True)
 
 

@@ -22,7 +22,7 @@ client = pgqueue.Client()  # PGQUEUE_DSN or `pgqueue --dsn` names the database; 
 
 @client.handler("ranges")
 def cut(users: list[int], task: pgqueue.Task) -> None:
-    """Put all parts and ack in one statement: if this process dies meanwhile, no part is put."""
+    """Put all parts and ack in one statement: if this process dies before it, no part is put."""
     lo, hi = users
     if hi - lo < BATCH:
         task.forward("push")

@@ -9,7 +9,7 @@ with pgqueue.Client() as client:
     ...
     task.ack()
 
-The errors that are caught rarely are in pgqueue.errors, the types of what calls return in pgqueue.types.
+Errors that are caught rarely are in pgqueue.errors, the types of return values in pgqueue.types.
 """
 
 import importlib

@@ -31,14 +31,14 @@ class Error(Exception):
 
 
 class ServerError(Error):
-    """The server cannot be reached, or the embedded server cannot be started. The message says what to do."""
+    """The server cannot be reached, or the embedded server cannot be started. The message names the remedy."""
 
 
 class ConnectionLost(Error):
     """The connection broke during a call, so it is unknown whether the call took effect.
 
-    A put may be repeated; that may make a duplicate. Of an ack, release or bury the client does not hold the task any
-    more: it has ended, or is delivered again.
+    A put may be repeated; that may make a duplicate. After an ack, release or bury the client no longer holds the task:
+    it has ended, or is delivered again.
     """
 
 
@@ -71,7 +71,7 @@ class NotRunning(Error):
 
 
 #: The errors after which the same call may succeed later: the server was away, is a standby, or the connection broke.
-#: The client connects anew by itself. After ConnectionLost the call may have taken effect.
+#: The client reconnects by itself. After ConnectionLost the call may have taken effect.
 CONNECTION_ERRORS = (ServerError, ConnectionLost, NotRunning)
 
 
@@ -79,7 +79,7 @@ class NotAllowed(Error, PermissionError):
     """The role of the connection lacks the right to this call. Nothing was changed.
 
     Attributes:
-        hint: what the owner of the schema can do about it. It is part of the message too.
+        hint: the remedy, for the owner of the schema. It is part of the message too.
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -188,7 +188,7 @@ class SoftTimeLimit(Error):
 
 
 class TimeLimitExceeded(Error):
-    """A handler was over its time limit, and was ended or written off. A Retry can name it; no handler meets it."""
+    """A handler was over its time limit, and was ended or written off. A Retry can name it; no handler gets it."""
 
 
 class ProcessDied(Error):

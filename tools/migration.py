@@ -1,7 +1,7 @@
 """Write the initial migration from the tables: migrations/sql/0001_initial.up.sql is pgqueue/sql/1_tables in one file.
 
     python tools/migration.py            write it
-    python tools/migration.py --check    exit with 1 if it is not what would be written
+    python tools/migration.py --check    exit with 1 if it differs
 
 Until the first release no database has an older table, so a table is changed where it is defined, and this script
 writes the migration again. The first release freezes the written file: then this script and its test are deleted, and

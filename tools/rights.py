@@ -49,7 +49,7 @@ TITLES = ("none", *rights_calls.COLUMNS[1:])
 
 
 def entry(calls: list[rights_calls.Call], kind: str) -> str:
-    """What a role of this kind may do with a function or view."""
+    """The rights of a role of this kind to a function or view."""
     if any(call.expected(kind) == "allowed" for call in calls) or kind == "owner":
         return "yes"
     return "own" if any(call.passes(kind) for call in calls) else "no"

@@ -51,7 +51,7 @@ MORE = {
 
 
 def load_shop() -> ModuleType:
-    """shop.py, as if it lay in a folder of its own: its path stands in the tracebacks of the pictures."""
+    """shop.py, as if it were in a folder of its own: its path is in the tracebacks of the pictures."""
     path, shown = Path(__file__).with_name("shop.py"), "/srv/shop/shop.py"
     source = path.read_text("utf-8")
     linecache.cache[shown] = (len(source), None, source.splitlines(keepends=True), shown)

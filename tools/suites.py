@@ -111,7 +111,7 @@ def kind_of(options: argparse.Namespace) -> str:
 
 
 def install() -> None:
-    """Once: what the tests need beside this Python's packages, which stay as they are."""
+    """Once: the packages that the tests need beside this Python's, which stay unchanged."""
     if not (PLUGINS / "pika").exists():  # the last that NEEDED got
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", str(PLUGINS)]
         subprocess.run([*pip, *NEEDED], check=True)

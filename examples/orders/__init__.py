@@ -5,5 +5,5 @@
     python -m examples.orders measure --redis       # both, in turn, and their times
 
 Each order is charged, with a retry if the bank is down, and its receipt is mailed. A report waits for all charges.
-Every second a reminder is mailed. What both applications share stands in shop.py.
+Every second a reminder is mailed. The code that both applications share is in shop.py.
 """

@@ -35,7 +35,7 @@ def remind() -> None:
 
 
 def day(orders: int) -> shop.Report:
-    """Put so many orders, and wait for their report."""
+    """Put this number of orders, and wait for their report."""
     charges = charge.put_many([(order,) for order in range(orders)])
     found: shop.Report = report.options(after=charges).put().result(timeout=100)
     return found

@@ -34,5 +34,5 @@ def remind():
 
 
 def day(orders: int) -> shop.Report:
-    """Put so many orders, and wait for their report."""
+    """Put this number of orders, and wait for their report."""
     return chord([charge.s(order) for order in range(orders)], report.s()).delay().get(timeout=100)

@@ -1,4 +1,4 @@
-"""What the two applications have in common: the bank, the mails, and the sum of a day."""
+"""The code that the two applications share: the bank, the mails, and the sum of a day."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def report(charges: list[Charge]) -> Report:
 
 
 def mail(text: str) -> None:
-    """Send a mail. A line of the file SHOP_OUTBOX stands for it; processes append their lines whole."""
+    """Send a mail: append a line to the file SHOP_OUTBOX. Processes append their lines whole."""
     file = os.open(os.environ["SHOP_OUTBOX"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, f"{text}\n".encode())

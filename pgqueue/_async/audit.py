@@ -17,11 +17,11 @@ class AsyncAudit:
         self._shell = shell
 
     async def list(self, queue: str | None = None, n: int = 100) -> builtins.list[Deed]:
-        """What was done, the newest first. A role sees its own calls; a monitor and the owner of the schema see all.
+        """The recorded calls, the newest first. A role sees its own; a monitor and the owner of the schema see all.
 
         Args:
             queue: only those about this queue, by the name that it had; None for all.
-            n: at most so many.
+            n: how many at most.
 
         Raises:
             ValueError: an argument is not valid.

@@ -49,7 +49,7 @@ class AsyncSubscription:
             timeout: seconds to wait for it, or a timedelta; None waits without limit, 0 does not wait.
 
         Raises:
-            TimeoutError: nothing came in time.
+            TimeoutError: nothing was posted in time.
             ClosedError: the subscription or the client is closed.
         """
         left = TimeLeft(arguments.timeout(timeout))
@@ -117,7 +117,7 @@ class AsyncChannels:
 
         Args:
             channel: as for wait.
-            payload: a string of any size. Above 7999 bytes it goes through a table, from which it is removed later.
+            payload: a string of any size. Above 7999 bytes it is stored in a table, from which it is removed later.
             conn: the caller's connection: the payload is sent when its transaction commits, and never if it rolls
                 back. The same payload posted twice in one transaction arrives once.
 
@@ -131,7 +131,7 @@ class AsyncChannels:
 
         Args:
             channel: as for wait.
-            buffer: how many payloads to keep for a slow reader; beyond it the oldest are dropped, which is a gap.
+            buffer: how many payloads to keep for a slow reader; beyond that the oldest are dropped, which is a gap.
             on_gap: called with the reason, before the next payload, when payloads may be missing: the buffer was full,
                 or the connection was lost and is back. By default it is logged.
 

@@ -50,11 +50,11 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         connect_timeout: seconds to wait for a connection, and for a server that restarts.
         call_timeout: seconds after which a call without an answer ends with CallTimeout, beyond the time that it was
             asked to wait; None for never.
-        session_grace: seconds for which this process may be gone before its tasks go to other clients; may be 0.
+        session_grace: seconds for which this process may be gone before other clients can take its tasks; may be 0.
         poll: seconds after which a waiting take looks again even without a signal, as a backstop; None for never.
         idle_timeout: seconds without a waiting take after which the listener stops listening to a queue.
         max_data_size: the largest task data, in bytes of JSON.
-        share_commits: whether puts that are made one by one, at the same time, go as one statement with one commit.
+        share_commits: whether single puts that are made at the same time share one statement and one commit.
 
     Each time may be a timedelta.
 
@@ -65,9 +65,9 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         groups: groups of processes.
         limits: how many tasks of a job or a queue run at once, and how many begin in a time.
         nodes: a tree of small values with versions and owners.
-        privileges: which roles may do what with which queues.
+        privileges: the rights of roles to queues.
         results: outcomes, results and progress of tasks.
-        schedules: tasks that are put again and again.
+        schedules: tasks that are put at set times.
         statuses: status by key.
         handlers: the functions that handler() registered, by queue.
         jobs: the jobs that job() registered, by name.
@@ -155,11 +155,11 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         return register
 
     async def peek(self, task: TaskLike) -> AsyncTask:
-        """A task as it is now, whatever its queue and state. Raises TaskNotFound if it is gone."""
+        """Return the present state of a task, in any queue and state. Raises TaskNotFound if it is gone."""
         return from_found(AsyncTask, await self.shell.run(pick_calls.peek(named(task)[0])), self.shell)
 
     async def kick(self, task: TaskLike, *, conn: Conn | None = None) -> bool:
-        """Make a buried or delayed task ready, whatever its queue, as Queue.kick_task; False if it is neither.
+        """Make a buried or delayed task of any queue ready, as Queue.kick_task; False if it is neither.
 
         Raises:
             TaskNotFound: it is gone.
@@ -188,11 +188,11 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         return await self.shell.run(find_calls.put_again(named(task)[0]), conn)
 
     async def delete(self, task: TaskLike, *, strict: bool = False, conn: Conn | None = None) -> None:
-        """Remove a task in any state, whatever its queue, as Queue.delete.
+        """Remove a task of any queue, in any state, as Queue.delete.
 
         Args:
             task: the task, or its id.
-            strict: not if another client has taken it.
+            strict: refuse if another client has taken it.
             conn: the caller's connection, to delete in its transaction; if strict, at READ COMMITTED.
 
         Raises:
@@ -204,7 +204,7 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         await self.shell.run(pick_calls.delete_one(id, self.shell.fence(token), strict), conn)
 
     async def cancel(self, task: TaskLike, reason: str | None = None, *, conn: Conn | None = None) -> str:
-        """Cancel a task, whatever its queue and state.
+        """Cancel a task of any queue, in any state.
 
         A task that is not taken is removed at once. A task that is taken is never taken again, and its taker is told:
         a worker cancels an async handler, and others see `task.cancelled`. The task ends as cancelled when its taker
@@ -217,8 +217,8 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
                 task until that transaction ends.
 
         Returns:
-            `cancelled`; `cancelling` if it is taken; or what it was already: cancelled, done, failed, or `unknown` if
-            it is gone and nothing was kept, or it never existed.
+            `cancelled`; `cancelling` if it is taken; or the state in which it ended before: cancelled, done, failed, or
+            `unknown` if it is gone and nothing was kept, or it never existed.
 
         Raises:
             TaskIdRequired: the id is not an int or a string of digits.
@@ -285,10 +285,10 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
     async def identify(self, identity: str | UUID | None = None) -> str:
         """Return the identity of this client; or, with an identity, adopt that one. As Tarantool's queue.identify.
 
-        Clients of one identity settle each other's tasks by id, and inherit each other's takes: the tasks that one has
-        taken when it is killed or closed go to another of them, once its session_grace is over; the last one's tasks
-        are ready again. So a process that starts anew joins its old identity within that time, and goes on. Only takes
-        are shared: locks, ephemeral nodes, exclusive queues and wills end with their own client.
+        Clients of one identity settle each other's tasks by id, and inherit each other's takes: when one is killed or
+        closed, another of them gets the tasks that it has taken, once its session_grace is over; the last one's tasks
+        are ready again. So a restarted process that adopts its old identity within that time keeps its tasks. Only
+        takes are shared: locks, ephemeral nodes, exclusive queues and wills end with their own client.
 
         Args:
             identity: an identity that identify() returned, here or elsewhere. None: this client's own, made now if it
@@ -307,7 +307,7 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         return await self.shell.drive(changes.identify(await self.shell.listener(), Signal, wanted))
 
     async def state(self) -> str:
-        """`running`; or `read only`, on a standby for example: calls raise NotRunning there."""
+        """`running`; or `read only`, for example on a standby: calls raise NotRunning there."""
         return await self.shell.run(calls.state())
 
     async def dsn(self) -> str:
@@ -331,7 +331,7 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
     async def reload(self) -> None:
         """Replace the client's background thread, for a program that reloads its code while it runs.
 
-        The old thread is joined first. Everything else lives on and nothing is sent to the server: the session and its
+        The old thread is joined first. Nothing is sent to the server, and everything else stays: the session and its
         takes, waiting takes, subscriptions, locks, callbacks. Does nothing if no thread was needed so far.
 
         Raises:

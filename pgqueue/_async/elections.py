@@ -43,7 +43,7 @@ class AsyncElection(Campaign):
             raise self._not_yet(seconds)
 
     async def resign(self) -> None:
-        """Give up the leadership, and go to the end of the line. Does nothing if this client is not the leader.
+        """Give up the leadership, and move to the end of the line. Does nothing if this client is not the leader.
 
         Returns when the lock is released, hence after lost(); in a callback at once, before that.
         """

@@ -71,7 +71,7 @@ class AsyncExchanges:
         return await self._shell.run(calls.unbind(queue, exchange, key))
 
     async def bindings(self, exchange: str | None = None, queue: str | None = None) -> builtins.list[Binding]:
-        """Which queues are bound to which exchanges under which keys, by exchange, key and queue.
+        """The bindings of queues to exchanges, sorted by exchange, key and queue.
 
         Args:
             exchange: only the bindings of this exchange; None for those of every exchange. An exchange that does not
@@ -104,13 +104,14 @@ class AsyncExchanges:
             exchange: its name, or "" for the queue that is named `key`.
             key: up to 255 bytes; without wildcards.
             data: anything that JSON can hold.
-            mandatory: raise Unroutable when no queue is bound so; else the task is dropped, and 0 returned.
+            mandatory: raise Unroutable when no queue is bound with a matching key; else the task is dropped, and 0
+                returned.
             priority, delay, run_at, ttr, ttl: as for Queue.put; default each queue's.
             retain: keep it as the last message of its key, for queues that are bound later; None as data ends that.
             conn: the caller's connection, to publish in its transaction. Unroutable does not abort it.
 
         Returns:
-            How many queues it went to.
+            The number of queues into which it was put.
 
         Raises:
             Unroutable: mandatory is set, and no queue is bound with a matching key.
@@ -127,8 +128,8 @@ class AsyncExchanges:
     async def set_will(self, exchange: str, key: str, data: Any, *, retain: bool = False) -> None:
         """Publish this if the client dies, and never if it is closed. As MQTT's will.
 
-        A client has one will; a second one replaces it. It goes out when the other clients presume this one dead, after
-        its session_grace. A crash of the server ends it, as it ends the session.
+        A client has one will; a second one replaces it. It is published when the other clients presume this one dead,
+        after its session_grace. A crash of the server ends it, as it ends the session.
 
         Args:
             exchange, key, data, retain: as for publish.
@@ -140,7 +141,7 @@ class AsyncExchanges:
         await self._shell.on_session(calls.set_will(exchange, key, self._shell.encode(data), retain))
 
     async def clear_will(self) -> bool:
-        """Take the will back. Returns False if there was none."""
+        """Remove the will. Returns False if there was none."""
         return await self._shell.on_session(calls.clear_will())
 
     async def deaths(self, task: TaskLike) -> builtins.list[Death]:

@@ -17,7 +17,7 @@ OnProgress = Callable[[int], object]
 
 
 class AsyncFinding:
-    """The verbs of a queue for all tasks that a filter lets pass."""
+    """The verbs of a queue for all tasks that match a filter."""
 
     name: str
     _shell: AsyncShell
@@ -25,12 +25,12 @@ class AsyncFinding:
     async def tasks(
         self, state: State, *, limit: int = 100, marker: str | None = None, **which: Unpack[FilterArguments]
     ) -> TaskPage[AsyncTask]:
-        """A page of the tasks in one state, without taking them.
+        """Return a page of the tasks in one state, without taking them.
 
-        Ready, buried, waiting and cancelling tasks come by priority and id, delayed ones by run_at, taken ones by the
-        time of their take, done ones by the time of their ack, blocked ones by lane and priority. A page costs the same
-        wherever it is. A filter reads the tasks that it leaves out, for at most a second: then the page has what was
-        found so far, perhaps nothing, and a marker with which the search goes on.
+        Ready, buried, waiting and cancelling tasks are sorted by priority and id, delayed ones by run_at, taken ones by
+        the time of their take, done ones by the time of their ack, blocked ones by lane and priority. A page costs the
+        same wherever it is. A filter reads the tasks that it leaves out, for at most a second: then the page has the
+        tasks found so far, perhaps none, and a marker with which the search goes on.
 
         Args:
             state: `ready`, `delayed`, `taken`, `buried`, `blocked`, `waiting`, `cancelling`, or `done` (those that the
@@ -40,10 +40,10 @@ class AsyncFinding:
             job: only tasks of the job with this name; empty: only those of no job.
             error: only tasks with a last error that has this part, for example the name of the exception's class;
                 empty: only those without an error.
-            older: only tasks that were put at least so many seconds (or a timedelta) ago.
+            older: only tasks that were put at least this number of seconds (or a timedelta) ago.
             key: only the task with this key; of done tasks several may have it.
             lane: only tasks of this lane.
-            contains: only tasks whose data contains this JSON value, as `@>` of PostgreSQL tells. For example
+            contains: only tasks whose data contains this JSON value, in the sense of PostgreSQL's `@>`. For example
                 {"args": {"to": "ada"}} finds tasks of jobs with this argument, whatever their other arguments are.
 
         Raises:
@@ -57,9 +57,9 @@ class AsyncFinding:
     async def kick_all(
         self, state: State = "buried", *, on_progress: OnProgress | None = None, **which: Unpack[FilterArguments]
     ) -> int:
-        """Make all buried tasks ready that the filter lets pass, or all delayed ones. Returns how many.
+        """Make all buried or all delayed tasks ready that match the filter. Returns how many.
 
-        It commits after each few thousand tasks: an error leaves those kicked that were kicked before. A task that
+        It commits after each few thousand tasks: after an error, those that were kicked before stay kicked. A task that
         another transaction has locked is left out. The attempts of buried tasks count from 0 again.
 
         Args:
@@ -76,19 +76,19 @@ class AsyncFinding:
     async def delete_all(
         self, state: State, *, on_progress: OnProgress | None = None, **which: Unpack[FilterArguments]
     ) -> int:
-        """Remove all tasks in a state that the filter lets pass, also taken ones. Returns how many. As kick_all()."""
+        """Remove all tasks in a state that match the filter, also taken ones. Returns how many. As kick_all()."""
         return await self._act("delete", state, Filter.of(**which), on_progress)
 
     async def cancel_all(
         self, state: State, *, on_progress: OnProgress | None = None, **which: Unpack[FilterArguments]
     ) -> int:
-        """Cancel all tasks in a state that the filter lets pass, as Client.cancel. Returns how many. As kick_all()."""
+        """Cancel all tasks in a state that match the filter, as Client.cancel. Returns how many. As kick_all()."""
         return await self._act("cancel", state, Filter.of(**which), on_progress)
 
     async def put_again_all(
         self, state: State = "done", *, on_progress: OnProgress | None = None, **which: Unpack[FilterArguments]
     ) -> int:
-        """Put all done tasks again that the filter lets pass, or all buried ones, as Client.put_again.
+        """Put all done or all buried tasks again that match the filter, as Client.put_again.
 
         Returns how many. Otherwise as kick_all().
 
@@ -99,9 +99,9 @@ class AsyncFinding:
         return await self._act("put_again", state, Filter.of(**which), on_progress)
 
     async def release_all(self, *, on_progress: OnProgress | None = None, **which: Unpack[FilterArguments]) -> int:
-        """Give back all taken tasks that the filter lets pass, also those of other clients. Returns how many.
+        """Give back all taken tasks that match the filter, also those of other clients. Returns how many.
 
-        Without a filter it is one transaction, whose progress is not told; with one as kick_all().
+        Without a filter it is one transaction, and reports no progress; with one as kick_all().
         """
         chosen = Filter.of(**which)
         if chosen == Filter():

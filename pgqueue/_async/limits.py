@@ -11,7 +11,7 @@ from .shell import AsyncShell
 
 
 class AsyncLimits:
-    """Limits of tasks, as `client.limits`: for all workers together, whatever they are written in."""
+    """Limits of tasks, as `client.limits`: for all workers together, in any language."""
 
     def __init__(self, shell: AsyncShell) -> None:
         self._shell = shell
@@ -76,7 +76,7 @@ class AsyncLimits:
         burst: int | None = None,
         argument: str | None = None,
     ) -> Declared:
-        """Say what limit the code of a job has, if any; workers do so at their start. Arguments as for set().
+        """State the limit that the code of a job has, if any; workers do so at their start. Arguments as for set().
 
         A limit that was declared before is replaced, or dropped if there is neither a concurrency nor a rate. A limit
         that was set by hand stays, until it is dropped by hand. The queue is created if it does not exist.

@@ -114,7 +114,7 @@ class AsyncLocking:
         return lock if await lock._try() else None
 
     def elect(self, name: str, gained: OnLost | None = None, lost: OnLost | None = None) -> AsyncElection:
-        """Campaign in the background for being the one leader under a name, again and again until close().
+        """Campaign in the background for being the one leader under a name, term after term until close().
 
         The leader holds the lock of this name, so lock() and elections of one name exclude each other.
 
@@ -122,8 +122,8 @@ class AsyncLocking:
             name: as for lock().
             gained: called with the election when this client becomes leader. For asyncio it may be a coroutine
                 function.
-            lost: called with the election when it is leader no more: the connection broke, it resigned, or it was
-                closed. In the latter two cases the next leader begins after it has returned.
+            lost: called with the election when it is no longer the leader: the connection broke, it resigned, or it was
+                closed. In the latter two cases the next leader begins after this callback has returned.
 
         Both run in the campaign's own thread or task, one after the other, and should return soon. An exception in
         them is logged and changes nothing; so is an error of the server, and the campaign goes on.

@@ -79,7 +79,7 @@ class AsyncMessages:
 
         Raises:
             ValueError: an argument is not within `limits`.
-            ConnectionLost: whether something was claimed is unknown; if so, it is free again after the ttl.
+            ConnectionLost: whether messages were claimed is unknown; if so, they are free again after the ttl.
         """
         shell, n = self._shell, self.limits.count("limit", limit)
         life, extra, seconds = *self._life(ttl, grace), arguments.timeout(timeout)
@@ -107,7 +107,7 @@ class AsyncMessages:
 
         Args:
             claim: a claim, or its id.
-            ttl, grace: as for claim; None keeps what the claim has.
+            ttl, grace: as for claim; None keeps the claim's own.
 
         Raises:
             ClaimDoesNotExist: as for get.
@@ -120,7 +120,7 @@ class AsyncMessages:
         await self._shell.run(calls.renew_claim(self._queue, id, *self._life(ttl, grace)), relaxed=True)
 
     async def release(self, claim: ClaimLike) -> None:
-        """Give back what a claim still holds, and end it. A claim that does not exist is ended already.
+        """Give back the messages that a claim still holds, and end it. A claim that does not exist is ended already.
 
         This is no attempt of the messages; only the end of a claim's time is one.
         """
@@ -153,7 +153,7 @@ class AsyncMessages:
 
         Args:
             ids: messages, or their ids; one that does not exist is passed over.
-            pop: instead of ids, how many. Those that are claimed stay.
+            pop: in place of ids, the number of messages to delete. Those that are claimed stay.
             conn: the caller's connection, to delete in its transaction.
 
         Returns:
@@ -191,8 +191,8 @@ class AsyncMessages:
         Args:
             marker: of the page before; None begins with the oldest message.
             limit: how many at most.
-            sender: the UUID that this client puts with, to leave out its own messages.
-            echo: do not leave them out.
+            sender: the UUID with which this client puts, to leave out its own messages.
+            echo: list the sender's own messages too.
             include_claimed: list also messages that a claim or a take holds.
             include_delayed: list also delayed messages.
 
@@ -235,9 +235,9 @@ class AsyncClaim(ClaimRecord[AsyncMessage]):
         return found
 
     async def renew(self, ttl: Seconds | None = None, grace: Seconds | None = None) -> None:
-        """A new life from now on; see queue.messages.renew. None keeps what the claim has."""
+        """A new life from now on; see queue.messages.renew. None keeps the claim's own."""
         await self._home.renew(self, ttl, grace)
 
     async def release(self) -> None:
-        """Give back what the claim still holds, and end it; see queue.messages.release."""
+        """Give back the messages that the claim still holds, and end it; see queue.messages.release."""
         await self._home.release(self)

@@ -59,7 +59,7 @@ class AsyncNodes:
         return await self._shell.run(calls.exists(path), conn)
 
     async def set(self, path: str, data: Any, version: int | None = None, *, conn: Conn | None = None) -> Node:
-        """Change a node's data; its version goes up by one. As ZooKeeper's setData.
+        """Change a node's data; its version is incremented. As ZooKeeper's setData.
 
         Args:
             path: the node's.

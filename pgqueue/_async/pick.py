@@ -22,7 +22,7 @@ class AsyncPicking:
         return from_found(AsyncTask, await self._shell.run(calls.peek(named(task)[0])), self._shell)
 
     async def peek_next(self, state: str = "ready") -> AsyncTask | None:
-        """The next task of the queue as it is, without taking it. As beanstalkd's peek-ready, -delayed and -buried.
+        """The next task of the queue, without taking it. As beanstalkd's peek-ready, -delayed and -buried.
 
         Args:
             state: `ready`: the one that a take would get; `delayed`: the one that becomes ready next; `buried`: the one
@@ -41,7 +41,7 @@ class AsyncPicking:
 
         Args:
             n: how many at most.
-            delayed: if none is buried, delayed ones, the next that is due first. As beanstalkd's kick.
+            delayed: if none is buried, kick delayed ones, by the time at which they are due. As beanstalkd's kick.
         """
         return await self._shell.run(calls.kick(self.name, n, delayed))
 
@@ -60,7 +60,7 @@ class AsyncPicking:
 
         Args:
             task: the task, or its id.
-            strict: not if another client has taken it, as beanstalkd's delete.
+            strict: refuse if another client has taken it, as beanstalkd's delete.
             conn: the caller's connection, to delete in its transaction; if strict, at READ COMMITTED.
 
         Raises:

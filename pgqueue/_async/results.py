@@ -69,10 +69,10 @@ class AsyncResults:
         return looks.result(looks.in_time(found, f"the result of task {id}", seconds))
 
     def follow(self, task: TaskLike, timeout: Seconds | None = None) -> AsyncIterator[Outcome]:
-        """A task's outcome now, and again at each change, until it is done, failed or unknown; that is the last.
+        """A task's outcome now, and again at each change, up to and with its end: done, failed or unknown.
 
-        Progress and kept results come at once. That the task was taken, given back or buried, or is gone, is noticed
-        within 2 s. Changes that follow each other fast may come as one.
+        Progress and kept results are reported at once; a take, release, burial or removal of the task within 2 s.
+        Changes in quick succession may be reported as one.
 
         Args:
             task: a task, or its id.

@@ -1,20 +1,20 @@
 """Ending a take: ack, release, bury and the like. As functions by id and token, and as the verbs of a queue.
 
 A call that ends a take may fail: its connection is lost, a disk is full, a lock is not granted, Ctrl-C cuts it off. The
-caller then seldom settles the task again, and a living client would hold it for ever, with its lane. So `_end`, which
-all of these verbs go through, leaves no take in doubt:
+caller then seldom settles the task again, and a living client would hold it indefinitely, with its lane. So `_end`,
+which all of these verbs call, leaves no take in doubt:
 
-- A call whose connection was lost is sent once more on another one, in the rest of its time. The token is the fence: if
-  the first call took effect, the second one is refused, and changes nothing. It is refused as well if the first call
-  had no effect, and the task was returned with its session and is another taker's, or done. So the caller then gets the
-  first error. To take a task that is gone for acked is the simpler form: T1's ack is lost in a crash of the server, T2
-  takes the task and acks it, and T1's second ack reports the success that was T2's.
-- If the call fails for good, the listener gives the take back, and repeats that until it is done. So what the caller
-  sees is: no error, and the verb is done; TakeLost or a refusal such as QueueFull, and it is not done; any other error,
-  and it is not done, or for ConnectionLost perhaps done, and the client does not hold the task any more.
+- A call whose connection was lost is sent again on another one, in the rest of its time. The token is the fence: if the
+  first call took effect, the second one is refused, and changes nothing. It is refused as well if the first call had no
+  effect, and the task was returned with its session and another client has taken or acked it. So the caller then gets
+  the first error. A missing task is no proof of an ack: T1's ack is lost in a crash of the server, T2 takes the task
+  and acks it, and T1's second ack would report T2's success.
+- If the call fails for good, the listener gives the take back, and repeats that until it is done. So the caller gets no
+  error, and the verb is done; or TakeLost or a refusal such as QueueFull, and it is not done; or any other error, and
+  it is not done, or for ConnectionLost perhaps done, and the client no longer holds the task.
 
 A task that is named by its id alone has no token. A repetition could then meet a later take of the same session, so
-there is none. In a worker the run settles what its handler could not (handlers.py).
+there is none. In a worker the run settles the tasks that its handler could not (handlers.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 KEEP = 3600.0  # seconds for which a result is kept
 GIVEN_UP = "it was given up"  # the error of a task that fails without one, as 4_families/results.sql says
 AGAIN = 0.1  # seconds that a repetition needs at least
-#: The errors after which a take may be held still. What pgqueue refuses otherwise, the caller decides about.
+#: The errors after which a take may still be held. After any other refusal by pgqueue the caller decides.
 OPEN = (ConnectionLost, ServerError, LockBlocked, psycopg.Error)
 SettleMany = Callable[[Named, Fence], Call[list[Refused]]]
 

@@ -1,4 +1,4 @@
-"""The awaiting shell: how calls run and flows are driven. See _engine/shell.py for what the shells share."""
+"""The awaiting shell: how calls run and flows are driven. _engine/shell.py has the shared part."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AsyncShell(ShellBase):
     def __init__(self, core: Core) -> None:
         super().__init__(core)
         self.connections = Connections(core)
-        #: None: each put goes by itself.
+        #: None: each put is a statement of its own.
         self.together = AsyncTogether(core.settings, self.connections) if core.settings.share_commits else None
 
     async def listener(self) -> Listener:
@@ -71,7 +71,7 @@ class AsyncShell(ShellBase):
         try:
             tasks = self.made(await self.drive(take.run()), make)
         except BaseException as error:
-            if not isinstance(error, UNREADABLE):  # those are buried; Ctrl-C may come between the two
+            if not isinstance(error, UNREADABLE):  # those are buried; Ctrl-C may interrupt between the two
                 take.fulfil()
             end(duties, take)
             raise
@@ -79,7 +79,7 @@ class AsyncShell(ShellBase):
         return tasks
 
     async def on_session(self, call: Call[T]) -> T:
-        """Run a call on the listener's connection: what it declares lasts as long as the session."""
+        """Run a call on the listener's connection: objects that it makes last as long as the session."""
         return await self.drive(waits.ask(await self.listener(), Signal, call))
 
     async def for_session(self, make: Callable[[int], Call[T]], conn: Conn | None) -> T:
@@ -96,7 +96,7 @@ class AsyncShell(ShellBase):
                 await self.drive(session.refused(error, Signal, left, pauses, conn is not None))
 
     async def prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False, waits: bool = False) -> None:
-        """Make the queue, its lanes and flows: in the caller's transaction that would keep other clients waiting."""
+        """Make the queue, its lanes and flows: made in the caller's transaction, they would block other clients."""
         if conn is not None and queue not in self.core.queue_ids:
             ids = await self.connections.run(queue_ids([queue]))
             self.core.queue_ids.update(ids)

@@ -1,4 +1,4 @@
-"""Steps of a task: named results that are recorded, so that no later take of the task does them again."""
+"""Steps of a task: named results that are recorded, so that later takes of the task do not repeat them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .shell import AsyncShell
 async def step(
     shell: AsyncShell, id: int, token: int | None, name: str, function: Callable[[], Any], conn: Conn | None
 ) -> Any:
-    """The value of a step: the recorded one, or else what the function returns, which is recorded."""
+    """The value of a step: the recorded one, or else the function's result, which is recorded."""
     if (known := await recorded(shell, id, token, name, conn)) is not None:
         return known[0]
     return await record(shell, id, token, name, await called(function), conn)
@@ -29,6 +29,6 @@ async def recorded(
 
 
 async def record(shell: AsyncShell, id: int, token: int | None, name: str, value: Any, conn: Conn | None = None) -> Any:
-    """Record a step. Returns the value that counts, as JSON gives it: that of the first record of the name."""
+    """Record a step. Returns the value of the name's first record, as JSON gives it."""
     text = shell.encode(value)
     return data.decode(await shell.run(calls.record_step(id, shell.fence(token), name, text), conn))

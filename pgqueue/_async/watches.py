@@ -18,7 +18,7 @@ class AsyncWatch:
     Attributes:
         path: of the node that is watched.
         node: as it was when the watch began, None if there was none.
-        children: the names of its children at that moment, sorted; None unless they are what is watched.
+        children: the names of its children at that moment, sorted; None if its data is watched.
     """
 
     def __init__(self, shell: AsyncShell, observer: Seeing) -> None:
@@ -28,7 +28,7 @@ class AsyncWatch:
         self._observer = observer
 
     async def wait(self, timeout: Seconds | None = None) -> NodeEvent:
-        """Wait for the first event after the node was read. With it the watch is over; make a new one for the next.
+        """Wait for the first event after the node was read. The event ends the watch; make a new one for the next.
 
         Args:
             timeout: seconds to wait, or a timedelta; None waits without limit, 0 does not wait. A TimeoutError does not

@@ -29,12 +29,12 @@ class Deed(Record):
         at: the time of the call.
         role: the role of the call, with the name that it had.
         login: the role that connected, which may have become `role` by SET ROLE.
-        actor: what the session said of itself, by Audit.acting() for example. It proves nothing.
+        actor: the name that the session gave itself, for example by Audit.acting(). It proves nothing.
         verb: for example pause, kick, delete, alter, grant or set_schedule.
         queue: the name that the queue had; None if the verb is for no queue.
         object: a task's id, or the name of a schedule, job, role or exchange.
         count: the number of tasks.
-        detail: what else the verb was called with, for people; without data.
+        detail: the other arguments of the verb, for people; without data.
     """
 
     id: int
@@ -77,7 +77,7 @@ def acting(actor: str) -> Iterator[None]:
 def acted(call: Call[T]) -> Call[T]:
     """The call, which names the actor if there is one.
 
-    In one statement, since it may go to any connection of a pool: the setting ends with the statement's transaction.
+    In one statement, since it may run on any connection of a pool: the setting ends with the statement's transaction.
     The call's statement refers to the result of set_config, and a nested loop reads that first.
     """
     actor = _actor.get()

@@ -16,7 +16,7 @@ def session_channel(session: int) -> str:
 
 
 def ids_of(payload: str) -> list[int]:
-    """The tasks that a notification names. Empty if it is none of ours: any role can send one."""
+    """The tasks that a notification names. Empty if pgqueue did not send it: any role can send one."""
     try:
         return [int(id) for id in payload.split(",")] if payload.isascii() else []
     except ValueError:

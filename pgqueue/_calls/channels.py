@@ -15,7 +15,8 @@ LARGEST = 7999  # bytes that NOTIFY carries
 
 
 def post(channel: str, payload: str) -> Call[None]:
-    """Post. A payload that pgqueue.post would not change goes to pg_notify at once, which saves a tenth of the time."""
+    """Post. A payload that pgqueue.post would not change is passed to pg_notify at once, which saves a tenth of the
+    time."""
     values = (arguments.channel_name(channel), arguments.payload(payload))
     if len(payload.encode()) <= LARGEST and not payload.startswith(MARK):
         return Call("SELECT pg_catalog.pg_notify(%s::pg_catalog.text, %s::pg_catalog.text)", values, nothing)
@@ -23,9 +24,9 @@ def post(channel: str, payload: str) -> Call[None]:
 
 
 def stored(channel: str, payload: str) -> int | None:
-    """The id of the stored payload that this one stands for, or None if it is the payload itself.
+    """The id of the stored payload that this mark names, or None if it is the payload itself.
 
-    What has the mark and no id that a bigint can hold behind it is a payload like any other: a NOTIFY of some role.
+    A text with the mark but without an id that a bigint can hold is a payload like any other: a NOTIFY of some role.
     """
     found = None if channel.startswith(OWN) else _STORED.fullmatch(payload)
     return int(found[1]) if found and int(found[1]) < 2**63 else None

@@ -61,7 +61,7 @@ class Binding(Record):
 
     Attributes:
         exchange: the exchange's name.
-        key: the key, or the mask for keys, that a task has to be published under.
+        key: the key, or the mask for keys, under which a task has to be published.
         queue: the name of the queue that gets the task.
     """
 

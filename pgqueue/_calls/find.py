@@ -19,17 +19,17 @@ MOST = 5000  # tasks that one transaction acts on: locks for a moment, and few r
 
 
 class FilterArguments(TypedDict, total=False):
-    """Which tasks of a state; what is left out, or None, lets all pass.
+    """Which tasks of a state; a field that is left out, or None, matches all.
 
     Attributes:
         job: only tasks of the job with this name; empty: only those of no job.
         error: only tasks with a last error that has this part, for example the name of the exception's class;
             empty: only those without an error.
-        older: only tasks that were put at least so many seconds (or a timedelta) ago.
+        older: only tasks that were put at least this number of seconds (or a timedelta) ago.
         key: only the task with this key; of done tasks several may have it.
         lane: only tasks of this lane.
-        contains: only tasks whose data contains this JSON value, as `@>` of PostgreSQL tells: {"args": {"to": "ada"}}
-            finds the tasks of jobs with this argument, whatever their other arguments are.
+        contains: only tasks whose data contains this JSON value, as PostgreSQL's `@>`: {"args": {"to": "ada"}} finds
+            the tasks of jobs with this argument, whatever their other arguments are.
     """
 
     job: str | None
@@ -167,7 +167,7 @@ def put_again(id: int) -> Call[int]:
 
 
 def marked(marker: str | None) -> str | None:
-    """Raises ValueError for what is no marker."""
+    """Raises ValueError if it is no marker."""
     if marker is not None:
         try:
             is_marker = isinstance(json.loads(marker), list)

@@ -1,4 +1,4 @@
-"""The options of a put that make its task part of a flow: what it waits for, and its batch."""
+"""The options of a put that make its task part of a flow: the tasks that it waits for, and its batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FlowArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class FlowOptions(TaskOptions):
-    """What a task waits for, and its batch. `after` becomes ids, and puts that are not put yet; `batch` an id."""
+    """The predecessors of a task, and its batch. `after` becomes ids, and puts that are not put yet; `batch` an id."""
 
     after: tuple[Any, ...] | None = None
     on_failure: OnFailure | None = None
@@ -68,7 +68,7 @@ class FlowOptions(TaskOptions):
 
     @property
     def ids(self) -> list[int]:
-        """What it waits for. Raises ValueError for a task that is not put yet."""
+        """The ids that it waits for. Raises ValueError for a task that is not put yet."""
         for one in self.after or ():
             if isinstance(one, Deferred):
                 raise ValueError("a Put in `after` is not put yet: put both in one call, by put_graph")

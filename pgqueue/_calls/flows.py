@@ -1,4 +1,5 @@
-"""Calls of 3_tasks/batches.sql and 4_families/dependencies.sql: graphs, batches, and what a task waited for."""
+"""Calls of 3_tasks/batches.sql and 4_families/dependencies.sql: graphs, batches, and the tasks that a task waited
+for."""
 
 from __future__ import annotations
 

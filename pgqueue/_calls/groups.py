@@ -18,7 +18,7 @@ class Member(Record):
 
     Attributes:
         name: its name within the group.
-        data: the data that it joined with.
+        data: its data, as given to join().
         holder: the client that joined: host, process id and program.
     """
 

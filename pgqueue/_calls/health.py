@@ -28,8 +28,9 @@ def health() -> Call[list[Check]]:
 
 
 class Conditions(NamedTuple):
-    """What alerts compare besides the stats: the paused queues, the failed runs that workers counted in each queue
-    since ever, the late schedules (their names, queues and seconds), and the snapshot that has been held longest."""
+    """The values that alerts compare besides the stats: the paused queues, the failed runs that workers counted in each
+    queue since ever, the late schedules (their names, queues and seconds), and the snapshot that has been held
+    longest."""
 
     paused: frozenset[str] = frozenset()
     failed: Mapping[str, int] = {}
@@ -66,8 +67,8 @@ def conditions(queues: Sequence[str] | None) -> Call[Conditions]:
 
 
 class LimitUse(NamedTuple):
-    """What a limit allows, and the tasks that have a slot or wait for one. `job` is "" for the limit of a queue,
-    `argument` "" for one limit over all tasks. `rate`: tasks a second."""
+    """The numbers that a limit allows, and the tasks that have a slot or wait for one. `job` is "" for the limit of a
+    queue, `argument` "" for one limit over all tasks. `rate`: tasks a second."""
 
     queue: str
     job: str
@@ -88,7 +89,7 @@ class BatchStats(NamedTuple):
 
 
 class ScheduleState(NamedTuple):
-    """How a schedule does. `late`: seconds that an occurrence has waited; `last`: seconds since 1970, 0 for never;
+    """The state of a schedule. `late`: seconds that an occurrence has waited; `last`: seconds since 1970, 0 for never;
     `failed`: its last task failed, or its last put was refused."""
 
     queue: str
@@ -99,8 +100,8 @@ class ScheduleState(NamedTuple):
 
 
 class Everything(NamedTuple):
-    """What monitors read: the stats of every queue by its name, the numbers of clients that take and of workers, the
-    runs of jobs since ever, limits, batches, schedules, and the checks."""
+    """The values that monitors read: the stats of every queue by its name, the numbers of clients that take and of
+    workers, the runs of jobs since ever, limits, batches, schedules, and the checks."""
 
     stats: dict[str, Stats]
     sessions: int
@@ -112,7 +113,7 @@ class Everything(NamedTuple):
     health: list[Check]
 
 
-#: What a scrape has of each of these: a row is the columns of the record, as a JSON object.
+#: The rows of a scrape for each of these: the columns of the record, as a JSON object.
 _LISTS: tuple[tuple[LiteralString, type[Any], LiteralString], ...] = (
     (
         "job",

@@ -18,7 +18,7 @@ MAX_RATE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Limit(Record):
-    """A limit of tasks, and what it does now; see Limits.list().
+    """A limit of tasks, and its present use; see Limits.list().
 
     Attributes:
         queue: the name of the queue.
@@ -31,7 +31,7 @@ class Limit(Record):
         declared: whether a program declared it at its start; otherwise it was set by hand.
         running: how many of its tasks have a slot: they are taken, or were given back a moment ago.
         waiting: how many of its tasks wait for a slot, or for a token of the rate.
-        next_at: when the next token comes, if a task waits for it; else None.
+        next_at: when the next token is due, if a task waits for it; else None.
     """
 
     queue: str
@@ -49,7 +49,7 @@ class Limit(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a limit says. Checked when made; Limits.set() explains them."""
+    """The terms of a limit. Checked when made; Limits.set() explains them."""
 
     concurrency: int | None = None
     rate: int | None = None

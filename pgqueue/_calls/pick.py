@@ -54,8 +54,8 @@ class TaskStats(Record):
 
     Attributes:
         id, queue, state, priority, ttr: as for the task; `ttr` in seconds, None for no limit.
-        age: seconds since it was ready: since its put, the end of its delay, or a kick; a take that came back changes
-            nothing. 0 while it is delayed.
+        age: seconds since it was ready: since its put, the end of its delay, or a kick; a take that was given back
+            changes nothing. 0 while it is delayed.
         time_left: seconds until its take ends, or until its delay ends; None if neither applies.
         reserves: the number of takes that are known: one if it is taken now, plus releases, timeouts and buries.
         releases: the number of its releases, and of the deaths of its takers.

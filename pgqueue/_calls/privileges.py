@@ -1,4 +1,4 @@
-"""Calls of 2_base/rights.sql and 6_grants/grants.sql: which roles may do what with which queues."""
+"""Calls of 2_base/rights.sql and 6_grants/grants.sql: the privileges of roles on queues."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LONGEST_ROLE = 63  # bytes: PostgreSQL cuts a longer name, and would find anothe
 
 @dataclass(frozen=True, slots=True)
 class Privilege(Record):
-    """What a role may do; see Privileges.list(). Either `queue` or `pattern` is None.
+    """A privilege of a role; see Privileges.list(). Either `queue` or `pattern` is None.
 
     Attributes:
         role: the role; its members that inherit have the privilege too.
-        verb: put, take (and settle), look, manage, share (what belongs to no queue) or monitor (no data).
+        verb: put, take (and settle), look, manage, share (objects that belong to no queue) or monitor (no data).
         queue: the queue that the role was granted.
-        pattern: the names of the queues that the role was granted, where `*` stands for any characters.
+        pattern: the names of the queues that the role was granted, where `*` matches any characters.
     """
 
     role: str

@@ -180,7 +180,7 @@ class PutManyOptions(FlowOptions):
 
     @property
     def whole(self) -> bool:
-        """Whether each task has a lane or key of its own, so that all tasks have to go in one statement."""
+        """Whether each task has a lane or key of its own, so that all tasks have to be put by one statement."""
         return (
             self.key is not None
             or self.unique_data
@@ -192,7 +192,7 @@ class PutManyOptions(FlowOptions):
 class Placed(NamedTuple):
     """The answer to a put. `id` is None and `state` is FULL if there was no room; `kept` is JSON text.
 
-    `kept` and the fields after it are of the task that was there, if this put was ignored and the caller may look.
+    `kept` and the fields after it are of the existing task, if this put was ignored and the caller may look.
     """
 
     id: int | None
@@ -259,7 +259,7 @@ def put_flow(queue: str, text: str, options: PutOptions, alone: bool) -> Call[Pl
 
 
 def patient(call: Call[T], seconds: float) -> Call[T]:
-    """The put, which waits for its lock for so many seconds."""
+    """The put, which waits for its lock for this number of seconds."""
     before, _, after = call.sql.partition(_QUEUE)
     return replace(call, sql=before + _PATIENT_QUEUE + after, args=(call.args[0], seconds, *call.args[1:]))
 
@@ -267,8 +267,9 @@ def patient(call: Call[T], seconds: float) -> Call[T]:
 def put_together(queue: str, texts: Sequence[str], options: PutOptions) -> Call[list[Placed]]:
     """Put several tasks with the same options, without lane, key and sender: the answer to each, as put gives it.
 
-    put_many returns ids and no states. So the first task goes by put, whose state is that of all: they differ in their
-    data only. If there is no room for the first, there is none for the others. LATERAL: the others go after the first.
+    put_many returns ids and no states. So `put` puts the first task, and its state is that of all: they differ in their
+    data only. If there is no room for the first, there is none for the others. LATERAL: the others are put after the
+    first.
     """
     times = _times(options)
     return Call(

@@ -215,7 +215,7 @@ def delete_queue(name: str, if_empty: bool, if_unused: bool, force: bool) -> Cal
 
 
 def queues(prefix: str, marker: str | None, limit: int | None) -> Call[list[QueueInfo]]:
-    """The queues with names that begin with the prefix and come after the marker."""
+    """The queues with names that begin with the prefix and follow the marker."""
     return Call(
         _INFO + " WHERE pg_catalog.starts_with(name, %s::pg_catalog.text)"
         " AND (%s::pg_catalog.text IS NULL OR name OPERATOR(pg_catalog.>) %s::pg_catalog.text)"

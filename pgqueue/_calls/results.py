@@ -29,7 +29,7 @@ class Outcome(Record):
             end. After its end `done`, `failed` or `cancelled` if that was kept, and otherwise `unknown`, as for a task
             that never existed.
         queue: the queue's name; None if the state is unknown.
-        attempts: the number of times that the task came back.
+        attempts: the number of its attempts, failed ones and lost ones.
         error: the error of the last failed attempt; for a failed task, the error that ended it; for a cancelled one,
             the reason.
         holder: host, process id and program of the client that has taken it.
@@ -97,9 +97,9 @@ def task_channel(id: int) -> str:
 
 
 def gate(off: Sequence[str], on: Sequence[str]) -> list[sql.Composed]:
-    """What goes with UNLISTEN and LISTEN of these channels: statements for those that are channels of tasks.
+    """Statements to send with UNLISTEN and LISTEN of these channels, for those that are channels of tasks.
 
-    They stand behind the others, and the one that gives up last, since it must not run twice.
+    They follow the others, and the one that gives up is the last, since it must not run twice.
     """
     steps = (
         ("SELECT pgqueue.await_ends(ids => {}::bigint[])", on),

@@ -1,4 +1,4 @@
-"""Rows of views as they stand, for what is shown to people."""
+"""Rows of views, unchanged, for people."""
 
 from __future__ import annotations
 

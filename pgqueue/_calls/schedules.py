@@ -16,7 +16,7 @@ from ..errors import NoSchedule
 from .call import Call, Rows, nothing, scalar
 from .options import Options, named_options
 
-Missed = Literal["none", "one", "all"]  # what becomes of occurrences that no process was there to fire
+Missed = Literal["none", "one", "all"]  # for occurrences at which no process ran to fire them
 
 CHANNEL = "pgqueue:schedules"  # on which changes of schedules are announced
 
@@ -170,7 +170,7 @@ class Due(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """What became of an occurrence: fired, lost, busy, early or refused; see fire_schedule."""
+    """The outcome of an occurrence: fired, lost, busy, early or refused; see fire_schedule."""
 
     outcome: str
     ids: list[int]
@@ -178,7 +178,7 @@ class Fired(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """What became of a declared schedule: created, changed, kept; or removed: the code does not declare it any more."""
+    """The outcome of a declared schedule: created, changed, kept; or removed: the code no longer declares it."""
 
     name: str
     what: str

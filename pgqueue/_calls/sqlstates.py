@@ -1,4 +1,4 @@
-"""Which error of pgqueue stands for which error of the database."""
+"""The errors of pgqueue for the errors of the database."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from .call import Call, Fence, Rows
 
 
 class Recorded(NamedTuple):
-    """What is recorded of a step: JSON text, or None if nothing is."""
+    """The recorded value of a step: JSON text, or None without a record."""
 
     value: str | None
 
@@ -37,7 +37,7 @@ def _name(name: str | None) -> str:
 
 
 def record_step(id: int, fence: Fence, name: str, text: str) -> Call[str]:
-    """Record a step. The answer is the value that counts, as JSON text: that of the first record of the name."""
+    """Record a step. The answer is the value of the name's first record, as JSON text."""
 
     def read(rows: Rows) -> str:
         kept, state, problem, holder = rows[0]

@@ -12,7 +12,7 @@ from .call import Call, Rows, scalar
 
 
 class AnyTaken(Protocol):
-    """What each row of a claim has, of tasks and of messages."""
+    """The columns of each row of a claim, of tasks and of messages."""
 
     @property
     def id(self) -> int: ...
@@ -27,8 +27,8 @@ class Taken(NamedTuple):
 
     Attributes:
         redelivered: an earlier take ended by release, bury, its deadline or the death of its taker.
-        waited: for how many seconds the task was ready, by the server's clock; only take_many tells that.
-        arrived: the monotonic time when the answer was read; what passed since then comes on top of `waited`.
+        waited: for how many seconds the task was ready, by the server's clock; only take_many returns it.
+        arrived: the monotonic time when the answer was read; the time since then is to be added to `waited`.
     """
 
     id: int

@@ -17,7 +17,7 @@ MOST = 1000  # jobs in a call
 
 
 class Runs(TypedDict):
-    """What a worker counted of one job since its last call."""
+    """The counts of one job since a worker's last call."""
 
     queue: str
     job: str

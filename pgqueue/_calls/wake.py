@@ -24,7 +24,7 @@ class Armed:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the server needs to know of a process that enters the line of a queue.
+    """The arguments of a process that enters the line of a queue.
 
     `waited`: seconds since its first taker began to wait; `since`: its last place, as the server gave it; `hears`: this
     connection hears every put.
@@ -116,6 +116,6 @@ def call_channel(session: int) -> str:
 
 
 def called_for(payload: str) -> int | None:
-    """The queue id of a call, None for what is none."""
+    """The queue id of a call, None for another channel."""
     found = _CALLED.fullmatch(payload)
     return int(found[1]) if found else None

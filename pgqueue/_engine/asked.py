@@ -47,8 +47,8 @@ class Asked(Generic[T]):
 class Asks:
     """The calls that wait for the listener's thread.
 
-    A call that a locked table refused has had no effect, and the connection does not wait for the lock: it is first in
-    line again. No later call overtakes it, since a call may undo an earlier one (locks.py).
+    A call that a locked table refused has had no effect, and the connection does not wait for the lock: the call is
+    first in line again. No later call overtakes it, since a call may undo an earlier one (locks.py).
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""How a pool's connections are opened: attempts with the pauses of outages.py, and at a limit by scarcity.py.
+"""How a pool's connections are opened: attempts with the pauses of outages.py, and at a limit the rules of scarcity.py.
 
-A pool calls its attempts as it would a connection class.
+A pool calls its attempts as it would call a connection class.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Attempts(Generic[C]):
         return sum(not conn.closed for conn in self._made)
 
     def has_surplus(self) -> bool:
-        """Whether a connection has to be closed that is not in use."""
+        """Whether the pool has to close a connection that is not in use."""
         return self._scarcity.has_surplus(self)
 
     def asking(self, seconds: float) -> float:

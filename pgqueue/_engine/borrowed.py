@@ -63,7 +63,7 @@ def run(conn: Conn, call: Call[T]) -> T:
     if not isinstance(conn, psycopg.Connection):
         done: T = _adapter(conn, "psycopg.Connection").run(conn, call)
         return done
-    # A cursor class and row factory of our own: the caller's connection may have others.
+    # An explicit cursor class and row factory: the caller's connection may have others.
     with translated(conn), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         return call.read(cursor.execute(call.sql, call.args).fetchall())
 
@@ -80,7 +80,7 @@ async def run_async(conn: AsyncConn, call: Call[T]) -> T:
 
 
 def fail(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error) -> NoReturn:
-    """Raise the error as the pgqueue error that it stands for, if there is one."""
+    """Raise the pgqueue error for the error's SQLSTATE, if there is one."""
     seen = CallTimeout(str(error)) if isinstance(error, Late) else translate(error, lost=conn.closed)
     if isinstance(seen, NotRunning):
         seen = why_read_only(conn) or seen

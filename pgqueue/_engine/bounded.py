@@ -3,10 +3,10 @@
 psycopg runs each statement as a generator that yields whenever it has to wait for the socket. A connection's `wait`
 runs the generator, and looks at it at least ten times a second, for the sake of Ctrl-C. `_until` wraps the generator
 and looks at the clock at these moments. So a deadline costs no system call, and no thread. An answer that is arriving
-at the deadline has ARRIVING times as long. It has no more, since a broken server or proxy may send for ever.
+at the deadline has ARRIVING times as long, and no more: a broken server or proxy may send without end.
 
-The simpler forms do not work. A timeout of the socket does not exist in libpq, and the kernel's timeouts (KEEPALIVES)
-end a connection only if the other kernel is silent: a pooler, a proxy or a server that is stopped lets it answer. A
+Other timeouts do not work. libpq has no timeout for a socket, and the kernel's timeouts (KEEPALIVES) end a connection
+only if the other kernel is silent: the kernel of a pooler, a proxy or a stopped server still answers. A
 statement_timeout on the server is of no use when the server's answer is lost, and a pooler refuses it.
 
 A statement must not outlive its caller either: a claim that is committed later would take tasks without a taker.

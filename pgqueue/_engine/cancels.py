@@ -4,11 +4,11 @@ Theory of operation
 -------------------
 A cancel of a task that is taken sends NOTIFY on the channel of the session that has it (sql/3_tasks/cancel.sql), with
 the task's id. A notification is a hint: each one makes the listener ask the server, by id and token, whether the takes
-that this client has of these tasks were cancelled. So a forged one costs a question, and a repeated one tells nothing
-new.
+that this client has of these tasks were cancelled. So a forged notification costs a question, and a repeated one
+changes nothing.
 
 Two kinds of holders are told. A worker has thousands of takes, and none of them may cost anything: it is a *source*,
-which is asked for its takes when something is heard. A take of `Task.cancelled` is *watched*: one object for each,
+which is asked for its takes when a notification arrives. A take of `Task.cancelled` is *watched*: one object for each,
 kept as long as its task.
 
 No cancellation is missed by a holder that is there when it happens:
@@ -21,7 +21,7 @@ No cancellation is missed by a holder that is there when it happens:
                            after LATER seconds.
 
 The channel belongs to the session. A session that was given up has lost its takes, so a new session begins with a new
-ear. While nothing is to be told there is no ear: each NOTIFY of the database costs each connection that listens.
+ear. While there is no holder there is no ear: each NOTIFY of the database costs each connection that listens.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = logging.getLogger("pgqueue")
 Take = tuple[int, int]  # a task's id, and the token of its take
 Ask = Callable[[Any, Signal], Asked[Any]]
 
-KEEP = 10.0  # seconds for which an id is remembered that no take had
+KEEP = 10.0  # seconds for which an id without a take is remembered
 MOST = 1000  # such ids
 LATER = 0.25  # seconds before a question is asked again
 TRIES = 40  # times
@@ -117,7 +117,7 @@ class Cancels:
             self._sources.remove(source)
 
     def watch(self, id: int, token: int) -> Watched:
-        """Watch a take, for as long as the caller keeps what this returns."""
+        """Watch a take, for as long as the caller keeps the returned object."""
         with self._lock:
             watched = self._watched.get((id, token))
             if watched is not None:
@@ -150,7 +150,7 @@ class Cancels:
             self._hear()
 
     def _hear(self) -> None:
-        """Have an ear on the session's channel. Once LISTEN is committed it asks about all takes."""
+        """Enter an ear on the session's channel. Once LISTEN is committed it asks about all takes."""
         with self._lock:
             if self._ear is not None or self._session is None:
                 return

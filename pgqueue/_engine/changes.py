@@ -125,7 +125,7 @@ def unobserve(core: Core, listener: Listener, make_signal: MakeSignal, queue: st
     listener.switchboard.leave(old.ear)
     with contextlib.suppress(ConnectionLost):  # then the end of the session stops the observing
         yield from waits.ask(listener, make_signal, calls.unobserve(old.queue_id))
-        if queue in core.observers:  # another thread has set one meanwhile, and the call above has just undone it
+        if queue in core.observers:  # another thread has set one since, and the call above has just undone it
             yield from waits.ask(listener, make_signal, calls.observe(old.queue_id))
     return old.callback
 

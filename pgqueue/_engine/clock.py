@@ -1,13 +1,13 @@
-"""The clock of schedules: finds what is due, fires it, and sleeps until the next time. A flow, for both shells.
+"""The clock of schedules: finds due schedules, fires them, and sleeps until the next time. A flow, for both shells.
 
-sql/4_families/schedules.sql has the theory. Any number of clocks may run at once, and none of them has a part that it
-could fail to fill: each looks when the next schedule is due, and the first one fires. A clock keeps nothing between two
-looks but pauses of schedules that could not be fired.
+sql/4_families/schedules.sql has the theory. Any number of clocks may run at once, and none is responsible for a
+schedule: each looks when the next one is due, and the first clock fires it. Between two looks a clock keeps only the
+pauses of schedules that could not be fired.
 
-Time. The database says what is due, and in how many seconds the next schedule is. The clock sleeps for so long by its
-own monotonic time, but no longer than LOOK: when the time of the database steps forward, or the machine slept, a
-schedule is late by LOOK at most. It does not sleep through a change: set_schedule and resume_schedule announce it. A
-look comes after the LISTEN is committed, and one after each reconnect.
+Time. The database says which schedules are due, and in how many seconds the next one is. The clock sleeps for that time
+by its own monotonic clock, but no longer than LOOK: when the time of the database steps forward, or the machine slept,
+a schedule is late by LOOK at most. It does not sleep through a change: set_schedule and resume_schedule announce it. A
+clock looks after its LISTEN is committed, and after each reconnect.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Clock:
         try:
             yield from enter(listener, ear, TimeLeft(PAUSE[0]))  # without it, a reconnect is a reason to look
             while not self.stopped:
-                listener.switchboard.forget(ear)  # before the look: what is announced after it counts
+                listener.switchboard.forget(ear)  # before the look: an announcement after it counts
                 seconds, is_pause = yield from self._look_safely(listener.outage)
                 left = TimeLeft(seconds)
                 heard = yield from next_payload(listener, make_signal, ear, left)
-                while is_pause and heard is not None and not left.over():  # what is announced does not shorten it
+                while is_pause and heard is not None and not left.over():  # no announcement shortens it
                     heard = yield from next_payload(listener, make_signal, ear, left)
         except ClosedError:
             pass
@@ -96,7 +96,7 @@ class Clock:
         return seconds, False
 
     def look(self) -> Flow[float]:
-        """Fire what is due. Returns in how many seconds to look again."""
+        """Fire the schedules that are due. Returns in how many seconds to look again."""
         while True:
             now = self._now()
             self._put_off = {name: until for name, until in self._put_off.items() if until > now}

@@ -9,7 +9,7 @@ server connection that other clients use next.
 At a limit of connections claims run in the pool for puts, and pay a flush (scarcity.py).
 
 A call ends within the client's call_timeout, the wait for a connection included. A connection that breaks during a call
-raises ConnectionLost, and an answer that does not come in time CallTimeout (bounded.py).
+raises ConnectionLost, and an answer that is not in time CallTimeout (bounded.py).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from .shielded import shielded
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
-# conn.transaction() is the simpler form. It counts transactions: an interrupt in it can leave a wrong count, at which
-# the next transaction of the connection fails, and an error of psycopg's in place of KeyboardInterrupt.
+# Not conn.transaction(): it counts transactions, and an interrupt in it can leave a wrong count, at which the next
+# transaction of the connection fails, and raise an error of psycopg in place of KeyboardInterrupt.
 BEGIN, COMMIT, ROLLBACK = "BEGIN", "COMMIT", "ROLLBACK"
 ENDED_BY_ROLLBACK = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 AHEAD = 16  # calls that run_all sends before it reads the answer to the first: each holds its text until then
@@ -261,7 +261,7 @@ def _raise_interrupt(error: BaseException, before: BaseException | None) -> None
     """Raise the interrupt in whose place psycopg's pipeline has raised an error of its own.
 
     Args:
-        before: what the caller was handling, which is none of ours.
+        before: the exception that the caller was handling, at which the search ends.
     """
     context = error.__context__
     while context is not None and context is not before:

@@ -4,9 +4,9 @@ A Client and its mirror `client.aio` share one core, hence one listener thread, 
 The core connects at the first call and starts the listener at the first take. Threads share all of it. The dictionaries
 of ids and cursors need no lock, since no entry is ever removed: the ids are replaced as a whole.
 
-If the server is absent at the first call, that waits for it as every later call does: it asks again, without the lock,
-with the pauses of outages.py, which all threads share. So fifty threads make no more attempts than one, and each ends
-when its own time is over.
+If the server is absent at the first call, the call waits for it as every later call does: it asks again, without the
+lock, with the pauses of outages.py, which all threads share. So fifty threads make no more attempts than one, and each
+ends when its own time is over.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Settings:
 
 
 def lock_patience(seconds: float) -> float:
-    """For how long a call of so many seconds waits for an advisory lock: the server can still name its holder then."""
+    """For how long a call of `seconds` waits for an advisory lock: the server can still name its holder then."""
     return max(0.6 * seconds, seconds - 2.0)
 
 
@@ -144,7 +144,7 @@ class Core:
         return max(self._pauses.left(), 0.0)
 
     def check(self) -> None:
-        """Connect once more, in one attempt. Raises as conninfo()."""
+        """Connect again, in one attempt. Raises as conninfo()."""
         door.check(self.conninfo(0), pooled=bool(self.settings.listen_dsn), timeout=self.settings.patience)
 
     def listener(self, within: float | None = None) -> Listener:
@@ -161,7 +161,7 @@ class Core:
         return Fence(token, self._listener.last_session if self._listener else None, self.label)
 
     def exchange_observer(self, queue: str, new: Any) -> Any:
-        """Replace the queue's observer, None for none. Returns the one that stood there, or None."""
+        """Replace the queue's observer, None for none. Returns the old one, or None."""
         with self._lock:
             old = self.observers.get(queue)
             if new is None:
@@ -225,7 +225,7 @@ class Core:
         """Only pools are asked."""
 
     def _once(self, check: Callable[[], T]) -> T:
-        """Run a check under the lock. If it fails, the threads that waited for the lock meanwhile fail with it.
+        """Run a check under the lock. If it fails, the threads that waited for the lock during it fail with it.
 
         Otherwise each of them would try in its turn, and the last of 50 threads would wait 50 times as long.
         """

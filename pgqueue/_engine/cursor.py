@@ -13,10 +13,10 @@ otherwise off by a bounded time:
     a claim at the cursor, empty        -> says nothing about the queue. A taker looks at the head before it sleeps or
                                            gives up (takes.py), so it never sleeps in front of a task that is ready
 
-Slow means SLOWER times the usual. No absolute duration will do: each acked task adds 0.1 us to a walk, so on a fast
+Slow means SLOWER times the usual. A fixed duration does not work: each acked task adds 0.1 us to a walk, so on a fast
 server claims take twice as long after a few thousand tasks; but a distant server makes all claims slow, and another
-starting point would not help. The usual is the least that one of the latest claims from the cursor took; or what claims
-at the head took, if that was less. Claims of about the same number of tasks are compared with each other.
+starting point would not help. The usual is the shortest of the latest claims from the cursor, or of those at the head,
+if that was shorter. Claims of about the same number of tasks are compared with each other.
 
 Durations vary by chance, with the load, pauses of the interpreter, and the network, but chance only adds to them, and a
 walk adds to each claim. So the least of AT_HEAD claims is compared with the least of FROM_CURSOR claims: a mean would
@@ -45,7 +45,7 @@ Position = tuple[int, int]
 
 
 class _Costs:
-    """What claims of about the same number of tasks cost, in seconds."""
+    """The costs of claims of about the same number of tasks, in seconds."""
 
     __slots__ = ("_at_head", "_from_cursor", "usual")
 

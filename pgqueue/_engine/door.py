@@ -3,21 +3,21 @@
 Each way to the server is tried with exactly the parameters that the client uses later. So a pooler that refuses them
 refuses the check, and the error has its reason.
 
-A connection without a pooler is recognised by a mark: a setting of our own in `options`. PgBouncer refuses `options`,
+A connection without a pooler is recognised by a mark: a setting of pgqueue's in `options`. PgBouncer refuses `options`,
 or ignores them if it is told to; then the mark is missing.
 
 `listen_dsn` may lead through a pooler in session mode, where a connection of the server belongs to one client. In
 transaction mode it does not, and LISTEN and the session's lock would be left on connections of others. Two clients of
-the pooler find out: C1 marks the server's connection that it got, C2 begins a transaction and keeps the connection that
-it got. In transaction mode C2 finds C1's mark, or C1 finds itself on another connection, or C1 waits for a connection.
-A busy pooler may give both the same connections as before by chance, so they try several times.
+the pooler test that: C1 marks the server's connection that it got, C2 begins a transaction and keeps the connection
+that it got. In transaction mode C2 finds C1's mark, or C1 finds itself on another connection, or C1 waits for a
+connection. A busy pooler may give both the same connections as before by chance, so they try several times.
 
-A check is one attempt. If the server is absent it raises Absent, and the core asks again (core.py). libpq tells no
-SQLSTATE of a connection that was refused, and its text is in the language of the server or of the process. So libpq's
-ping decides, which knows the SQLSTATE: it tells a server that answers, whatever it says, from one that does not answer
-or is just starting. Ping keeps the interpreter from other threads, so it comes after an attempt that failed at once
-only. The server may have come between the attempt and the ping; the second attempt finds out. A limit of connections
-is as if the server were absent: it lets the client in when others have gone.
+A check is one attempt. If the server is absent it raises Absent, and the core asks again (core.py). libpq gives no
+SQLSTATE for a connection that was refused, and its text is in the language of the server or of the process. So libpq's
+ping decides, which knows the SQLSTATE: it tells a server that answers, in any way, from one that does not answer or is
+just starting. Ping blocks the interpreter's other threads, so it runs only after an attempt that failed at once. The
+server may have started between the attempt and the ping; the second attempt finds out. A limit of connections counts as
+an absent server: the client gets a connection when others have ended.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def check_listening(listen_dsn: str, timeout: float) -> None:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """The errors of statements as pgqueue's. One without an SQLSTATE is not the server's: the connection is lost."""
+    """The errors of statements as pgqueue's errors. One without an SQLSTATE means that the connection is lost."""
     try:
         yield
     except Late as error:

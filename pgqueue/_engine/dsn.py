@@ -61,7 +61,7 @@ def schema_fault(conn: psycopg.Connection[Any]) -> Exception | None:
     except Late as error:
         return CallTimeout(str(error))
     except psycopg.Error as error:
-        if error.sqlstate is None:  # not the server's words: they never came
+        if error.sqlstate is None:  # not from the server: the connection was lost
             return translate(error, lost=True)
         return schema.mismatch(sqlstate=error.sqlstate) or translate(error, lost=conn.closed)
 
@@ -69,8 +69,8 @@ def schema_fault(conn: psycopg.Connection[Any]) -> Exception | None:
 def of_embedded() -> str:
     """Start or join the embedded server. It has no administrator, so this function migrates its schema.
 
-    Of several processes that find no schema one migrates, and the others look again: a migration to the version that is
-    there creates the functions anew, and meets the calls of the first process in a deadlock.
+    Of several processes that find no schema one migrates, and the others look again: a second migration to the same
+    version would create the functions again, and deadlock with the calls of the first process.
     """
     from .. import embedded, migrate
 
@@ -84,7 +84,7 @@ def of_embedded() -> str:
 
 
 def _is_unfit(conn: psycopg.Connection[Any]) -> bool:
-    """Whether the schema does not fit. Raises what keeps the question from its answer: that is no reason to migrate."""
+    """Whether the schema does not fit. Raises an error if that cannot be found out: that is no reason to migrate."""
     fault = schema_fault(conn)
     if fault is not None and not isinstance(fault, SchemaError):
         raise fault

@@ -1,29 +1,29 @@
-"""What a call of the main thread has to clean up, kept where Ctrl-C does not reach it.
+"""The clean-up of a call of the main thread, kept where Ctrl-C does not reach it.
 
 Theory of operation
 -------------------
-A call cleans up after itself, in a `finally`. Ctrl-C may come at any step of that, too, and the rest of the clean-up is
-then left out. A `finally` around the `finally` only moves the problem: a third Ctrl-C comes in there. So what a call
-has to undo, its duty, is entered into a dictionary of the client before the call has anything, with the frame that does
-the clean-up, and is taken out as the last step. A frame that has ended with its duty still in there was interrupted in
-its clean-up, and another thread, or the next call of the main thread, fulfils the duty in its place. The threads that
-do so are those that the rest could hold up: one that waits for a connection or for its turn to put, and the listener,
-which looks several times a second.
+A call cleans up after itself, in a `finally`. Ctrl-C may interrupt any step of that, too, and the rest of the clean-up
+is then left out. A `finally` around the `finally` only moves the problem: a third Ctrl-C may interrupt that. So the
+clean-up of a call, its duty, is entered into a dictionary of the client before the call has anything, with the frame
+that does the clean-up, and is removed as the last step. If a frame has ended and its duty is still there, the clean-up
+was interrupted, and another thread, or the next call of the main thread, fulfils the duty in its place. The threads
+that do so are those that the rest could hold up: one that waits for a connection or for its turn to put, and the
+listener, which looks several times a second.
 
     begin   duties[duty] = frame    the duty has an owner
     ...                             the call, which is interrupted once or more often
-    end     del duties[duty]        the frame has done its duty, or the caller has what it was about
+    end     del duties[duty]        the frame has done its duty, or the caller has the result
 
-Both are single instructions without a call, so CPython handles no signal between them and what follows. In particular a
-take ends its duty and returns its tasks without a moment at which neither the duty nor the caller has them.
+Both are single instructions without a call, so CPython handles no signal between them and the next instruction. For
+example, a take ends its duty and returns its tasks: at each moment the duty or the caller has them.
 
-Whether a frame has ended is known from outside: frame.clear() refuses to clear one that is executing, whichever thread
-executes it. A weak reference to a local variable is the simpler form, and comes too late: the traceback of the
-interrupt keeps the variables alive, in an interactive interpreter until the next error.
+Other threads can find out whether a frame has ended: frame.clear() refuses to clear one that is executing, in any
+thread. A weak reference to a local variable would be cleared too late: the traceback of the interrupt keeps the
+variables alive, in an interactive interpreter until the next error.
 
-Duties are fulfilled only while the main thread is in none of the client's calls. So no duty waits for what that thread
-has locked in the middle of a call, below a handler of a signal, and none is fulfilled beside its own frame. To fulfil a
-duty twice does no harm.
+Duties are fulfilled only while the main thread is in none of the client's calls. So no duty waits for a lock that this
+thread holds in the middle of a call, below a handler of a signal, and none is fulfilled while its own frame runs. To
+fulfil a duty twice does no harm.
 
 Other threads are not interrupted and have no duties here.
 """
@@ -85,13 +85,13 @@ def begin(duties: Duties, duty: Duty) -> None:
 
 
 def end(duties: Duties, duty: Duty) -> None:
-    """The caller has done its duty, or has nothing to do any more. Nothing may come between this and its return."""
+    """The caller has done its duty, or has none any more. Nothing may be executed between this and its return."""
     if duty in duties.open:
         del duties.open[duty]
 
 
 def is_running(frame: FrameType) -> bool:
-    """Whether a function's frame has not ended. One that has loses its variables."""
+    """Whether a function's frame has not ended. A frame that has ended loses its variables."""
     try:
         frame.clear()
     except RuntimeError:

@@ -3,8 +3,8 @@
     in line --granted--> gained() ... lost, resigned or closed ... lost() --> release, if still held --> in line
 
 A blocking client's campaign is a daemon thread, an asyncio client's campaign an asyncio task. Callbacks run in it, one
-at a time and in this order. `leader` is false as soon as the term is over. Put the leader's clean-up into lost(): when
-a leader resigns, its lock is released after lost() has returned.
+at a time and in this order. `leader` is false as soon as the term is over. The leader's clean-up belongs in lost():
+when a leader resigns, its lock is released after lost() has returned.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Several:
                 yield Wait(ear.ready, left.seconds())
 
     def next(self, left: TimeLeft) -> Flow[list[str]]:
-        """The channels that were heard since the last call; none of them when the time is over.
+        """The channels that were heard since the last call; an empty list when the time is over.
 
         Raises:
             ClosedError: the client is closed.
@@ -52,7 +52,7 @@ class Several:
             raise ClosedError("the client is closed")
         heard = []
         while self._heard:
-            heard.append(self._heard.popitem()[0])  # before the look: a payload that comes after the look counts
+            heard.append(self._heard.popitem()[0])  # before the look: a payload that arrives after the look counts
         return [name for name in heard if name in self._ears]
 
     def leave(self, channel: str) -> None:

@@ -4,7 +4,7 @@ Dropping is not closing: closing would end the parent's connection. But a copied
 parent's server connection, and the lock of its session, alive after the parent's death, for as long as the child lives.
 So the child replaces the copied socket by /dev/null, and keeps the objects around it where no finaliser reaches them.
 
-A connection has a socket before psycopg makes its object. While it is being opened, its generator tells the socket at
+A connection has a socket before psycopg makes its object. While it is being opened, its generator yields the socket at
 each wait. Within a step of the generator libpq opens a socket, or replaces it by that of the next host, and lets other
 threads run; so a fork waits for the end of such a step. No step waits for the server.
 """
@@ -24,7 +24,7 @@ C = TypeVar("C")
 
 class Forkable(Protocol):
     def after_fork(self) -> None:
-        """In the child: forget everything that the parent shares. Must not block."""
+        """In the child: forget everything that is shared with the parent. Must not block."""
 
 
 _forkables: weakref.WeakSet[Forkable] = weakref.WeakSet()

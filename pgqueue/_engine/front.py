@@ -1,14 +1,14 @@
-"""Connections in front of a pool: lent by the pool, free, and had without its lock, queue and bookkeeping.
+"""Connections in front of a pool: lent by the pool, free, and taken without its lock, queue and bookkeeping.
 
 psycopg_pool takes 3 us to lend a connection and to take it back, and gives each call the one that has been idle for the
 longest. In front the latest is used first, and its statements are in the caches of the server.
 
-What the pool promises holds. It counts connections in front as lent, so there are no more than max_size. A connection
-goes back to the pool after TURN seconds of use in front, so the pool sees its age; after a drain; when the pool
-shrinks, which closes what idles; when it closes; and when another caller has to wait.
+The promises of the pool hold. It counts connections in front as lent, so there are no more than max_size. A connection
+is returned to the pool after TURN seconds of use in front, so the pool sees its age; after a drain; when the pool
+shrinks, which closes idle connections; when it closes; and when another caller has to wait.
 
-Ctrl-C may come at the end of any call of a function, which then returns nothing. So a connection is not popped, but had
-from an iterator that pops; and an operator puts it in front. It is in one list or variable at any time.
+Ctrl-C may interrupt the end of any call of a function, which then returns nothing. So a connection is not popped by a
+call, but read from an iterator that pops; and an operator puts it in front. It is in one list or variable at any time.
 
 The caller that has to wait announces it before it looks at the front once more, and then asks the pool. The caller that
 returns a connection puts it in front before it looks whether anyone waits. So one of them sees the other: a
@@ -63,7 +63,7 @@ class Front(Generic[C]):
                 self._waiting -= 1
 
     def begin(self, conn: C) -> C:
-        """The connection, which the pool has lent now."""
+        """The connection, which the pool has just lent."""
         conn.keeping, conn.kept_until = self._period, monotonic() + TURN
         return conn
 
@@ -84,7 +84,7 @@ class Front(Generic[C]):
             lent += (conn,)
 
     def drain(self) -> Iterator[C]:
-        """The free connections, to hand back; those in use come back to the pool after it."""
+        """The free connections, to hand back; those in use are returned to the pool after it."""
         self._period = object()
         return self.shrink()
 

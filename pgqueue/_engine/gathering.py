@@ -1,30 +1,32 @@
-"""Which of the puts that are made at the same time go at once, and which share a statement and its commit. No I/O.
+"""Which of the puts made at the same time are sent at once, and which share a statement and its commit. No I/O.
 
 Theory of operation
 -------------------
 A commit costs the same for one task as for a hundred. So puts into one queue, with the same options, gather while
-others are under way: UNDER_WAY of them go at once, each by itself, and those that arrive meanwhile wait. Whenever one
-that is under way ends, the puts that wait become a batch, in the order in which they came, and one of them leads: it
-sends the batch as one statement. A put alone finds no other put and waits for nothing: no timer, no thread.
+others are under way: UNDER_WAY of them are sent at once, each by itself, and those that arrive during this time wait.
+Whenever one that is under way ends, the puts that wait become a batch, in the order in which they arrived, and one of
+them leads: it sends the batch as one statement. A put alone finds no other put and waits for nothing: no timer, no
+thread.
 
 Why two under way, not one: the server works on a batch while the client, which runs in one thread at a time, hands out
-the answers to the one before. And two threads that put are as fast as without all this.
+the answers to the one before. And two threads that put are as fast as without gathering.
 
 Why a queue each: a put into a queue with a capacity may wait for other producers of that queue, and those into other
 queues must not wait with it. Why options each: put_many has one set of options for all of its tasks.
 
 The last of a batch leads it, since it has the most time left: the statement ends when the leader's time is over, and
 those whose time is over before that leave by themselves. But a thread that Ctrl-C may interrupt does not lead if
-another one can, for an interrupted statement is cancelled, and what became of the tasks of the others would be unknown.
+another one can, for an interrupted statement is cancelled, and whether the tasks of the others were put would be
+unknown.
 
-Whatever ends a put must call leave(): what has a place under way gives it up there, and a leader that leaves before it
-has sent its batch makes another one the leader.
+Each way in which a put ends must call leave(): a put or batch under way gives up its place there, and a leader that
+leaves before it has sent its batch makes another one the leader.
 
-A finaliser, or a handler of a signal, may put in the middle of a put of the same thread. It goes at once, by itself:
-what it would wait for may need the put below it to go on. The lock is reentrant, since that put may be in here.
+A finaliser, or a handler of a signal, may put in the middle of a put of the same thread. It is sent at once, by itself:
+if it waited for others, these might need the put below it to go on. The lock is reentrant, since that put may hold it.
 
-Ctrl-C may interrupt the main thread at any step in here. So leave() is a duty (duties.py), which may be called again,
-and each step that hands over to those that wait can be done twice. Without that a place under way would be lost for
+Ctrl-C may interrupt the main thread at any step of this module. So leave() is a duty (duties.py), which may be called
+again, and each step that hands over to waiting puts can be done twice. Otherwise a place under way would be lost for
 good. A put that waits for its turn settles the duties of interrupted ones.
 """
 
@@ -49,7 +51,7 @@ KEPT = 64  # gatherings without a put: making one would cost each lone put a mic
 
 
 class Turn(Protocol):
-    """What a put waits for. Set once, by another put."""
+    """An event for which a put waits. Set once, by another put."""
 
     def set(self) -> None: ...
     def wait(self, seconds: float | None) -> Any: ...
@@ -58,7 +60,7 @@ class Turn(Protocol):
 class Member:
     """One put, and the duty (duties.py) to leave.
 
-    Its outcome is `placed` or `error`; a put that goes alone has neither.
+    Its outcome is `placed` or `error`; a put that is sent alone has neither.
     """
 
     __slots__ = ("batch", "error", "gathering", "home", "interruptible", "placed", "since", "text", "thread", "turn")
@@ -85,7 +87,7 @@ class Member:
 
 
 class Batch:
-    """Puts that go together."""
+    """Puts that are sent together."""
 
     def __init__(self, gathering: Gathering) -> None:
         self.gathering = gathering
@@ -137,11 +139,11 @@ class Gatherings:
         self._known: dict[Hashable, Gathering] = {}
 
     def enter(self, key: Hashable, member: Member) -> bool:
-        """Whether the put goes at once. Otherwise it has to wait for its turn."""
+        """Whether the put is sent at once. Otherwise it has to wait for its turn."""
         if (thread := self._current_thread()) is not None:
             if thread in self._putting:
                 return True
-            member.thread = thread  # before the add: leave() takes back what was not added, too
+            member.thread = thread  # before the add: leave() also works without it
             self._putting.add(thread)
         with self._lock:
             member.gathering = gathering = self._known.get(key) or self._new(key)
@@ -155,7 +157,7 @@ class Gatherings:
             return False
 
     def take_lead(self, member: Member) -> Batch | None:
-        """The batch that this put has to send. None if it does not lead, or is alone in it: then it goes alone."""
+        """The batch that this put has to send. None if it does not lead, or is alone in it: then it is sent alone."""
         with self._lock:
             batch = member.batch
             if batch is None or batch.sent or batch.leader is not member or len(batch.members) == 1:
@@ -175,7 +177,7 @@ class Gatherings:
                 self.scatter(batch.gathering, error)
 
     def leave(self, member: Member) -> None:
-        """The put has ended, whatever became of it. May be called again, after an interrupt."""
+        """The put has ended, with any outcome. May be called again, after an interrupt."""
         gathering, batch = member.gathering, member.batch
         if gathering is not None and not (batch is not None and batch.sent):
             with self._lock:
@@ -183,7 +185,7 @@ class Gatherings:
         self._putting.discard(member.thread)
 
     def scatter(self, gathering: Gathering | None, error: Exception) -> None:
-        """Let those that wait know at once what became of the put that they wait for."""
+        """Give those that wait the outcome of the put that they wait for, at once."""
         with self._lock:
             while gathering is not None and gathering.waiting:
                 member = gathering.waiting[0]
@@ -216,7 +218,7 @@ class Gatherings:
                 batch.appoint()
 
     def _make_way(self, gathering: Gathering, ended: Member | Batch) -> None:
-        """Let those that wait go in the place of what has ended, which gives up its place last."""
+        """Send those that wait, in the place of the put or batch that has ended, which gives up its place last."""
         if gathering.next is None and gathering.waiting:
             gathering.next = gathering.cut()
         if (batch := gathering.next) is not None:
@@ -236,7 +238,7 @@ class Gatherings:
 def is_everyones(error: Exception) -> bool:
     """Whether the error of a batch is that of each of its puts. If not, one of its tasks may have caused it.
 
-    False only if it is certain that nothing was put: the server has refused the statement, or never saw it.
+    False only if it is certain that nothing was put: the server has refused the statement, or never received it.
     """
     if isinstance(error, psycopg.Error):
         return error.diag.severity_nonlocalized != "ERROR"

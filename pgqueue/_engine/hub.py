@@ -3,9 +3,8 @@
 Theory of operation
 -------------------
 A waiter is one sleep of one taker. The taker makes it before its last look, it is signalled at most once, and then it
-is thrown away. That makes it an event count without a counter: a signal that comes after the waiter entered is never
-lost, and there is no event to clear at the wrong moment. (Clearing a shared event *after* the last look is the classic
-lost wake-up.)
+is thrown away. So it is an event count without a counter: a signal after the waiter entered is never lost, and there is
+no event to clear at the wrong moment. (Clearing a shared event *after* the last look is the classic lost wake-up.)
 
 Each queue with a waiter has a channel here. Its states, and the steps between them:
 
@@ -17,18 +16,18 @@ Each queue with a waiter has a channel here. Its states, and the steps between t
 - A waiter's `armed` is set once LISTEN and the WAITER lock are known to be committed: only then does its last look
   count (sql/2_base/wake.sql, T4). A channel that is armed but not yet drained is polled, with a growing pause: each
   attempt at the drain wakes a waiter, and so does its success.
-- plan() marks a step down before the listener sends it. A taker that enters meanwhile then asks for the steps up again
-  and does not rely on a LISTEN or a lock that is about to go.
+- plan() marks a step down before the listener sends it. A taker that enters before it is sent then asks for the steps
+  up again and does not rely on a LISTEN or a lock that is about to be dropped.
 - A channel stays armed for LINGER after its last waiter left: a taker that handles a task in a millisecond and
   returns finds the channel armed. After that time producers no longer notify.
 
-One notification may stand for many tasks, and the hub signals one waiter for it. A taker that then takes as many tasks
+One notification may announce many tasks, and the hub signals one waiter for it. A taker that then takes as many tasks
 as it asked for signals the next waiter; so does a taker that was signalled and ended before it looked.
 
-A call is a notification for this process alone, and stands for one task (sql/2_base/line.sql). It goes to the taker
-that has waited longest, and is its duty: the taker takes a task of the queue, or looks after the call and finds none,
-or gives the call back to the hub (pass_on). The hub hands a call without a taker to the server, which calls the next
-process. To drop it is the simpler form, and loses a wake-up: no other process was notified.
+A call is a notification for this process alone, and announces one task (sql/2_base/line.sql). The hub gives it to the
+taker that has waited longest, which must answer it: the taker takes a task of the queue, or looks after the call and
+finds none, or gives the call back to the hub (pass_on). The hub hands a call without a taker to the server, which calls
+the next process. If the hub dropped it, a wake-up would be lost: no other process was notified.
 """
 
 from __future__ import annotations
@@ -195,7 +194,7 @@ class Hub:
             )
 
     def disconnected(self) -> None:
-        """The connection is gone, and with it every LISTEN and lock."""
+        """The connection is lost, and with it every LISTEN and lock."""
         with self._lock:
             self._changed = True
             for channel in self._channels.values():
@@ -267,7 +266,7 @@ class Hub:
         return any(channel.armed and channel.place.moment(waiter.since) < self._again for channel in channels)
 
     def _call(self, id: int) -> None:
-        """Wake the taker that has waited longest; without one the call goes on to another process."""
+        """Wake the taker that has waited longest; without one the call is passed on to another process."""
         self._changed = True
         channel = self._channels.get(id)
         if channel and channel.waiters:
@@ -296,7 +295,7 @@ class Hub:
         return ready
 
     def _wake(self, waiter: Waiter) -> None:
-        waiter.woken.set()  # first: Ctrl-C may interrupt the taker that wakes this one, which nothing would wake again
+        waiter.woken.set()  # first: Ctrl-C may interrupt the taker that wakes this one, and nothing else would wake it
         waiter.armed.set()
         self._remove(waiter)
 

@@ -1,20 +1,20 @@
-"""Calls that have to take effect, whatever it takes: a claim is undone, a task is given back, a lock is dropped.
+"""Calls that are repeated until they take effect: a claim is undone, a task is given back, a lock is dropped.
 
 Theory of operation
 -------------------
 No caller waits for a job, and no job waits for another one. A job is repeated after a lost connection; after an error,
-with growing pauses (retries.py), for GIVE_UP seconds. Then it would fail for ever, and the log says that it was given
-up. An error of pgqueue's own is an answer: for example the task that was to be buried is not held any more.
+with growing pauses (retries.py), for GIVE_UP seconds. After that the job is dropped, and the log says so. An error of
+pgqueue itself is an answer: for example the task that was to be buried is not held any more.
 
-A call may be kept: it says something of the session, for example which queues a worker serves, and is run again on each
-new connection, since the session may be a new one. It is one job with a flag, however often the connection is lost: a
-job for each loss would pile up while the server is away.
+A call may be kept: it describes the session, for example the queues that a worker serves, and is run again on each new
+connection, since the session may be a new one. It is one job with a flag, however often the connection is lost: a job
+for each loss would pile up while the server is away.
 
 An undo is more than a call. Its claim may still be on its way to the server, so the server refuses the claim for as
 long as this connection keeps a lock (sql/3_tasks/undo.sql). The undo is therefore repeated on each new connection,
 and its token is forgotten after KEEP seconds, or as one of the oldest of more than MOST: a lock table has its limits.
-Packets of a connection that is gone do not live that long, and a claim that was stalled for longer in the server has
-entered by then, or its session is dead.
+Packets of a lost connection do not live that long, and a claim that was stalled for longer in the server has entered by
+then, or its session is dead.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Kept(Job):
             super().run(conn)
 
     def drop(self) -> None:
-        """Run it no more, unless it is under way. May be called in any thread."""
+        """Stop running it, unless it is under way. May be called in any thread."""
         self.dropped = True
 
 

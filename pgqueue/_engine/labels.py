@@ -1,4 +1,4 @@
-"""The label of a client: what others see of it in views, logs and errors."""
+"""The label of a client in views, logs and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
-_numbers: dict[int, Iterator[int]] = {}  # by process: a fork counts anew. No lock: a fork could copy it locked
+_numbers: dict[int, Iterator[int]] = {}  # by process: a fork counts from 1. No lock: a fork could copy it locked
 
 
 def new_label() -> str:

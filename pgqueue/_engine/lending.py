@@ -29,12 +29,12 @@ class Lending:
     """`lent` has the connection while the call has it. Each step that moves it in or out moves it as a whole.
 
     A call that is interrupted while it waits for a connection leaves a thread behind, which still gets one. That thread
-    puts it in `lent`, and then looks whether the call is `over`; what ends the call sets `over`, and then empties
-    `lent`. So one of them sees the connection, and both may.
+    T1 puts it in `lent`, and then looks whether the call is `over`; the thread T2 that ends the call sets `over`, and
+    then empties `lent`. So at least one of T1 and T2 sees the connection.
 
-    A connection that is not `fit` is closed. So it is while it is in a pipeline: an interrupt in the end of psycopg's
-    pipeline can leave it without the message that ends the pipeline for the server. It looks idle then, and the next
-    put on it would belong to the transaction that was interrupted, and vanish with it.
+    A connection that is not `fit` is closed. It is not fit while it is in a pipeline: an interrupt in the end of
+    psycopg's pipeline can leave it without the message that ends the pipeline for the server. It looks idle then, and
+    the next put on it would be part of the interrupted transaction, and be rolled back with it.
     """
 
     over = False
@@ -46,14 +46,14 @@ class Lending:
         self.lent: list[OwnConn] = []
 
     def keep(self) -> None:
-        """The call has ended as it should: the connection goes to the front of its pool, or to the pool itself."""
+        """The call has ended in order: put the connection in front of its pool, or into the pool itself."""
         if self.lent:
             self.pool.front.keep(self.lent)
         if self.lent:
             self.pool.hand_back(self)
 
     def give_back(self) -> None:
-        """The call has ended in some way: the connection goes to the pool."""
+        """The call has ended in some way: return the connection to the pool."""
         self.over = True
         if self.lent:
             self.pool.hand_back(self)

@@ -12,25 +12,26 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
 
 - A statement that fails costs itself only; a dead connection is lost (retries.py). The pause before the next connection
   grows until a connection has served a whole round (outages.py). A poke does not end it.
-- This connection waits for no lock. Ticks leave out what is locked (sql/2_base/nowait.sql), and LOCK_TIMEOUT ends every
+- This connection waits for no lock. Ticks leave out locked rows (sql/2_base/nowait.sql), and LOCK_TIMEOUT ends every
   other wait. Only the opening and the end of the session wait, for claims under way.
 - This connection holds the session's advisory lock, so the session lives as long as the connection. After a loss the
   listener opens the session again by its id; if that was quick enough, the takes live on (sql/2_base/session.sql).
 - Notifications that were sent while the listener was disconnected are gone: after each connect every waiter looks
   again.
 - A notification is a hint, since each role that may connect to the database can send any payload on any channel
-  (docs/deployment/connect.md). Nothing here raises for one: what has not the form of ours is dropped, or delivered as
-  it stands on a channel of the application; what has the form makes a client look. A flood of them costs one look at a
+  (docs/deployment/connect.md). Nothing here raises for one: a payload without pgqueue's form is dropped, or delivered
+  unchanged on a channel of the application; one with the form makes a client look. A flood of them costs one look at a
   time: a waiter that was woken is out of the hub until it has looked, and a waiter on a channel forgets before each
-  look what came until then. Payloads that wait for their delivery have a limit (posts.py, switchboard.py).
+  look the payloads that arrived until then. Payloads that wait for their delivery have a limit (posts.py,
+  switchboard.py).
 - The thread always reads notifications before it sleeps: some arrive with the answers to its own statements.
 - No put runs on this connection: the probe for waiters cannot see the locks of its own connection
   (sql/2_base/wake.sql).
-- The first cleaning comes at a random moment of its first interval: a process that lives for a second seldom pays for
-  it, which costs the server 18 ms on a new connection, and of many such processes some do.
+- The first cleaning is at a random moment of its first interval. It costs the server 18 ms on a new connection: a
+  process that lives for a second seldom pays for it, and of many such processes some do.
 - A tick releases the takes of dead sessions and makes ready the tasks that are due. It is left out if another client
-  has just done so (sql/5_operations/ticks.sql). Ticks that take long are followed
-  by rests REST times as long, since under a held snapshot they walk over dead rows.
+  has just done so (sql/5_operations/ticks.sql). Ticks that take long are followed by rests REST times as long, since
+  under a held snapshot they walk over dead rows.
 - reload() replaces the thread by another one. All state that outlives a turn of the loop, the connection included,
   belongs to the listener and not to the thread. So the next thread goes on where this one stopped: it sends nothing to
   the server, and no waiter is woken.
@@ -161,7 +162,7 @@ class Listener:
         return kept
 
     def undo(self, token: int) -> None:
-        """Give back all that was taken under this token, and refuse its claim if that is still on its way."""
+        """Give back all tasks taken under this token, and refuse its claim if that is still on its way."""
         self._jobs.undo(token)
         self.poke()
 
@@ -318,7 +319,7 @@ class Listener:
                 self._read(self._conn)  # puts that were open called until now
                 if abandoned := self.hub.abandoned() | self._plans.calls:  # and their takers end without a look
                     do(self._conn, wake_calls.pass_on(sorted(abandoned)))
-        except BaseException as error:  # of any kind: those that wait have to hear of the end
+        except BaseException as error:  # of any kind: waiters have to be told of the end
             self._disconnected(error)
         self._hang_up()
         self._tell()

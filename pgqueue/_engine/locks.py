@@ -10,8 +10,8 @@ The lock belongs to the listener's connection (sql/4_families/locks.sql), so all
 
 - The client chooses the token, so it can repeat a request, and undo it before its answer is known. It asks for
   drop_lock on the same connection, behind the request: `later` could overtake the request. If the connection broke, the
-  server freed the lock, but it may keep the ticket, since the session may return: then drop_lock runs again, by
-  `later`, on the next connection.
+  server freed the lock, but may keep the ticket, since the session may return: then drop_lock runs again, by `later`,
+  on the next connection.
 - A grant counts only if the connection did not break since the request was sent. The listener's thread reports the
   break by `on_lost`, possibly before the waiting thread has read the answer. In doubt the flow asks the server again.
 - In a forked child the listener is `stopping`. The child checks that first, since the parent may have held a mutex at
@@ -135,7 +135,7 @@ class Request:
                 yield from self._session(patience)
                 last = left.over()
                 if ear is not None:
-                    board.forget(ear)  # before the look: a call that comes after the look counts
+                    board.forget(ear)  # before the look: a call that arrives after the look counts
                 try:
                     answer = yield from self._ask(calls.ask_lock(self.name, self._shared, self._token, not last))
                 except ConnectionLost as error:

@@ -1,15 +1,15 @@
-"""While the server is away: which errors mean that, how long the pauses are, and what is logged. One policy for all.
+"""Outages of the server: the errors that mean one, the pauses, and the log. One policy for all.
 
 The listener and its statements (retries.py), the pools, the first call of a client, calls for a session, watches, the
 clock, the supervisor, the owners of threads (owners.py) and a worker's threads each have Pauses of their own, since
 each of them may be refused for a reason of its own. They are computed here only; tests/project/test_pauses.py finds a
-pause that grows elsewhere, and says what those few follow that stay:
+pause that grows elsewhere, and names the rules for the few that stay:
 
 - A pause doubles with each failure, up to LONGEST, and is random between a half and the whole of that. Nothing shortens
-  it: what wakes a thread that pauses, for example a poke of the listener, lets it go on pausing. At first a poke ended
-  the pause, and what reacted to the loss of the connection by a poke connected 700 times a second.
-- LONGEST is less than a second, so a call that begins once the server is back has its connection within a second. A
-  pause that a caller may cut short would allow longer ones, but then many callers are a storm.
+  it: a thread that is woken in its pause, for example by a poke of the listener, goes on pausing. At first a poke ended
+  the pause, and a thread that poked whenever the connection was lost connected 700 times a second.
+- LONGEST is less than a second, so a call that begins once the server is back has its connection within a second. If a
+  caller could cut a pause short, pauses could be longer, but then many callers would be a storm.
 
 All of them share the log of their client: an outage is one warning, when it is first met, and another one every TELL
 seconds while it lasts. The first success tells how long it took. An outage that is met again within SAME seconds of its
@@ -34,15 +34,15 @@ FIRST, LONGEST = 0.02, 0.6  # seconds
 TELL = 30.0  # seconds between two warnings of one outage
 SAME = 1.0  # seconds without it after which an outage is a new one
 
-#: The errors of a call that met the outage: the same call may succeed later. What a lost connection is called is
-#: decided in _calls/sqlstates.py.
+#: The errors of a call that met the outage: the same call may succeed later. _calls/sqlstates.py decides which errors
+#: mean that a connection is lost.
 AWAY = (ServerError, ConnectionLost)
 
 
 class Absent(ServerError):
     """The first connection of a client: no server answers, it is just starting, or it has no connection left.
 
-    What it refuses for another reason is no Absent.
+    A refusal for another reason is no Absent.
     """
 
 

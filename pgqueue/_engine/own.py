@@ -1,11 +1,11 @@
 """The connections of a client's pools, and how a call runs on one.
 
-A call goes to libpq directly (statements.py). psycopg's cursor would cost as much again as libpq: it parses the
-statement, looks up how to send each value, and waits by a generator. Here a call that is answered soon, and at once as
-a whole, costs one poll of the socket. Otherwise the rest of the answer is awaited as for psycopg's own statements
+A call is passed to libpq directly (statements.py). psycopg's cursor would cost as much again as libpq: it parses the
+statement, looks up how to send each value, and waits by a generator. Here a call whose whole answer arrives soon and at
+once costs one poll of the socket. Otherwise the rest of the answer is awaited as for psycopg's own statements
 (bounded.py), so a deadline or an interrupt ends both in the same way.
 
-A call with a value that is not plain text, for example a datetime, goes through psycopg's cursor.
+A call with a value that is not plain text, for example a datetime, is passed to psycopg's cursor.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def is_alive(conn: OwnConn | OwnAsyncConn) -> bool:
     """Whether an idle connection is alive. If the server ends it, its socket is readable.
 
     The server sends the reason first, and closes the socket some milliseconds later. Not everything that arrives is a
-    reason: settings that were reloaded arrive too, and with TLS whatever the library at the other end has to say.
+    reason: settings that were reloaded arrive too, and with TLS any record of the library at the other end.
     """
     try:
         while conn.socket.poll(0):

@@ -1,14 +1,15 @@
 """Owners: no thread and no asyncio task of pgqueue ends in silence. tests/project/test_owners.py finds any other.
 
     Owned      a thread with a loop: the listener, a worker's runners, fetchers, settler and watch, a monitor, a clock.
-               Whatever ends it before its time, SystemExit too, is logged, and the loop begins again after a pause.
+               An error that ends it before its time, SystemExit too, is logged, and the loop begins again after a
+               pause.
     OwnedTask  the same for an asyncio task, as of an awaiting client's election.
     errand     a thread with work that ends by itself, as the reaping of a process: an error is logged.
     later      the same after a time.
 
-A `try` around each turn of each loop is the simpler form. It lets pass what its author did not think of: the loops had
-`except Exception`, a handler's SystemExit and GeneratorExit passed them, and the thread was gone while the process and
-its health checks went on. What a turn leaves half done belongs to the loop: it begins again with its state as it is.
+A `try` around each turn of each loop misses the errors that its author did not think of: the loops caught `Exception`,
+so a handler's SystemExit and GeneratorExit passed them, and the thread was gone while the process and its health checks
+went on. A loop has to cope with a turn that was left half done: it begins again with its state as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .outages import TELL, Pauses
 
 log = logging.getLogger("pgqueue")
 
-STEADY = 5.0  # seconds after which a loop that ends once more has a short pause again
+STEADY = 5.0  # seconds after which a loop that ends again has a short pause again
 SHORTEST = 0.1  # seconds before a task is replaced: the end of its event loop takes less
 STEP = 0.05  # seconds between two looks, in a pause, whether the time of the loop is over
 
@@ -155,7 +156,7 @@ def errand(name: str, work: Callable[..., object], *args: Any) -> threading.Thre
 
 
 def later(seconds: float, name: str, work: Callable[..., object], *args: Any) -> None:
-    """Call `work` in a daemon thread after so many seconds. An error is logged."""
+    """Call `work` in a daemon thread after a number of seconds. An error is logged."""
     timer = threading.Timer(seconds, _logged, (name, work, *args))
     timer.name, timer.daemon = name, True
     timer.start()

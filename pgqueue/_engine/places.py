@@ -1,8 +1,8 @@
 """A process's place in the line of one queue (sql/2_base/line.sql). No I/O and no clock of its own.
 
 A process needs a place once a taker has waited for ENTER, unless it hears of every put because no other process waits.
-Its listener enters, and enters again with the last place, whenever that may be gone: at once after a call, soon after a
-put that woke everyone, and now and then. The server keeps a place that is still there.
+Its listener enters, and enters again with the last place whenever that may be lost: at once after a call, soon after a
+put that woke every process, and from time to time. The server keeps a place that is still there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Place:
     def entered(self, since: float | None, hears: bool, now: float) -> None:
         if self._come and hears:  # it has entered since the server looked
             self.at = 0.0
-        elif self.at == UNDER_WAY:  # else a call came meanwhile: enter again
+        elif self.at == UNDER_WAY:  # else a call has arrived since: enter again
             self.at = UNDER_WAY if hears else now + CHECK
         self._entering = False
         self.hears, self._entered = hears, now
@@ -54,7 +54,7 @@ class Place:
         self._entering = False
 
     def called(self) -> None:
-        """The place is probably gone. A stranger may have said so: the server is asked."""
+        """The place is probably gone. The call may be forged, so the server is asked."""
         self.at = 0.0
 
     def come(self) -> None:

@@ -1,13 +1,13 @@
 """The statements that the hub and the switchboard plan: LISTEN and UNLISTEN, and the locks and places of takers.
 
 A plan is carried out to its end before the next one is asked for. A step that fails on a living connection is tried
-again with growing pauses (retries.py), and the steps that are done are not repeated. The hub learns of a step up only
-after it: it never takes a queue for armed that is not. Its waiters cannot rely on notifications meanwhile, so each
+again with growing pauses (retries.py), and the steps that are done are not repeated. The hub is told of a step up only
+after it, so it never treats a queue as armed too early. Until then its waiters cannot rely on notifications, so each
 failed attempt wakes them to look for themselves.
 
-The line (sql/2_base/line.sql) decides only the order, so its statements come last, and the failure of one holds up no
-other step: a place is tried again later, and so is a call that has to be passed on, also on the next connection. (To
-leave such a call to the ticks is the simpler form, and costs its task two of them each time a lock is in the way.)
+The line (sql/2_base/line.sql) decides only the order, so its statements are sent last, and the failure of one holds up
+no other step: a place is tried again later, and so is a call that has to be passed on, also on the next connection. (If
+it were left to the ticks, its task would wait for two of them each time a lock is in the way.)
 """
 
 from __future__ import annotations

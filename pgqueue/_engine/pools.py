@@ -1,14 +1,14 @@
 """A client's pools of connections, blocking and awaiting, which lend a connection within a time.
 
 A connection that broke while it idled (the server restarted) is recognised by its socket: this takes two microseconds
-and no round trip. It goes back to the pool, which drops it and connects anew in its own thread, and the call takes the
-next one. So n broken connections cost n looks and one new connection. The pool's `check` callback would do the same,
-but the pool sleeps for 0, 1, 2, 4 ... seconds between two broken connections.
+and no round trip. It is returned to the pool, which drops it and opens a new one in its own thread, and the call takes
+the next one. So n broken connections cost n looks and one new connection. The pool's `check` callback would do the
+same, but the pool sleeps for 0, 1, 2, 4 ... seconds between two broken connections.
 
-While the server cannot be reached, the pool's pauses of 1, 2, 4 ... seconds would keep it away for longer than the
-server is. So the pool is told not to try again. Its attempts try for a while themselves (attempts.py), and the calls
-that wait ask again every ASKING seconds, which starts the next attempt. What the pool logs of each attempt is left out:
-the outage is told once.
+While the server cannot be reached, the pool's pauses of 1, 2, 4 ... seconds would outlast the outage. So the pool is
+told not to try again. Its attempts try for a while themselves (attempts.py), and the calls that wait ask again every
+ASKING seconds, which starts the next attempt. The pool's own log lines of each attempt are dropped: the outage is
+logged once.
 
 At a limit of connections a pool gives way to other parts of its client (scarcity.py), and the pool for claims sends
 its calls to the other pool (Elsewhere).
@@ -88,7 +88,7 @@ class Pool(ConnectionPool[OwnConn]):
         """A connection that is alive, also put into `lending`; `within`: seconds for the call, if less than
         call_timeout.
 
-        What is in `lending` belongs to the caller, also after an error or an interrupt.
+        The connection in `lending` belongs to the caller, also after an error or an interrupt.
 
         Raises:
             ServerError: none could be had in time.
@@ -119,7 +119,7 @@ class Pool(ConnectionPool[OwnConn]):
         raise _none_in_time(self, self._attempts.failure)
 
     def hand_back(self, lending: Lending) -> None:
-        """Give the pool what was lent, or what it is waiting for."""
+        """Give the pool the connection that was lent, or one for which it waits."""
         shielded(partial(self._hand_back, lending))
 
     def _hand_back(self, lending: Lending) -> None:
@@ -151,7 +151,7 @@ class Pool(ConnectionPool[OwnConn]):
             super().putconn(conn)
 
     def give_way(self) -> None:
-        """Close what another part of the client needs more. What is in use now comes to putconn() after its use."""
+        """Close connections that another part of the client needs more; those in use after it, in putconn()."""
         for conn in self.front.drain():
             self.putconn(conn)
         while self._attempts.has_surplus():
@@ -221,7 +221,7 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
         """getconn() in a task of its own, which a cancellation of the caller does not reach.
 
         In the caller's task, a cancellation that arrives just after the pool has given it a connection loses the
-        connection, and the place in the pool. Here it comes back as soon as the task has it.
+        connection, and the place in the pool. Here it is returned as soon as the task has it.
         """
         asking = asyncio.create_task(self.getconn(within))
         try:

@@ -51,5 +51,5 @@ class _Pop(Take):
         return (yield from super()._attempt(starts))
 
     def _lost(self, error: ConnectionLost) -> None:
-        self._unknown = error  # a take that lies down to sleep passes over the error: the next attempt raises it again
+        self._unknown = error  # a take that goes to sleep passes over the error: the next attempt raises it again
         raise error

@@ -1,13 +1,13 @@
 """The payloads that were posted to named channels, from their arrival at the listener to their delivery, in order.
 
-They are not delivered as they arrive: a large payload has to be fetched, and another call may be under way. A payload
-that cannot be fetched holds up those behind it, which must not overtake it, for as long as the server keeps it.
+They are not delivered as they arrive: a large payload has to be fetched, and another call may be under way. While a
+payload cannot be fetched, those behind it wait, since they must not overtake it, for as long as the server keeps it.
 
-Any role that may connect to the database can send what looks like the mark of a stored payload (channels.sql). Each
-costs one read, and one of a payload that is not there is a gap, as if the listener had come too late. Two limits keep a
-flood of them, or of anything else, from the rest of the listener's work, and from the memory of the process: a turn of
-the thread delivers for at most TURN seconds, and payloads of more than ROOM characters do not wait. What comes beyond
-that is dropped, and leaves a gap in its place.
+Any role that may connect to the database can forge the mark of a stored payload (channels.sql). Each mark costs one
+read, and one without a stored payload is a gap, as if the listener had read it too late. Two limits keep a flood of
+them, or of anything else, from the rest of the listener's work, and from the memory of the process: a turn of the
+thread delivers for at most TURN seconds, and at most ROOM characters of payloads wait. Further payloads are dropped,
+and leave a gap in their place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Statements of the listener, and what their failure means.
+"""Statements of the listener, and how it handles their failure.
 
 A statement that fails while the connection lives (a lock, a full disk, a broken row, a bug) is that statement's failure
 only. The connection also holds the session, the locks and the subscriptions of the client, so it is not closed: the
@@ -39,7 +39,7 @@ def lives(conn: Conn) -> bool:
 
 
 class Retry:
-    """The pauses of one statement that fails, and what is logged: each kind of error once, and the recovery."""
+    """The pauses of one statement that fails, and its log: each kind of error once, and the recovery."""
 
     def __init__(self, what: str) -> None:
         self.at = 0.0  # the monotonic time of the next attempt
@@ -78,7 +78,7 @@ class Retry:
                 exc_info=not isinstance(error, psycopg.Error),
             )
         self._kind = type(error)
-        # A lock goes away, and asking for it costs little.
+        # A lock is released in time, and asking for it costs little.
         self.at = now + self._pauses.failed(grows=getattr(error, "sqlstate", None) not in LOCKED)
 
     def _succeeded(self) -> None:

@@ -2,11 +2,11 @@
 
 A put that waits for room sleeps as a take does, on a channel of its own: that of the queue's negated id. Each
 transaction that makes room in a queue with a capacity signals this channel (sql/2_base/count.sql), and the theory of
-operation of sql/2_base/wake.sql holds for it word for word: a put that finds the queue full after its waiter is armed
+operation of sql/2_base/wake.sql holds for it unchanged: a put that finds the queue full after its waiter is armed
 cannot have missed a signal.
 
-Puts into a queue with a capacity go one after another, by a lock that a producer's transaction keeps until its end. An
-attempt waits for the lock as long as this put waits for room, and no longer than a call may last.
+Puts into a queue with a capacity are made one after another, by a lock that a producer's transaction keeps until its
+end. An attempt waits for the lock as long as this put waits for room, and no longer than a call may last.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def put(
             if listener.hub.leave(waiter):
                 listener.poke()
             if waiter.woken.is_set():
-                listener.hub.signal([channel])  # one notification may stand for more room than this put uses
+                listener.hub.signal([channel])  # one notification may announce more room than this put uses
     return placed
 
 

@@ -1,24 +1,24 @@
 """A client at a limit of connections: of its role, its database, the server, or a pooler.
 
-A client can do with two connections: one for its calls, and one for the listener once there is a listener. All others
-only make it faster. But a connection is opened when the others of its pool are in use, and idles for minutes. So at a
-limit those that idle in one pool would keep another pool, or the listener, from its first one for good.
+A client needs two connections: one for its calls, and one for the listener once there is a listener. All others only
+make it faster. But a connection is opened when the others of its pool are in use, and idles for minutes. So at a limit
+the idle ones of one pool would keep another pool, or the listener, from its first one for good.
 
-A part of the client that has none, and is refused one, lacks it, until it has one or does not ask any more. Meanwhile
-the pools of the client give way:
+A part of the client that has none, and is refused one, lacks it, until it has one or does not ask any more. As long as
+a part lacks one, the pools of the client give way:
 
 - They close each connection as soon as it is free. For the listener they keep one of them: with a single connection a
-  client puts, and its takes say what they need.
-- They open none besides the first of a pool, and that only in turn: after pools that lacked one before, and, if the
-  pools have one, after the listener. Otherwise a busy pool would have the free place again before the part that lacks a
-  connection asks for it.
+  client puts, and the error of its takes names the remedy.
+- They open only the first of a pool, and that in turn: after pools that lacked one before, and, if the pools have one,
+  after the listener. Otherwise a busy pool would have the free place again before the part that lacks a connection asks
+  for it.
 
 The pool for claims lacks nothing: where it can have no connection its calls run in the pool for puts, each for the
 price of a flush (pools.py).
 
-What a limit refuses is recognised by its English words, since libpq tells no SQLSTATE of a connection that was refused.
-Where the server speaks another language nothing gives way, and the error has the server's words only. To give way after
-every refusal is the simpler form: a password that was changed, or a server that restarts, would empty the pools.
+A refusal by a limit is recognised by its English words, since libpq gives no SQLSTATE for a connection that was
+refused. With server messages in another language nothing gives way, and the error has the server's words only. The
+pools do not give way after every refusal: a password that was changed, or a server that restarts, would empty them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from time import monotonic
 from typing import Protocol
 from weakref import WeakSet
 
-#: How PostgreSQL and PgBouncer say it, and what to raise.
+#: The words of PostgreSQL and PgBouncer, and the error to raise.
 LIMITS = {
     "too many connections for role": "the role's CONNECTION LIMIT (ALTER ROLE)",
     "too many connections for database": "the database's CONNECTION LIMIT (ALTER DATABASE)",
@@ -46,7 +46,7 @@ def limit_of(reason: object) -> str | None:
 
 
 def with_remedy(reason: object) -> str:
-    """The reason why there is no connection, with what to do if a limit refused it."""
+    """The reason why there is no connection, with the remedy if a limit refused it."""
     said = str(reason).strip()
     limit = limit_of(said)
     if limit is None or NEED in said:
@@ -68,7 +68,7 @@ class Part(Protocol):
         """How many it has."""
 
     def give_way(self) -> None:
-        """Close what has_surplus() says. Called in any thread."""
+        """Close the connections that has_surplus() names. Called in any thread."""
 
 
 class Scarcity:
@@ -108,7 +108,7 @@ class Scarcity:
             waiting = self._waiting()
             has_what_it_needs = pool.held() >= pool.needs
             pools_have_one = self._pooled() > 0
-            behind = False  # whether the parts that come now lacked one later than this pool
+            behind = False  # whether the parts after this pool, which lacked one later
             for other, words in waiting.items():
                 behind = behind or other is pool
                 if other is not pool and (has_what_it_needs or (not behind if other.is_pool else pools_have_one)):

@@ -36,7 +36,7 @@ def session(listener: Listener, make_signal: MakeSignal, left: TimeLeft) -> Flow
 def refused(
     error: SessionDead, make_signal: MakeSignal, left: TimeLeft, pauses: Pauses, in_transaction: bool
 ) -> Flow[None]:
-    """Pause before the next attempt: the listener has not noticed yet that it lost its connection, or is reconnecting.
+    """Pause before the next attempt: the listener has not yet noticed that it lost its connection, or is reconnecting.
 
     Raises an error if the call cannot be repeated or the time is over.
     """

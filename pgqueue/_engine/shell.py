@@ -76,8 +76,7 @@ class ShellBase:
     def made(self, rows: list[Row], make: Callable[[Row], T]) -> list[T]:
         """The tasks of a claim's rows.
 
-        SQL can put data that Python's json does not read. Such a task is buried; else it would be delivered again and
-        again.
+        SQL can put data that Python's json does not read. Such a task is buried; else it would be delivered repeatedly.
 
         Raises:
             ValueError: none of the rows can be read.

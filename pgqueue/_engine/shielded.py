@@ -1,10 +1,10 @@
 """Calls that Ctrl-C does not cut off: they go on in a thread of their own, and only the wait for them ends.
 
-For what must not stop halfway and is rare: to ask psycopg_pool for a connection or to give it one back, to make a pool,
-to start the listener. A `try` cannot guard these. An interrupt may come at the end of any call: then what the call
-returned is lost, for example the connection that it took out of the pool, and what it began stays half done. The
-condition variables of `threading`, on which psycopg_pool waits, then even stay locked. What such a call makes, it puts
-itself where another call finds it, since its caller may be gone.
+For rare calls that must not stop halfway: to ask psycopg_pool for a connection or to give it one back, to make a pool,
+to start the listener. A `try` cannot guard these. An interrupt may arrive at the end of any call: then its return value
+is lost, for example the connection that it took out of the pool, and its work stays half done. The condition variables
+of `threading`, on which psycopg_pool waits, then even stay locked. Such a call stores its result itself where another
+call finds it, since its caller may be gone.
 
 Only the main thread is interrupted. Other threads make the call themselves.
 """
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def shielded(work: Callable[[], T]) -> T:
-    """Call `work`, to its end, and return or raise what it does. If the caller is interrupted, its result is lost."""
+    """Call `work`, to its end, and return its result or raise its error. If the caller is interrupted, that is lost."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     call = _Call(work)

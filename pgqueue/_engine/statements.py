@@ -91,7 +91,7 @@ class Statements:
         self._names[sql] = name
 
     def forget(self, error: psycopg.Error) -> bool:
-        """Forget what is prepared, if the error says that the server refused to begin. Returns whether it does."""
+        """Forget the prepared statements, if the error says that the server refused to begin. Returns whether."""
         stale = isinstance(error, InvalidSqlStatementName) or error.diag.source_function == "RevalidateCachedQuery"
         if stale:
             self._names, self._uses = {}, {}

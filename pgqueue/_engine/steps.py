@@ -1,4 +1,4 @@
-"""Flows: what needs both the database and the clock, written once for both shells.
+"""Flows: loops that need both the database and the clock, written once for both shells.
 
 A flow is a generator. It yields its next step, a Run (a call on a connection) or a Wait (for a signal, for some
 seconds), and is sent the answer. A shell drives it, blocking or awaiting, in ten lines.

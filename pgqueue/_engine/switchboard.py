@@ -9,12 +9,12 @@ a shared counter miscounts as soon as one of its waiters gives up.
     absent --enter--> wanted --LISTEN--> listening ... the last ear left ... --UNLISTEN after an idle time--> absent
 
 - Waiters only enter and leave. The listener thread sends LISTEN and UNLISTEN, as plan() returns them.
-- plan() removes a channel here before the listener sends its UNLISTEN. A waiter that enters meanwhile then asks for a
-  new LISTEN, behind the UNLISTEN, and does not rely on the one that is about to go.
-- A lost connection may have lost payloads. Every ear that was active gets a gap once LISTEN is committed again. If it
-  got the gap at the loss, its waiter would look at the state and sleep again before the listener listens.
+- plan() removes a channel here before the listener sends its UNLISTEN. A waiter that enters before the UNLISTEN is sent
+  then asks for a new LISTEN, behind the UNLISTEN, and does not rely on the old one.
+- A lost connection may have lost payloads. Every ear that was active gets a gap once LISTEN is committed again. If an
+  ear got the gap at the loss, its waiter would look at the state and sleep again before the listener listens.
 - A full buffer drops its oldest payload, which is a gap too. The listener never waits for a slow reader. A gap behind
-  an equal gap says nothing new, and is left out.
+  an equal gap is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .steps import Signal
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Stands in a buffer where payloads may be missing."""
+    """Marks a place in a buffer where payloads may be missing."""
 
     reason: str
 
@@ -120,7 +120,7 @@ class Switchboard:
             return ear.payloads.popleft() if ear.payloads else None
 
     def forget(self, ear: Ear) -> None:
-        """Drop the payloads and gaps that came until now."""
+        """Drop the payloads and gaps that arrived until now."""
         with self._lock:
             ear.payloads.clear()
 
@@ -169,7 +169,7 @@ class Switchboard:
         self._tell()
 
     def is_heard(self, name: str) -> bool:
-        """Whether an ear is on the channel: the server sends what was posted until its UNLISTEN, too."""
+        """Whether an ear is on the channel: the server also sends payloads that are posted before its UNLISTEN."""
         line = self._lines.get(name)
         return line is not None and bool(line.ears)
 

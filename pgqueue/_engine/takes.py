@@ -95,12 +95,12 @@ class Take:
         self._token = secrets.randbits(63)
         self._used_session: int | None = None
         self._locked_pause = LOCKED_PAUSE[0]
-        self._away: Pauses | None = None  # after the first error: a take mostly meets none
+        self._away: Pauses | None = None  # after the first error: a take usually meets none
         self._ids_known: dict[str, int] = {}
         self._said = False  # that a lock is in the way
         self._signalled = False  # at any time in this take: then this take signals the next waiter
         self._called: set[int] = set()  # the queues that called this take, and for which it has not answered
-        self._served = False  # by a call, which stands for one task and no more
+        self._served = False  # by a call, which announces one task and no more
         self._waiter: Waiter | None = None
         self._inner: Take | None = None  # of one of the queues
 
@@ -115,7 +115,7 @@ class Take:
             if not tasks and self.final and len(self._queues) > 1:
                 tasks = yield from self._claim_by_queue()
             if self._signalled or (len(tasks) == self._n and not self._served) or self._have_deadlines(tasks):
-                self._pass_on()  # one notification may stand for more tasks than this take got; others may be locked
+                self._pass_on()  # one notification may announce more tasks than this take got; others may be locked
             self._answer_calls()
         except BaseException:
             self.fulfil()
@@ -123,7 +123,7 @@ class Take:
         return tasks
 
     def fulfil(self) -> None:
-        """Leave nothing behind of a take whose caller gets no tasks, after any of its steps. May be called again."""
+        """Undo a take whose caller gets no tasks, after any of its steps. May be called again."""
         if self._inner is not None:
             self._inner.fulfil()
         self._leave()
@@ -160,7 +160,7 @@ class Take:
             self._waiter = None
 
     def _was_woken(self, waiter: Waiter) -> None:
-        """Note what woke it, if anything did. The tasks of its last look may be older than the call."""
+        """Note the signal or call that woke it, if any. The tasks of its last look may be older than the call."""
         if waiter.called_for is not None:
             self._called.add(waiter.called_for)
             self._served = True
@@ -223,8 +223,8 @@ class Take:
     def _claim_by_queue(self) -> Flow[list[Taken]]:
         """Claim from the first queue by itself that has a task due, then from the next, until one of them serves.
 
-        A claim of one queue waits for a transaction that is just making ready what is due (sql/3_tasks/due.sql). One of
-        several queues does not, since a queue that a transaction has locked for long would hold up the others.
+        A claim of one queue waits for a transaction that is just making due tasks ready (sql/3_tasks/due.sql). A claim
+        of several queues does not, since a queue that a transaction has locked for long would hold up the others.
         """
         if self._ended():
             return []

@@ -56,7 +56,7 @@ class Tick:
         self._done = float("-inf")
 
     def done_before(self, age: float | None, clients: int, asked: float) -> None:
-        """Some client did it so many seconds before the monotonic time `asked`, or a little later; None: it is not
+        """Some client did it `age` seconds before the monotonic time `asked`, or a little later; None: it is not
         known."""
         if self._turn and (age is None or age >= asked - self._done):
             return  # no other client has done it since
@@ -107,7 +107,7 @@ class Ticks:
         return min(tick.at for tick in self._ticks)
 
     def run(self, conn: Conn) -> None:
-        """Do what is due, and was not done by another client. A question that fails holds up nothing."""
+        """Do the works that are due and that no other client has done. A question that fails holds up nothing."""
         if time.monotonic() >= self.at:
             if self.clients > 1:
                 self._retry.attempt(conn, self._look)

@@ -1,12 +1,12 @@
 """The queues that this client uses while it claims nothing from them, so that they do not expire.
 
-clean_up deletes a queue with `expires` that was not used for so long (sql/4_families/expiry.sql). Claims are uses, but
-a taker that sleeps makes none, and neither does a consumer that holds as many tasks as it may. So the listener's thread
-tells of both now and then, also while the threads of the program are busy.
+clean_up deletes a queue that was not used for its time `expires` (sql/4_families/expiry.sql). Claims are uses, but a
+taker that sleeps makes none, and neither does a consumer that holds as many tasks as it may. So the listener's thread
+reports both from time to time, also while the threads of the program are busy.
 
-It does so only where a queue may expire, as the answer to its question of ticks says (sql/5_operations/ticks.sql). To
-tell in any case is the simpler form, and cost 100 waiting clients 1 % of a core more. A client asks every seven seconds
-at least, so it learns of a new queue, and tells, well within the least time after which a queue expires.
+It does so only where a queue may expire, as the answer to its question of ticks says (sql/5_operations/ticks.sql).
+Reporting in any case cost 100 waiting clients 1 % of a core more. A client asks every seven seconds at least, so it
+learns of a new queue, and reports, well within the least time after which a queue expires.
 """
 
 from __future__ import annotations

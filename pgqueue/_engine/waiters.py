@@ -1,4 +1,4 @@
-"""What the hub keeps: the waiters of each queue, the state of its channel, and the steps to take for it."""
+"""The state of the hub: the waiters of each queue, the state of its channel, and the steps to take for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRAIN_PAUSE = (0.002, 0.25)  # first and longest, seconds
 class Waiter:
     """One sleep of one taker. `since`: the monotonic time at which the taker began to wait, maybe in an earlier sleep.
 
-    inf: it stands behind all others, and in no line. `called_for`: the queue whose call woke it. `names`: of the queues
+    inf: it is behind all others, and in no line. `called_for`: the queue whose call woke it. `names`: of the queues
     from which it takes.
     """
 
@@ -50,7 +50,7 @@ class Channel:
     place: Place = field(default_factory=Place)
 
     def add(self, waiter: Waiter) -> None:
-        """In the order of `since`: a taker that looked in vain comes back to its place."""
+        """In the order of `since`: a taker that looked in vain gets its old place."""
         at = len(self.waiters)
         while at and self.waiters[at - 1].since > waiter.since:
             at -= 1

@@ -1,7 +1,7 @@
 """Waits on named channels, and for the changes that they announce: flows (steps.py), for both shells.
 
 The order is always the same: enter the switchboard, wait until LISTEN is committed, and only then look. The look sees
-what was committed before it; the ear hears what is committed after it.
+changes that were committed before it; the ear hears those that are committed after it.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def until(
     try:
         yield from enter(listener, ear, left)
         while True:
-            listener.switchboard.forget(ear)  # before the look: a payload that comes after the look counts
+            listener.switchboard.forget(ear)  # before the look: a payload that arrives after the look counts
             found = yield from look()
             if found is not None or left.over():
                 return found

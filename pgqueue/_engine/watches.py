@@ -55,7 +55,7 @@ class Observer(Generic[T]):
             raise
 
     def observe(self, left: TimeLeft) -> Flow[bool]:
-        """Look, such that every later change is heard. False if the time was over before.
+        """Look, so that every later change is heard. False if the time was over before.
 
         Raises:
             ClosedError: the watch or the client is closed.

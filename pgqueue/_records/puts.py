@@ -19,7 +19,7 @@ from ..errors import BadData
 class Put(Deferred):
     """A task for `ack(put=[...])` or `put_graph([...])`: a queue, the data and, by keyword, the options of Queue.put.
 
-    `after` may hold other Puts, which must stand before this one in the same call.
+    `after` may hold other Puts, which must be before this one in the same call.
 
     Attributes:
         queue: the name of the queue to put it into.
@@ -46,7 +46,7 @@ def as_json(puts: Iterable[Put], max_size: int = data.MAX_SIZE) -> str | None:
 
     Raises:
         BadData: the data of one put; the path begins with its index, as in `[2]$.name`.
-        ValueError: one of them is not a Put, or waits for one that does not stand before it.
+        ValueError: one of them is not a Put, or waits for one that is not before it.
     """
     places: dict[int, int] = {}  # by the identity of the Put
     texts = []

@@ -50,8 +50,8 @@ class TaskRecord(Bound):
         state: ready, delayed, taken, buried, blocked (its lane is busy) or waiting (for a limit, or for other tasks);
             cancelling: taken and cancelled; done after its ack, cancelled, or dead once it was moved to the queue's
             dead letters.
-        data: the data that was put. None for a task that was there already, if the role may not look into the queue.
-        priority: the lowest is taken first. None after a put that named none: then it is the queue's.
+        data: the data that was put. None for a task that existed already, if the role may not look into the queue.
+        priority: the lowest is taken first. None after a put without one: then it is the queue's.
         attempts: how often it failed, passed its deadline, or was charged with the death of its taker, since its put or
             the kick that ended its burial.
         redelivered: whether an earlier take of it ended by a release, a burial, its deadline or the death of its taker;
@@ -97,7 +97,7 @@ class TaskPage(Record, Generic[AnyTask]):
 
     Attributes:
         tasks: in the order of their state.
-        marker: what the next page is asked with; None: this is the last one.
+        marker: the argument `marker` for the next page; None: this is the last one.
     """
 
     tasks: list[AnyTask]
@@ -127,7 +127,7 @@ def named(task: TaskLike) -> tuple[int, int | None]:
 
 
 def without_result(task: AnyTask, job: str) -> AnyTask:
-    """The task, of which is known that no result is kept, since it is one of this job. Returns the task."""
+    """Mark the task as one of this job, which keeps no result. Returns the task."""
     object.__setattr__(task, "_unkept", job)
     return task
 
@@ -139,7 +139,7 @@ def check_result(task: TaskLike) -> None:
 
 
 def settled(task: AnyTask, state: str, *, priority: int | None = None, error: str | None = None) -> AnyTask:
-    """The task after a verb that ended its take. `priority` and `error` are what the verb set; None: nothing.
+    """The task after a verb that ended its take. `priority` and `error` are the values that the verb set; None: none.
 
     An error counts as an attempt where the verb presented a token, which is how a task ends its own take.
     """

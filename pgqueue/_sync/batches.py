@@ -79,7 +79,7 @@ class Batch:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None:
             self.close()
-        elif self._conn is None:  # the caller's transaction takes it along when it rolls back
+        elif self._conn is None:  # a rollback of the caller's transaction removes it
             self.forget()
 
 
@@ -117,14 +117,14 @@ class Flows:
         """Put tasks that wait for each other, all or none.
 
         Args:
-            puts: the tasks. The `after` of a Put may hold Puts that stand before it, tasks and ids.
+            puts: the tasks. The `after` of a Put may hold earlier Puts of the sequence, tasks and ids.
             conn: the caller's connection, to put in its transaction.
 
         Returns:
             The ids, in the order of the Puts.
 
         Raises:
-            ValueError: a Put waits for one that does not stand before it, or for a task that was never put.
+            ValueError: a Put waits for one that is not before it in the sequence, or for a task that was never put.
             BadData, PutRefused: as for Queue.put; nothing is put.
         """
         if (text := self.shell.encode_puts(puts)) is None:
@@ -137,9 +137,9 @@ class Flows:
     def batch(self, then: Put | Sequence[Put] = (), *, name: str | None = None, conn: Conn | None = None) -> Batch:
         """A batch: tasks that are put with `batch=` in the `with` block belong to it, and `then` waits for their end.
 
-        The end of the block closes it: then `then` is put, exactly once, and becomes ready when the last task of the
-        batch has ended, at once if the batch is empty. If the block raises, the batch is forgotten; tasks that it has
-        put stay. A process that dies in the block leaves a batch that never ends, and is forgotten after a day.
+        The end of the block closes it, and puts `then`, exactly once. It becomes ready when the last task of the batch
+        has ended, at once if the batch is empty. If the block raises, the batch is forgotten; tasks that it has put
+        stay. A process that dies in the block leaves a batch that never ends, and is forgotten after a day.
 
         Args:
             then: a task, or several, for the end of the batch. They run also if tasks of the batch failed, unless

@@ -20,7 +20,7 @@ class Cancellation:
         return self._watched.is_set
 
     def is_set(self) -> bool:
-        """The same as its truth."""
+        """Whether the task was cancelled, as bool()."""
         return self._watched.is_set
 
     def __repr__(self) -> str:
@@ -28,7 +28,7 @@ class Cancellation:
 
     @property
     def reason(self) -> str | None:
-        """Why, as the caller of cancel() said; None if the caller said nothing, or the task is not cancelled."""
+        """The reason that the caller of cancel() gave; None without one, or if the task is not cancelled."""
         return self._watched.reason
 
     def wait(self, timeout: Seconds | None = None) -> bool:

@@ -2,10 +2,10 @@
 
 """A consumer: takes tasks ahead, for a worker or a bridge that has an event loop, or threads, of its own.
 
-A take that waits is a flow (_engine/takes.py). Queue.take performs it in one piece. A consumer performs it as far as it
-goes without waiting, and leaves it at its next wait. What ends the wait, a signal of the listener's thread or a moment,
-rings the consumer's bell (_engine/bells.py), whose descriptor an event loop waits for. So a consumer needs no thread,
-and asks the database only when there may be a task.
+A take that waits is a flow (_engine/takes.py). Queue.take performs it in one piece. A consumer performs it without
+waiting, and leaves it at its next wait. The end of the wait, a signal of the listener's thread or a moment, rings the
+consumer's bell (_engine/bells.py), whose descriptor an event loop waits for. So a consumer needs no thread, and asks
+the database only when there may be a task.
 
 The flow is left while the program works. A put that calls this process then waits for its next receive(), or until a
 tick calls another process, half a second later at most (sql/2_base/line.sql). While as many tasks are held as
@@ -66,7 +66,7 @@ class Consumer:
         self._flow: Flow[list[Taken]] | None = None
         self._step: Step | None = None  # the wait at which the flow was left
         self._until = float("inf")  # the end of this wait
-        self._held: dict[tuple[int, int | None], Task] = {}  # by take: a task may come again while it is held
+        self._held: dict[tuple[int, int | None], Task] = {}  # by take: a task may be taken again while it is held
         self._acks: deque[Task] = deque()
         self._told = False  # that acks are due
         self._closed = False
@@ -99,18 +99,18 @@ class Consumer:
                 limit.
 
         Returns:
-            The tasks, in the order of Queue.take_many. An empty list if none came in time, if there is no room for one,
-            or while the client connects: it does not say that the queues are empty.
+            The tasks, in the order of Queue.take_many. An empty list if none was ready in time, if there is no room for
+            one, or while the client connects: it does not mean that the queues are empty.
 
         Raises:
-            TakeLost: an ack came too late; the others of its batch were made. The next call goes on.
+            TakeLost: an ack was too late; the others of its batch were made. The next call goes on.
             ServerError, ConnectionLost, LockBlocked: as for Queue.take and Task.ack. The next call goes on.
             ClosedError: the consumer or its client is closed, or this is a fork of the process that made it.
         """
         left = TimeLeft(arguments.timeout(timeout))
         while True:
             self._check()
-            self._bell.quiet()  # before the looks: what rings from here on is looked at in the next call
+            self._bell.quiet()  # before the looks: a ring from here on is for the next call
             self.flush()
             tasks = self._advance()
             if tasks or left.over():
@@ -130,7 +130,7 @@ class Consumer:
             self._bell.ring()
 
     def settled(self, task: Task) -> None:
-        """Hold a task no longer, which was settled by a verb of its own, for example task.bury().
+        """Stop holding a task that was settled by one of its own verbs, for example task.bury().
 
         Raises:
             ValueError: the consumer does not hold the task.
@@ -154,7 +154,7 @@ class Consumer:
         """Send the acks that are due, and give back the tasks that are held. May be called twice.
 
         Raises:
-            TakeLost: an ack came too late.
+            TakeLost: an ack was too late.
             ServerError, ConnectionLost: the server did not answer; the client gives the tasks back as soon as it does.
         """
         if self._closed:
@@ -164,7 +164,7 @@ class Consumer:
         held, self._held = list(self._held.values()), {}
         self._leave()
         try:
-            if self._shell.core.running_listener is self._listener:  # otherwise its end has given all back
+            if self._shell.core.running_listener is self._listener:  # otherwise its end gave them back
                 try:
                     self.flush()
                 finally:
@@ -220,7 +220,7 @@ class Consumer:
         return tasks
 
     def _pieces(self, flow: Flow[list[Taken]]) -> list[Taken] | None:
-        """The result of the flow; None: it has come to a wait, and is left there."""
+        """The result of the flow; None: it has reached a wait, and is left there."""
         try:
             step = self._step or next(flow)
             while not self._is_wait(step):

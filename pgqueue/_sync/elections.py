@@ -45,7 +45,7 @@ class Election(Campaign):
             raise self._not_yet(seconds)
 
     def resign(self) -> None:
-        """Give up the leadership, and go to the end of the line. Does nothing if this client is not the leader.
+        """Give up the leadership, and move to the end of the line. Does nothing if this client is not the leader.
 
         Returns when the lock is released, hence after lost(); in a callback at once, before that.
         """

@@ -25,7 +25,7 @@ class Membership:
 
     Attributes:
         group, name: the group's, and the member's.
-        path: the path of the node that stands for it.
+        path: the path of its node.
     """
 
     def __init__(self, shell: Shell, group: str, node: Node) -> None:
@@ -50,8 +50,8 @@ class Membership:
 class MembersWatch:
     """The members of a group, from client.groups.watch(): the list as it is, and again after each change.
 
-    Iterate over it, or ask get() for the next list. Changes that follow fast may come as one; the last state always
-    comes. The iteration ends when close() is called or the client is closed.
+    Iterate over it, or ask get() for the next list. Changes in quick succession may be reported as one; the last state
+    is always reported. The iteration ends when close() is called or the client is closed.
 
     Attributes:
         group: its name.
@@ -96,7 +96,7 @@ class MembersWatch:
 
 
 class Groups:
-    """Groups of processes, as `client.groups`: the members that are alive, with what each joined with."""
+    """Groups of processes, as `client.groups`: the members that are alive, each with its data."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -105,7 +105,7 @@ class Groups:
         """Become a member of a group: an ephemeral node below `/groups/<group>`, as ZooKeeper's recipe has it.
 
         Args:
-            group: its name, one part of a path. It is made as needed.
+            group: its name, one part of a path. It is created if it does not exist.
             data: any JSON, for the other members to read.
             name: the member's name; default `member-` and a number.
 

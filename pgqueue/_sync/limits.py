@@ -13,7 +13,7 @@ from .shell import Shell
 
 
 class Limits:
-    """Limits of tasks, as `client.limits`: for all workers together, whatever they are written in."""
+    """Limits of tasks, as `client.limits`: for all workers together, in any language."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -78,7 +78,7 @@ class Limits:
         burst: int | None = None,
         argument: str | None = None,
     ) -> Declared:
-        """Say what limit the code of a job has, if any; workers do so at their start. Arguments as for set().
+        """State the limit that the code of a job has, if any; workers do so at their start. Arguments as for set().
 
         A limit that was declared before is replaced, or dropped if there is neither a concurrency nor a rate. A limit
         that was set by hand stays, until it is dropped by hand. The queue is created if it does not exist.

@@ -29,7 +29,7 @@ class Managing:
     _shell: Shell
 
     def info(self) -> QueueInfo:
-        """The queue with all its options. Raises NoQueue if it does not exist, not even by a put."""
+        """The queue with all its options. Raises NoQueue if no call and no put has created it."""
         return self._shell.run(calls.queue(self.name))
 
     def stats(self) -> Stats:
@@ -43,24 +43,24 @@ class Managing:
             its delay, or a kick; None if nothing is ready.
             calls: a dict of how many tasks each verb was called for: put, take, ack, release, bury, kick, delete,
             touch; and delay, ttr and ttl, which count the tasks that reached that end. As Tarantool's queue counts: an
-            ack is no delete, and a task that expires counts as ttl and as delete. done and calls begin anew after a
-            crash of the server. All zero for a queue that does not exist.
+            ack is no delete, and a task that expires counts as ttl and as delete. After a crash of the server done and
+            calls count from 0. All zero for a queue that does not exist.
         """
         return self._shell.run(stats_calls.stats(self.name))
 
     def history(self, since: Seconds = HOUR, every: Seconds | None = None) -> list[QueuePeriod]:
-        """What was called of the queue, and how long it was, period by period.
+        """The calls of the queue, and its length, period by period.
 
         Clients write it at the end of each minute. It has minutes for a day, hours for a month, days for a year.
 
         Args:
             since: how long ago it begins, in seconds or as a timedelta; at most 366 days.
             every: the length of a period, in seconds or as a timedelta: a multiple of a minute for up to a day, of an
-                hour for up to 31 days, of a day beyond that. None: what gives up to a hundred periods.
+                hour for up to 31 days, of a day beyond that. None: a length that gives up to a hundred periods.
 
         Returns:
             The periods, the oldest first. A period in which the queue was empty and had no call is left out, and so is
-            one in which no client ran: what was called in it is in the next one.
+            one in which no client ran: its calls are counted in the next one.
 
         Raises:
             ValueError: since or every is not valid.
@@ -68,9 +68,9 @@ class Managing:
         return self._shell.run(history_calls.history([self.name], since, every))
 
     def alter(self, **options: Unpack[AlterArguments]) -> None:
-        """Change options of the queue, and leave the others. Tasks that are there keep what they were put with.
+        """Change options of the queue, and leave the others. Tasks in the queue keep the options of their put.
 
-        `listed=True` also holds for tasks that are there, and for puts that are under way: messages.list() shows them
+        `listed=True` also holds for tasks in the queue, and for puts that are under way: messages.list() shows them
         within a few ticks (each of a second or less) of a running client.
 
         Args:
@@ -99,8 +99,8 @@ class Managing:
     def pause(self, seconds: Seconds) -> None:
         """Let no task be taken for a number of seconds, or a timedelta; 0 ends a pause. As beanstalkd's pause-tube.
 
-        Puts go on, and tasks that are taken can be settled. Waiting takes are served when the pause is over. Only
-        take_id takes from a paused queue.
+        Puts work as before, and tasks that are taken can be settled. Waiting takes are served when the pause is over.
+        Only take_id takes from a paused queue.
 
         Raises:
             NoQueue: the queue does not exist.
@@ -125,12 +125,12 @@ class Managing:
         are taken to their takers, as the purge of AMQP does.
 
         A task that another transaction is taking or settling at this moment is left alone. It commits after each 50,000
-        tasks, since acks of removed tasks wait for the transaction: an error leaves those removed that were removed
-        before. As Tarantool's truncate and Zaqar's purge.
+        tasks, since acks of removed tasks wait for the transaction: after an error, those that were removed before stay
+        removed. As Tarantool's truncate and Zaqar's purge.
 
         Args:
-            states: remove only tasks that are in one of these states, as tasks() has them. A task that comes into one
-                of them meanwhile may be removed too, for example one that was blocked behind a removed task of its
+            states: remove only tasks that are in one of these states, as tasks() has them. A task that enters one of
+                them during the call may be removed too, for example one that was blocked behind a removed task of its
                 lane. None: tasks in any state.
             on_progress: called after each commit, with the number of tasks so far. Default: none.
 
@@ -152,7 +152,7 @@ class Managing:
 
         A change is announced once its transaction has committed, in the order of the commits. Changes that are made
         while the connection is lost are missed, with a warning in the log; so are those of a queue that was deleted and
-        made anew. Each change of an observed queue is a NOTIFY; a queue without observers pays nothing.
+        created again. Each change of an observed queue is a NOTIFY; a queue without observers pays nothing.
 
         Args:
             callback: a plain function. It is called in the client's listener thread, for asyncio in this event loop,

@@ -81,7 +81,7 @@ class Messages:
 
         Raises:
             ValueError: an argument is not within `limits`.
-            ConnectionLost: whether something was claimed is unknown; if so, it is free again after the ttl.
+            ConnectionLost: whether messages were claimed is unknown; if so, they are free again after the ttl.
         """
         shell, n = self._shell, self.limits.count("limit", limit)
         life, extra, seconds = *self._life(ttl, grace), arguments.timeout(timeout)
@@ -109,7 +109,7 @@ class Messages:
 
         Args:
             claim: a claim, or its id.
-            ttl, grace: as for claim; None keeps what the claim has.
+            ttl, grace: as for claim; None keeps the claim's own.
 
         Raises:
             ClaimDoesNotExist: as for get.
@@ -122,7 +122,7 @@ class Messages:
         self._shell.run(calls.renew_claim(self._queue, id, *self._life(ttl, grace)), relaxed=True)
 
     def release(self, claim: ClaimLike) -> None:
-        """Give back what a claim still holds, and end it. A claim that does not exist is ended already.
+        """Give back the messages that a claim still holds, and end it. A claim that does not exist is ended already.
 
         This is no attempt of the messages; only the end of a claim's time is one.
         """
@@ -155,7 +155,7 @@ class Messages:
 
         Args:
             ids: messages, or their ids; one that does not exist is passed over.
-            pop: instead of ids, how many. Those that are claimed stay.
+            pop: in place of ids, the number of messages to delete. Those that are claimed stay.
             conn: the caller's connection, to delete in its transaction.
 
         Returns:
@@ -193,8 +193,8 @@ class Messages:
         Args:
             marker: of the page before; None begins with the oldest message.
             limit: how many at most.
-            sender: the UUID that this client puts with, to leave out its own messages.
-            echo: do not leave them out.
+            sender: the UUID with which this client puts, to leave out its own messages.
+            echo: list the sender's own messages too.
             include_claimed: list also messages that a claim or a take holds.
             include_delayed: list also delayed messages.
 
@@ -237,9 +237,9 @@ class Claim(ClaimRecord[Message]):
         return found
 
     def renew(self, ttl: Seconds | None = None, grace: Seconds | None = None) -> None:
-        """A new life from now on; see queue.messages.renew. None keeps what the claim has."""
+        """A new life from now on; see queue.messages.renew. None keeps the claim's own."""
         self._home.renew(self, ttl, grace)
 
     def release(self) -> None:
-        """Give back what the claim still holds, and end it; see queue.messages.release."""
+        """Give back the messages that the claim still holds, and end it; see queue.messages.release."""
         self._home.release(self)

@@ -61,7 +61,7 @@ class Nodes:
         return self._shell.run(calls.exists(path), conn)
 
     def set(self, path: str, data: Any, version: int | None = None, *, conn: Conn | None = None) -> Node:
-        """Change a node's data; its version goes up by one. As ZooKeeper's setData.
+        """Change a node's data; its version is incremented. As ZooKeeper's setData.
 
         Args:
             path: the node's.

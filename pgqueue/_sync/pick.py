@@ -24,7 +24,7 @@ class Picking:
         return from_found(Task, self._shell.run(calls.peek(named(task)[0])), self._shell)
 
     def peek_next(self, state: str = "ready") -> Task | None:
-        """The next task of the queue as it is, without taking it. As beanstalkd's peek-ready, -delayed and -buried.
+        """The next task of the queue, without taking it. As beanstalkd's peek-ready, -delayed and -buried.
 
         Args:
             state: `ready`: the one that a take would get; `delayed`: the one that becomes ready next; `buried`: the one
@@ -43,7 +43,7 @@ class Picking:
 
         Args:
             n: how many at most.
-            delayed: if none is buried, delayed ones, the next that is due first. As beanstalkd's kick.
+            delayed: if none is buried, kick delayed ones, by the time at which they are due. As beanstalkd's kick.
         """
         return self._shell.run(calls.kick(self.name, n, delayed))
 
@@ -62,7 +62,7 @@ class Picking:
 
         Args:
             task: the task, or its id.
-            strict: not if another client has taken it, as beanstalkd's delete.
+            strict: refuse if another client has taken it, as beanstalkd's delete.
             conn: the caller's connection, to delete in its transaction; if strict, at READ COMMITTED.
 
         Raises:

@@ -1,6 +1,6 @@
 # Generated from pgqueue/_async/privileges.py by tools/blocking.py: edit that file, not this one.
 
-"""Which roles may do what with which queues."""
+"""The privileges of roles on queues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Privileges:
         self._shell = shell
 
     def list(self, role: str | None = None, queue: str | None = None) -> builtins.list[Privilege]:
-        """Which role may do what. A role sees its own privileges; a monitor and the owner of the schema see all.
+        """The privileges of roles. A role sees its own; a monitor and the owner of the schema see all.
 
         Args:
             role: only those of this role itself, and not those that it inherits; None for all roles.
@@ -39,7 +39,7 @@ class Privileges:
             role: its name, without quotes.
             verbs: put, take (and settle), look, manage, share, monitor. None: put, take, look and manage, and with the
                 pattern `*` also share.
-            pattern: 1 to 200 characters; `*` stands for any characters, and nothing else is special.
+            pattern: 1 to 200 characters; `*` matches any characters, and no other character is special.
 
         Raises:
             NotAllowed: the client's role does not own the schema.

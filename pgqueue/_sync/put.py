@@ -41,42 +41,55 @@ class Putting:
         conn: Conn | None = None,
         **options: Unpack[PutArguments],
     ) -> Task | None:
-        """Add a task.
+        """Add a task to the queue, and return it.
+
+        Options that are not given have the queue's defaults; see Client.create_queue(). A queue that was created
+        without options, or by its first put, has priority 0, no delay, no ttr and no ttl. The task has no lane and no
+        key, and waits for no other task. `if_exists` is `ignore`. A full queue refuses the put at once.
+
+        For example, with `await` for asyncio::
+
+            queue.put({"to": "ada"})
+            queue.put({"to": "bob"}, priority=-1, delay=60)  # in a minute, before those of priority 0
+            queue.put({"to": "ada"}, key="reminder:ada", if_exists="replace")
+            with psycopg.connect(dsn) as conn:
+                conn.execute("INSERT INTO orders VALUES (7)")
+                queue.put({"order": 7}, conn=conn)  # committed with the order, or rolled back with it
 
         Args:
             data: anything that JSON can hold; the keys of a dict must be strings.
-            priority: lower is taken first; default the queue's, else 0.
-            delay: seconds, or a timedelta, until it can be taken; default the queue's, else 0.
-            run_at: in place of a delay, when it can be taken: a datetime with a time zone. One that has passed is now.
-            ttr: time to run, in seconds or as a timedelta: a take that lasts longer is given back. Default the queue's,
-                else no limit.
-            ttl: time to live, in seconds or as a timedelta, from when it is ready: it expires if it is not taken by
-                then. Default the queue's, else no limit.
+            priority: the lowest is taken first.
+            delay: seconds, or a timedelta, until the task can be taken.
+            run_at: in place of a delay, when the task can be taken: a datetime with a time zone. A past one means now.
+            ttr: time to run, in seconds or as a timedelta: a take that lasts longer is given back.
+            ttl: time to live, in seconds or as a timedelta, from when the task is ready: it expires if it is not taken
+                by then.
             lane: tasks of one lane are handled strictly one after another, by (priority, id); 1 to 255 bytes. As the
-                utube of Tarantool's queue. Default: in no lane.
-            key: at most one task of the queue that is neither done nor expired has it; 1 to 255 bytes. Default: none.
-            if_exists: what to do when there is a task with that key: `ignore` this one (the default), raise an `error`,
-                or `replace` that one's data and options.
+                utube of Tarantool's queue.
+            key: at most one task of the queue that is neither done nor expired has it; 1 to 255 bytes.
+            if_exists: for a key that such a task has: `ignore` this put, raise an `error`, or `replace` that task's
+                data and options.
             sender: the UUID of the sender, for listings that leave out their reader's own messages.
-            after: tasks, batches or ids, one or a sequence: the task is `waiting` until all of them have ended. What is
-                gone counts as done. Its delay, run_at and ttl count from then on. Default: it waits for nothing.
-            on_failure: if one of them fails or is gone without having been done: `wait` (the default) until it is
-                kicked and done, `bury` this task, or `run` it. A task that would wait for one that is gone is buried.
-            batch: an open batch, to which the task belongs; see Client.batch. Default: none.
-            unique_data: True: the key is a digest of the data, so that no two unfinished tasks have equal data. Of a
-                job's task the headers do not count. Default: False.
+            after: tasks, batches or ids, one or a sequence: the task is `waiting` until all of them have ended. One
+                that no longer exists counts as done. The task's delay, run_at and ttl count from then on.
+            on_failure: if one of them fails, expires, or is deleted or cancelled: `wait` (the default) until it is
+                kicked and done, `bury` this task, or `run` it. With `wait`, a task after one that no longer exists is
+                buried.
+            batch: an open batch, to which the task belongs; see Client.batch.
+            unique_data: True: the key is a digest of the data, so that no two unfinished tasks have equal data. The
+                headers of a job's task do not count. Default: False.
             unique_for: seconds, or a timedelta, over 0, for which no other put with this option and this key, or
-                without a key with equal data, puts a task: also if this one is done or deleted by then. A rollback
+                without a key with equal data, puts a task, even if this one is done or deleted by then. A rollback
                 frees the key. Default: as long as the task is not done.
             timeout: seconds to wait for room in a queue that has a capacity, or a timedelta; None waits without limit,
                 0, the default, does not wait.
-            conn: the caller's connection. The task then exists if and when the caller's transaction commits:
-                one statement is sent, and nothing is committed, rolled back or opened.
+            conn: the caller's connection. The task then exists if and when the caller's transaction commits: pgqueue
+                sends one statement, and does not open, commit or roll back a transaction.
 
         Returns:
             The task: `ready`, `delayed`, `blocked` when its lane is busy, or `waiting` for others. With a key it is the
-            one that is there now, and `existed` says whether it was there before; with unique_for its state is
-            `unknown` if it has ended. None if the put waited and there was no room in time.
+            task that now has the key, and `existed` says whether that was in the queue before; with unique_for its
+            state is `unknown` if it has ended. None if the put waited and there was no room in time.
 
         Raises:
             BadData: JSON or jsonb cannot hold the data, or it is over max_data_size; names the place.
@@ -85,9 +98,9 @@ class Putting:
             KeyExists: with if_exists="error".
             KeyTaken: the task to replace is taken.
             DataTooBig: the data is over the queue's max_size.
-            QueueDraining: the queue takes no more tasks.
+            QueueDraining: the queue accepts no more tasks.
             BatchError: there is no such batch, or it is closed; or a batch of `after` is open.
-            LockBlocked: another backend keeps all puts out of a queue with a capacity, until the end of the time.
+            LockBlocked: until the end of the time another backend kept all puts out of a queue with a capacity.
             ConnectionLost: whether the task was put is unknown.
         """
         if conn is None:
@@ -114,12 +127,12 @@ class Putting:
             unique_data, unique_for, after, on_failure, batch, conn: the same.
 
         Returns:
-            The ids, in the order of the items. With keys, of the tasks that are there now.
+            The ids, in the order of the items. With keys, the ids of the tasks that now have them.
 
         Raises:
             BadData: as for put; the path begins with the item's index, as in `[17]$.name`.
             QueueFull: there is no room for all of them.
-            ValueError: as for put; or more than 100,000 items that go in one call: with `conn`, keys, or a lane each.
+            ValueError: as for put; or more than 100,000 items that need one call: with `conn`, keys, or a lane each.
             KeyExists, KeyTaken, DataTooBig, QueueDraining, ConnectionLost: as for put.
         """
         shell, put = self._shell, PutManyOptions.of(options)
@@ -136,8 +149,8 @@ class Putting:
 
         Args:
             data: anything that JSON can hold.
-            conn, options: as for put; its key is what makes it unique, by default the data, as unique_data says. With
-                unique_for a task that has ended counts as well, for that time.
+            conn, options: as for put. The task is unique by its key, by default a digest of the data, see unique_data.
+                With unique_for a task that has ended counts as well, for that time.
 
         Returns:
             The task, or None if there was one already.
@@ -151,7 +164,7 @@ class Putting:
         return None if placed.existed else from_placed(Task, placed, self.name, data, put, self._shell)
 
     def urgent(self, data: Any, *, conn: Conn | None = None, **options: Unpack[PutArguments]) -> Task:
-        """Put a task that comes before all that are ready now, whatever their priority.
+        """Put a task ahead of all that are ready now, with any priority.
 
         Args:
             data: anything that JSON can hold.

@@ -41,25 +41,26 @@ class Queues:
         Args:
             name: 1 to 200 characters.
             if_not_exists: accept a queue that exists, with the options that it has.
-            type: as in Tarantool's queue: fifo, fifottl, utube, utubettl or limfifottl. Its puts cannot have what a
-                queue of this type lacks. None: they can have anything.
+            type: as in Tarantool's queue: fifo, fifottl, utube, utubettl or limfifottl. Its puts cannot use options
+                that a queue of this type lacks. None: they can use all.
             priority: default priority of its tasks.
             delay: default delay, in seconds or as a timedelta.
             ttr: default time to run, in seconds or as a timedelta.
             ttl: default time to live, in seconds or as a timedelta.
             capacity: how many tasks it holds in all, in any state; a put into a full one waits or is refused. 0 is
                 unlimited, as None.
-            maxlen: how many ready tasks it keeps; beyond it the oldest are dropped.
+            maxlen: how many ready tasks it keeps; beyond that the oldest are dropped.
             max_size: the largest data of a task, in bytes of JSON.
-            max_takes: a task that came back so often, as a failed attempt, is moved or buried. Takes are not counted.
-            keep_done: for how many seconds, or which timedelta, acked tasks are kept; None: not at all.
-            expires: it is deleted, with its tasks, when it was not used for so many seconds, or this timedelta; 30
-                seconds are the least. Takes, takers that wait, consumers and workers use it, and so does create_queue;
-                puts do not. As RabbitMQ's x-expires. None: never.
+            max_takes: a task that was given back this number of times, as a failed attempt, is moved or buried. Takes
+                are not counted.
+            keep_done: seconds, or a timedelta, for which acked tasks are kept; None: not at all.
+            expires: seconds, or a timedelta, without use after which it is deleted with its tasks; at least 30 seconds.
+                Takes, takers that wait, consumers and workers use it, and so does create_queue; puts do not. As
+                RabbitMQ's x-expires. None: never.
             dead_letter: the exchange that gets the tasks that are buried, expire, or are dropped by maxlen or
                 max_takes; "" is the default one.
             dead_letter_key: the key under which it gets them; default the task's own. With "" the name of a queue,
-                which is made if need be.
+                which is created if it does not exist.
             exclusive: only this client may take from it, and it ends with this client.
             temporary: it ends with this client.
             auto_delete: it is deleted when the last client that took from it has ended.
@@ -85,7 +86,7 @@ class Queues:
             name: the queue's name. A put makes a new one of the same name.
             if_empty: refuse while it holds tasks, in any state.
             if_unused: refuse while a task of it is taken, or a client waits for one.
-            force: remove it also while tasks of it are taken; what their holders do with them then fails.
+            force: remove it also while tasks of it are taken; the acks and other calls of their holders then fail.
 
         Returns:
             How many tasks were removed.
@@ -137,7 +138,7 @@ class Queues:
     ) -> Task | None:
         """Take the next task of several queues: the lowest (priority, id) of all. As beanstalkd's reserve.
 
-        Otherwise as Queue.take; task.queue names the queue it is from.
+        Otherwise as Queue.take; task.queue names the task's queue.
         """
         tasks = take(self.shell, arguments.queue_names(queues), 1, timeout, deadline_soon)
         return tasks[0] if tasks else None

@@ -1,6 +1,6 @@
 # Generated from pgqueue/_async/schedules.py by tools/blocking.py: edit that file, not this one.
 
-"""Schedules: tasks that are put again and again, and the clock that does so."""
+"""Schedules: tasks that are put at set times, and the clock that does so."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Schedules:
     """Schedules, as `client.schedules`. A worker fires them; so does `pgqueue schedule clock`, and clock().
 
     Attributes:
-        declared: what declare() declared, by source and name.
+        declared: the schedules of declare(), by source and name.
     """
 
     def __init__(self, shell: Shell) -> None:
@@ -60,17 +60,17 @@ class Schedules:
             data: the data of each task; anything that JSON can hold.
             every: in place of cron: seconds, at least 1, or a timedelta. The times are its multiples since 1970 in UTC.
             tz: the time zone of the cron expression, as "Europe/Berlin". A time that the clock skips in spring happens
-                when the gap is over; one that comes twice in autumn happens once. Expressions whose minute or hour
-                begins with * go by time that has passed instead.
-            missed: what becomes of occurrences that no process was there to fire. `one` (the default): one task for all
-                of them; `all`: a task for each, the last 100 if there are more; `none`: no task for one that is more
-                than a minute old.
+                when the gap is over; one that occurs twice in autumn happens once. Expressions whose minute or hour
+                begins with * count elapsed time instead.
+            missed: for occurrences at which no process ran to fire them. `one` (the default): one task for all of them;
+                `all`: a task for each, the last 100 if there are more; `none`: no task for one that is more than a
+                minute old.
             conn: the caller's connection: the schedule is set when its transaction commits.
             priority, delay, ttr, ttl, lane, key, if_exists: of each put; see Queue.put. With a key no task is put while
                 the last one is not done.
 
         Returns:
-            `created`, `changed`, or `kept` if all was so before.
+            `created`, `changed`, or `kept` if it was the same before.
 
         Raises:
             ValueError: an argument is not valid; of a cron expression, the message names the field.
@@ -111,13 +111,13 @@ class Schedules:
         return found
 
     def pause(self, name: str, *, conn: Conn | None = None) -> bool:
-        """Fire it no more until resume(). Returns False if it is paused already. Raises NoSchedule, NotAllowed."""
+        """Stop firing it until resume(). Returns False if it is paused already. Raises NoSchedule, NotAllowed."""
         return self._shell.run(calls.pause_schedule(name), conn)
 
     def resume(self, name: str, *, conn: Conn | None = None) -> bool:
-        """Go on with a schedule from now on: what came during the pause is not missed.
+        """Go on with a schedule from now on: occurrences during the pause do not count as missed.
 
-        Also after a step of the server's clock: a schedule whose next time lies too far in the future begins anew.
+        Also after a step of the server's clock: a schedule whose next time is too far in the future starts from now.
 
         Returns:
             Whether it was paused.
@@ -163,8 +163,8 @@ class Schedules:
     ) -> None:
         """State a schedule in code. A worker of this client sets it when it starts; so does sync(). No I/O.
 
-        Code wins: it overwrites what was set for the name meanwhile, except a pause. A schedule that the code declared
-        once and declares no more is reported, and goes on until it is deleted.
+        Code wins: it overwrites a schedule that was set under the name since then, except a pause. A schedule that the
+        code no longer declares is reported, and goes on until it is deleted.
 
         Args:
             name, cron, queue, data, every, tz, missed, options: as for set().
@@ -182,10 +182,10 @@ class Schedules:
         self.declared.setdefault(source or _program(sys._getframe(1).f_globals), {})[name] = plan
 
     def sync(self) -> builtins.list[Declared]:
-        """Set what is declared, and log what became of it. Workers call it when they start.
+        """Set the declared schedules, and log the outcome of each. Workers call it when they start.
 
         Returns:
-            The name of each, and `created`, `changed`, `kept`; or `removed`: declared once, and no more.
+            The name of each, and `created`, `changed`, `kept`; or `removed`: declared before, and no longer.
 
         Raises:
             NotAllowed, QuotaReached, ValueError: as set(). Then none of that source is set.
@@ -217,7 +217,7 @@ class Clock:
         self._clock = clock.Clock(shell.settings.poll)
 
     def run(self) -> None:
-        """Fire what is due, until stop() is called or the client is closed. Goes on when the server is away.
+        """Fire due schedules until stop() is called or the client is closed. Goes on when the server is away.
 
         Raises:
             ServerError, SchemaError: as the first call of a client.
@@ -238,7 +238,7 @@ class Preparable(Protocol):
 
 
 def scheduled(function: Any, handlers: Mapping[str, Any], data: Any, args: Mapping[str, Any] | None) -> Put:
-    """What a schedule of a decorated function puts: a job's task, or data for the handler of a queue.
+    """The Put of a decorated function's schedule: a job's task, or data for the handler of a queue.
 
     Raises:
         ValueError: it is neither; or a job got data, or a handler arguments.

@@ -44,22 +44,22 @@ class ShardedQueue:
 
         Args:
             data: anything that JSON can hold.
-            shard_key: tasks of one key lie together, those of one user for example: an int counts modulo the number of
-                servers, a string or bytes by their CRC-32. None, the default, goes by the lane, else by the key, as if
-                it were the shard key, and then to no other server; without both it takes the servers in turn.
-            options: those of Queue.put. What they promise holds on one server: a put with a shard key that fails over
-                meets neither its lane nor its key. A task that is put after others, or into a batch, goes to the
-                server of these, and to no other one; ids need a shard key, which says whose they are.
+            shard_key: tasks of one key are on one server, for example those of one user: an int counts modulo the
+                number of servers, a string or bytes by their CRC-32. None, the default, uses the lane, else the key, as
+                the shard key, and then no other server; without both it takes the servers in turn.
+            options: those of Queue.put. Their promises hold on one server: a put with a shard key that fails over
+                meets neither its lane nor its key. A task that is put after others, or into a batch, is put on the
+                server of these, and on no other; ids need a shard key, which names their server.
 
         Returns:
-            The task, on the server where it lies.
+            The task, on the server that has it.
 
         Raises:
-            ServerError: none of the servers can be reached, or not the only one that the task may go to.
+            ServerError: none of the servers can be reached, or not the only one that may have the task.
             ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
-                second put that may go elsewhere goes to the next one.
-            BadData, PutRefused, ValueError: as for Queue.put, and for a shard key of another type; what it is put
-                after is on several servers; `conn` is given, which leads to one server, as home() does; two servers of
+                second put that may use another server is sent to the next one.
+            BadData, PutRefused, ValueError: as for Queue.put, and for a shard key of another type; the tasks of
+                `after` are on several servers; `conn` is given: use home() for a put in a transaction; two servers of
                 the list are the same database, or have the same number.
         """
         task: Task = self._drive(flows.put(self._servers, shard_key, data, options))
@@ -79,8 +79,8 @@ class ShardedQueue:
                 not wait. A server that has only just failed may add its connect_timeout.
 
         Returns:
-            The tasks, each of which is settled on the server that it came from. An empty list if none came, or when a
-            client is closed meanwhile.
+            The tasks, each of which is settled on its own server. An empty list if none was ready in time, or when a
+            client is closed while waiting.
 
         Raises:
             ServerError: none of the servers can be reached.
@@ -92,7 +92,7 @@ class ShardedQueue:
         """Ack tasks, in one statement for each server that they came from. All servers are asked.
 
         Raises:
-            TakeLost, ServerError, ConnectionLost: of the first server that failed; what the others acked is acked.
+            TakeLost, ServerError, ConnectionLost: of the first server that failed; the tasks of the others are acked.
             ValueError: a task is from none of these servers.
         """
         self._drive(flows.ack_many(self._servers, tasks))
@@ -120,10 +120,10 @@ class Shards:
     """Several servers, each with a pgqueue of its own, used as one. Connects at its first call.
 
     Args:
-        servers: a DSN or a Client for each. Their order and number are what shard keys count by, so they have to be the
-            same in every process that puts. Two that are the same database are refused at the first call that reaches
+        servers: a DSN or a Client for each. A shard key selects a server by their order and number, so these have to be
+            the same in every process that puts. Two that are the same database are refused at the first call that reaches
             both.
-        connect_timeout: seconds after which a server counts as down; for the clients that are made here of DSNs.
+        connect_timeout: seconds after which a server counts as down; for the clients that are made here from DSNs.
         retry: seconds for which a server that could not be reached is passed over, until one call tries it again.
 
     Raises:

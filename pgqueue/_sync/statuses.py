@@ -36,7 +36,7 @@ class Statuses:
         Args:
             key: 1 to 200 characters. The key of a web page may be the md5 of its URL.
             value: anything that JSON can hold, except None.
-            ttl: seconds, or a timedelta, after which the key has no status any more; None for never.
+            ttl: seconds, or a timedelta, after which the status is removed; None for never.
             if_absent: only if the key has no status, for example to claim a piece of work for one of several processes.
             conn: the caller's connection: the status is set and announced when its transaction commits. Until
                 then, another client that sets the same key waits.
@@ -76,7 +76,7 @@ class Statuses:
 
         Raises:
             TimeoutError: the status was not as wanted in time.
-            BadData: JSON cannot hold the status that is waited for, so it would never come.
+            BadData: JSON cannot hold the status that is waited for, so it can never be set.
             ValueError: the key or the timeout is not valid.
             ClosedError: the client is closed, also while waiting.
         """
@@ -91,10 +91,11 @@ class Statuses:
     def follow(
         self, keys: Iterable[str], until: Any = None, timeout: Seconds | None = None
     ) -> Iterator[tuple[str, Any]]:
-        """Wait for the statuses of several keys: iterate over pairs of a key and its status, in the order they come.
+        """Wait for the statuses of several keys: iterate over pairs of a key and its status, in their order of arrival.
 
-        Each key comes once, when its status is as wanted; the iteration ends after the last one. All keys are read in
-        one call, and later those that were set again. As for wait, no status that is set after the call is missed.
+        Each key is returned once, when its status is as wanted; the iteration ends after the last one. All keys are
+        read in one call, and later those that were set again. As for wait, no status that is set after the call is
+        missed.
 
         Args:
             keys: at most 100,000 of them, as for set.

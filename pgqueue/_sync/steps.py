@@ -1,6 +1,6 @@
 # Generated from pgqueue/_async/steps.py by tools/blocking.py: edit that file, not this one.
 
-"""Steps of a task: named results that are recorded, so that no later take of the task does them again."""
+"""Steps of a task: named results that are recorded, so that later takes of the task do not repeat them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .shell import Shell
 
 
 def step(shell: Shell, id: int, token: int | None, name: str, function: Callable[[], Any], conn: Conn | None) -> Any:
-    """The value of a step: the recorded one, or else what the function returns, which is recorded."""
+    """The value of a step: the recorded one, or else the function's result, which is recorded."""
     if (known := recorded(shell, id, token, name, conn)) is not None:
         return known[0]
     return record(shell, id, token, name, called(function), conn)
@@ -27,6 +27,6 @@ def recorded(shell: Shell, id: int, token: int | None, name: str, conn: Conn | N
 
 
 def record(shell: Shell, id: int, token: int | None, name: str, value: Any, conn: Conn | None = None) -> Any:
-    """Record a step. Returns the value that counts, as JSON gives it: that of the first record of the name."""
+    """Record a step. Returns the value of the name's first record, as JSON gives it."""
     text = shell.encode(value)
     return data.decode(shell.run(calls.record_step(id, shell.fence(token), name, text), conn))

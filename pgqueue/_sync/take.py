@@ -56,7 +56,7 @@ class Taking:
             deadline_soon: do not wait while a task that this client holds already has to be settled within a second.
 
         Returns:
-            The task; None when none came in time, or when the client is closed while waiting.
+            The task; None if no task was ready in time, or when the client is closed while waiting.
 
         Raises:
             DeadlineSoon: if asked for, instead of waiting on. As beanstalkd's DEADLINE_SOON.
@@ -65,10 +65,10 @@ class Taking:
             ClosedError: the client is closed.
         """
         tasks = take(self._shell, [self.name], 1, timeout, deadline_soon)
-        return tasks[0] if tasks else None  # without a call, at whose end Ctrl-C could come
+        return tasks[0] if tasks else None  # without a call, at whose end Ctrl-C could interrupt
 
     def take_many(self, n: int, timeout: Seconds | None = None) -> list[Task]:
-        """Take up to `n` tasks at once, as soon as there is one; otherwise as take. An empty list if none came."""
+        """Take up to `n` tasks at once, as soon as one is ready; otherwise as take. An empty list if none is."""
         return take(self._shell, [self.name], n, timeout)
 
     def take_id(self, task: TaskLike) -> Task:
@@ -89,8 +89,8 @@ class Taking:
         """Take and ack up to `n` tasks in one step, as soon as there is one.
 
         In the caller's transaction this is exactly once: the tasks are gone when it commits and back when it rolls
-        back. On a pool's connection it is at most once, as Redis' LPOP and BLPOP: tasks that were popped when this
-        process ends, or when the answer is lost, are gone.
+        back. On a pool's connection it is at most once, as Redis' LPOP and BLPOP: if this process ends, or the answer
+        is lost, popped tasks are not delivered again.
 
         Args:
             n: how many at most.
@@ -99,7 +99,7 @@ class Taking:
             conn: the caller's connection, to pop in its transaction. Then the pop cannot wait.
 
         Returns:
-            The tasks, in the state `done`. An empty list when none came in time, or when the client is closed.
+            The tasks, in the state `done`. An empty list if no task was ready in time, or when the client is closed.
 
         Raises:
             ValueError: `n` is below 1, or there is a `timeout` with a `conn`.

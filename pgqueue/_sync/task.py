@@ -31,7 +31,7 @@ class Task(TaskRecord):
     """A task, with the verbs that settle it.
 
     The verbs of a taken task present its token, and count as long as that take lasts. Past its deadline, or once this
-    process was presumed dead, they raise what became of the task and change nothing.
+    process was presumed dead, they change nothing, and their error names the state of the task.
     """
 
     def ack(self, *, put: Sequence[Put] = (), conn: Conn | None = None) -> Self:
@@ -39,7 +39,7 @@ class Task(TaskRecord):
         beanstalkd's delete.
 
         Args:
-            put: tasks that this one hands on to. They are put if and when it is acked, or nothing happens at all.
+            put: tasks that are put with the ack, in one statement: both happen, or neither.
             conn: the caller's connection, to ack in its transaction.
 
         Returns:
@@ -49,19 +49,19 @@ class Task(TaskRecord):
             TaskNotFound: it is gone already.
             TaskNotTaken: the take has ended, by its deadline or because this process was presumed dead.
             TaskTakenByOther: the same, and another client has taken it since.
-            BadData, PutRefused: for a task that it hands on to; it is still taken then.
+            BadData, PutRefused: for a task of `put`; this one is still taken then.
         """
         return settled(self, settle.ack(self._home, self.id, self.token, put, conn))
 
     def forward(
         self, queue: str, data: Any = None, *, conn: Conn | None = None, **options: Unpack[PutArguments]
     ) -> Self:
-        """Hand the task on: one statement acks it here and puts it there, so it is never in both nor in neither.
+        """Hand the task on: one statement acks it here and puts it there, so it is always in exactly one of the queues.
 
         Args:
             queue: the name of the queue that gets it, as a new task. May be the task's own.
             data: of the new task; None, the default, is this task's data. (`ack(put=[Put(queue, None)])` puts a null.)
-            options: those of Queue.put. None of them is taken over from this task.
+            options: those of Queue.put. This task's own options are not copied.
             conn: the caller's connection, to hand on in its transaction.
 
         Returns:
@@ -88,8 +88,8 @@ class Task(TaskRecord):
 
         Args:
             delay: seconds, or a timedelta, until it is ready.
-            every: seconds from the take until it is ready again, for work that is due every so often, however long it
-                takes. At once if that time has passed.
+            every: seconds from the take until it is ready again, for work that is due at a fixed interval, however long
+                it takes. At once if that time has passed.
             hold_lane: whether the lane of the task waits for it during the delay, as for a worker's retry; else the
                 next task of the lane can be taken. Without a lane or a delay nothing changes.
             priority: from now on; None leaves it.
@@ -151,11 +151,11 @@ class Task(TaskRecord):
         return settled(self, settle.finish(self._home, self.id, self.token, result, keep, conn))
 
     def fail(self, error: str | None = None, *, keep: Seconds = KEEP, conn: Conn | None = None) -> Self:
-        """Bury the task and keep that it failed for good: a wait for its result raises TaskFailed.
+        """Bury the task and record that it failed for good: a wait for its result raises TaskFailed.
 
         Args:
             error: why.
-            keep: seconds, or a timedelta, for which to keep that; default one hour.
+            keep: seconds, or a timedelta, for which to keep that record; default one hour.
             conn: the caller's connection, to fail in its transaction.
 
         Raises:
@@ -182,23 +182,23 @@ class Task(TaskRecord):
         Results(self._home).report(self, value)
 
     def step(self, name: str, function: Callable[[], Any], *, conn: Conn | None = None) -> Any:
-        """Do a part of the task once: call the function and record what it returns, unless that is recorded already.
+        """Do a part of the task once: call the function and record its value, unless a value is recorded already.
 
         A process that takes the task after a crash or a failed attempt gets the recorded value, and the function is
         not called. A step whose record was not committed runs again. As in DBOS and absurd.
 
         Args:
             name: of the step, unique within the task; 1 to 255 bytes.
-            function: called without arguments; AsyncTask awaits what a coroutine function returns. What it returns
-                must be something that JSON can hold. If it raises, nothing is recorded.
+            function: called without arguments; AsyncTask also accepts a coroutine function. JSON must be able to hold
+                the value that it returns. If it raises, nothing is recorded.
             conn: the caller's connection. The record is then committed with the caller's transaction, together with
-                all that the function does in it: both count exactly once, or not at all.
+                everything that the function does in it: both take effect once, or neither does.
 
         Returns:
-            The value as JSON gives it back, in the first run too: a tuple comes back as a list.
+            The value as JSON gives it back, in the first run too: a tuple is returned as a list.
 
         Raises:
-            BadData: JSON or jsonb cannot hold what the function returned. It has run, and will run again.
+            BadData: JSON or jsonb cannot hold the value. The function has run, and will run again.
             TakeLost: as for ack; before the function runs, or after it, when its value is not recorded.
             ValueError: the name has no or too many bytes.
             TypeError: a coroutine function, for a Task that is not an AsyncTask.
@@ -206,7 +206,7 @@ class Task(TaskRecord):
         return steps.step(self._home, self.id, self.token, name, function, conn)
 
     def results(self) -> list[Outcome]:
-        """What the task was put after, in that order: for each task its state, result and error.
+        """The tasks that this one was put `after`, in that order: for each its state, result and error.
 
         A result is there if the task's holder kept one, by finish() or keep_result; it is kept until this task is
         gone. The state is done, failed, cancelled, gone, or open if this task did not wait for its end. The result of

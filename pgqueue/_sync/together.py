@@ -30,7 +30,7 @@ from ..errors import CallTimeout, ClosedError, ConnectionLost, ServerError
 T = TypeVar("T")
 
 LONGEST = 1e6  # seconds to wait for a lock, for a client without a call_timeout
-NEARLY = 0.9  # of the time for a connection: a put that has waited for so long does not begin to wait anew
+NEARLY = 0.9  # of the time for a connection: a put that has waited this long does not begin another wait
 
 
 class Together:
@@ -43,7 +43,7 @@ class Together:
         forks.register(self)
 
     def put(self, queue: str, text: str, options: PutOptions) -> Placed:
-        """Put a task, at once or together with others. Returns and raises what a put by itself does."""
+        """Put a task, at once or together with others. Returns and raises as a single put."""
         gatherings, duties = self._gatherings(), self._connections.duties
         member = Member(text, gatherings)
         kind = queue if options is PLAIN else (queue, options)  # the hash of options costs a microsecond

@@ -17,7 +17,7 @@ MAX_INT = 2**31 - 1
 MAX_ELEMENTS = 100_000  # of the arguments of one call; as in sql/2_base/bounds.sql
 MAX_KEY = 255  # bytes, of an exchange's name and of a routing key: as in AMQP
 Seconds: TypeAlias = float | timedelta  # the type of every duration
-IfExists = Literal["ignore", "error", "replace"]  # what a put does when a task has its key already
+IfExists = Literal["ignore", "error", "replace"]  # the action of a put when a task has its key already
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
@@ -85,7 +85,7 @@ def count(name: str, value: int) -> int:
 
 
 def elements(name: str, number: int) -> None:
-    """The number of elements that go in one call. Raises ValueError."""
+    """The number of elements of one call. Raises ValueError."""
     if number > MAX_ELEMENTS:
         raise ValueError(f"{name} has at most {MAX_ELEMENTS} elements, not {number}: split it into several calls")
 

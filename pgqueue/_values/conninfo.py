@@ -10,8 +10,8 @@ from psycopg.conninfo import conninfo_to_dict
 from ..errors import ServerError
 
 _SCHEME = re.compile(r"(postgres(?:ql)?)(?:\+\w+)?://(.*)", re.DOTALL)
-# libpq ends the password at the first @, and sees no password if a / comes before it. The rest of a password with such
-# a character is then a host, a port or a database, and errors of the connection would show it.
+# libpq ends the password at the first @, and sees no password if there is a / before it. The rest of a password with
+# such a character is then a host, a port or a database, and errors of the connection would show it.
 _AS_MEANT = re.compile(r"(?:[^@/]*@)?+[^@?]*(\?.*)?", re.DOTALL)
 _PORTS = re.compile(r"[0-9,]*")
 

@@ -2,7 +2,7 @@
 
 The encoder is the standard library's. It accepts three things that cannot be stored: NUL characters, lone surrogates,
 and text over the limit. It also changes a key that is not a string into a string, so that a take would return other
-data than was put. The check of its output for all of these is cheap. Only if it finds one, a walk through the data,
+data than those put. The check of its output for all of these is cheap. Only if it finds one, a walk through the data,
 which is slow, finds the place. (A key such as "1" costs a short walk, since the output is the same as for the number.)
 """
 
@@ -54,8 +54,8 @@ def encode(data: Any, max_size: int = MAX_SIZE) -> str:
 class Unreadable(str):
     """The JSON text of data that Python cannot hold: a number of thousands of digits, or too many brackets.
 
-    It stands in the place of the data where a task is shown, or was removed already: an error there would lose
-    the task, and the others of the same call.
+    It replaces the data where a task is shown, or was removed already: an error there would lose the task, and the
+    others of the same call.
     """
 
     __slots__ = ()

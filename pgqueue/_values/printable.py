@@ -1,16 +1,16 @@
 """Text that a stranger can set, as each sink gets it: one function for each kind of sink.
 
 A stranger is a user who may put a task, name a queue, lane, key, exchange, node or session (`application_name`), fail a
-task with an error, or post a payload. PostgreSQL stores any character except NUL in all of these. Some characters do
-more than stand for themselves where they are written:
+task with an error, or post a payload. PostgreSQL stores any character except NUL in all of these. Some characters have
+an effect where they are written:
 
-- control characters (C0, DEL, C1) move a terminal's cursor, set its title, or hide what was printed before;
-- bidirectional and invisible characters show a text in another order than it is read in;
+- control characters (C0, DEL, C1) move a terminal's cursor, set its title, or hide earlier output;
+- bidirectional and invisible characters show a text in another order than it is read;
 - line breaks of any kind begin a new line of a log, a new field of an event, a new row of a completion.
 
-These are the UNSAFE characters. Each function below replaces them by escapes of ASCII, so a reader sees what is there.
-Letters, marks and emoji of all languages stay, with the joiners that Persian and emoji need: str.isprintable() is the
-shorter test, and escapes the joiners too.
+These are the UNSAFE characters. Each function below replaces them by escapes of ASCII, so a reader sees them. Letters,
+marks and emoji of all languages stay, with the joiners that Persian and emoji need: str.isprintable() is the shorter
+test, and escapes the joiners too.
 
     sink                            function
     a terminal, a line of a log     line; multiline for a text that has several lines by intent
@@ -83,10 +83,11 @@ def server_sent_event(data: str, name: str | None = None) -> str:
 
 
 def label(name: str) -> str:
-    """The value of a Prometheus label: the name, with escapes for what prometheus_client leaves as it is.
+    """The value of a Prometheus label: the name, with escapes for the characters that prometheus_client does not
+    escape.
 
     Two names never have the same value, since Prometheus would refuse the scrape. So backslashes before an escape, or
-    before what looks like one, are doubled.
+    before a text that looks like one, are doubled.
     """
     return multiline(_before_an_escape.sub(lambda found: 2 * found[0], name))
 
@@ -104,7 +105,7 @@ def one_line(record: logging.LogRecord) -> bool:
     message without such characters keeps its template and arguments, by which tools group messages.
     """
     message = record.getMessage()
-    if len(message) > LONGEST_LOG + 100:  # a record may come here twice
+    if len(message) > LONGEST_LOG + 100:  # a record may be filtered twice
         message = f"{message[:LONGEST_LOG]}... ({len(message)} characters)"
         record.msg, record.args = "%s", (message,)
     if (safe := line(message)) != message:

@@ -1,13 +1,13 @@
 """The value of a JSON text: read by msgspec if it is installed (the extra `fast`), else by the standard library.
 
-Both give the same value or the same error. msgspec takes from a quarter to two thirds of the time. What it refuses, for
-example a lone surrogate, the standard library reads again, and either takes it or raises its own error. Of what msgspec
-does take, only numbers could differ; it reads whole numbers of any length exactly, and hands the text of every other
-number to `_float`, as the standard library does.
+Both give the same value or the same error. msgspec takes from a quarter to two thirds of the time. A text that it
+refuses, for example for a lone surrogate, is read again by the standard library, which accepts it or raises its own
+error. In texts that msgspec accepts, only numbers could differ; it reads whole numbers of any length exactly, and hands
+the text of every other number to `_float`, as the standard library does.
 
-Nothing of the kind writes. Fast encoders write null for NaN, text for bytes, dates and UUIDs, and a list for a set, all
-of which are BadData here. A walk through the data would have to find them, and a put would gain 1 us of 76. (orjson, as
-fast as msgspec, is no choice for reading either: it reads 2**64 as a float, and 1e-400 as 0.)
+Data is not written by msgspec. Fast encoders write null for NaN, text for bytes, dates and UUIDs, and a list for a set,
+all of which are BadData here. A walk through the data would have to find them, and a put would gain 1 us of 76.
+(orjson, as fast as msgspec, cannot be used for reading either: it reads 2**64 as a float, and 1e-400 as 0.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the records that calls return have in common: they can be given to a serializer."""
+"""The base of the records that calls return: they can be given to a serializer."""
 
 from __future__ import annotations
 

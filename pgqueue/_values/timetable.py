@@ -2,21 +2,21 @@
 
 Theory of operation
 -------------------
-The occurrences of a timetable are a set of moments, which depends on nothing but the expression, the zone and its
-rules: each process finds the same. `after(moment)` is the first one after a moment, and `between` the last ones of a
-span. So a process that was stopped for an hour needs no memory of its own.
+The occurrences of a timetable are a set of moments, which depends only on the expression, the zone and its rules: each
+process finds the same. `after(moment)` is the first one after a moment, and `between` the last ones of a span. So a
+process that was stopped for an hour needs no memory of its own.
 
 cronsim reads the expression and walks over naive local times, each of which becomes a moment. Daylight saving is
 decided here, as Debian's cron decides it:
 
 - Minute and hour are given ("30 2 * * *"): by the wall clock. A time that the clock skips happens at the first moment
-  after the gap; one that comes twice happens the first time only. From the second pass of an hour the walk would lead
+  after the gap; one that occurs twice happens the first time only. From the second pass of an hour the walk would lead
   back into the first: such times are not after the moment, and are dropped.
-- Minute or hour begins with * ("*/15 * * * *"): by time that has passed, every 15 minutes, also within the hour that
-  comes twice. A time that the clock skips does not happen.
+- Minute or hour begins with * ("*/15 * * * *"): by elapsed time, every 15 minutes, also within the hour that occurs
+  twice. A time that the clock skips does not happen.
 
 cronsim has these rules as well, but for five fields only: with seconds, a time in the gap would not happen that day.
-And it takes each change for one of whole hours: on Lord Howe, where it is half an hour, it loses times.
+And it treats each change as one of whole hours: on Lord Howe, where it is half an hour, it loses times.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def between(times: Timetable, start: datetime, end: datetime, most: int) -> list
 
 
 def read_zone(name: str) -> tzinfo:
-    """A time zone. UTC is there without a database of zones. Raises ValueError."""
+    """A time zone. UTC needs no database of zones. Raises ValueError."""
     if name == "UTC":
         return UTC
     try:
@@ -202,7 +202,7 @@ def _walk(expression: str, start: datetime) -> Iterator[datetime]:
 
 
 def _repeats_after(local: datetime) -> timedelta:
-    """How much later this local time comes again, in the second pass; zero: it does not."""
+    """How much later this local time occurs again, in the second pass; zero: it does not."""
     later = local.replace(fold=1).astimezone(UTC) - local.replace(fold=0).astimezone(UTC)
     return timedelta() if local.fold else max(timedelta(), later)
 

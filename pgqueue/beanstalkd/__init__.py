@@ -3,10 +3,10 @@
     protocol.py    lines to commands, and answers to lines. Pure
     bodies.py      bodies of jobs as data of tasks, and back. Pure
     wire.py        one connection's bytes, within bounds
-    jobs.py        what each command is in the calls of pgqueue
+    jobs.py        each command in the calls of pgqueue
     acks.py        acks of several connections in one statement
     connection.py  one connection's commands, its tubes, and the jobs that it has reserved
-    figures.py     what connections share: counters, pauses, the drain mode
+    figures.py     the state that connections share: counters, pauses, the drain mode
     stats.py       the answers of the stats commands, from the database and from the figures
     clock.py       the database's clock, for DEADLINE_SOON
     leftovers.py   deletes the queues of tubes that are empty and left

@@ -1,6 +1,6 @@
 """Acks of several connections share a statement, and with it a commit.
 
-One statement is under way at a time. The acks that come meanwhile wait for their turn, and the first of them then sends
+One statement is under way at a time. Acks that arrive during it wait for their turn, and the first of them then sends
 them all. So a single connection waits for nothing, and each of a hundred waits for two statements.
 """
 
@@ -15,12 +15,12 @@ from .. import AsyncClient, AsyncTask
 from .._calls import ack as calls
 from ..errors import ConnectionLost, Error, LockBlocked, ServerError, refusal
 
-OPEN = (ConnectionLost, ServerError, LockBlocked)  # after these a take may be held still
+OPEN = (ConnectionLost, ServerError, LockBlocked)  # after these a take may still be held
 
 
 @dataclass(eq=False, slots=True)
 class Ack:
-    """An ack, and what came of it."""
+    """An ack, and its outcome."""
 
     task: AsyncTask
     ended: bool = False

@@ -14,7 +14,7 @@ _NOW: Call[datetime] = Call("SELECT pg_catalog.clock_timestamp()", (), scalar)
 
 
 class Clock:
-    """Asks the database for its time once in a while, and adds what has passed since."""
+    """Asks the database for its time once in FRESH seconds, and adds the time since then."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client

@@ -36,7 +36,7 @@ MARGIN = 1.0  # seconds before a deadline in which a reserve does not wait
 WATCHED = 1000  # tubes of a connection
 QUIET = 1.0  # seconds after a line of the log without another one about an error
 
-#: What a client is told of an error. Of any other: INTERNAL_ERROR.
+#: The answer for an error. For any other: INTERNAL_ERROR.
 _TOLD: tuple[tuple[tuple[type[Exception], ...], bytes], ...] = (
     ((TakeLost, TaskBusy), protocol.NOT_FOUND),
     ((QueueDraining,), protocol.DRAINING),
@@ -59,7 +59,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What all connections of a server use."""
+    """The parts that all connections of a server use."""
 
     jobs: Jobs
     reports: Reports
@@ -100,7 +100,7 @@ class Connection:
         if line is None:
             await self._wire.send(protocol.BAD_FORMAT)
             return
-        if protocol.is_http(line):  # a browser that a web page has sent here: its body may have commands
+        if protocol.is_http(line):  # a request of a browser, from a web page: its body may have commands
             self._ended = True
             return
         try:
@@ -128,7 +128,7 @@ class Connection:
             return protocol.INTERNAL_ERROR
 
     async def _give_back(self) -> None:
-        """Release what is reserved. If the database does not answer, the client does it once it does."""
+        """Release the reserved jobs. If the database does not answer, the client does so once it answers."""
         held, self._held = list(self._held.values()), {}
         try:
             async with self._turns:
@@ -196,7 +196,7 @@ class Connection:
         return max(0.0, min(left.values()) - MARGIN) if left else None
 
     async def _wait_for_job(self, timeout: float | None) -> AsyncTask | None:
-        """A job of the watched tubes; None when none came in time, or the client has closed its sending half."""
+        """A job of the watched tubes; None if there was none in time, or the client has closed its sending half."""
         if timeout != 0 and not self._wire.reader.ended:
             reserving = asyncio.ensure_future(self._jobs.reserve(self._peer.watched, timeout))
             self._peer.waiting = True
@@ -223,7 +223,7 @@ class Connection:
         return protocol.job("RESERVED", task.id, body_of(task.data))
 
     def _settling(self, id: int) -> AsyncTask:
-        """A job of this connection, which is settled now. Whatever comes of it, it is not reserved any more."""
+        """A job of this connection, which is settled now. With any outcome it is not reserved any more."""
         task = self._held.pop(id, None)
         if task is None:
             raise TaskNotFound(f"job {id} is not reserved by this connection", id)

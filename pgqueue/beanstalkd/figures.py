@@ -1,4 +1,4 @@
-"""What the connections of a server share, and what its statistics count."""
+"""The state that the connections of a server share, and the counters of its statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of beanstalkd in the calls of pgqueue: each command's effect, and errors for what cannot be."""
+"""Jobs of beanstalkd in the calls of pgqueue: each command's effect, and errors for impossible ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HIGHEST = 2**63 - 1  # id
 
 NOBODYS = Fence(token=0, session=None)  # of no take: a job that another connection has reserved stays
 
-#: What a queue has only if it was given that. Each is empty, zero or false in a queue that a put made.
+#: Options that a queue has only if they were set. Each is empty, zero or false in a queue that a put made.
 _BY_HAND = (*(field.name for field in fields(QueueOptions)), "draining", "paused_until", "granted_to")
 
 
@@ -40,7 +40,7 @@ class Jobs:
         return task.id
 
     async def reserve(self, tubes: Sequence[str], timeout: float | None) -> AsyncTask | None:
-        """Take the most urgent job of the tubes; None if none came in time."""
+        """Take the most urgent job of the tubes; None if there was none in time."""
         return await self._client.take(tubes, timeout)
 
     async def reserve_job(self, id: int) -> AsyncTask:

@@ -24,7 +24,7 @@ class Leftovers:
         self._figures = figures
 
     async def run(self, over: asyncio.Event) -> None:
-        """Sweep now and then, until it is over."""
+        """Sweep every EVERY seconds, until it is over."""
         while not over.is_set():
             await self.sweep()
             with contextlib.suppress(TimeoutError):

@@ -56,7 +56,7 @@ class Command:
 
 
 class Refused(Exception):
-    """A line that is not a command. `answer` is what its client gets."""
+    """A line that is not a command. `answer` is for its client."""
 
     def __init__(self, answer: bytes) -> None:
         super().__init__(answer)

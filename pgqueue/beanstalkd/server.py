@@ -57,7 +57,7 @@ class Server:
 
     @property
     def address(self) -> Any:
-        """Where it listens, as socket.getsockname() returns it."""
+        """The address at which it listens, as socket.getsockname() returns it."""
         assert self._listening is not None, "the server has not started"
         return self._listening.sockets[0].getsockname()
 
@@ -66,7 +66,7 @@ class Server:
         self._parts.figures.draining = True
 
     async def close(self) -> None:
-        """End all connections. What they have reserved is ready again when the client is closed."""
+        """End all connections. The jobs that they have reserved are ready again when the client is closed."""
         self._over.set()
         if self._listening is not None:
             self._listening.close()

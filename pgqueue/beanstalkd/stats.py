@@ -1,8 +1,8 @@
 """The answers of the stats commands and of list-tubes.
 
 A tube exists, as the protocol has it, as long as it has a job or a connection refers to it. Its queue stays in the
-database, with its options and its counts. Counts of commands are of this server since it began; counts of jobs are of
-the database, so they include the tasks of all programs.
+database, with its options and its counts. Counts of commands are those of this server since it began; counts of jobs
+are those of the database, so they include the tasks of all programs.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Gone(Exception):
 
 
 class Reader(asyncio.StreamReader):
-    """A reader that tells of the end of its input also while nothing reads."""
+    """A reader that reports the end of its input also while nothing reads."""
 
     def __init__(self) -> None:
         super().__init__(limit=CHUNK)
@@ -27,7 +27,7 @@ class Reader(asyncio.StreamReader):
         self.ended = False  # there may be input that is not read yet
 
     def call_at_end(self, function: Callable[[], object] | None) -> None:
-        """Have a function called when the client closes its sending half; None: no function."""
+        """Call a function when the client closes its sending half; None: no function."""
         self._at_end = function
 
     def feed_eof(self) -> None:
@@ -67,7 +67,7 @@ class Wire:
                 return None if too_long or len(line) > protocol.LINE else line[:-2]
 
     async def body(self, size: int) -> bytes | None:
-        """A body of so many bytes; None if no CRLF follows it."""
+        """A body of this number of bytes; None if no CRLF follows it."""
         body = await self._read(size + 2)
         return body[:-2] if body.endswith(b"\r\n") else None
 

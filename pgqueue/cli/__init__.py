@@ -105,7 +105,7 @@ COMMANDS = {
 
 INTERRUPTED = 130  # a shell's exit code for SIGINT
 
-#: The sections of the help: what a user wants, and the commands for it.
+#: The sections of the help: a user's purpose, and the commands for it.
 SECTIONS = {
     "Put and take tasks": ("put", "take", "pop", "ack", "release", "touch", "bury", "fail", "finish", "progress"),
     "See and change tasks": (
@@ -192,7 +192,7 @@ class Commands(Group):
             return super().invoke(context)
         except KeyboardInterrupt:  # while a command is loaded or its arguments are read; click would print "Aborted!"
             sys.exit(INTERRUPTED)
-        except click.ClickException as error:  # of click: it quotes most of what was given, and not all of it
+        except click.ClickException as error:  # of click: it quotes most of its arguments, and not all
             error.message = printable.multiline(error.message)  # type: ignore[misc]  # final in its annotation only
             raise
 
@@ -212,7 +212,7 @@ def main(context: click.Context, dsn: str | None, verbose: bool) -> None:
 
 
 def log_to_stderr(verbose: bool) -> None:
-    """Have the log of a command written, unless the program has a log already."""
+    """Write the log of a command to standard error, unless the program has a log already."""
     logging.basicConfig(level="INFO" if verbose else "WARNING", format="%(asctime)s %(levelname)s %(message)s")
     if not verbose:  # psycopg's log of a call that Ctrl-C cut off; the command prints its own message
         logging.getLogger("psycopg").setLevel(logging.ERROR)

@@ -111,7 +111,7 @@ def alerts(dsn: str | None, queues: Sequence[str], labels: Sequence[tuple[str, s
 
     An alert reports that a queue is too long, by a limit or compared with its moving average, too slow, by the age of
     its oldest ready task, or failing; that nothing takes from it; that a schedule is late, a snapshot held for long, or
-    a check of `pgqueue health` bad. It comes once, and once more when it is over.
+    a check of `pgqueue health` bad. It is reported once, and once more when it is over.
 
     A LIMIT of `none` is off; --length mail=1000 --length none is for one queue alone. URLs that are secrets belong into
     the environment: all accounts see command lines.

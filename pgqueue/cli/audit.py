@@ -20,7 +20,7 @@ from .values import COUNT, QUEUE, json_lines
 def audit(dsn: str | None, queue: str | None, n: int, as_json: bool) -> None:
     """Show the audit trail: calls of operators' verbs, the newest first.
 
-    The ROLE is the server's own word. The ACTOR is what the session said of itself. The owner of the schema and
+    The ROLE is from the server. The ACTOR is the name that the session gave itself. The owner of the schema and
     monitors see all calls, another role sees its own.
     """
     with connect(dsn) as client:

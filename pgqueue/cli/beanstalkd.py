@@ -119,7 +119,7 @@ def bound(address: str) -> socket.socket:
 
 
 def forget(path: str) -> None:
-    """Remove a socket that no process listens at any more."""
+    """Remove a socket at which no process listens any more."""
     with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(FileNotFoundError):
         try:
             probe.connect(path)

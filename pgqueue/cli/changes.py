@@ -23,7 +23,7 @@ from .values import COUNT, QUEUE, json_lines, timeout
 @click.pass_obj
 @plainly
 def changes(dsn: str | None, queue: str, count: int | None, timeout: float | None, as_json: bool) -> None:
-    """Print each change of a task of QUEUE from now on, one a line. Exit code 3 if none came in time."""
+    """Print each change of a task of QUEUE from now on, one a line. Exit code 3 if there was none in time."""
     told: queues.SimpleQueue[Change] = queues.SimpleQueue()
     with connect(dsn) as client:
         watched = client.queue(queue)

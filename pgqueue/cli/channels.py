@@ -21,7 +21,7 @@ from .values import CHANNEL, COUNT, json_lines, timeout
 @click.pass_obj
 @plainly
 def wait(dsn: str | None, channel: str, timeout: float | None, as_json: bool) -> None:
-    """Print the next payload that is posted to CHANNEL. Exit code 3 if none came in time.
+    """Print the next payload that is posted to CHANNEL. Exit code 3 if there was none in time.
 
     Control characters are printed as escapes, except line feeds and tabs; --json has the exact payload.
     """
@@ -54,7 +54,7 @@ def post(dsn: str | None, channel: str, payload: str) -> None:
 @click.pass_obj
 @plainly
 def subscribe(dsn: str | None, channel: str, count: int | None, timeout: float | None, as_json: bool) -> None:
-    """Print each payload that is posted to CHANNEL from now on, one a line. Exit code 3 if none came in time.
+    """Print each payload that is posted to CHANNEL from now on, one a line. Exit code 3 if there was none in time.
 
     Control characters and line feeds are printed as escapes; --json has the exact payload.
     """

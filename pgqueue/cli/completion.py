@@ -19,7 +19,7 @@ from .plainly import plainly
 PROGRAM = "pgqueue"
 
 # click's own scripts insert a value into the command line as it is, so that the shell would run a queue named
-# `$(command)`, and they expand `*` and break at commas. zsh and fish quote what is inserted themselves.
+# `$(command)`, and they expand `*` and break at commas. zsh and fish quote the inserted value themselves.
 BASH = r"""%(complete_func)s() {
     local line
     COMPREPLY=()

@@ -81,7 +81,7 @@ def dashboard(
 
 
 def serve(server: uvicorn.Server, client: AsyncClient, listening: socket.socket, address: str) -> None:
-    """Serve in a thread, since the main one gets the signals, until one comes. Raises Fault if the server ends."""
+    """Serve in a thread, since the main one gets the signals, until one arrives. Raises Fault if the server ends."""
     ended: list[BaseException] = []
 
     async def serving() -> None:
@@ -132,5 +132,5 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url(host: str, listening: socket.socket) -> str:
-    """What to type in a browser."""
+    """The address for a browser."""
     return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"

@@ -48,7 +48,7 @@ def exchanges(dsn: str | None, as_json: bool) -> None:
 @click.pass_obj
 @plainly
 def bindings(dsn: str | None, exchange: str | None, queue: str | None, as_json: bool) -> None:
-    """List the bindings: which queue gets what is published to which exchange under which key."""
+    """List the bindings: the queue that gets the messages published to an exchange under a key."""
     with connect(dsn) as client:
         found = client.exchanges.bindings(exchange, queue)
     echo_all(

@@ -131,19 +131,18 @@ def put_again_all(dsn: str | None, queue: str, state: State, which: FilterArgume
 def release_all(dsn: str | None, queue: str, which: FilterArguments, yes: bool) -> None:
     """Release the tasks of QUEUE that are taken, or those that the options choose; print their number.
 
-    It releases them whichever client holds them. The late acks of their takers are refused. A task may thus be done
-    twice.
+    It releases the tasks of all clients. The late acks of their takers are refused. A task may thus be done twice.
     """
     with connect(dsn) as client:
         confirm(f"Release the tasks of {queue} that are taken, while their takers work on them?", yes)
-        # Without a filter it is one statement, which tells nothing before its end.
+        # Without a filter it is one statement, which reports nothing before its end.
         with Progress("release-all", unit="" if Filter.of(**which) == Filter() else "tasks") as progress:
             n = client.queue(queue).release_all(**which, on_progress=progress.show)
     click.echo(n)
 
 
 def _total(queue: Queue, state: State, which: FilterArguments) -> int | None:
-    """How many tasks there are to act on; None if that is not counted."""
+    """The number of tasks to act on; None if that is not counted."""
     counted = {"ready": "ready", "delayed": "delayed", "buried": "buried", "done": "kept"}.get(state)
     found: dict[str, Any] = {**queue.stats()}
     return found[counted] if counted and Filter.of(**which) == Filter() else None

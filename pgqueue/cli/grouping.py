@@ -13,7 +13,7 @@ WHOLE = 10_000  # characters: more than the first sentence of any help
 class Group(click.Group):
     """A group whose help shows the first sentence of each command, folded and never cut."""
 
-    #: The heading of each section, and the commands of it. Those of no section come last.
+    #: The heading of each section, and the commands of it. Those of no section are last.
     sections: Mapping[str, Sequence[str]] = {}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,7 +1,7 @@
 """A program that becomes the command of `pgqueue lock` or `elect`, and that is told if `pgqueue` dies.
 
 It runs by itself and imports nothing of the package, so that it starts in milliseconds. Where the kernel can (Linux),
-SIGTERM comes to the command when its parent is gone, also by `kill -9`: the server has freed the lock by then.
+it sends SIGTERM to the command when its parent is gone, also by `kill -9`: the server has freed the lock by then.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ def main(parent: int, command: list[str]) -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:  # it died before the call
         sys.exit(128 + signal.SIGTERM)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores them, and exec would keep that
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores them, and exec would keep them ignored
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)

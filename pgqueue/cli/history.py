@@ -1,4 +1,4 @@
-"""`pgqueue history`: what was called of queues, and how long they were, period by period."""
+"""`pgqueue history`: the calls of queues, and their lengths, period by period."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NUMBERS = {
 @click.pass_obj
 @plainly
 def history(dsn: str | None, queues: Sequence[str], since: float, every: float | None, as_json: bool) -> None:
-    """Show what was called of QUEUES, or of all queues, and how long they were, period by period.
+    """Show the calls of QUEUES, or of all queues, and their lengths, period by period.
 
     A period in which a queue was empty and had no call has no line.
     """

@@ -17,16 +17,16 @@ from .._values import printable
 from . import guard
 
 PASSED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-ENDING = PASSED[:4]  # SIGUSR1 and SIGUSR2 tell a command something else
+ENDING = PASSED[:4]  # SIGUSR1 and SIGUSR2 have other meanings for a command
 OF_KEYS = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends them to each process of its foreground group
 
 
 class Held:
-    """One run of a command. Signals go to it; when the lock is lost, it gets SIGTERM, and SIGKILL after a time.
+    """One run of a command. Signals are passed to it; when the lock is lost, it gets SIGTERM, and SIGKILL after a time.
 
     Attributes:
         lost: whether the lock was lost before the command ended.
-        told: whether a signal came meanwhile that tells this process to end.
+        told: whether a signal to end this process arrived during the run.
     """
 
     def __init__(self, command: Sequence[str], kill_after: float, what: str) -> None:
@@ -82,7 +82,7 @@ class Held:
 
     @contextmanager
     def _passing(self) -> Iterator[None]:
-        """Within this block the signals of PASSED go to the command, except those that this process ignores."""
+        """Within this block the signals of PASSED are passed to the command, except those that this process ignores."""
 
         def handle(number: int, frame: FrameType | None) -> None:
             self.told = self.told or number in ENDING

@@ -51,7 +51,7 @@ class Lines:
 
 
 def _size(stream: Iterable[bytes]) -> int | None:
-    """The bytes of a file from its present place on; None for what is no file."""
+    """The bytes of a file from its present place on; None if it is no file."""
     try:
         found = os.fstat(stream.fileno())  # type: ignore[attr-defined]  # if it is missing, there is no file
         return found.st_size - stream.tell() if stat.S_ISREG(found.st_mode) else None  # type: ignore[attr-defined]  # as above

@@ -68,7 +68,7 @@ def lock(
 def elect(dsn: str | None, name: str, command: tuple[str, ...], kill_after: float) -> None:
     """Run COMMAND while this process is the one leader under NAME; wait until it is elected.
 
-    If it is the leader no more, COMMAND gets SIGTERM, and is run again at the next election. When COMMAND ends by
+    When it is no longer the leader, COMMAND gets SIGTERM, and is run again at the next election. When COMMAND ends by
     itself, this process resigns, and ends with the exit code of COMMAND. PGQUEUE_FENCE in its environment is the fence.
     """
     _known(command)
@@ -85,7 +85,7 @@ def elect(dsn: str | None, name: str, command: tuple[str, ...], kill_after: floa
             while True:
                 held, fence = terms.get()
                 code = held.run({"PGQUEUE_FENCE": fence})
-                if held.told or not held.lost:  # a signal to end counts also if the leadership was lost meanwhile
+                if held.told or not held.lost:  # a signal to end counts also if the leadership was lost by then
                     break
     sys.exit(code)
 

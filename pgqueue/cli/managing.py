@@ -72,7 +72,8 @@ def delete_queue(dsn: str | None, queue: str, if_empty: bool, if_unused: bool, f
     with connect(dsn) as client:
         total = _total(client.queue(queue))
         confirm(f"Delete {queue} and its {total} tasks?", yes)
-        # One statement, which tells nothing before its end: in parts, a refusal would come after tasks were removed.
+        # One statement, which reports nothing before its end: in parts, a refusal would be raised after tasks were
+        # removed.
         with Progress(f"deleting {total:,} tasks", unit=""):
             removed = client.delete_queue(queue, if_empty=if_empty, if_unused=if_unused, force=force)
     click.echo(removed)
@@ -145,7 +146,7 @@ def rename_queue(dsn: str | None, queue: str, name: str) -> None:
 @click.pass_obj
 @plainly
 def drain(dsn: str | None, queue: str | None, every: bool, off: bool) -> None:
-    """Let no task be put into QUEUE any more, until `pgqueue drain QUEUE --off`. Takes go on."""
+    """Let no task be put into QUEUE any more, until `pgqueue drain QUEUE --off`. Takes work as before."""
     if every == (queue is not None):
         raise click.UsageError("give a QUEUE or --all")
     with connect(dsn) as client:

@@ -51,7 +51,7 @@ def up(given: str | None, revision: str, server: int | None) -> None:
 @click.pass_obj
 @plainly
 def down(given: str | None, revision: str, force: bool) -> None:
-    """Downgrade the schema, and print what was done. Refuses if tasks would be lost."""
+    """Downgrade the schema, and print the steps. Refuses if tasks would be lost."""
     from .. import migrate as migrations
 
     conninfo = dsn.resolve(given)

@@ -109,9 +109,9 @@ def list_(dsn: str | None, path: str, as_json: bool) -> None:
 @click.pass_obj
 @plainly
 def watch(dsn: str | None, path: str, children: bool, count: int | None, timeout: float | None, as_json: bool) -> None:
-    """Print each event of the node PATH from now on, with the state after it. Exit code 3 if none came in time.
+    """Print each event of the node PATH from now on, with the state after it. Exit code 3 if there was none in time.
 
-    The node need not exist yet. Events that follow each other fast may come as one; the last state always comes.
+    The node need not exist yet. Events in quick succession may be printed as one; the last state is always printed.
     """
     with connect(dsn) as client:
         watch = client.nodes.watch(path, children=children)

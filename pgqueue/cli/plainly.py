@@ -19,7 +19,7 @@ from .printing import flush
 
 FAILED = 1
 WRONG = 2  # the command line or standard input is not valid
-NOTHING = 3  # no task or payload came in time, or there was no room
+NOTHING = 3  # there was no task or payload in time, or no room
 GONE = 4  # the task or the claim is gone, or belongs to another taker; the lock was lost
 INTERRUPTED = 130  # a shell's exit code for SIGINT
 

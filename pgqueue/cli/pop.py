@@ -20,7 +20,7 @@ from .values import COUNT, QUEUE, SECONDS, json_lines
 @click.pass_obj
 @plainly
 def pop(dsn: str | None, queues: tuple[str, ...], count: int, timeout: float, as_json: bool) -> None:
-    """Take and ack the next tasks of QUEUES in one step, and print their data. Exit code 3 if none came.
+    """Take and ack the next tasks of QUEUES in one step, and print their data. Exit code 3 if there was none.
 
     A task is lost if the output cannot be written: `pgqueue take --ack` acks a task once it is printed.
     """

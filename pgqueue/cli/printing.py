@@ -107,8 +107,8 @@ def echo_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Any]]) -
 def table(columns: Sequence[Column | str], rows: Iterable[Sequence[Any]], more: str = "--json shows all") -> list[str]:
     """The lines of a table, as echo_table() prints them.
 
-    A string is a column that is always shown. A long text in it is folded, and an id is not. `more` says how to see
-    columns that are left out.
+    A string is a column that is always shown. A long text in it is folded, and an id is not. `more`: how to see columns
+    that are left out.
     """
     every = [one if isinstance(one, Column) else column(one, folds=one not in IDS) for one in columns]
     return drawn(Table(every, [tuple(row) for row in rows], more), OUT)

@@ -1,4 +1,4 @@
-"""`pgqueue privileges`, `grant`, `revoke` and `restrict`: which roles may do what with which queues."""
+"""`pgqueue privileges`, `grant`, `revoke` and `restrict`: the privileges of roles on queues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATTERN = Checked("pattern", lambda text: arguments.text(text, "a pattern"))
 @click.pass_obj
 @plainly
 def privileges(dsn: str | None, role: str | None, queue: str | None, as_json: bool) -> None:
-    """List which role may do what with which queues: one queue, or those whose names match a pattern.
+    """List the privileges of roles: on one queue, or on those whose names match a pattern.
 
     The owner of the schema and monitors see all privileges, another role sees its own.
     """
@@ -65,9 +65,9 @@ def _of_a_grant(command: Callable[..., Any]) -> Callable[..., Any]:
 def grant(dsn: str | None, role: str, verbs: Sequence[Verb], queue: str | None, pattern: str | None) -> None:
     """Let ROLE use all queues, one queue, or those of a pattern. For the owner of the schema.
 
-    The VERBs are put, take (and settle), look, manage, share (what belongs to no queue) and monitor (no data). Without
-    one: put, take, look and manage, and share if neither --queue nor --pattern is given. A grant does not keep other
-    roles out: see `pgqueue restrict`.
+    The VERBs are put, take (and settle), look, manage, share (objects that belong to no queue) and monitor (no data).
+    Without one: put, take, look and manage, and share if neither --queue nor --pattern is given. A grant does not keep
+    other roles out: see `pgqueue restrict`.
     """
     _check(queue, pattern)
     with connect(dsn) as client:

@@ -106,7 +106,7 @@ def _put_lines(queue: Queue, lines: Lines, batch: int | None, as_json: bool, opt
             for items in _batches(_counted(lines, progress), batch):
                 ids = array("q", queue.put_many(items, **options))
                 if not batch:
-                    progress.close()  # before the ids come to the same terminal
+                    progress.close()  # before the ids are printed to the same terminal
                 _echo_ids(queue, ids, as_json)
                 done += len(ids)
     except (BadData, Fault) as error:

@@ -42,7 +42,7 @@ def finish(dsn: str | None, id: int, result: Any, claim: int, keep: float, as_js
 @click.pass_obj
 @plainly
 def fail(dsn: str | None, ids: Sequence[int], claim: int | None, error: str | None, keep: float, as_json: bool) -> None:
-    """Bury tasks and keep that they failed for good."""
+    """Bury tasks and record that they failed for good."""
     each(dsn, ids, claim, as_json, lambda task: task.fail(error, keep=keep).state)
 
 
@@ -64,7 +64,7 @@ def progress(dsn: str | None, id: int, value: Any, claim: int) -> None:
 @click.pass_obj
 @plainly
 def outcome(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
-    """List what is known of tasks, also after their end."""
+    """List the outcomes of tasks, also after their end."""
     with connect(dsn) as client:
         found = [client.results.outcome(id) for id in ids]
     _list(found, as_json)
@@ -77,7 +77,7 @@ def outcome(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
 @click.pass_obj
 @plainly
 def result(dsn: str | None, id: int, timeout: float | None, as_json: bool) -> None:
-    """Wait for the result of the task ID, and print it. Exit code 3 if it did not come in time.
+    """Wait for the result of the task ID, and print it. Exit code 3 if there was none in time.
 
     Exit code 4 if the task failed, was cancelled, or is gone without a result.
     """

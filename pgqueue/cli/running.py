@@ -1,4 +1,4 @@
-"""A command that is run for a task: its input, and what its end means for the task."""
+"""A command that is run for a task: its input, and the effect of its end on the task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(command: Sequence[str], task: Task, policy: Retry) -> bool:
     If it succeeds, the task is acked; if not, the task is tried again later, or buried after the last attempt.
 
     Raises:
-        Stopped: SIGTERM or SIGINT came, and was passed to the command; a task that it did not finish is released.
+        Stopped: SIGTERM or SIGINT arrived, and was passed to the command; a task that it did not finish is released.
         Fault: the command cannot be run; the task is released.
         TakeLost: the command ended after the take.
     """

@@ -37,7 +37,7 @@ COLUMNS = (
 
 @click.group(cls=Group)
 def schedule() -> None:
-    """Tasks that are put again and again. A worker fires them, or `pgqueue schedule clock`."""
+    """Tasks that are put at set times. A worker fires them, or `pgqueue schedule clock`."""
 
 
 @schedule.command("list")
@@ -47,7 +47,7 @@ def schedule() -> None:
 def list_(dsn: str | None, as_json: bool) -> None:
     """List the schedules, with their next and last occurrence, and the state of the last task.
 
-    DECLARED names the program whose code declares it; `removed`: its code does so no more, and the schedule goes on.
+    DECLARED names the program whose code declares it; `removed`: its code no longer does so, and the schedule goes on.
     """
     with connect(dsn) as client:
         found = client.schedules.list()
@@ -88,9 +88,9 @@ def set_(
     missed: Missed,
     **options: Any,
 ) -> None:
-    """Make or change the schedule NAME: put DATA, which is JSON, into QUEUE again and again.
+    """Make or change the schedule NAME: put DATA, which is JSON, into QUEUE at set times.
 
-    Prints `created`, `changed`, or `kept` if all was so before.
+    Prints `created`, `changed`, or `kept` if it was the same before.
     """
     if (cron is None) == (every is None):
         raise click.UsageError("give --cron or --every, and not both")
@@ -114,7 +114,7 @@ def set_(
 @click.pass_obj
 @plainly
 def pause(dsn: str | None, name: str) -> None:
-    """Fire the schedule NAME no more until it is resumed."""
+    """Stop firing the schedule NAME until it is resumed."""
     with connect(dsn) as client:
         client.schedules.pause(name)
 

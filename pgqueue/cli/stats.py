@@ -113,7 +113,7 @@ def _table(look: Look, with_rates: bool) -> list[str]:
 
 
 def _counted(state: str) -> Callable[[int], str]:
-    """The style of a number of tasks in this state: only what there is has a colour."""
+    """The style of a number of tasks in this state: 0 has no colour."""
     return lambda number: STYLES.get(state, "") if number else "dim"
 
 

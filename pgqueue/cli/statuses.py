@@ -58,7 +58,7 @@ def set_(dsn: str | None, key: str, value: Any, ttl: float | None, if_absent: bo
 @click.pass_obj
 @plainly
 def wait(dsn: str | None, key: str, value: Any, timeout: float | None, as_json: bool) -> None:
-    """Wait until the status of KEY is VALUE, by default any value, and print it. Exit code 3 if it did not come."""
+    """Wait until the status of KEY is VALUE, by default any value, and print it. Exit code 3 if it was not in time."""
     with connect(dsn) as client:
         try:
             found = client.statuses.wait(key, value, timeout)

@@ -11,7 +11,7 @@ from typing import Any
 def until_signal() -> None:
     """Sleep until SIGTERM or SIGINT; then both have their usual effect again. In the main thread only.
 
-    The interpreter writes into a pipe at the signal itself, so a signal that comes just before the sleep ends it too.
+    The interpreter writes into a pipe at the signal itself, so a signal just before the sleep ends it too.
     """
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)

@@ -53,7 +53,7 @@ def take(
     retry_delay: float | None,
     as_json: bool,
 ) -> None:
-    """Take the next tasks of QUEUE; wait for the first one. Exit code 3 if none came.
+    """Take the next tasks of QUEUE; wait for the first one. Exit code 3 if there was none.
 
     \b
     pgqueue take mail                   prints id, claim and data: settle it with `pgqueue ack ID --claim CLAIM`

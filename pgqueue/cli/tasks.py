@@ -126,7 +126,7 @@ def bury(
 def cancel(dsn: str | None, ids: Sequence[int], reason: str | None, as_json: bool) -> None:
     """Cancel tasks: they are removed, or their takers are told to stop.
 
-    Prints the state of each: cancelled; cancelling, while it is taken; or what it was already.
+    Prints the state of each: cancelled; cancelling, while it is taken; or the state in which it ended before.
     """
 
     def one(task: Task) -> str:
@@ -256,7 +256,7 @@ def _tolerant(ids: Sequence[int], one: Callable[[int], None]) -> None:
     """Call the function for each id. A task that is gone does not stop the others."""
     lost = False
     name = click.get_current_context().info_name or ""
-    with Progress(name, len(ids), active=not OUT.terminal) as progress:  # the lines on a terminal say as much
+    with Progress(name, len(ids), active=not OUT.terminal) as progress:  # the lines on a terminal show as much
         for n, id in enumerate(ids, 1):
             try:
                 one(id)

@@ -39,10 +39,10 @@ NARROW = {"delayed": 3, "blocked": 4, "kept": 5}  # states, and when their colum
 @click.pass_obj
 @plainly
 def top(dsn: str | None, match: str, interval: float, once: bool) -> None:
-    """Show what is wrong, in words with the remedy, and the queues: live, until Ctrl-C.
+    """Show the faults, in words with the remedy, and the queues: live, until Ctrl-C.
 
-    It has the words and the numbers of the dashboard's overview. While the database is away it says so, and shows what
-    it saw last.
+    It has the words and the numbers of the dashboard's overview. While the database is away it says so, and shows the
+    last state that it read.
     """
     with connect(dsn) as client:
         if once:
@@ -70,7 +70,7 @@ def _looks(client: Client, match: str, interval: float) -> Iterator[Sequence[str
 
 
 def _look(client: Client, match: str) -> Look:
-    """The overview, whose coroutine awaits nothing but `read`, and that returns at once."""
+    """The overview, whose coroutine awaits only `read`, which returns at once."""
 
     async def read(call: Call[T], times: float = 1.0) -> T:
         return client.shell.run(call, within=PATIENCE)

@@ -90,7 +90,7 @@ def work(
     check: bool,
     **options: Any,
 ) -> None:
-    """What the command does with its options; `make` makes the worker. Also for the command of a framework."""
+    """Run the command with its options; `make` makes the worker. Also for the command of a framework."""
     place, line = _place(health), own_line()
     options["queues"], options["shares"] = options["queues"] or None, dict(options["shares"])
     silent = quiet or line is not None or _is_verbose(context)

@@ -1,4 +1,4 @@
-"""`pgqueue workers` and `pgqueue jobs`: which workers run, and how the runs of each job went."""
+"""`pgqueue workers` and `pgqueue jobs`: the workers that run, and the outcomes of each job's runs."""
 
 from __future__ import annotations
 

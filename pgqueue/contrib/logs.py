@@ -1,4 +1,4 @@
-"""Log records that say which task they belong to.
+"""Log records with the fields of their task.
 
     handler = logging.StreamHandler()
     handler.addFilter(TaskFilter())
@@ -9,7 +9,7 @@ TaskFilter gives each record that a handler of a worker logs the attributes `job
 only its own.
 
 The task is that of the code that logs: a thread of the worker, a coroutine, the asyncio tasks that it starts, and
-asyncio.to_thread. A thread that a handler starts otherwise is not followed, unless it gets the context:
+asyncio.to_thread. Records of a thread that a handler starts otherwise have it only if the thread gets the context:
 `threading.Thread(target=contextvars.copy_context().run, args=(function,))`, or `pool.submit(copy_context().run,
 function)`. Records of a handler in a process of its own are filtered there: the process has to set up its logging.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 from ..worker import runs
 
-#: What TaskFilter adds to a record.
+#: The fields that TaskFilter adds to a record.
 FIELDS = ("job", "task", "attempt", "queue", "worker")
 
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

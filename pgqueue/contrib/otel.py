@@ -17,8 +17,8 @@ still in development:
     messaging.process.duration          histogram, seconds: of runs
     pgqueue.job.wait                    histogram, seconds: from ready to begun
 
-The context travels in the task's headers, in the form of the propagator that the application has set: `traceparent` and
-`tracestate` by default. Each attempt is a span of its own, a child of the put, and has a link to it.
+The context is stored in the task's headers, in the form of the propagator that the application has set: `traceparent`
+and `tracestate` by default. Each attempt is a span of its own, a child of the put, and has a link to it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Telemetry:
 
     @contextmanager
     def put(self, order: Order) -> Iterator[None]:
-        """A producer's span; its context goes into the task's headers."""
+        """A producer's span; its context is stored in the task's headers."""
         known = _attributes("send", order.queue, order.job)
         with self._span(f"send {order.queue}", SpanKind.PRODUCER, known, self._putting) as span:
             propagate.inject(order.headers)

@@ -5,7 +5,7 @@
 
 An event has the exception with its frames, and the tags `pgqueue.job`, `pgqueue.queue`, `pgqueue.task` and
 `pgqueue.attempt`. Breadcrumbs, tags and users of a handler belong to its run alone: each run has an isolation scope of
-its own. The trace of the put goes on in the run.
+its own. The trace of the put is continued in the run.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Sentry:
     Args:
         events: of a task that fails several times: `every` attempt is an event; or, the default, only the `last` one,
             after which the task is buried, so that a retry that helps makes no noise.
-        traces: whether to make a transaction of each run, as far as the SDK's sample rate says, and to continue the
-            trace of the put. Default True.
+        traces: whether to make a transaction of each run, at the SDK's sample rate, and to continue the trace of the
+            put. Default True.
         schedules: whether each occurrence of a schedule is a check-in of the monitor whose slug is the schedule's name:
             in_progress when it begins, ok when it is done, error when its task is buried. Sentry makes the monitor from
             the schedule's cron expression or interval, and its time zone. Default True. Sentry knows whole minutes
             only: a schedule at other times has no check-ins. Names, for example {"nightly"}: of these schedules alone.
-            A task says itself which schedule has put it, so each role that may put into the worker's queues can send
+            A task's own headers name its schedule, so each role that may put into the worker's queues can send
             check-ins by the name of any schedule: give the names where such roles are not trusted with all monitors.
         monitor_config: more of the monitors of schedules, for example {"checkin_margin": 5, "max_runtime": 30}, in
             minutes.
@@ -73,7 +73,7 @@ class Sentry:
 
     @contextmanager
     def put(self, order: Order) -> Iterator[None]:
-        """A span; the trace's context goes into the task's headers."""
+        """A span; the trace's context is stored in the task's headers."""
         if not self._traces:
             yield
             return
@@ -132,7 +132,7 @@ class Sentry:
         capture_checkin(**known | {"check_in_id": id}, status="ok", duration=time.monotonic() - began)
 
     def _check_in(self, run: Running) -> dict[str, Any] | None:
-        """What the check-ins of a run have in common; None: it has none. All attempts of an occurrence have one id."""
+        """The common fields of a run's check-ins; None: it has none. All attempts of an occurrence have one id."""
         if run.job in self._monitors:
             return {"monitor_slug": self._monitors[run.job]}
         name = run.headers.get("schedule")

@@ -7,7 +7,7 @@
 
 docs/guides/dashboard.md has Quart and Django, and examples of log-ins.
 
-From the ground up: `settings`, `reading` and `showing` (what a page may ask, and how values look), `drawing` (SVG),
+From the ground up: `settings`, `reading` and `showing` (a page's questions, and the look of values), `drawing` (SVG),
 `pages` (a function for each page, which reads), `acting` (a function for each button), `live` (the events of browsers),
 `guarding` (headers, tokens, passwords) and `application`, which puts them together.
 """

@@ -1,4 +1,4 @@
-"""What the buttons do: one function for each action. It calls the library, and returns what happened as a sentence.
+"""The actions of the buttons: one function for each. It calls the library, and returns the outcome as a sentence.
 
 An action that cannot be taken back, or that acts on many tasks, asks first: its page says on how many.
 """
@@ -24,7 +24,7 @@ class Action:
     """A button.
 
     Attributes:
-        label: what it says.
+        label: its text.
         act: does it, with the arguments of the request; returns a sentence. Raises as the library's verb does.
         asks: the question of its confirmation; None: it acts at once.
         counts: whether it acts on the tasks of a filter, which the confirmation counts.

@@ -76,14 +76,14 @@ def dashboard(
         client: the client whose database it shows, which the application closes. None: one of its own, for
             PGQUEUE_DSN, DATABASE_URL or the embedded server. It has the rights of the client's role.
         may_act: called with the request; True: this viewer sees buttons, and may use them. None: no viewer may.
-        actor: called with the request; returns the viewer's name, which the audit trail shows beside what the viewer
-            did, or None. None: the name of Starlette's `request.user`, where there is one.
+        actor: called with the request; returns the viewer's name, which the audit trail shows beside the viewer's
+            actions, or None. None: the name of Starlette's `request.user`, where there is one.
         show_data: called with the request, the name of a queue and a value that a program stored (data, result,
             progress, a step's value); returns the value to show, for example with parts masked, or HIDDEN. None: all
             is shown to each viewer.
         title: the headline of all pages, 1 to 100 characters.
         live: whether pages listen to server-sent events. If not, they ask every two seconds.
-        hosts: the names for which it answers, as in a browser's address; None: whatever it is asked by.
+        hosts: the names for which it answers, as in a browser's address; None: any name.
 
     Raises:
         ValueError: an argument is not valid.
@@ -110,7 +110,7 @@ def dashboard(
 
 
 class Site:
-    """What the routes share: the settings, the reader and the templates."""
+    """The shared objects of the routes: the settings, the reader and the templates."""
 
     def __init__(self, settings: Settings, client: AsyncClient) -> None:
         self.settings = settings
@@ -164,7 +164,7 @@ class Site:
     # --- actions
 
     async def act(self, request: Request) -> Response:
-        """Carry out an action, or ask first; then back to the page that it came from."""
+        """Carry out an action, or ask first; then back to the page of its form."""
         form = await form_of(request)
         if reason := guarding.refusal(request, form.get(guarding.FIELD, "")):
             raise HTTPException(403, reason)
@@ -186,7 +186,7 @@ class Site:
         return self.back(request, said, form.get("back"))
 
     def back(self, request: Request, said: str, back: str | None) -> Response:
-        """To the page from which the form came, with a sentence."""
+        """To the page of the form, with a sentence."""
         path = f"{request.scope.get('root_path', '')}/"
         response = RedirectResponse(path + own_page(back or back_of(request)), 303)
         value = quote(said[:LONGEST_SAID])[:LONGEST_SAID]
@@ -223,7 +223,7 @@ class Site:
         return answer
 
     def failed(self, request: Request, error: Exception) -> Response:
-        """The page of an error. What is none of ours is a fault of the dashboard: its log has the traceback."""
+        """The page of an error. An error of another library is a fault of the dashboard: its log has the traceback."""
         for kinds, status, headline in ANSWERS:
             if isinstance(error, kinds):
                 said = str(error).partition("\n")[0]
@@ -232,7 +232,7 @@ class Site:
         return self.problem(request, 500, "The dashboard failed", "Its log says why.")
 
     async def not_found(self, request: Request, error: Exception) -> Response:
-        """The page of an address that there is not, and of a refused form."""
+        """The page of an unknown address, and of a refused form."""
         if request.scope["path"] == request.scope.get("root_path"):  # without the slash from which addresses begin
             return RedirectResponse(f"{request.scope['path']}/", 307)
         status = error.status_code if isinstance(error, HTTPException) else 500
@@ -273,7 +273,7 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 def back_of(request: Request) -> str:
-    """The page below the dashboard from which a request came, by its Referer; the overview if that is unknown."""
+    """The page below the dashboard that sent a request, by its Referer; the overview if that is unknown."""
     base = f"{request.url.scheme}://{request.url.netloc}{request.scope.get('root_path', '')}/"
     referer = request.headers.get("referer", "")
     return own_page(referer.removeprefix(base)) if referer.startswith(base) else ""
@@ -303,7 +303,7 @@ FILES = _files()
 
 
 def static_link(name: str) -> Markup:
-    """The address of a static file, with a hash of what it holds: browsers keep it until that changes."""
+    """The address of a static file, with a hash of its contents: browsers keep it until that changes."""
     return Markup("static/{}?{}").format(name, hashlib.sha256(FILES[name][0]).hexdigest()[:12])
 
 

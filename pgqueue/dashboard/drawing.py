@@ -105,7 +105,7 @@ def spark(title: str, values: Sequence[float]) -> Markup:
 def histogram(counts: Sequence[int] | None, bounds: Sequence[float]) -> list[tuple[str, int, float]]:
     """The buckets of a histogram that matter: the upper bound in words, the number, and its share of the largest.
 
-    Each bucket has what lies between the bound before and its own; the last one has the rest.
+    Each bucket has the values between the bound before and its own; the last one has the rest.
     """
     if not counts or not any(counts):
         return []

@@ -1,10 +1,10 @@
-"""What guards the dashboard in a browser: headers, the token of forms, the origin of requests, and a password.
+"""The guards of the dashboard in a browser: headers, the token of forms, the origin of requests, and a password.
 
 - Content-Security-Policy: scripts, styles and connections of this address alone, none inline, and no frame. So markup
   that a page would fail to escape could still not run.
 - A form carries the token of a cookie that other sites cannot read (the double-submit pattern: no state on the server,
-  so several processes may serve one dashboard), and the browser's own word on where a request comes from must name this
-  address. Each of the two would do.
+  so several processes may serve one dashboard), and the browser's own header of a request's origin must name this
+  address. Each of the two is enough.
 - `Host`: the command, which listens on loopback, answers for names of loopback only. A site that points its own name at
   127.0.0.1 gets nothing.
 """
@@ -92,7 +92,7 @@ def set_token(request: Request, response: Response, token: str) -> None:
 
 
 def refusal(request: Request, given: str) -> str | None:
-    """Why a POST is refused; None: it comes from a form of this dashboard."""
+    """Why a POST is refused; None: it is from a form of this dashboard."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None and site != "same-origin":
         return "the request comes from another site"
@@ -105,7 +105,7 @@ def refusal(request: Request, given: str) -> str | None:
 
 
 class Password:
-    """An ASGI application behind HTTP Basic authentication with one password; any user name will do."""
+    """An ASGI application behind HTTP Basic authentication with one password; any user name is accepted."""
 
     def __init__(self, app: ASGIApp, hashed: str, *, pause: float = PAUSE) -> None:
         self._app = app
@@ -145,7 +145,7 @@ def password_of(header: str) -> str | None:
 
 
 def user_of(request: Request) -> str | None:
-    """The name that the viewer typed beside the password. It is not checked, since any name will do."""
+    """The name that the viewer typed beside the password. It is not checked, since any name is accepted."""
     found = credentials_of(request.headers.get("authorization", ""))
     return None if found is None else found[0]
 

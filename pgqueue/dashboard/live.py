@@ -8,11 +8,11 @@ so each gets an event after EVERY seconds, once half of BURST is there.
 The cost of these readings has a bound, however many browsers are open: one part in SPACING of the time. It is kept as
 an account, in seconds of the database's time: time adds to it, looks and rounds of pages draw from it, and a round
 begins while it is not empty. A statement draws the least time that it lately took (reading.py): on a busy machine it
-also waits for a CPU, and to count that is the simpler form, by which a change showed ten seconds late beside fifteen
-busy processes. Readings without a change wait until half of BURST is there, so a change after a quiet
-time finds something. To wait SPACING times as long as the last round took is the simpler form: then a change that
-follows a reading without one shows seconds late where the pages are dear. The debt has a bound too: a database that
-hangs is asked by each browser that waits for its page, and an hour of that must not silence the pages for days.
+also waits for a CPU, and when that was counted, a change was shown ten seconds late beside fifteen busy processes.
+Readings without a change wait until half of BURST is there, so a change after a quiet time finds something. If the
+pages only waited SPACING times as long as the last round took, a change after a reading without one would be shown
+seconds late where the pages are dear. The debt has a bound too: a database that hangs is asked by each browser that
+waits for its page, and an hour of that must not silence the pages for days.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger("pgqueue")
 
 LOOK = 0.25  # seconds between two looks
 WARMING = 5.0  # seconds after the server was away, in which looks and pages cost nothing: its caches are empty
-PROMPTLY = 3.0  # seconds for a look; then the browsers read their pages, which say what is wrong
+PROMPTLY = 3.0  # seconds for a look; then the browsers read their pages, which have the error
 LEAST = 1.0  # seconds between two events of a browser, at least
 EVERY = 5.0  # seconds after which a page is read again in any case
 SPACING = 75  # looks and pages take one part of this many of the time
@@ -64,7 +64,7 @@ class Pulse:
         return len(self._watches) >= MOST
 
     async def events(self, queue: str | None) -> AsyncIterator[str]:
-        """The events of one browser, until it goes."""
+        """The events of one browser, until it closes."""
         watch = Watch(queue)
         self._watches.add(watch)
         try:

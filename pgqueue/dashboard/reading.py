@@ -1,9 +1,9 @@
-"""What pages read: statements on the views, whose answers browsers share, and the arguments of a URL, checked.
+"""The reads of pages: statements on the views, whose answers browsers share, and the arguments of a URL, checked.
 
 Ten browsers on one page ask the same within a second. `Reader` sends the statement once and gives all of them its
 answer, so the cost for the database does not grow with their number. An answer that may be older, as that of health,
-is also shared for the longer the dearer it was: on a large database the checks would otherwise take most of what the
-looks of live pages may cost. An action empties the store of answers: a page behind it shows what it did.
+is also shared for the longer the dearer it was: on a large database the checks would otherwise use most of the time
+allowed for live pages. An action empties the store of answers: the next page shows its effect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_SHARED = 1000  # answers
 KEPT = 10.0  # seconds for which an answer is shared at most
 TIMES = 5  # of a statement, that are compared
 DEAR = 200  # an answer that may be older takes one part of this many of the time
-EXACT = "_exact"  # of the argument that has, percent-encoded, what a field of a form shows with escapes
+EXACT = "_exact"  # of the argument with the percent-encoded value that a field of a form shows with escapes
 PATIENCE = 10.0  # seconds for a statement of a page
 BRIEFLY = 2.0  # seconds for one while the server cannot be reached: its page says so, and asks again
 
@@ -38,8 +38,8 @@ class Reader:
     Attributes:
         client: for everything else.
         shared: seconds for which an answer is shared.
-        spent: what the statements so far have cost the database, in seconds. To wait for a server that cannot be
-            reached costs it nothing.
+        spent: the cost of all statements for the database, in seconds. The wait for a server that cannot be reached
+            costs nothing.
         is_lost: whether the last statement found no server.
     """
 
@@ -89,8 +89,8 @@ class Reader:
                 self.spent += self._cost(call)
 
     def _cost(self, call: Call[Any]) -> float:
-        """What a statement costs the database, in seconds: the least of its last times. In the others it also waited,
-        for a CPU, a connection or a lock."""
+        """The cost of a statement for the database, in seconds: the least of its last times. In the others it also
+        waited, for a CPU, a connection or a lock."""
         return min(self._times.get(call.sql, (0.0,)))
 
     def _forget(self, now: float) -> None:

@@ -1,8 +1,8 @@
 """The display of values in templates: times, sizes, JSON, and texts that a stranger may have set.
 
 Jinja escapes markup wherever a value is shown. `printable` runs before that, on each value of a template, and escapes
-what a browser obeys or hides in a text: control and bidirectional characters. A name in an address is percent-encoded
-instead, so links and forms send it back exactly.
+the characters that a browser obeys or hides: control and bidirectional characters. A name in an address is
+percent-encoded instead, so links and forms send it back exactly.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def readable(detail: str) -> str:
 
 
 def pretty(value: Any) -> str:
-    """JSON over several lines, cut. What Python cannot hold, or is nested too deep for that, is shown as it stands."""
+    """JSON over several lines, cut. JSON that Python cannot hold, or that is nested too deep, is shown unchanged."""
     if value is HIDDEN:
         return "hidden"
     if isinstance(value, data.Unreadable):

@@ -1,4 +1,4 @@
-"""The end of connections whose request does not come: for `pgqueue dashboard`, which has no web server before it."""
+"""The end of connections whose request does not arrive: for `pgqueue dashboard`, which has no web server before it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-SILENCE = 10.0  # seconds; a request that has not come whole is ended after one to two times as long
+SILENCE = 10.0  # seconds; a request that has not arrived whole is ended after one to two times as long
 
 
 class Attentive(H11Protocol):
-    """Looks at its connection now and then, and closes it if the same request is still to come.
+    """Looks at its connection at intervals, and closes it if the same request is still to arrive.
 
-    uvicorn has such a limit between two requests alone: a client that sends half of one stayed for ever.
+    uvicorn has such a limit between two requests alone: a client that sent half of one stayed indefinitely.
     """
 
     silence = SILENCE

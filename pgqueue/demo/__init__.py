@@ -1,10 +1,10 @@
-"""`pgqueue demo`: every file of a folder is a task; worker processes digest the files; one of them is killed meanwhile.
+"""`pgqueue demo`: every file of a folder is a task; worker processes digest the files; one of them is killed.
 
 The demo checks its result: every file was digested, the digests equal those computed directly, and the tasks that the
 killed worker held were done by others.
 
-crew.py runs the worker processes, and tied.py is what each of them runs. death.py kills one and watches its tasks,
-outcome.py collects and checks results, screen.py prints, handlers.py is the workers' application.
+crew.py runs the worker processes, each of which is tied.py. death.py kills one and watches its tasks, outcome.py
+collects and checks results, screen.py prints, handlers.py is the workers' application.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def run(folder: Path, workers: int, kill: bool, seconds: float, dsn: str | None)
             for leftover in (todo, results):
                 while leftover.pop(1000):
                     pass
-            results.take(timeout=0)  # begins to look for dead workers, which one worker alone would do for itself only
+            results.take(timeout=0)  # begins to look for dead workers, which a single worker would do for itself only
             try:
                 outcome = _Run(db, todo, screen, files).run(conninfo, workers, kill, seconds)
             except psycopg.OperationalError as error:
@@ -136,7 +136,7 @@ class _Run:
     def _collect(self) -> bool:
         """Add the results that there are. Returns True if there were any.
 
-        The client would do as well, and would wait for the server if that ends. The demo ends then, at once.
+        Not by the client: it would wait for the server if that ends, and the demo is to end then, at once.
         """
         found = self._db.execute("SELECT data FROM pgqueue.pop('demo-results', 1000)").fetchall()
         for (result,) in found:
@@ -153,7 +153,8 @@ class _Run:
     def _kill(self, crew: Crew) -> None:
         """Kill a worker that holds tasks. If none does, a later turn tries again.
 
-        It does so too if the worker, which is dead then, had acked all of them just before. That kill shows nothing.
+        A later turn also tries again if the worker, which is dead then, had acked all of them just before: that kill
+        shows nothing.
         """
         victim = holder(self._db, self._outcome.run, crew)
         if victim is None:
@@ -234,7 +235,7 @@ def _await_recovery(conninfo: str) -> None:
 
 
 def _have_it_ended() -> None:
-    """See to it that the embedded server ends after this process, if its reaper was killed meanwhile."""
+    """Let the embedded server end after this process, also if its reaper was killed."""
     from .. import embedded
 
     embedded.default_server()

@@ -28,7 +28,7 @@ from . import tied
 CONCURRENCY = 4  # handlers of a worker process
 GRACE = 1.0  # seconds that a worker has for its handlers when the demo ends
 PATIENCE = 3.0  # seconds until a worker that was told to end is killed
-FLUSH = 0.5  # seconds for reading what a worker that has ended wrote
+FLUSH = 0.5  # seconds for reading the output of a worker that has ended
 DEATHS = 5  # workers that may be killed by others, before the demo gives up
 
 
@@ -54,7 +54,7 @@ class Member:
         return self.process.pid
 
     def look(self) -> int | None:
-        """Read away its reports. Returns its exit code if it has ended."""
+        """Read and drop its reports. Returns its exit code if it has ended."""
         with contextlib.suppress(OSError):
             self._line.recv(1 << 16)
         return self.process.poll()
@@ -69,7 +69,7 @@ class Member:
         self.process.wait()
 
     def close(self) -> None:
-        """Close what is left open of a worker that has ended."""
+        """Close the open files of a worker that has ended."""
         self._line.close()
         if self.process.stdin is not None:
             self.process.stdin.close()
@@ -141,7 +141,7 @@ class Crew:
             self.replace(member)
 
     def last_words(self) -> str:
-        """What the workers wrote last to their standard errors."""
+        """The last lines of the workers' standard errors."""
         return next((said for member in self.members if (said := member.said())), "the workers say nothing")
 
     def replace(self, old: Member) -> Member:

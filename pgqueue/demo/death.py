@@ -1,8 +1,8 @@
 """The kill of a worker, and when the tasks that it held were given back.
 
 A task is given back when the dead worker's session does not hold it any more: it is ready, or another worker has taken
-it. The demo sees this in the database. The time at which another handler begins the task would be the simpler figure,
-and grows with the work that keeps the handlers busy.
+it. The demo sees this in the database. The time at which another handler begins the task would be simpler to find, but
+it grows with the work that keeps the handlers busy.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def standard_library() -> Path:
 def readable_files(folder: Path) -> list[str]:
     """The regular files below a folder that can be read.
 
-    Compiled Python is left out, since it may change meanwhile; in the standard library also site-packages.
+    Compiled Python is left out, since it may change during the demo; in the standard library also site-packages.
     """
     left_out = {"__pycache__"} | ({"site-packages", "dist-packages"} if folder == standard_library() else set())
     found = []

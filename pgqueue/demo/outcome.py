@@ -49,7 +49,7 @@ class Outcome:
         return sum(1 for path in self.death.held.values() if self.doers.get(path, set()) - {self.death.pid})
 
     def faults(self, files: Sequence[str]) -> list[str]:
-        """What is wrong with the results; nothing, if all is well."""
+        """The faults of the results; an empty list if all is well."""
         found = []
         if missing := len(set(files) - self.digests.keys()):
             found.append(f"{missing} files have no result")

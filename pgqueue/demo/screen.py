@@ -1,4 +1,4 @@
-"""What the demo prints: what runs, the progress of the work, the kill, what was checked, and what to try next."""
+"""The output of the demo: the start, the progress of the work, the kill, the checks, and commands to try next."""
 
 from __future__ import annotations
 

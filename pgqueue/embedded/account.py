@@ -5,7 +5,7 @@ Otherwise it runs as the caller's account. initdb needs the account's name, so a
 enough.
 
 Two servers of one account can read and write each other's files: a superuser of the one, for example by COPY FROM
-PROGRAM, is master of the other. So the accounts are tried in this order:
+PROGRAM, controls the other. So the accounts are tried in this order:
 
     pgqueue     an administrator made it for this: useradd --system pgqueue
     postgres    unless a cluster of the system's packages belongs to it

@@ -121,7 +121,7 @@ def _copy(bindir: Path, copies: Path) -> Path:
 
 
 def _open_up(tree: Path) -> None:
-    """Let every account use the copy, whatever the umask of the original was."""
+    """Let every account use the copy, with any umask of the original."""
     for directory, _, files in os.walk(tree):
         os.chmod(directory, 0o755)
         for path in (Path(directory, name) for name in files):

@@ -5,7 +5,7 @@ then stops the server. Imported, it gives the server's starters the same locks a
 the standard library only, since a bare interpreter runs it. The reaper may outlive an upgrade of the package, and of
 the PostgreSQL binaries too, so it never calls pg_ctl.
 
-The files of a server's directory, and what each proves:
+The files of a server's directory, and the meaning of each:
 
     gate.lock      held exclusively by the process that starts or stops the server, only while it does so;
                    initdb inherits it, since a starter's death does not end its initdb
@@ -16,14 +16,14 @@ The files of a server's directory, and what each proves:
     data           PGDATA; its postmaster.pid has the port, the socket's directory and the status
 
 The locks are flock()s: the kernel releases them however a process dies. A list of pids in a file would be simpler, but
-it would keep the pid of a killed process without end, and the server with it.
+it would keep the pid of a killed process, and the server with it, indefinitely.
 
 The reaper waits for an exclusive lock on the claims, without polling. The lock proves nothing about the next instant,
 since a new user may wait for it. So the reaper releases it, enters the gate, and tries again: while it holds the gate,
 no new user can arrive.
 
 If the caller is root, the account of the server has written `data`, and may have written anything there. So nothing in
-it is believed: a process is the server's if the account owns it and it works in `data`, and a socket if it is in a
+it is trusted: a process is the server's if the account owns it and it works in `data`, and a socket if it is in a
 directory that this package makes, and the account listens on it. Without that a forged postmaster.pid has root stop
 another cluster, and delete files where only root may.
 """
@@ -222,7 +222,7 @@ def delete(root: Path) -> None:
     """Delete a stopped server, and only its own files. Call it behind the gate.
 
     The gate's file is deleted last: a process that waits at it then sees that the file is another one, and begins
-    again. Until then no process can create again what is being deleted. The file stays if anything else stays, since it
+    again. Until then no process can create the deleted files again. The file stays if anything else stays, since it
     marks the directory as the server's own.
     """
     for name in OURS:
@@ -245,7 +245,7 @@ def gate(root: Path, *, create: bool = False) -> Iterator[int]:
     """Hold the lock that starting and stopping the server need. FileNotFoundError if the directory is gone.
 
     Yields the descriptor that holds the lock. A program inherits it if its work must be over before the lock is free.
-    The lock is released and not just closed, since a process that was forked meanwhile holds the same descriptor.
+    The lock is released and not just closed, since a process that was forked in the meantime holds the same descriptor.
     """
     while True:
         descriptor = open_lock(root / GATE, create=create)
@@ -291,7 +291,7 @@ def reap(root: Path, life: int, *, ephemeral: bool) -> None:
         wait_for_users(root)
         with gate(root):
             unused = try_exclusive(root / USERS)
-            if unused is None:  # a new user came in between
+            if unused is None:  # a new user claimed it in between
                 continue
             os.close(unused)
             try:
@@ -305,7 +305,8 @@ def reap(root: Path, life: int, *, ephemeral: bool) -> None:
 
 
 def detach() -> None:
-    """Detach from the process that started the reaper. That process need not wait, and its signals do not come here.
+    """Detach from the process that started the reaper. That process need not wait, and its signals do not reach the
+    reaper.
 
     The reaper ends after the users, so it needs no signal to end. A signal meant for the users (Ctrl-C, a hang-up, a
     service manager's SIGTERM to all processes) would leave the server without a reaper.

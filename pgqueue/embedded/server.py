@@ -39,7 +39,7 @@ class EmbeddedServer:
 
     It runs while any process holds a claim: from `start()` to `stop()`, or to the process's end, however it ends. A
     forked child shares its parent's claim. The options count when the server is launched: a process that joins a
-    running server gets it as it is.
+    running server gets it unchanged.
 
         with EmbeddedServer(ephemeral=True, durable=False) as server:
             psycopg.connect(server.dsn())
@@ -86,7 +86,7 @@ class EmbeddedServer:
         May be called again, also after the server was stopped or killed.
 
         Raises:
-            ServerError: the server cannot be started; the message has the reason and what to do.
+            ServerError: the server cannot be started; the message has the reason and the remedy.
         """
         try:
             with self._gate() as gate:
@@ -242,7 +242,7 @@ def socket_dsn(postmaster: reaper.Postmaster, dbname: str) -> str:
 
 
 def _make_directory(path: Path) -> None:
-    """Make a directory and its missing parents. As root, the account can pass them whatever the umask is."""
+    """Make a directory and its missing parents. As root, the account can pass them with any umask."""
     if path.exists():
         return
     _make_directory(path.parent)

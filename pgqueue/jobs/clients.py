@@ -1,6 +1,6 @@
 """The clients of applications: those of _sync and _async, with jobs.
 
-They stand here and not in _sync, since a job has puts of both kinds, whichever client it belongs to.
+They are here and not in _sync, since a job of either client has puts of both kinds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class WithJobs:
-    """What both clients have for jobs.
+    """The part of both clients for jobs.
 
     Attributes:
         jobs: the jobs, by name.
@@ -37,7 +37,7 @@ class WithJobs:
         starts: the hooks of on_start(), in their order.
         registries: of queues whose jobs another framework knows: by queue, its jobs by name. A worker asks for a name
             when a task has it, and looks into `jobs` first.
-        child_setup: a worker calls it for what its child processes do first; for integrations. It may raise ValueError.
+        child_setup: a worker calls it for the setup of its child processes; for integrations. It may raise ValueError.
     """
 
     jobs: Registry
@@ -73,8 +73,8 @@ class WithJobs:
         """Make a function a job: `send.put(...)` puts a task, and a Worker of this client runs it.
 
         The function may be sync or async. Its parameters are the arguments of a task, by name; a parameter named `task`
-        gets the Task (an AsyncTask if the function is async) and is no argument. Its annotations say what the arguments
-        may be: JSON's types, and with pydantic installed (the extra `jobs`) models, dataclasses, enums, datetimes,
+        gets the Task (an AsyncTask if the function is async) and is no argument. Its annotations are the types of the
+        arguments: JSON's types, and with pydantic installed (the extra `jobs`) models, dataclasses, enums, datetimes,
         UUIDs, Decimals, bytes and so on. They are checked when a task is put, and again before it runs.
 
         Args:
@@ -83,8 +83,8 @@ class WithJobs:
             name: its name in the tasks; default `module.qualname`.
             aliases: former names, under which tasks may still wait.
             retry: when a failed task is tried again; default the worker's policy.
-            keep_result: seconds, or a timedelta, for which to keep what the function returns, or the error of a task
-                that failed for good, for Task.result(). Default 0: not kept.
+            keep_result: seconds, or a timedelta, for which to keep the function's result, or the error of a task that
+                failed for good, for Task.result(). Default 0: not kept.
             timeout: seconds, or a timedelta, after which an attempt is ended and has failed. Default: the worker's
                 time_limit, else none.
             soft_timeout: seconds, or a timedelta, after which SoftTimeLimit is raised in the function: at its `await`,
@@ -95,17 +95,18 @@ class WithJobs:
                 if the function is async.
             priority, ttl, ttr: of its tasks; see Queue.put.
             unique_data: True: while a task is not done, a put with the same arguments puts nothing, and returns that
-                task, with `existed` set. A put with a key goes by the key instead. Default False.
+                task, with `existed` set. For a put with a key only the key counts. Default False.
             unique_for: seconds, or a timedelta, in which a task with the same arguments (or key) is put once, also
                 if it is done by then. Default: no such time. See Queue.put.
-            concurrency: so many of its tasks run at once, over all workers, from 1 to 100,000; the others wait in the
+            concurrency: how many of its tasks run at once, over all workers, from 1 to 100,000; the others wait in the
                 database. None, the default, for any number. A worker declares it when it starts; see Limits.declare.
-            rate: a Rate: so many of its tasks begin in a time, over all workers. None, the default, for any number.
+            rate: a Rate: how many of its tasks begin in a time, over all workers. None, the default, for any number.
             limit_by: the name of a parameter: concurrency and rate count for each of its values by itself. A put that
                 leaves this argument out stores its default. None, the default, counts all tasks together.
             middleware: called inside the client's middleware.
 
-        A policy that is None is none, also if job_defaults() sets one; one that is left out is that of job_defaults().
+        A policy of None means no policy, even if job_defaults() sets one; a policy that is left out is that of
+        job_defaults().
 
         Raises:
             TypeError: there is no such option.
@@ -119,13 +120,13 @@ class WithJobs:
     def batch_handler(self, queue: str, n: int = 100) -> Callable[[F], F]:
         """Register a function that handles up to `n` tasks of a queue at once, for a Worker.
 
-        It is called with a list of Tasks, or AsyncTasks if it is async. What it has settled itself, for example by
-        `task.bury()`, stays so. It may return a dict of task ids and exceptions (or texts): these tasks have failed, by
-        the worker's policy. All others are acked. If it raises, all that it has not settled have failed.
+        It is called with a list of Tasks, or AsyncTasks if it is async. Tasks that it has settled itself, for example
+        by `task.bury()`, stay so. It may return a dict of task ids and exceptions (or texts): these tasks have failed,
+        by the worker's policy. All others are acked. If it raises, all tasks that it has not settled have failed.
 
         Args:
             queue: the queue's name.
-            n: the most tasks in a call. It gets those that are there and does not wait for more.
+            n: the most tasks in a call. It gets the tasks that are ready and does not wait for more.
 
         Raises:
             ValueError: the name or the number is not valid.
@@ -156,7 +157,7 @@ class WithJobs:
     @overload
     def on_start(self, function: Callable[[], Iterator[T]], /) -> Start[T]: ...
     def on_start(self, function: Callable[[], Any], /) -> AnyStart:
-        """Register a generator function as a hook of workers: a decorator. A handler calls it for what it has yielded.
+        """Register a generator function as a hook of workers: a decorator. A handler calls it for the yielded object.
 
         A worker runs the function to its `yield` before its first task, and to its end after its last one: a generator
         function once in each process, child processes included; an async generator function once in each event loop.

@@ -1,7 +1,7 @@
 """The arguments of a job as JSON and back, by the annotations: `Codec` is the part that the rest of the layer uses.
 
 With pydantic (the extra `jobs`) the annotations may be pydantic models, dataclasses, enums, datetimes, UUIDs, Decimals,
-bytes and all else that pydantic knows (typed.py). Without it they are JSON's own types (plain.py).
+bytes and all other types that pydantic knows (typed.py). Without it they are JSON's own types (plain.py).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Codec(Protocol):
         """The arguments in the data of a task, which is JSON text, as the function gets them. Raises BadArguments."""
 
     def load_args(self, args: object) -> dict[str, Any]:
-        """The same, of JSON values: what an upgrade returned. Raises BadArguments."""
+        """The same, of the JSON values that an upgrade returned. Raises BadArguments."""
 
     def result(self, value: Any) -> Any:
         """A result as JSON values. Raises ValueError."""
 
     def schema(self) -> str:
-        """What the arguments may be, as text: the same wherever the annotations are the same."""
+        """The types of the arguments, as text: the same for the same annotations."""
 
 
 def codec(signature: Signature, function: Callable[..., Any], *, keeps_result: bool, plain: bool = False) -> Codec:

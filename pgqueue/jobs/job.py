@@ -33,14 +33,14 @@ Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Jobs(Protocol):
-    """What a job needs of the registry: the policies of jobs that leave them open."""
+    """The registry as a job needs it: the policies of jobs that leave them open."""
 
     @property
     def defaults(self) -> Settings: ...
 
 
 class Home(Protocol):
-    """What a job needs of its client: the registry, and queues to put into, of both kinds."""
+    """The client as a job needs it: the registry, and queues to put into, of both kinds."""
 
     @property
     def jobs(self) -> Jobs: ...
@@ -108,7 +108,7 @@ class Job(Generic[P, R]):
 
     @property
     def settings(self) -> Settings:
-        """Its policies, with the client's defaults for what it leaves open."""
+        """Its policies, with the client's defaults for those that it leaves open."""
         defaults = self._home.jobs.defaults
         if self._settings is None or self._settings[0] is not defaults:
             self._settings = defaults, self._own.over(defaults)
@@ -116,12 +116,12 @@ class Job(Generic[P, R]):
 
     @property
     def middleware(self) -> tuple[Any, ...]:
-        """What surrounds its puts and its runs: the client's middleware, then its own. Empty for most jobs."""
+        """The middleware of its puts and runs: the client's, then its own. Empty for most jobs."""
         return (*checked(self._home.middleware), *self.settings.middleware)
 
     @property
     def queue(self) -> str:
-        """The name of the queue that its tasks go into."""
+        """The name of the queue for its tasks."""
         return self.settings.queue or QUEUE
 
     def limited(self, named: dict[str, Any]) -> dict[str, Any]:
@@ -140,8 +140,8 @@ class Job(Generic[P, R]):
         """Put a task that calls the function with these arguments.
 
         Returns:
-            The task, as Queue.put: of a job with unique_data or unique_for the one that is there now, and `existed`
-            says whether it was there before.
+            The task, as Queue.put: of a job with unique_data or unique_for the task that now has the key, and `existed`
+            says whether that was in the queue before.
 
         Raises:
             BadArguments: an argument is missing, unknown or of the wrong type, or JSON cannot hold it.
@@ -172,21 +172,21 @@ class Job(Generic[P, R]):
             priority, delay, run_at, ttr, ttl, lane, key, if_exists, sender: those of Queue.put.
             unique_data, unique_for: those of Queue.put, in place of the job's: unique_data=False, or unique_for=None,
                 puts also where there is such a task.
-            after, on_failure: the tasks and batches that must have ended first, and what happens if one has failed;
-                see Queue.put.
+            after, on_failure: the tasks and batches that must have ended first, and the action if one has failed; see
+                Queue.put.
             batch: an open batch, to which the task belongs; see Client.batch.
             conn: the caller's connection. The task then exists if and when the caller's transaction commits. An open
                 connection of psycopg, or for aput an async one; see Queue.put.
-            queue: the queue to put into, in place of the job's own. A worker has to serve the job there: any worker
-                with this job that serves the queue does.
-            headers: strings that go with the task, for middleware.
+            queue: the queue to put into, in place of the job's own. Any worker that has this job and serves that queue
+                runs the task.
+            headers: strings that are stored with the task, for middleware.
             attempts: after this number of failed attempts the task is buried, in place of the Retry's attempts.
             retry: a Retry of this task, in place of the job's. Without on, never and choose: those of the job apply.
             timeout, keep_result: of this task, in seconds or as a timedelta, in place of the job's.
 
         Raises:
-            ValueError: an option is out of range, or there is none of that name; or a lane goes with a job that has a
-                limit.
+            ValueError: an option is out of range, or there is none of that name; or a job with a limit is put into a
+                lane.
         """
         if options.get("lane") is not None and not self.limit.empty:
             raise ValueError(
@@ -212,7 +212,7 @@ class Job(Generic[P, R]):
         """Register a function for tasks whose arguments do not fit any more: a decorator.
 
         It gets the arguments of such a task as JSON values, by name, and returns those for the present signature. If
-        that does not fit either, or without such a function, the task is buried with the difference.
+        those do not fit either, or without such a function, the task is buried with the difference.
         """
         self.upgrades = function
         return function
@@ -308,7 +308,7 @@ class BoundJob(Generic[P]):
         return await around_aput(middleware, order, send)
 
     def put_json(self, args: Any) -> Task:
-        """Put a task with arguments that are JSON values already, by name: what SQL could put, but checked.
+        """Put a task with arguments that are JSON values already, by name: as SQL could put it, but checked.
 
         Raises:
             BadArguments: as the worker would refuse them.

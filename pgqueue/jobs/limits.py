@@ -22,7 +22,7 @@ class Rate:
     """How many tasks of a job begin in a time; each attempt counts.
 
     Attributes:
-        limit: so many in each period on average, from 1 to 1,000,000; in any one at most `burst` more.
+        limit: the number in each period on average, from 1 to 1,000,000; in any one at most `burst` more.
         per: the period: seconds, or a timedelta.
         burst: how many may begin at once after a pause. None: a tenth of the limit, and at least 1.
 
@@ -40,7 +40,7 @@ class Rate:
 
 
 def limit_of(signature: Signature, function: Callable[..., Any], concurrency: Any, rate: Any, limit_by: Any) -> Terms:
-    """What a job declares, as it was given to Client.job; empty: no limit. Raises ValueError, which names the place."""
+    """The limit of a job, as it was given to Client.job; empty: no limit. Raises ValueError, which names the place."""
     try:
         if rate is not None and not isinstance(rate, Rate):
             raise ValueError(f"rate must be a Rate, for example Rate(100, per=60), not {rate!r}")

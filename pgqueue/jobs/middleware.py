@@ -1,24 +1,24 @@
-"""Middleware: what surrounds each put and each run of a job, for example a trace, a timing or a tenant.
+"""Middleware: objects that surround each put and each run of a job, for example a trace, a timing or a tenant.
 
 A middleware is an object with one or more of these methods. Each returns a context manager, which is entered before
 the put or the run and left after it:
 
     put(order)     around a put, from blocking and from async code        order: an Order
     run(run)       around a run of a job, sync or async                   run: a Running
-    aput, arun     instead of these where the code around is async: an async context manager, for what has to await
+    aput, arun     instead of these where the code around is async: an async context manager, which may await
 
 A `with` block may surround an `await`, so one generator serves both kinds of code; with functions that call the next
 one, as in web frameworks, each middleware would need a sync and an async form of the same lines.
 
-Order. The client's middleware is outside, in the order of the list; that of the job is inside. What is outermost is
-entered first and left last.
+Order. The client's middleware is outside, in the order of the list; that of the job is inside. The outermost is entered
+first and left last.
 
-Errors. An exception of a middleware counts as one of what it surrounds. Before a put it refuses the put, and nothing is
-put; after a put it reaches the caller, and the task is put all the same. Around a run it fails the attempt, by the
-rules of the job's Retry; also after a handler that succeeded, whose task is then tried again. A middleware that
-suppresses the exception of a run makes it a success, with None as its result.
+Errors. An exception of a middleware counts as one of the put or run that it surrounds. Before a put it refuses the put,
+and nothing is put; after a put it reaches the caller, and the task is put all the same. Around a run it fails the
+attempt, by the rules of the job's Retry; also after a handler that succeeded, whose task is then tried again. A
+middleware that suppresses the exception of a run makes it a success, with None as its result.
 
-Without middleware a put pays for the test of an empty tuple, and a run for nothing: a worker asks when it begins.
+Without middleware a put costs the test of an empty tuple more, and a run nothing: a worker asks when it begins.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Order:
         job: the job's name.
         queue: the name of the queue.
         args: the arguments of each task by name, as JSON values: one element, or one for each item of put_many.
-        headers: strings that go with the task, or with each of the tasks. A middleware may change them before the put.
+        headers: strings that are stored with the task, or with each of the tasks. A middleware may change them before
+            the put.
         ids: the tasks' ids, after the put; empty for a Put that was only prepared.
     """
 
@@ -63,9 +64,9 @@ class Running:
         attempt: the number of this attempt, from 1.
         waited: for how many seconds the task was ready before the run.
         args: the arguments by name, as JSON values.
-        headers: the strings that came with the task.
+        headers: the strings that were stored with the task.
         buries: whether the task is buried if the run ends with this exception; by the job's Retry.
-        result: what the function returned, after the run.
+        result: the function's result, after the run.
     """
 
     job: str

@@ -1,4 +1,4 @@
-"""What a job may say about its tasks, and the options of one put."""
+"""The options of a job, and the options of one put."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Settings:
         object.__setattr__(self, name, value)
 
     def over(self, defaults: Settings) -> Settings:
-        """These, and the defaults for what they leave open. Middleware of both: the defaults' is outside."""
+        """These, and the defaults for the others. Middleware of both: that of the defaults is outside."""
         said = {name: getattr(self, name) for name in (one.name for one in fields(self)) if name != "given"}
         given = {name: value for name, value in said.items() if value is not None or name in self.given}
         given["middleware"] = (*defaults.middleware, *self.middleware)
@@ -123,7 +123,7 @@ class Options:
         put: those of Queue.put.
         queue: in place of the job's own.
         conn: the caller's connection.
-        headers: strings that go with the task, for middleware.
+        headers: strings that are stored with the task, for middleware.
         attempts: in place of the job's Retry.attempts.
         own: the task's own policies, as its data has them; empty: those of the job.
     """

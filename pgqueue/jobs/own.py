@@ -1,8 +1,8 @@
-"""The policies of one task, in place of those of its job: what options() is given, and how the task's data has them.
+"""The policies of one task, in place of those of its job: as options() gets them, and in the task's data.
 
-They stand under the key `own`, which jsonb writes right after the name of the job: so a worker sees at a known place
-that a task has none (worker/dispatch.py). A Retry has numbers and flags alone here. Its `on`, `never` and `choose` are
-code, and stay those of the job.
+They are stored under the key `own`, which jsonb writes right after the name of the job: so a worker sees at a known
+place that a task has none (worker/dispatch.py). A Retry has only numbers and flags here. Its `on`, `never` and `choose`
+are code, and stay those of the job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def written(retry: Any, timeout: Any, keep_result: Any) -> dict[str, Any]:
 
 
 def read(own: Mapping[str, Any], of_job: Retry | None) -> dict[str, Any]:
-    """What replaces the settings of the job. Raises ValueError, TypeError: SQL has put something else."""
+    """The settings in place of the job's. Raises ValueError, TypeError: SQL has put something else."""
     found = {name: own[name] for name in ("timeout", "keep_result") if name in own}
     if "retry" in own:
         code = of_job or Retry()

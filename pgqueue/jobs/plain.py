@@ -1,7 +1,7 @@
 """Arguments without pydantic: JSON's own types, whose outermost type is checked.
 
 An annotation that is no type of JSON is refused at registration. Without that refusal a datetime, for example, would be
-refused at each put, and a dataclass would come back as a dict.
+refused at each put, and a dataclass would be read back as a dict.
 """
 
 from __future__ import annotations

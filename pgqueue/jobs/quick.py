@@ -1,9 +1,9 @@
 """Arguments of JSON's own types, read by msgspec if it is installed (the extra `fast`), in half of pydantic's time.
 
-Pydantic stays the judge: what msgspec refuses, pydantic reads again, and either takes it or tells what is wrong. So the
-one thing to hold is that msgspec takes nothing that pydantic refuses, and reads it as the same value. That is so for
-the types here, both being strict: neither takes 1.0, "1" or true for an int, both take 1 for a float, and msgspec
-refuses every number that pydantic makes an infinity. Annotations of other types leave a job to pydantic.
+Pydantic decides: if msgspec refuses arguments, pydantic reads them again, and either accepts them or names the fault.
+So msgspec must accept nothing that pydantic refuses, and must read the same value. That is the case for the types here,
+since both are strict: neither takes 1.0, "1" or true for an int, both take 1 for a float, and msgspec refuses every
+number that pydantic makes an infinity. Annotations of other types leave a job to pydantic.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SIMPLE = (str, int, float, bool)
 
 
 def reader(signature: Signature, otherwise: Load) -> Load | None:
-    """A function that reads the arguments in the data of a task, and leaves to `otherwise` what it does not read. None:
-    msgspec or the annotations do not allow it."""
+    """A function that reads the arguments in the data of a task, and calls `otherwise` for arguments that it cannot
+    read. None: msgspec or the annotations do not allow it."""
     try:
         import msgspec
     except ImportError:
@@ -35,7 +35,7 @@ def reader(signature: Signature, otherwise: Load) -> Load | None:
         (one.name, one.annotation | none, unset) if one.optional else (one.name, one.annotation) for one in parameters
     ]
     arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-    envelope = msgspec.defstruct("Envelope", [("args", arguments)])  # what else is there is not looked at
+    envelope = msgspec.defstruct("Envelope", [("args", arguments)])  # other keys are ignored
     decode: Callable[[str], Any] = msgspec.json.Decoder(envelope).decode
     as_dict, refused = msgspec.structs.asdict, (msgspec.MsgspecError, UnicodeError, RecursionError)
 

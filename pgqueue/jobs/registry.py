@@ -85,7 +85,7 @@ def default_name(function: Callable[..., Any]) -> str:
 
 
 def caller_names(depth: int) -> dict[str, Any]:
-    """The local names of the frame so many calls above, for annotations of functions within functions."""
+    """The local names of the frame `depth` calls above, for annotations of functions within functions."""
     frame = inspect.currentframe()
     for _ in range(depth + 1):
         frame = frame.f_back if frame else None

@@ -1,4 +1,4 @@
-"""What becomes of a task whose handler raised: tried again after a while, or buried.
+"""The retries of a task whose handler raised: it is tried again after a while, or buried.
 
 A `Retry` is the policy of a job. A handler that knows better raises `RetryLater` or `Bury`; both work in plain
 handlers too. The worker asks `Retry.after` once for each failed attempt.
@@ -19,7 +19,7 @@ Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class Bury(Exception):
-    """Raised by a handler: bury the task now, whatever attempts it has left.
+    """Raised by a handler: bury the task now, even if it has attempts left.
 
     Args:
         reason: kept with the task as its error.
@@ -38,14 +38,14 @@ class Newer(Unrunnable):
 
 
 class RetryLater(Exception):
-    """Raised by a handler: try the task again after this time, whatever its policy's delay is.
+    """Raised by a handler: try the task again after this time, in place of its policy's delay.
 
     Args:
         after: seconds, or a timedelta.
         reason: kept with the task as the error of the attempt.
-        counts: whether this was a failed attempt. If so, the task is buried when it was the last one. False: it may
-            come back any number of times, for example until a file is there.
-        hold_lane: whether the task's lane waits for it meanwhile. None: as the policy says.
+        counts: whether this was a failed attempt. If so, the task is buried when it was the last one. False: it may be
+            tried any number of times, for example until a file exists.
+        hold_lane: whether the task's lane waits for it during that time. None: as the policy says.
 
     Raises:
         ValueError: the time is not valid.
@@ -71,8 +71,8 @@ class Retry:
 
     Attributes:
         attempts: after this number of failed attempts the task is buried. None: never.
-        takes: a task whose worker died is run again until it has been taken so often; by then something in it may have
-            killed the workers. None: as often as `attempts` says.
+        takes: a task whose worker died is run again until it has been taken this number of times; by then the task
+            itself may have killed the workers. None: as often as `attempts` says.
         delay: seconds, or a timedelta, after the first failed attempt.
         factor: each further delay is this much longer; 1 is a fixed delay.
         max_delay: the longest delay, in seconds or as a timedelta.
@@ -80,9 +80,9 @@ class Retry:
         on: the exceptions that are tried again; any other buries the task. (), the default: all. TimeLimitExceeded and
             ProcessDied are exceptions as well.
         never: the exceptions that bury the task, also where `on` has a base class of them.
-        choose: a function of the number of failed attempts and the exception, called for what `on` and `never` let
-            through. It returns the delay (seconds, or a timedelta), or None to bury the task. `delay`, `factor`,
-            `max_delay` and `jitter` do not apply then.
+        choose: a function of the number of failed attempts and the exception, called for exceptions that `on` and
+            `never` let through. It returns the delay (seconds, or a timedelta), or None to bury the task. `delay`,
+            `factor`, `max_delay` and `jitter` do not apply then.
         hold_lane: whether the lane of the task waits for it during the delay; else the next task of the lane goes on.
 
     Raises:
@@ -120,7 +120,7 @@ class Retry:
         return self.attempts is not None and attempts >= self.attempts
 
     def poisoned(self, attempts: int) -> bool:
-        """Whether a task that comes back after so many attempts, failed ones and lost ones, is not run again."""
+        """Whether a task with this number of attempts, failed ones and lost ones, is not run again."""
         most = self.most_takes
         return most is not None and attempts >= most
 
@@ -130,9 +130,10 @@ class Retry:
         return self.attempts if self.takes is None else self.takes
 
     def after(self, attempts: int, error: BaseException | None = None) -> float | None:
-        """Seconds until the next attempt after so many failed ones, the last of them by `error`; None: bury the task.
+        """Seconds until the next attempt after this number of failed ones, the last of them by `error`; None: bury the
+        task.
 
-        Raises whatever `choose` raises, and ValueError for what it returns.
+        Raises any exception of `choose`, and ValueError for a wrong value that it returns.
         """
         if self.exhausted(attempts):
             return None

@@ -1,4 +1,4 @@
-"""How a child process of a worker becomes a process of a framework: what integrations tell a worker of it."""
+"""How a child process of a worker becomes a process of a framework: the setup that integrations give to a worker."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Signature:
             raise BadArguments(self.job, "$.args", self.difference(given))
 
     def difference(self, given: Mapping[str, Any]) -> str:
-        """What names the arguments lack and have beyond the parameters, in words; empty if they fit."""
+        """The names that the arguments lack or have beyond the parameters, in words; empty if they fit."""
         missing = [repr(name) for name in self.parameters if name in self._required and name not in given]
         unknown = sorted(repr(name) for name in given if name not in self.parameters)
         parts = [

@@ -1,12 +1,13 @@
-"""What handlers share and a worker begins and ends: a pool, a model, an HTTP session. Made by client.on_start().
+"""Objects that handlers share and a worker begins and ends: a pool, a model, an HTTP session. Made by
+client.on_start().
 
 A hook is a generator function. A worker runs it to its `yield` before its first task, and to its end after the last. A
-handler gets what it yielded by calling it: `engine()` where the hook is `engine`. The checkers know that type, and no
-job has a parameter that its put() must not have.
+handler gets the yielded object by calling the hook: `engine()` where the hook is `engine`. Type checkers know its type,
+and no job has a parameter that its put() must not have.
 
 A hook is begun once in a process, however many workers of the process use it: they are counted. So a reload of the same
 code, where the new handlers begin while the old ones end, begins nothing twice. An async hook is begun once in each
-event loop, since what it yields mostly belongs to one.
+event loop, since its object usually belongs to one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 
 class Start(Generic[T]):
-    """A hook of a process, by a generator function. Called, it returns what the function has yielded."""
+    """A hook of a process, by a generator function. Called, it returns the object that the function has yielded."""
 
     def __init__(self, function: Callable[[], Iterator[T]]) -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
@@ -37,7 +38,7 @@ class Start(Generic[T]):
         self._value: list[T] = []
 
     def __call__(self) -> T:
-        """What it yielded in this process. Raises RuntimeError: no worker has begun it."""
+        """The object that it yielded in this process. Raises RuntimeError: no worker has begun it."""
         try:
             return self._value[0]
         except IndexError:
@@ -78,7 +79,7 @@ class Start(Generic[T]):
 
 
 class LoopStart(Generic[T]):
-    """A hook of an event loop, by an async generator function. Called in a loop, it returns what was yielded there."""
+    """A hook of an event loop, by an async generator function. Called in a loop, it returns the loop's object."""
 
     def __init__(self, function: Callable[[], AsyncIterator[T]]) -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
@@ -88,7 +89,7 @@ class LoopStart(Generic[T]):
         self._begun = weakref.WeakKeyDictionary()
 
     def __call__(self) -> T:
-        """What it yielded in the running loop. Raises RuntimeError: it has not begun here, or no loop runs."""
+        """The object yielded in the running loop. Raises RuntimeError: it has not begun here, or no loop runs."""
         try:
             return self._begun[asyncio.get_running_loop()][1]
         except KeyError:
@@ -201,7 +202,7 @@ def _first(generator: Iterator[T]) -> T:
 
 @contextmanager
 def _named(name: str, what: str) -> Iterator[None]:
-    """Whatever a hook raises is an Error that names the hook; SystemExit too."""
+    """Turn any exception of a hook, SystemExit too, into an Error that names the hook."""
     try:
         yield
     except BaseException as error:

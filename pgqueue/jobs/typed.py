@@ -1,15 +1,15 @@
 """Arguments by pydantic: checked strictly against the annotations, at put as Python objects, at run as JSON.
 
 Strict: a string is no int and True is no int, in the program that puts as in the database. JSON has no dates, UUIDs,
-Decimals, bytes, tuples or sets; strings and arrays stand for these, and bytes are base64.
+Decimals, bytes, tuples or sets; these are stored as strings and arrays, and bytes as base64.
 
-Why pydantic and not msgspec: it was chosen for the types that its users have already, models above all. The validator
-parses the JSON text itself: one call gives checked arguments, where another library would first decode. Arguments of
-JSON's own types are read by msgspec where it is installed (quick.py).
+Why pydantic and not msgspec: for the types that its users already have, above all models. The validator parses the JSON
+text itself: one call gives checked arguments, where another library would first decode. Arguments of JSON's own types
+are read by msgspec where it is installed (quick.py).
 
-The arguments are one TypedDict: its validator reports all faults of a call at once, and returns a dict, which is what
-a call needs. The serializer is made anew from the validator's schema, since that of a TypedDict ignores its settings:
-it writes bytes as UTF-8 where the validator reads base64. Models keep their own settings in both.
+The arguments are one TypedDict: its validator reports all faults of a call at once, and returns a dict, as a call needs
+it. A new serializer is made from the validator's schema, since that of a TypedDict ignores its settings: it writes
+bytes as UTF-8 where the validator reads base64. Models keep their own settings in both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SERIALIZER = CoreConfig(ser_json_bytes="base64", ser_json_inf_nan="constants")  
 UNSERIALISABLE = (PydanticSerializationError, ValueError, TypeError, RecursionError)  # UnicodeDecodeError: of bytes
 
 SHOWN = 5  # faults in a message
-LARGEST = 1 << 30  # bytes: the limits of data do not apply to what was in the database
+LARGEST = 1 << 30  # bytes: the limits of data do not apply to data from the database
 
 _typed_dict: Any = TypedDict  # mypy wants its fields as a literal
 _short = reprlib.Repr()
@@ -55,7 +55,7 @@ class Typed:
         }
         arguments = _typed_dict("Arguments", fields)
         arguments.__pydantic_config__ = CONFIG
-        envelope = _typed_dict("Envelope", {"args": NotRequired[arguments]})  # what else is there is not looked at
+        envelope = _typed_dict("Envelope", {"args": NotRequired[arguments]})  # other keys are ignored
         self._adapter = adapter = TypeAdapter[Any](arguments)
         self._check_given = adapter.validator.validate_python
         self._read_args = adapter.validator.validate_json
@@ -100,7 +100,7 @@ class Typed:
     def schema(self) -> str:
         try:
             return json.dumps(self._adapter.json_schema(), sort_keys=True)  # the fields of models included
-        except Exception:  # a type that is none of JSON schema's
+        except Exception:  # a type without a JSON schema
             return self._signature.schema()
 
     def _bad(self, error: ValidationError, above: Sequence[str]) -> BadArguments:
@@ -123,12 +123,12 @@ class Typed:
 
 
 def _annotation(parameter: Parameter) -> Any:
-    """Any, and no annotation, is what JSON can hold: other objects would come back as strings."""
+    """Any, or no annotation, means the types of JSON: other objects would be read back as strings."""
     return JsonValue if parameter.annotation is Any else parameter.annotation
 
 
 def _adapter(annotation: Any) -> TypeAdapter[Any]:
-    """Raises what pydantic raises if it has no schema, and TypeError for what has no form in JSON."""
+    """Raises pydantic's error if it has no schema, and TypeError for a type without a form in JSON."""
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     if adapter.core_schema["type"] in ("callable", "is-subclass"):
         raise TypeError("JSON cannot hold it")

@@ -1,4 +1,4 @@
-"""Options that there are not: what the caller may have meant, also in the words of other libraries."""
+"""Unknown options: the option that the caller may have meant, also by its name in other libraries."""
 
 from __future__ import annotations
 

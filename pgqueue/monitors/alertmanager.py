@@ -42,7 +42,7 @@ class Alertmanager(Target):
         self._post([self._shown(alert) for alert in alerts])
 
     def _shown(self, alert: Alert) -> dict[str, Any]:
-        """As the API has it. A label that is empty is as one that is not there."""
+        """As the API has it. An empty label is the same as none."""
         labels = {
             "alertname": f"pgqueue_{alert.kind}",
             "queue": alert.queue,

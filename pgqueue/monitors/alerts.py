@@ -153,7 +153,7 @@ class Monitor:
     def _look(self, rounds: Rounds) -> None:
         found = self._reader.read()
         alerts = [] if found is None else self._watcher.look(*found, time.time())
-        if rounds.leading:  # also if the database is away: what fires goes on until the opposite is known
+        if rounds.leading:  # also if the database is away: an alert fires until the opposite is known
             for alert in alerts:
                 self._tell(alert)
             self._senders.tell(alerts, self._watcher.firing.values())

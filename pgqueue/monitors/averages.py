@@ -1,5 +1,5 @@
-"""What a queue was like until now: its average length, its failures in a minute, the time without a take. No I/O; the
-caller passes the time, by a clock that may be set back.
+"""The past of a queue: its average length, its failures in a minute, the time without a take. No I/O; the caller passes
+the time, by a clock that may be set back.
 
 Theory of operation of the average
 ----------------------------------
@@ -22,7 +22,7 @@ STEP = 5.0  # seconds between the counts that are kept of a minute
 
 
 class Average:
-    """A moving average of lengths that come at any time."""
+    """A moving average of lengths at any times."""
 
     def __init__(self, half_life: float, minimum: float, length: float, at: float) -> None:
         self._half_life = half_life
@@ -73,7 +73,7 @@ class Untaken:
 
     def add(self, takes: int, age: float, busy: bool, at: float) -> float:
         """Seconds. `takes`: those that were counted until now. `age`: of the oldest ready task. `busy`: a taker has
-        tasks, and comes for more after them; or the queue is paused."""
+        tasks, and takes more after them; or the queue is paused."""
         if busy or takes != self._takes or at < self._since:
             self._takes, self._since = takes, at
         return min(at - self._since, age)

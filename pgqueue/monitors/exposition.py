@@ -151,7 +151,7 @@ def histograms(
 
 
 def text(found: Everything | None, *, openmetrics: bool = False) -> bytes:
-    """What prometheus_client.generate_latest() writes for these metrics; or the function of its openmetrics."""
+    """The output of prometheus_client.generate_latest() for these metrics; or that of its openmetrics."""
     parts: list[str] = []
     for metric, rows in samples(found, _quotable):
         sampled = metric.name + ("_total" if metric.kind == "counter" else "")
@@ -178,7 +178,7 @@ def _buckets(counts: list[int]) -> list[tuple[str, float]]:
 
 
 def _quotable(value: str) -> str:
-    """The value of a label, for between its quotes. What else a stranger's text could do, printable.label prevents."""
+    """The value of a label, for between its quotes. printable.label prevents other effects of a stranger's text."""
     return printable.label(value).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 

@@ -3,7 +3,7 @@
     <prefix>.<queue>.<key> <whole number> <seconds since 1970>
 
 By TCP, a report is one send on a connection that stays open; by UDP, one datagram a line. While the Graphite server is
-away its reports are lost; puts and takes go on as usual.
+away its reports are lost; puts and takes work as usual.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class GraphiteReporter:
         return None
 
 
-# --- what is sent
+# --- the reports
 
 
 def lines(found: Mapping[str, Stats], prefix: str, keys: Sequence[Key], at: int) -> list[str]:

@@ -59,7 +59,7 @@ class Mail(Target):
                 smtp.login(self._user, self._password)
             refused = smtp.send_message(self._message(alerts))  # all of them refused: an error
         if refused:
-            self._refused.failed(OSError(str(refused)))  # no error, which would send it to the others again
+            self._refused.failed(OSError(str(refused)))  # not raised, which would send the mail to the others again
         else:
             self._refused.worked()
 

@@ -1,4 +1,4 @@
-"""The overview of a database's queues, as the dashboard and `pgqueue top` show it: what is wrong, in words with the
+"""The overview of a database's queues, as the dashboard and `pgqueue top` show it: the faults, in words with the
 remedy, and the numbers of the queues: their tasks by state, their oldest ready task, and their rates."""
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ RATES = (
     "extract(epoch FROM drained_in)::float AS drained_in",
 )
 RATES_OF = "FROM pgqueue.queue_rates(names => %s::pg_catalog.text[])"
-STILL = 5  # queues that stand still and are explained, and as many that wait for a time
-PATIENCE = 5.0  # seconds that a ready task may wait before its queue stands still
+STILL = 5  # stuck queues that are explained, and as many that wait for a time
+PATIENCE = 5.0  # seconds that a ready task may wait before its queue counts as stuck
 SHARED = 4.0  # times as long as other answers are shared: health and why look at much
 #: The reasons of why(), the one first that holds a queue up most.
 ORDER = (
@@ -81,7 +81,7 @@ OLDEST = {
 
 
 async def overview(read: Read, part: str, after: str = "") -> dict[str, Any]:
-    """The findings, the queues that stand still or wait for a time with the reasons, and a page of queues."""
+    """The findings, the queues that are stuck or wait for a time with the reasons, and a page of queues."""
     queues, more = await page_of_queues(read, part, after)
     found = await findings(read)
     lost = await _lost(read) if any(one["check"].name == "missing" for one in found) else set[str]()

@@ -1,7 +1,7 @@
 """Prometheus: a collector that reads the database at each scrape. This process counts nothing and has no thread for it.
 
-The figures come from the database, so each of many processes reports the same, and prometheus_client's multiprocess
-mode is not needed.
+The figures are the database's, so each of many processes reports the same, and prometheus_client's multiprocess mode is
+not needed.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class PgqueueCollector(Collector):
         """The present values as a scrape gets them, at a sixth of the time.
 
         Args:
-            openmetrics: True: what prometheus_client.openmetrics.exposition.generate_latest() returns for a registry
-                with this collector alone; False: what prometheus_client.generate_latest() returns for it.
+            openmetrics: True: the output of prometheus_client.openmetrics.exposition.generate_latest() for a registry
+                with this collector alone; False: that of prometheus_client.generate_latest().
 
         Returns:
             The text in UTF-8. If the database is away, it has only pgqueue_up with the value 0.
@@ -112,7 +112,8 @@ _KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
 def wsgi_app(collector: PgqueueCollector) -> WSGIApplication:
-    """What prometheus_client.make_wsgi_app() makes for a registry with this collector alone, at a sixth of the time.
+    """The same application as prometheus_client.make_wsgi_app() for a registry with this collector alone, at a sixth of
+    the time.
 
     It answers a plain GET itself, in the format that the Accept header asks for, and leaves the rest, for example
     `?name[]=pgqueue_up`, to prometheus_client.

@@ -2,7 +2,7 @@
 
 A server that hangs, or a network that drops packets, may block a call for minutes. So each read runs in a thread of its
 own, and a monitor that gives up waiting leaves the thread behind. A reader has at most one such thread: a read that is
-asked for meanwhile waits for its answer.
+asked for in the meantime waits for its answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TIMEOUT = 5.0  # seconds
 
 
 class Outage:
-    """Logs when something begins to fail and when it works again, and none of the attempts in between."""
+    """Logs when a call begins to fail and when it works again, and none of the attempts in between."""
 
     def __init__(self, what: str) -> None:
         self._what = what

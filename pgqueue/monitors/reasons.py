@@ -45,7 +45,7 @@ class Read(Protocol):
 
 
 class Button(NamedTuple):
-    """A remedy that a page carries out: an action of the dashboard, its arguments, and what the button says."""
+    """A remedy that a page carries out: an action of the dashboard, its arguments, and the button's text."""
 
     do: str
     given: dict[str, Any]

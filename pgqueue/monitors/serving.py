@@ -56,4 +56,4 @@ class _Handler(WSGIRequestHandler):
             self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:
-        """Scrapes come every few seconds: no log."""
+        """There are scrapes every few seconds: no log."""

@@ -1,7 +1,7 @@
-"""Where alerts go: each target has a thread of its own, so that one that hangs keeps nothing from the others.
+"""The targets of alerts: each has a thread of its own, so that one that hangs does not hold up the others.
 
-A thread for all, which tries one target after the other, is the simpler form: a server that is silent for 5 s, three
-times, would hold up the looks and every other target.
+One thread that tries the targets in turn would be simpler, but a server that is silent for 5 s, three times, would hold
+up the looks and every other target.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Sender:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._waiting: deque[Alert] = deque(maxlen=PENDING)  # full: the oldest goes; all of them are in the log
+        self._waiting: deque[Alert] = deque(maxlen=PENDING)  # full: the oldest is dropped; all of them are in the log
         self._outage = Outage(f"alerts do not reach {target.name}")
         self._failing = False
         self._again_at = 0.0
@@ -62,7 +62,7 @@ class Sender:
         self._thread.start()
 
     def tell(self, news: Sequence[Alert], firing: Collection[Alert]) -> None:
-        """Send what is new, and what fires if that is due. Does not wait."""
+        """Send new alerts, and those that fire if they are due again. Does not wait."""
         again = self._target.again
         if again is not None and time.monotonic() >= self._again_at and not self._waiting:
             self._again_at = time.monotonic() + again
@@ -72,7 +72,7 @@ class Sender:
             self._come.set()
 
     def stop(self) -> None:
-        """Make no more pauses, and end once all that waits was tried."""
+        """Make no more pauses, and end once all waiting alerts were tried."""
         self._stopped.set()
         self._come.set()
 
@@ -119,7 +119,7 @@ class Senders:
             sender.tell(news, firing)
 
     def close(self) -> None:
-        """What waits is tried once more. A target that hangs is left to its thread."""
+        """Waiting alerts are tried once more. A target that hangs is left to its thread."""
         until = time.monotonic() + CLOSING
         for sender in self._senders:
             sender.stop()

@@ -1,8 +1,7 @@
 """The thresholds of alerts, and the alerts that reach them. No I/O; watcher.py compares.
 
 A threshold is absolute, a number that the user knows or a default, or learnt: a multiple of a queue's own average until
-now (averages.py). A length says little by itself: a thousand tasks are an outage in one application and normal in
-another.
+now (averages.py). A length alone means little: a thousand tasks are an outage in one application and normal in another.
 
 An alert fires when its value reaches the threshold. It is resolved once the value is clearly below, at REARM of the
 threshold, so a value that varies around the threshold fires once. A check of pgqueue.health fires when it turns bad.
@@ -33,7 +32,7 @@ EachSeconds: TypeAlias = Seconds | Mapping[str | None, Seconds | None] | None
 
 
 class Key(NamedTuple):
-    """What an alert is about: alerts with one key follow each other, and each is resolved before the next fires."""
+    """The subject of an alert: alerts with one key follow each other, and each is resolved before the next fires."""
 
     kind: Kind
     queue: str | None
@@ -46,7 +45,7 @@ class Alert:
     """A value that reached its threshold, or is below it again.
 
     Attributes:
-        state: `firing`, or `resolved`: an alert comes once with each, in this order.
+        state: `firing`, or `resolved`: an alert is sent once with each, in this order.
         kind: `length`: the ready tasks of a queue; `growth`: its tasks, compared with their average; `age`: of its
             oldest ready task; `failures`: its failed attempts in a minute; `untaken`: for how long nothing has taken
             its ready tasks; `late_schedule`: an occurrence that is not fired; `snapshot`: the age of the oldest one

@@ -1,4 +1,4 @@
-"""Which alerts fire, and which are resolved: looks at all queues, also those that come and go, and at the database."""
+"""Which alerts fire, and which are resolved: looks at all queues, also new and deleted ones, and at the database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .thresholds import REARM, Alert, Key, Kind, Thresholds
 
 
 class Level(NamedTuple):
-    """A value beside its threshold. `what`: a text about the value; `over`: what follows it if the alert fires."""
+    """A value beside its threshold. `what`: a text about the value; `over`: the text after it if the alert fires."""
 
     key: Key
     value: float
@@ -29,7 +29,7 @@ class Level(NamedTuple):
 
 
 class Watcher:
-    """Compares with what was before.
+    """Compares each look with the look before.
 
     Attributes:
         firing: the alerts that fire now, as they began.
@@ -102,7 +102,7 @@ class Watcher:
 
 
 class Watched:
-    """A queue, and what it was like until now."""
+    """A queue, and its past values."""
 
     def __init__(self, queue: str, thresholds: Thresholds, usual: float, at: float) -> None:
         self._queue = queue
@@ -117,8 +117,8 @@ class Watched:
         age = stats["oldest_ready_age"] or 0.0
         calls = stats["calls"]
         # Workers count the runs that fail; other takers bury the task, or let its time to run end. A worker's failed
-        # run may bury its task too, so the larger number is the one that counts none twice. Releases are no failures:
-        # a worker that ends releases what it has not begun.
+        # run may bury its task too, so the larger number is the one that counts none twice. Releases are no failures: a
+        # worker that ends releases the tasks that it has not begun.
         failures = max(
             self._failed.add(conditions.failed.get(self._queue, 0), at),
             self._broken.add(calls["bury"] + calls["ttr"], at),
@@ -173,7 +173,7 @@ def _resolved(alert: Alert, level: Level | None, at: float) -> Alert:
 
 
 def _gone(alert: Alert) -> str:
-    """About an alert without a value: what it was about is not there any more."""
+    """The text of an alert without a value: its queue, schedule or check no longer exists."""
     if alert.kind == "health":
         return f"the check {alert.name} is not bad any more"
     if alert.kind == "snapshot":

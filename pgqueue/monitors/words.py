@@ -153,7 +153,7 @@ REASONS = {
     "waiting": Words("A limit is reached.", "Tasks wait for a place. Raise the limit: `{limit}`", "limits"),
 }
 
-#: Options of a queue: what they mean.
+#: Options of a queue, with their meaning.
 OPTIONS = {
     "priority": "priority of a put that names none; the lowest is taken first",
     "delay": "for how long a put without a delay waits",
@@ -177,5 +177,5 @@ OPTIONS = {
 
 
 def filled(command: str, names: Mapping[str, str]) -> str:
-    """A command with these names, in one pass: a name that holds {another} stays as it is."""
+    """A command with these names, in one pass: a name that holds {another} is not changed."""
     return _names.sub(lambda found: names.get(found[1], found[0]), command)

@@ -12,7 +12,7 @@ from .console import Console
 
 
 def bar(console: Console, title: str, *, transient: bool) -> tuple[Progress, Callable[[str, float | None], None]]:
-    """Begin a bar. Returns it, and the function that draws it anew with other figures and another part done."""
+    """Begin a bar. Returns it, and the function that draws it again with other figures and another part done."""
     progress = Progress(
         SpinnerColumn("line", style="cyan"),
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),

@@ -65,7 +65,7 @@ def _cell(column: Column, value: object) -> Text:
 
 
 def _widths(columns: Fitted, width: int) -> list[int]:
-    """The widths of the columns in a table that is at most so wide: the widest that may fold become narrower.
+    """The widths of the columns in a table of at most this width: the widest that may fold become narrower.
 
     Rich chooses widths by itself, and takes from columns that must not fold, too. Their last characters are lost then.
     """

@@ -1,4 +1,4 @@
-"""How far a long call is: a bar with the rate and an estimate of the time left.
+"""The progress of a long call: a bar with the rate and an estimate of the time left.
 
 A thread draws it, because a call can consist of one statement that runs for a minute. The thread exists on a terminal
 only, and Rich is imported after `after` seconds: a call that ends sooner costs nothing and shows nothing.
@@ -23,7 +23,7 @@ REDRAW = 0.1  # seconds
 
 
 class Pace:
-    """The rate of late, and the time left. Pure: the caller says what time it is."""
+    """The recent rate, and the time left. Pure: the caller passes the time."""
 
     def __init__(self, began: float, window: float = WINDOW) -> None:
         self._window = window
@@ -53,15 +53,15 @@ class Progress:
     """Shows the progress of the block: `with Progress("put", unit="tasks") as progress: ... progress.show(done)`.
 
     Args:
-        title: what is being done, one or two words.
+        title: the activity, in one or two words.
         total: how many there are; None if that is unknown.
-        unit: what is counted, in the plural; an empty text if nothing is.
+        unit: the things counted, in the plural; an empty text if none are.
         err: write to standard error, so that standard output keeps the result.
         after: seconds before it is first shown.
         plain: seconds between plain lines where no bar can be drawn. None: 5 on a terminal, and none elsewhere.
         stay: leave the bar on the screen at the end.
         active: whether to show anything.
-        window: seconds of which the rate is the average. Longer for what is counted in few steps.
+        window: seconds of which the rate is the average. Longer for things that are counted in few steps.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Progress:
     def show(
         self, done: float, *, part: float | None = None, total: float | None = None, remark: str | None = None
     ) -> None:
-        """Say how much is done. Cheap: it draws nothing.
+        """Set how much is done. Cheap: it draws nothing.
 
         Args:
             done: the number done so far.

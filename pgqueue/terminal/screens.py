@@ -1,4 +1,4 @@
-"""A whole screen that is drawn again and again, by Rich. This module is imported when the first one is drawn."""
+"""A whole screen that is drawn repeatedly, by Rich. This module is imported when the first one is drawn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Screen:
 
 def fitting(lines: Sequence[str], rows: int, width: int) -> list[Text]:
     """The rows of these lines, wrapped at a width, that fit. Of a screen that is too long the first rows would be lost,
-    and these say what is wrong."""
+    and these have the faults."""
     console = RichConsole(width=width)
     wrapped = [row for line in lines for row in Text.from_ansi(line).wrap(console, width) or [Text()]]
     if len(wrapped) <= rows:

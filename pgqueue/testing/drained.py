@@ -1,4 +1,4 @@
-"""The tasks of a real database, run in the test's own thread until nothing is left."""
+"""The tasks of a real database, run in the test's own thread until none is left."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ def drain(
     retry: Retry | None = None,
     most: int = MOST,
 ) -> list[Ran]:
-    """Run what is in the queues of a client's jobs and handlers, one task after another, until none is left.
+    """Run the tasks in the queues of a client's jobs and handlers, one after another, until none is left.
 
-    What a worker does for a task, this does too: arguments are checked, results are kept, failures are released or
-    buried by their policy. The hooks of client.on_start() begin first and end last. Blocks; in async code call it by
+    It treats a task as a worker does: arguments are checked, results are kept, failed tasks are released or buried by
+    their policy. The hooks of client.on_start() begin first and end last. Blocks; in async code call it by
     asyncio.to_thread.
 
     Args:
         client: the client of the jobs and handlers. It stays open.
         queues, exclude: as for Worker.
-        delayed: run delayed tasks too, each when nothing else is left, the next that is due first. A retry is one.
-        propagate: raise what a handler raises if its task is buried by that.
+        delayed: run delayed tasks too, in the order in which they are due, each when no other is left. A retry is one.
+        propagate: raise a handler's exception if it buries its task.
         retry: the worker's policy; default that of a Worker.
-        most: after so many runs, RuntimeError: tasks put tasks without end.
+        most: after this number of runs, RuntimeError: tasks put tasks without end.
 
     Returns:
         The attempts, in their order.
 
     Raises:
-        Exception: what a handler raised whose task is buried by that, unless propagate is off.
+        Exception: a handler's exception that buries its task, unless propagate is off.
         Error: a hook of on_start() failed.
         RuntimeError: there were too many runs.
     """

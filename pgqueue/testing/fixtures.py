@@ -34,5 +34,5 @@ def pgqueue_inline(pgqueue_client: Client | AsyncClient) -> Iterator[Tasks]:
 
 @pytest.fixture
 def pgqueue_drain(pgqueue_client: Client | AsyncClient) -> Callable[..., list[Ran]]:
-    """pgqueue.testing.drain for the client: runs what lies in the queues of its database."""
+    """pgqueue.testing.drain for the client: runs the tasks in the queues of its database."""
     return partial[Any](drain, pgqueue_client)

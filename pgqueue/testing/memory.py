@@ -27,7 +27,7 @@ from .schedules import Schedules, is_of_job
 from .shells import AsyncMemoryQueue, AsyncMemoryShell, MemoryClient, MemoryQueue, MemoryShell, closed, refuse
 from .store import EPOCH, Store
 
-MOST = 10_000  # runs in one call: a task that puts itself again would go on for ever
+MOST = 10_000  # runs in one call: a task that puts itself again would never end
 
 
 class Tasks(Sequence[Kept]):
@@ -57,7 +57,7 @@ class Tasks(Sequence[Kept]):
         return self._store.now
 
     def advance(self, by: Seconds) -> None:
-        """Set the clock forward by so many seconds, or a timedelta. Runs nothing by itself.
+        """Set the clock forward by a number of seconds, or a timedelta. Runs nothing by itself.
 
         Puts the tasks of schedules, after start_schedules().
 
@@ -86,7 +86,7 @@ class Tasks(Sequence[Kept]):
         """Run the tasks that are due now, and those that they put, until none is due. Returns the attempts.
 
         Raises:
-            Exception: what a handler raised whose task is buried by that, unless propagate is off.
+            Exception: a handler's exception that buries its task, unless propagate is off.
             Error: a hook of on_start() failed.
             RuntimeError: tasks put tasks without end.
         """
@@ -199,14 +199,14 @@ def without_database(
     Keys, unique tasks, priorities, delays, retries and timeouts act as in the database and the worker, by a clock that
     the test sets; so do schedules, after Tasks.start_schedules(). Results, outcomes, progress, steps, cancels, `after`
     and puts into queues of plain handlers work as well. Lanes, limits, ttl and capacities do not act, and `conn` is
-    ignored. Whatever else a client does, a batch for example, is a RuntimeError: no call reaches a server. Async jobs
-    run in a loop of their own, in another thread. The hooks of client.on_start() begin before the first run, and end
-    with this block.
+    ignored. Any other call of a client, for example for a batch, is a RuntimeError: no call reaches a server. Async
+    jobs run in a loop of their own, in another thread. The hooks of client.on_start() begin before the first run, and
+    end with this block.
 
     Args:
         client: the client of the jobs.
         inline: run each task in its put, if it is due.
-        propagate: raise what a handler raises if its task is buried by that.
+        propagate: raise a handler's exception if it buries its task.
         retry: the worker's policy, for jobs without one; default that of a Worker.
         now: the time at which the clock begins, with a time zone.
 

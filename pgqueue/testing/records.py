@@ -1,4 +1,4 @@
-"""What a test sees of a task."""
+"""The records of tasks for a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Ran:
         job: the name of the job; None for a plain handler.
         state: the task's state after it: done, buried, delayed or ready.
         error: why it failed.
-        exception: what the handler raised.
+        exception: the handler's exception.
         delay: seconds until the next attempt, if there is one.
     """
 
@@ -44,11 +44,11 @@ class Kept:
         attempts: how often it has failed.
         error: of the last failed attempt.
         result: as JSON values, of a job with keep_result.
-        kept: whether result() finds how it has ended.
-        progress: what its handler last reported.
+        kept: whether result() finds its outcome.
+        progress: its handler's last report.
         cancelling: it was cancelled while its handler ran.
         after: the ids of the tasks that must have ended first.
-        on_failure: what becomes of it if one of those has failed.
+        on_failure: its action if one of those has failed.
         history: its attempts.
     """
 

@@ -17,7 +17,7 @@ MOST = 10_000  # occurrences in one step of the clock
 
 
 class Schedules:
-    """Which occurrences come next."""
+    """The next occurrences."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,11 +1,11 @@
 """The shells through which code under test reaches the tasks in memory, and nothing else.
 
-A shell gets the call that would go to the database, reads the function and its arguments from the statement, and does
-the same to a task in memory. So code under test uses the real Task, Queue and Client with their real methods.
+A shell gets the call that would be sent to the database, reads the function and its arguments from the statement, and
+does the same to a task in memory. So code under test uses the real Task, Queue and Client with their real methods.
 
-All I/O of a client goes through its shells, whatever its methods are. closed() puts the doors of a memory shell in
-place of those of each: a call that memory cannot answer raises an error, and none reaches a server. A shell that is
-made later, by a Worker for example, asks the client's core for the way to the server, and meets an error there.
+All I/O of all methods of a client is done by its shells. closed() puts the doors of a memory shell in place of those of
+each: a call that memory cannot answer raises an error, and none reaches a server. A shell that is made later, for
+example by a Worker, asks the client's core for the way to the server, and gets an error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def refuse(what: str) -> NoReturn:
 
 
 class MemoryShell:
-    """What the classes of a client need of its shell."""
+    """The part of a shell that the classes of a client need."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -265,7 +265,7 @@ def _replaced(of: Any, attributes: dict[str, Any]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class MemoryClient:
-    """What dispatch.py needs of a client."""
+    """The part of a client that dispatch.py needs."""
 
     shell: Any
     aio: Any = None

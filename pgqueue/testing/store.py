@@ -1,4 +1,4 @@
-"""Tasks in memory, and what becomes of them."""
+"""Tasks in memory, and their changes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Store:
         return min(found, key=lambda task: (task.priority, task.id), default=None)
 
     def settle(self, verb: str, given: dict[str, Any]) -> str:
-        """What a settling function of the database does. Returns the state."""
+        """Settle as a function of the database does. Returns the state."""
         task = self.tasks[given["id"]]
         if verb in ("finish", "fail"):
             task.kept = True
@@ -147,5 +147,5 @@ def _key_of(data: Any) -> str:
     return json.dumps(data, sort_keys=True)
 
 
-ENDED = {"done": "done", "buried": "failed", "cancelled": "cancelled"}  # states, and what cancel() calls them
+ENDED = {"done": "done", "buried": "failed", "cancelled": "cancelled"}  # states, and their names for cancel()
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)  # of a test's clock

@@ -10,7 +10,7 @@ in the meantime (settler.py), and handlers.py and dispatch.py call the handlers 
 process, for which a runner's thread waits (children.py). All of these together are a shift (shift.py).
 
 At a stop the shift takes no more tasks, releases the tasks that were not started, and finishes and settles those under
-way, for the time of the worker's grace. overdue.py is about handlers that do not end; supervisor.py keeps several
+way, for the time of the worker's grace. overdue.py cuts handlers off that do not end; supervisor.py keeps several
 processes with a worker each. At a reload another shift begins, with the new handlers, and the old one ends in the same
 way, in a thread of its own: a handler that takes an hour does not delay the new handlers.
 """
@@ -71,8 +71,8 @@ class Worker:
             that has no handler is served by the client's jobs, if there are any.
         exclude: the names of queues not to serve.
         concurrency: the number of handlers of each kind, sync and async, that run at once.
-        shares: the most handlers of a queue that run at once, by the queue's name. Without a share a queue leaves the
-            last of four handlers or more to those queues of its kind that have none at work.
+        shares: the most handlers of a queue that run at once, by the queue's name. With four handlers or more, a queue
+            without a share leaves the last one to those queues of its kind that have none at work.
         max_attempts: after this number of failed attempts a task is buried, with its error kept.
         retry_delay: seconds, or a timedelta. A failed task is ready again after a random delay of up to
             retry_delay * 2 ** (attempts - 1): full jitter.
@@ -83,8 +83,9 @@ class Worker:
         soft_time_limit: seconds, or a timedelta, after which SoftTimeLimit is raised in a handler, or a job without a
             soft_timeout, that still runs: in an async one at its present await, in a process at once, in a thread at
             its next checkpoint(). None: never.
-        max_child_tasks: after so many tasks a process of jobs with isolation="process" is replaced. None: never.
-        max_child_memory: the same, if it holds more than so many bytes of resident memory at the end of a task.
+        max_child_tasks: the number of tasks after which a process of jobs with isolation="process" is replaced. None:
+            never.
+        max_child_memory: the same, if it holds more than this number of bytes of resident memory at the end of a task.
         grace: seconds, or a timedelta, for the handlers under way when the worker stops. Then async handlers are
             cancelled, threads are left behind, and their tasks are released; that is no failed attempt. None: without
             limit.
@@ -94,14 +95,14 @@ class Worker:
             it returns another client, the worker closes the old one once its tasks are done.
 
     Attributes:
-        client: the client of the handlers that run now.
+        client: the client of the present handlers.
         stopping: set when the stop has begun.
-        leave_by: from then on, the monotonic time by which a process is to end that runs nothing else; None without a
+        leave_by: from then on, the monotonic time by which a process that runs nothing else is to end; None without a
             grace.
 
     A task is handled at least once. After a worker was killed, other workers repeat the tasks that it had not acked:
-    those under way, and those that were done in the last moments (settler.py has the bound). A ttr runs from the take,
-    so it has to include buffer.AHEAD seconds in the buffer. A process handles a task once at a time.
+    those under way, and those that were done in the last moments before (settler.py has the bound). A ttr runs from the
+    take, so it has to include buffer.AHEAD seconds in the buffer. A process handles a task once at a time.
 
     A handler cannot close the worker's client: close() raises a RuntimeError there, and the attempt has failed.
     """
@@ -170,7 +171,7 @@ class Worker:
 
         Raises:
             ServerError, SchemaError: as the first call of a client, except that an absent server is waited for.
-            Error: so many handlers hang that only a new process helps.
+            Error: more handlers hang than the worker can replace; only a new process helps.
         """
         with self._caught_signals():
             self._work()
@@ -202,7 +203,7 @@ class Worker:
         self._register()
         log.info("working on %s", self.banner())
         try:
-            while (byte := os.read(self._pipe[0], 1)) != STOP:  # a signal's own byte: its handler comes next
+            while (byte := os.read(self._pipe[0], 1)) != STOP:  # a signal's own byte: its handler runs next
                 if byte == RELOAD:
                     shift = self._present = self._relieved(shift)
             log.info("stopping: %s", telling.farewell(shift.under_way(), self._grace))
@@ -222,7 +223,7 @@ class Worker:
             log.info("stopped after %.1f s", time.monotonic() - began)
 
     def _reach(self) -> bool:
-        """Wait for the server. Returns False if stop() comes first. A reload() comes after it.
+        """Wait for the server. Returns False if stop() is called first. A reload() waits until then.
 
         The client's own wait is bounded, and would keep the worker from its signals.
         """
@@ -244,13 +245,13 @@ class Worker:
                 return True
 
     def _is_told(self, within: float) -> bool:
-        """Whether a byte comes. A poll: select() fails for the descriptors of a process with more than 1024."""
+        """Whether a byte arrives. A poll: select() fails for the descriptors of a process with more than 1024."""
         poll = select.poll()
         poll.register(self._pipe[0], select.POLLIN)
         return bool(poll.poll(within * 1000))
 
     def banner(self) -> str:
-        """What it serves, on which database, with which limits, in one line. Does not connect."""
+        """The queues that it serves, the database and the limits, in one line. Does not connect."""
         return telling.banner(
             self.client.shell.core,
             self._served(self.client),
@@ -277,7 +278,7 @@ class Worker:
         return Shift(client, served, self._terms)
 
     def _register(self) -> None:
-        """Say in the database what this worker serves, in place of what it served before."""
+        """Register the queues and jobs of this worker in the database, in place of the earlier ones."""
         served, terms, old = self._served(self.client), self._terms, self._registration
         limits = {
             "max_attempts": served.max_attempts(terms.policy),

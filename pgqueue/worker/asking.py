@@ -1,9 +1,9 @@
-"""What a handler in a child process asks of its worker, and hears from it.
+"""The questions of a handler in a child process to its worker, and the answers.
 
-One thread of the child reads all that the worker sends: orders for the main thread, answers for the threads that ask,
-and the news that the task was cancelled. A question has the number of its order: by that the worker refuses a thread
-that a handler has left behind, and that asks while the next task is handled. An answer that no thread waits for any
-more, since SoftTimeLimit was raised meanwhile, is dropped.
+One thread of the child reads all messages of the worker: orders for the main thread, answers for the threads that ask,
+and the notice that the task was cancelled. A question has the number of its order: by that the worker refuses a thread
+that a handler has left behind, and that asks while the next task is handled. An answer for which no thread waits any
+more, since SoftTimeLimit was raised, is dropped.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Link:
         self._end()  # the worker is gone: where there is no PR_SET_PDEATHSIG
 
     def _end(self) -> None:
-        """End the process: without the link its handlers would wait for ever, and so would the worker."""
+        """End the process: without the link its handlers and the worker would wait indefinitely."""
         os.killpg(0, signal.SIGKILL)
 
 
@@ -129,7 +129,8 @@ class Asking:
         self._watches = False
 
     def ask(self, verb: str, *given: Any, **named: Any) -> Any:
-        """Ask the worker to do something, and wait. Raises what that raises, and ValueError: it cannot be asked that.
+        """Ask the worker to do something, and wait. Raises the worker's error, and ValueError: the worker does not do
+        that.
 
         A queue and no Future, which may be left locked if SoftTimeLimit is raised while it is waited for.
         """

@@ -1,7 +1,7 @@
 """Batch handlers: a call gets up to n tasks at once, and each of them is settled by itself.
 
-A runner takes what is in the buffer, up to n, and does not wait for more: the fetcher asks for n tasks for each idle
-runner, so batches are large when there is much to do, and small when there is little.
+A runner takes the tasks that are in the buffer, up to n, and does not wait for more: the fetcher asks for n tasks for
+each idle runner, so batches are large when there is much to do, and small when there is little.
 
 Each task of a batch has a run of its own (runs.py), since each has its own deadline. If one of them is cut, the batch's
 thread is written off, once, and the tasks beside it go on: they are settled when the handler returns.
@@ -89,7 +89,7 @@ class Batches(Threads):
 
 
 def bind_batch(client: Client, bridge: Bridge, function: Callable[..., Any]) -> BoundBatch:
-    """A function of rows that calls the handler. Never raises: what the handler raises is the error of its tasks."""
+    """A function of rows that calls the handler. Never raises: the handler's exception is the error of its tasks."""
     asynchronous = is_async(function)
 
     def call(rows: list[Taken]) -> tuple[set[int], Errors]:

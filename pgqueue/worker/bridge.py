@@ -52,7 +52,7 @@ class Bridge:
         forks.register(self)
 
     def run(self, job: Job[T], run: Run | None = None) -> T:
-        """Run a job in the loop; blocks. The loop is the ender of the run. Raises what the job raises.
+        """Run a job in the loop; blocks. The loop is the ender of the run. Raises the job's exception.
 
         Args:
             run: None: nothing ends it but the end of the loop; of a batch, since each of its tasks has a limit.
@@ -64,12 +64,12 @@ class Bridge:
             self._leave(side)
 
     def close(self) -> None:
-        """Cancel what is under way, and end the loop. Does not wait."""
+        """Cancel the jobs under way, and end the loop. Does not wait."""
         if (side := self._at_present()) is not None:
             side.close()
 
     def join(self, timeout: float) -> None:
-        """Wait for the end of the loop, for so many seconds; after close()."""
+        """Wait for the end of the loop, at most this number of seconds; after close()."""
         if (side := self._at_present()) is not None:
             side.join(timeout)
 
@@ -157,7 +157,7 @@ class _Side:
         async def noted() -> T:
             if run is None:
                 return await job(self._client)
-            if run.cut is not None or run.cancelled:  # the loop was busy, and comes to this job too late
+            if run.cut is not None or run.cancelled:  # the loop was busy, and is too late for this job
                 raise asyncio.CancelledError
             run.coroutine = asyncio.current_task()
             try:

@@ -8,17 +8,17 @@ The pace is a moving average of the time per task, not of tasks per second, so a
 task is not enough for a large buffer: the buffer never holds more tasks than were finished before. When the handlers
 become slower than their pace, the tasks that they will not start within STALE seconds are released.
 
-A take brings MOST tasks ahead, and the next one begins when there is room for as many. A take of all that a large
-buffer lacks is slower: handlers that do next to nothing empty the buffer while it goes on, and so takes and handlers
-wait for each other in turn.
+A take brings MOST tasks ahead, and the next one begins when there is room for as many. One take for all the tasks that
+a large buffer lacks is slower: quick handlers empty the buffer during the take, so takes and handlers wait for each
+other in turn.
 
 Runners pop `tasks` without a lock, since deque.popleft is atomic. A runner takes the lock only when it finds no task,
-or one of another queue than it had before: turn(). Under the lock it goes idle only while there is really none for it:
+or one of another queue than it had before: turn(). Under the lock it becomes idle only while there is none for it:
 fill() appends and wakes under the same lock.
 
 With several queues, shares.py says which of them a runner may start. A runner that may not start the first task of the
-buffer starts the first that it may, or rests, although there are tasks. What it passes over waits for the runners that
-hold its queue, for STALE seconds.
+buffer starts the first that it may, or rests, although there are tasks. The tasks that it passes over wait for the
+runners that hold their queue, for STALE seconds.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Buffer:
         self._idle = 0
         self._home: object = None
         self._low = 0
-        self._moved_at = clock()  # the time when a task was last started, or came into an empty buffer
+        self._moved_at = clock()  # the time when a task was last started, or put into an empty buffer
         self._filled_at = self._moved_at
         self._passed: tuple[Taken, float] | None = None  # the first task when a runner passed it over, and since when
         self._parted: set[str] = set()  # queues that other runners serve now
@@ -197,7 +197,7 @@ class Buffer:
 
     def wanted(self, queues: Sequence[str]) -> Wanted:
         """The tasks of these queues to take now: one for each idle runner, and those to hold ahead."""
-        self.hungry.clear()  # before the look: a runner that goes idle later sets it again
+        self.hungry.clear()  # before the look: a runner that becomes idle later sets it again
         ahead = self._ahead()
         self._low = max(ahead // 2, ahead - MOST)
         if self._closed:
@@ -216,7 +216,7 @@ class Buffer:
         return Wanted(n if queues else 0, queues, min(some.values(), default=0), list(some))
 
     def fill(self, tasks: list[Taken]) -> list[Taken]:
-        """Hand tasks to the runners. Returns those that came too late: after close(), or of a queue that has left."""
+        """Hand tasks to the runners. Returns those that are too late: after close(), or of a queue that has left."""
         late: list[Taken] = []
         with self._lock:
             if self._closed:
@@ -240,7 +240,7 @@ class Buffer:
         while True:
             try:
                 return list(self.tasks)
-            except RuntimeError:  # a runner popped meanwhile
+            except RuntimeError:  # a runner popped at the same time
                 pass
 
     def take_out(self, wanted: Callable[[Taken], bool], most: float = float("inf")) -> list[Taken]:
@@ -296,7 +296,7 @@ class Buffer:
         return min(int(AHEAD / max(self._pace, 1e-6)), self._finished, LARGEST)
 
     def _take_out(self, left: int) -> list[Taken]:
-        """Remove tasks from the far end until `left` are left; runners pop meanwhile."""
+        """Remove tasks from the far end until `left` are left; runners pop at the same time."""
         out: list[Taken] = []
         try:
             while len(self.tasks) > left:

@@ -1,4 +1,4 @@
-"""Cancelled tasks of a shift: what their handlers are told, and what becomes of those that no handler has begun.
+"""Cancelled tasks of a shift: how their handlers are told, and the release of those that no handler has begun.
 
 Theory of operation
 -------------------
@@ -11,10 +11,10 @@ places, and moves from each to the next:
     a run          an async handler is cancelled, and a handler in a process is killed. A thread sees `task.cancelled`,
                    if it looks: Python cannot interrupt it.
 
-A handler that returns nevertheless is acked: its work is done. If it raises anything, its task is released, which ends
-it as cancelled: the database decides (sql/3_tasks/cancelled.sql), so a settling that is on its way at this moment needs
-no care here. A cancelled handler is not written off: cleaning up may take time. The worker's time limit, the ttr of the
-task and the worker's grace end it as any other (overdue.py).
+If a handler returns nevertheless, its task is acked: its work is done. If it raises anything, its task is released,
+which ends it as cancelled: the database decides (sql/3_tasks/cancelled.sql), so a settling that is on its way at this
+moment needs no care here. A cancelled handler is not written off: cleaning up may take time. The worker's time limit,
+the ttr of the task and the worker's grace end it as any other (overdue.py).
 """
 
 from __future__ import annotations

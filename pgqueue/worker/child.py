@@ -74,7 +74,7 @@ def main(fd: int, parent: int) -> None:
 
 
 class _Work:
-    """What runs at present: a handler, or nothing."""
+    """The work at present: a handler, or none."""
 
     def __init__(self, link: Link, frames: WholeFrames) -> None:
         self._link = link
@@ -85,7 +85,7 @@ class _Work:
         self._runner = asyncio.Runner()
         self._context = copy_context()  # of the start hooks; each handler has a copy
         self._middleware: Sequence[Any] = ()  # of the framework
-        self._spoiled: BaseException | None = None  # what its setup has raised
+        self._spoiled: BaseException | None = None  # the exception of its setup
         self._begun: dict[int, tuple[Begun, BegunInLoop]] = {}  # the start hooks, by the client that has them
 
     def set_up(self, setup: dict[str, Any] | None, modules: Sequence[str]) -> None:
@@ -166,7 +166,7 @@ class _Work:
         begun, in_loop = self._context.run(Begun, starts), BegunInLoop(starts)
         try:
             self._runner.run(in_loop.begin(), context=self._context)
-        except BaseException:  # the next task begins them anew
+        except BaseException:  # the next task begins them again
             self._end(begun, in_loop)
             raise
         self._begun[id(starts)] = begun, in_loop
@@ -207,7 +207,8 @@ class _ToWorker(logging.Handler):
 
 
 def _log_to(frames: Frames, levels: dict[str, int]) -> None:
-    """Log records go to the worker, and to its handlers. A basicConfig() of the handler's module does nothing then."""
+    """Log records are sent to the worker, and to its handlers. A basicConfig() of the handler's module does nothing
+    then."""
     logging.getLogger().addHandler(_ToWorker(frames))
     hear_levels(levels)
 

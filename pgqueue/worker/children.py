@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 A runner's thread T1 lends a child, sends it an order (which function, the task's data), and waits for the answer.
-There is one child for each runner that needs one at a time, so no queue and no pool manager stands between the two. A
+There is one child for each runner that needs one at a time, so there is no queue and no pool manager between the two. A
 child is a new interpreter (child.py) and serves many tasks. It gets no connection, lock or thread of its parent, and
 nothing is pickled: the order has the import path of the function, and JSON.
 
@@ -15,14 +15,14 @@ How a child ends:
         T1 sees that the process has ended, by its pidfd. Its socket may stay open in a program that the handler
         started. The task's attempt has failed with ProcessDied, no other task is charged, and a new child begins.
   the watch T2 ends its run
-        SIGKILL for its process group and its descendants, so what the handler started ends as well, unless the
-        process that started it has ended before.
+        SIGKILL for its process group and its descendants, so processes that the handler started end as well, unless
+        their parent has ended before.
   it has served enough tasks, holds too much memory, or could not be set up, or the shift ends
         It is asked to end, and killed after LEAVE seconds.
   the worker dies, by SIGKILL too
-        Linux kills the child (PR_SET_PDEATHSIG), also in the midst of a C call. That signal comes when the *thread*
-        ends that started the child. So one thread of the pool starts all of them, and lives as long as they do.
-        Elsewhere a thread of the child sees that the socket was closed.
+        Linux kills the child (PR_SET_PDEATHSIG), also in the midst of a C call. The kernel sends that signal when the
+        *thread* ends that started the child. So one thread of the pool starts all of them, and lives as long as they
+        do. Elsewhere a thread of the child sees that the socket was closed.
 
 T1 has its answer while T2 kills: a child that is lent again would die in the next task. Under the child's lock T1 takes
 its run out of the child, and T2 looks for the run before it signals. A child that was killed is never lent again.
@@ -60,8 +60,8 @@ class Recycling:
     """When a child is replaced. None: never.
 
     Attributes:
-        tasks: after so many tasks.
-        memory: after a task at whose end it holds more than so many bytes of resident memory.
+        tasks: after this number of tasks.
+        memory: after a task at whose end it holds more than this number of bytes of resident memory.
     """
 
     tasks: int | None = None
@@ -83,7 +83,7 @@ class Children:
     """The child processes of a shift. Each does the `setup` at its start, and then imports the `modules`.
 
     `several`: they serve several queues. The last idle child is then kept for those that have none at work and whose
-    last one did not die. The tasks of a queue that kills its children wait for the start of others, and no others do.
+    last one did not die. Only the tasks of a queue that kills its children wait for the start of new ones.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Children:
         """Run a handler in a child, in the thread of its run. Returns the result, as JSON gives it.
 
         Args:
-            order: what child.py does: `path`, the function's `module:name`; `data`; `task`.
-            answers: is called with what the child asks, and returns what it is told.
+            order: for child.py: `path`, the function's `module:name`; `data`; `task`.
+            answers: is called with a request of the child, and returns the answer.
 
         Raises:
             ProcessDied: the child has ended, also since the run was cut.
-            Failed: the handler has raised; `error` is like what it raised.
+            Failed: the handler has raised; `error` is like its exception.
         """
         run.began = time.monotonic() + START  # its limits do not begin yet; START and a limit are its end
         queue_name = run.task.queue
@@ -133,7 +133,7 @@ class Children:
                 self._take_back(child, queue_name)
 
     def close(self, within: float = LEAVE) -> None:
-        """Ask all children to end, and kill those that have not after so many seconds. No run may be under way."""
+        """Ask all children to end, and kill those that have not within these seconds. No run may be under way."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []

@@ -3,7 +3,7 @@
 While some queues hold all runners that they may (shares.py), an idle runner waits for the tasks of the others. They may
 be behind a million tasks of those queues, so the fetcher asks for them by themselves: at once, if it takes tasks of all
 queues for the buffer as well; each AGAIN seconds, while there are tasks in the buffer; and by a take that waits, while
-there are none. What makes the buffer hungry ends that take.
+there are none. That take ends when the buffer becomes hungry.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Crew:
         self.thread.start()
 
     def stop(self) -> None:
-        """Take no more tasks, and start no more."""
+        """Stop taking and starting tasks."""
         with self._lock:
             self._closing.set()
             waited_for = list(self._signals)
@@ -92,7 +92,7 @@ class Crew:
         self._settler.give_back(self._unstarted)
 
     def join(self, timeout: float) -> bool:
-        """Wait for fetcher and handlers, for so many seconds; after stop(). Returns whether all have ended."""
+        """Wait for fetcher and handlers, at most these seconds; after stop(). Returns whether all have ended."""
         until = time.monotonic() + timeout
         self.thread.join(timeout)
         return not self.thread.is_alive() and self._runners.join(max(0.0, until - time.monotonic()))

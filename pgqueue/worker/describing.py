@@ -31,7 +31,7 @@ def describe(error: BaseException) -> str:
         for frame, line in traceback.walk_tb(error.__traceback__):
             where = f" ({os.path.basename(frame.f_code.co_filename)}:{line}, in {frame.f_code.co_name})"
         what = "".join(traceback.format_exception_only(error)).strip()  # str(error) may itself raise
-    except BaseException:  # whatever the error's class does
+    except BaseException:  # of any kind: the error's class is the user's
         what = type(error).__name__
     return (what + where).encode(errors="backslashreplace").decode()
 

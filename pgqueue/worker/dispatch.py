@@ -5,9 +5,9 @@ the text is not decoded for it; the job's codec then reads the arguments from th
 arguments the call takes 1.0 us if pydantic reads them and 0.7 us if msgspec does; that of a plain handler, for which
 msgspec decodes the text, takes 0.3.
 
-What can never run is buried at once, whatever the policy: a task with other arguments than the job's. Its error names
-the difference. But a worker with other code may be able to run the task of a job that is unknown here, or of a job that
-had another signature where the task was put: it waits for that worker (newer.py).
+A task whose arguments do not fit the job can never run. It is buried at once, under any policy, and its error names the
+difference. But a worker with other code may be able to run the task of a job that is unknown here, or of a job that had
+another signature where the task was put: the task waits for that worker (newer.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .surrounding import Policies, surrounded
 T = TypeVar("T")
 AnyJob = Job[..., Any]
 Jobs = Mapping[str, AnyJob]  # by name, aliases included
-One = tuple[str, str, Callable[[Taken], T]]  # of a job: the head of its data, its name, and what runs a row of it
+One = tuple[str, str, Callable[[Taken], T]]  # of a job: the head of its data, its name, and the function for a row
 
 NO_ONE: One[Any] = ("\0", "", lambda row: None)  # no data begins so
 OWN = ', "own": {'  # after the head, in a task with policies of its own
@@ -74,7 +74,7 @@ def serve_async(
 
 
 class _Ones(dict[str, One[T]], Generic[T]):
-    """What runs each job, by all names of the jobs. The job of a registry is looked up when a task has its name."""
+    """The functions of the jobs, by all of their names. The job of a registry is looked up when a task has its name."""
 
     def __init__(self, jobs: Jobs, made: Callable[[AnyJob], Callable[[Taken], T]]) -> None:
         super().__init__()
@@ -89,7 +89,8 @@ class _Ones(dict[str, One[T]], Generic[T]):
         return found
 
     def own(self, row: Taken) -> Callable[[Taken], T] | None:
-        """What runs a task with policies of its own; None: it has none. Raises Unrunnable: they are not valid."""
+        """The function for a task with policies of its own; None: it has none. Raises Unrunnable: they are not
+        valid."""
         found = _decoded(row.data)
         if not isinstance(own := found.get("own"), dict):
             return None
@@ -100,7 +101,7 @@ class _Ones(dict[str, One[T]], Generic[T]):
 
 
 def _dispatch(ones: _Ones[T], known: Mapping[int, Run]) -> Callable[[Taken], T]:
-    last = next(iter(ones.values()), NO_ONE)  # tasks of one job mostly come one after the other
+    last = next(iter(ones.values()), NO_ONE)  # tasks of one job usually follow each other
 
     def run(row: Taken) -> T:
         nonlocal last
@@ -217,7 +218,7 @@ def _loader(job: AnyJob) -> Callable[[Taken], dict[str, Any]]:
     def load(row: Taken) -> dict[str, Any]:
         try:
             return load_text(row.data)
-        except ValueError as error:  # BadArguments; or what Python's json does not read
+        except ValueError as error:  # BadArguments; or of Python's json
             if job.upgrades is None:
                 raise _unfit(job, row, str(error)) from None
         try:
@@ -238,12 +239,12 @@ def _unfit(job: AnyJob, row: Taken, why: str) -> Unrunnable:
 
 
 def _head(name: str) -> str:
-    """The data of a job as jsonb writes it, up to the end of the name. No head begins with another one."""
+    """The data of a job as jsonb writes it, up to the end of the name. No head is the beginning of another one."""
     return START[:-1] + json.dumps(name, ensure_ascii=False)
 
 
 def _found(row: Taken, ones: _Ones[T]) -> One[T]:
-    """What runs a row. Raises Unrunnable: it is no job's; Newer: it is that of an unknown job."""
+    """The function that runs a row. Raises Unrunnable: it is no job's; Newer: it is that of an unknown job."""
     name = _name(row.data)
     if name is None:
         shape = '{"job": "...", "args": {...}}'
@@ -292,7 +293,7 @@ def _policies(jobs: Jobs, retry: Retry) -> Callable[[Taken], Policy]:
 
 
 def _encoded(client: Client | AsyncClient, job: AnyJob, result: object, *, written: bool = False) -> str:
-    """The result as JSON. Raises Bury: to run the job again would give no other.
+    """The result as JSON. Raises Bury: another run of the job would give the same.
 
     Args:
         written: whether the codec has made JSON values of it, in a child process.

@@ -1,4 +1,4 @@
-"""What becomes of a failed attempt: one record, decided where the handler was called, which the settler sends."""
+"""The outcome of a failed attempt: one record, decided where the handler was called, which the settler sends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..jobs.retry import Bury, Retry, RetryLater, Unrunnable
 from .describing import describe, formatted, unwrapped
 
 State = Literal["failed", "timeout", "cancelled"]
-OWN = (Unrunnable, TimeLimitExceeded)  # made by the worker: the message says all, and a traceback nothing
+OWN = (Unrunnable, TimeLimitExceeded)  # made by the worker: the message is enough, and a traceback adds nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Failure:
 
     Attributes:
         task: the row of the take.
-        error: what happened, in a line; kept with the task.
+        error: the error in one line; kept with the task.
         traceback: of the exception, if there was one.
         began: when the handler was called, in seconds since 1970 by this machine's clock.
         delay: seconds until the next attempt; None: the task is buried.
@@ -65,7 +65,7 @@ def failure(
     """The failed attempt of a task, with the policy's decision. Never raises.
 
     Args:
-        error: what the handler raised or why it was ended; a text is the word of a batch handler, and of no class.
+        error: the handler's exception, or why it was ended; a text is from a batch handler, and of no class.
         retry: the policy. A Bury or RetryLater decides itself.
         began: the monotonic time at which the handler was called.
     """
@@ -84,7 +84,7 @@ def failure(
             said, delay = str(error), None
         else:
             delay = retry.after(failed, None if isinstance(error, str) else error)
-    except BaseException as other:  # whatever the policy's own function raises
+    except BaseException as other:  # of any kind: the policy's function is the user's
         said, delay = f"{said}; and its retry policy failed: {describe(other)}", None
     return Failure(
         task=task,

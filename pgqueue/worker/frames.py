@@ -1,6 +1,6 @@
 """Messages between a worker and its child processes: JSON with its length before it, over a socket pair.
 
-JSON and not pickle: what a handler's process writes is data for its worker, and never code.
+JSON and not pickle: the messages of a handler's process are data for its worker, and never code.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Frames:
         return message
 
     def fill(self) -> bool:
-        """Read what has arrived, or wait for it. False at the end of the stream."""
+        """Read the bytes that have arrived, or wait for some. False at the end of the stream."""
         try:
             data = self.socket.recv(CHUNK)
         except OSError:  # ECONNRESET: the other end is gone, and did not read all

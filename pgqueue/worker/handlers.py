@@ -4,7 +4,7 @@ A handler may ack, release or bury its own task; then the worker does nothing mo
 the handler (conn=...) does not count, since that transaction may have been rolled back. The worker's ack after it does
 no harm: if the task is gone, the ack finds nothing.
 
-Where results are kept and the task is not settled yet, the handler's result goes to the settler. That counts as
+Where results are kept and the task is not settled yet, the handler's result is given to the settler. That counts as
 settled, since the settler acks the task together with its result.
 """
 
@@ -121,7 +121,7 @@ class Noting:
         return state
 
     def left(self, takes: object) -> None:
-        """The error goes to the handler: its run settles the task."""
+        """The handler gets the error, and its run settles the task."""
 
 
 def _wants_task(function: Handler) -> bool:

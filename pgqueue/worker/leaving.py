@@ -1,4 +1,4 @@
-"""The end of a worker's process, whatever its handlers have left behind.
+"""The end of a worker's process, also with threads that its handlers have left behind.
 
 Daemon threads do not keep a process alive. But Python waits at its end for other threads that handlers started, and
 for those of every ThreadPoolExecutor, also of asyncio.to_thread. So a process that runs nothing but a worker leaves by
@@ -61,7 +61,7 @@ def _leave(workers: Sequence[Worker], failed: threading.Event, over: threading.E
 
 
 def _process_ends() -> bool:
-    """Whether the main thread has come to its end, where it waits for other threads."""
+    """Whether the main thread has reached its end, where it waits for other threads."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if frame is None:
         return True

@@ -1,8 +1,8 @@
 """The limits of a worker's jobs: it declares them in the database before its first claim.
 
-A limit belongs to a queue and a job. So a worker declares that of a job in the job's own queue, and in each queue that
-it serves and that is no job's own. It does not in the queues of other jobs: a limit makes takes of the whole queue cost
-more. Each name of a job counts by itself, aliases included.
+A limit belongs to a queue and a job. So a worker declares the limit of a job in the job's own queue, and in each queue
+that it serves and that is no job's own. It does not declare it in the queues of other jobs: a limit makes takes of the
+whole queue cost more. Each name of a job counts by itself, aliases included.
 """
 
 from __future__ import annotations

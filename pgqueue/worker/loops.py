@@ -1,9 +1,9 @@
 """An event loop in a thread of its own, for async handlers: it runs up to `n` of them at once.
 
-Each run has an asyncio task of its own, and a context of its own. Whatever a handler does to its task, or leaves behind
-with it, ends with the run: for example loop.call_later(0.3, asyncio.current_task().cancel), never called off. One task
-for all runs of a runner, the cheaper form, would hand that cancellation to the next handler, or be ended by it between
-two of them. So a runner is no coroutine but a place: a callback of the loop begins the next run when one has ended, or
+Each run has an asyncio task of its own, and a context of its own. The effects of a handler on its task end with the
+run: for example loop.call_later(0.3, asyncio.current_task().cancel), never called off. One task for all runs of a
+runner would be cheaper, but it would hand that cancellation to the next handler, or be ended by it between two
+handlers. So a runner is no coroutine but a place: a callback of the loop begins the next run when one has ended, or
 when the buffer wakes the place. Nothing that a handler can reach ends it.
 
 A handler that blocks its loop (time.sleep, a computation, C code) blocks all handlers of that loop. The watch T2 asks
@@ -40,7 +40,7 @@ from .buffer import Buffer
 from .runs import NEVER, Pool, Run, Runs, enter
 
 SILENT = 0.5  # seconds without an answer: the loop is blocked
-LOOKS = 3  # so many looks as well: a machine that stood still has given the loop no turn
+LOOKS = 3  # the least number of looks: a machine that stood still has given the loop no turn
 
 Hello = Callable[[], Awaitable[bool]]
 Goodbye = Callable[[], Awaitable[None]]
@@ -64,13 +64,13 @@ def no_hooks() -> tuple[Hello, Goodbye]:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a loop does.
+    """The functions of a loop.
 
     Attributes:
         handle: awaited with each task; must not raise.
         enter: called first, in the loop's thread.
-        hello: awaited next; if it returns False, the loop ends without a run. The handlers see what it sets in its
-            context.
+        hello: awaited next; if it returns False, the loop ends without a run. The handlers see the values that it sets
+            in its context.
         goodbye: awaited last.
     """
 
@@ -179,7 +179,7 @@ class Loop:
         return not self._thread.is_alive()
 
     def after_fork(self) -> None:
-        """In a child that a handler forked: end it at the handler's next await. The loop's other tasks are not its."""
+        """In a child that a handler forked: end it at the handler's next await. The other tasks are the parent's."""
         if threading.get_ident() == self._thread.ident:
             self._loop.call_soon(os._exit, 1)
 
@@ -196,7 +196,7 @@ class Loop:
             try:
                 while not everything.done() and not self._loop.is_closed():
                     # asyncio raises the first two through the loop if a handler's own task raises them; the handler
-                    # fails. The third comes if a handler stops the loop.
+                    # fails. The third is raised if a handler stops the loop.
                     with contextlib.suppress(SystemExit, KeyboardInterrupt, RuntimeError):
                         self._loop.run_until_complete(everything)
                 everything.result()
@@ -265,7 +265,7 @@ class Loop:
         if run.doubted and not self._runs.may_begin(run):
             return
         await self._life.handle(run.task)
-        self._runs.end_if_forked()  # here and not in _ended, which comes after the turns of other runs
+        self._runs.end_if_forked()  # here and not in _ended, which runs after the turns of other runs
 
     def _ended(self, run: Run, since: float, task: asyncio.Task[None]) -> None:
         """The asyncio task of a run has ended. It began to wait for its first turn at `since`."""
@@ -285,4 +285,4 @@ class Loop:
             self._go_on(run.place)
         elif self._buffer.is_closed():  # the worker has stopped without this run
             self._end_if_empty()
-        # else another run has its place, or replace() comes
+        # else another run has its place, or replace() follows

@@ -1,4 +1,4 @@
-"""What the jobs of a shift run with beside threads and loops: time limits of their own, and child processes."""
+"""The means of a shift's jobs beside threads and loops: time limits of their own, and child processes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Means:
         return lambda row: steered(one(row), softened(of(row)))
 
     def in_child(self, job: AnyJob, row: Taken, args: Any, task: TaskRecord) -> Any:
-        """Run a job in a child process. Returns its result, as JSON gives it; raises what it raised, or ProcessDied."""
+        """Run a job in a child process. Returns its result, as JSON gives it; raises its exception, or ProcessDied."""
 
         def answer(asked: Any) -> list[Any]:
             verb, given, named = asked
@@ -95,7 +95,7 @@ class Means:
 
 
 def _done(task: TaskRecord, verb: str, given: list[Any], named: dict[str, Any]) -> Any:
-    """What a handler in a child process asks for (asking.py): a verb of its task, results(), or one half of a step."""
+    """A request of a handler in a child process (asking.py): a verb of its task, results(), or one half of a step."""
     if verb == "recorded":
         return steps.recorded(task._home, task.id, task.token, *given, **named)
     if verb == "record":
@@ -147,7 +147,7 @@ def _set(run: Run, job: AnyJob) -> None:
 
 
 def _told(task: TaskRecord) -> dict[str, Any]:
-    """What a child is told of its task. Not the token: the verbs are done here."""
+    """The fields of a task for a child. Not the token: the verbs are done here."""
     return {
         "id": task.id,
         "queue": task.queue,

@@ -1,9 +1,9 @@
-"""Whether tasks of a worker wait although its runners are idle: whatever the cause is, the worker is not ready then.
+"""Whether tasks of a worker wait although its runners are idle: then the worker is not ready, for any cause.
 
-That a thread is alive, or that the session is, tells nothing of the work. So the database is asked, no more often than
-every EVERY seconds, and only while a runner has been idle, and its crew has begun no task, for BOUND seconds. The
-report does not wait for the answer: it tells what the last one was. A role that may not look into the queues gets no
-answer, and the worker then counts as ready.
+A living thread, or session, is no proof of work. So the database is asked, no more often than every EVERY seconds, and
+only while a runner has been idle, and its crew has begun no task, for BOUND seconds. The report does not wait for the
+answer: it uses the last one. A role that may not look into the queues gets no answer, and the worker then counts as
+ready.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Neglect:
         self._ask_at = 0.0
 
     def found(self) -> str | None:
-        """Which tasks wait although runners are idle, in words; None: none. Does not wait."""
+        """The tasks that wait although runners are idle, in words; None: none. Does not wait."""
         now = time.monotonic()
         idle = self._idle(now)
         if not idle:

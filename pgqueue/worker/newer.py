@@ -1,12 +1,12 @@
 """Tasks that this worker cannot run, and a worker with other code may: they wait for it.
 
-During a rolling deployment the programs that put may have newer code than this worker, or older code. So a task of a
-job that it does not know is released with a delay, and so is one whose arguments do not fit, if it was put for another
-signature of the job than the one here (Job.version). That is no attempt. The delay begins with FIRST and doubles up to
-LONGEST: a worker that knows the job takes the task soon, and many such tasks do not keep this one busy.
+During a rolling deployment the programs that put may have newer code than this worker, or older code. So the worker
+releases a task of an unknown job with a delay, and likewise a task whose arguments do not fit, if it was put for
+another signature of the job (Job.version). That is no attempt. The delay begins with FIRST and doubles up to LONGEST: a
+worker that knows the job takes the task soon, and many such tasks do not keep this one busy.
 
-A task that was put by mistake would wait for ever. So a worker buries it WAIT seconds after it has met it first. The
-time from the put, which the database knows, would not do: a task may be delayed for longer than that.
+A task that was put by mistake would wait indefinitely. So a worker buries it WAIT seconds after it has first met it.
+The time since the put, which the database knows, cannot be used: a task may be delayed for longer than that.
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ class Waiting:
         return delay
 
     def _forget(self, before: float) -> None:
-        """Those that another worker has taken since: they did not come back when they were due."""
+        """Forget tasks that another worker has taken since: they were not seen again when they were due."""
         while self._met and next(iter(self._met.values()))[0] < before - 2 * WAIT:
             del self._met[next(iter(self._met))]

@@ -1,10 +1,10 @@
-"""The watch: what becomes of handlers that do not end.
+"""The watch: ends handlers that do not end by themselves.
 
 Theory of operation
 -------------------
 A handler's time is over when its take is (the ttr has passed, the task was deleted, the session was lost), when the
 worker's `time_limit` has passed, or when the worker has stopped and its `grace` is over. Without that a handler that
-hangs would keep its runner for ever. The states of a run (runs.py):
+hangs would keep its runner indefinitely. The states of a run (runs.py):
 
     under way --its time is over--> cut --CANCELLED seconds--> written off --the handler returns--> gone
         |                            |
@@ -15,12 +15,12 @@ hangs would keep its runner for ever. The states of a run (runs.py):
   between any two bytecodes: in a `finally`, in a lock's `__exit__`, in the middle of a protocol with a server. Nothing
   that the thread shares can be trusted after that, and a C call that does not return never sees it.)
 - *Written off*: another runner takes the place of this one, so that other tasks go on. The old runner ends when its
-  handler returns. What that handler settles late is refused by the fence.
+  handler returns. A late ack or other verb of that handler is refused by the fence.
 - *A loop that a handler blocks* cancels nothing. If it serves several queues, these go on in another loop within a
   second (loops.py). If the handler that occupies it is over its own time, the loop is abandoned as a whole: another
   one begins, if that was not done before. The other handlers of the old loop did not fail: their tasks are released,
-  uncharged. Those that have not begun never will. If the handler that occupies it may still run, only the one whose
-  time is over is written off.
+  uncharged. Handlers that have not begun there never begin. If the handler that occupies it may still run, only the one
+  whose time is over is written off.
 
 If more than LIMIT times `concurrency` handlers of a kind are written off and have not returned, the worker ends with an
 error: only a new process gets rid of their threads, and a supervisor starts one.
@@ -42,8 +42,8 @@ Races. The handler's runner T1, the watch T2:
                                   handler's await or has ended its run: the callback looks. The next run has
                                   another asyncio task (loops.py).
   T1 returns while T2 writes off  runs.py.
-  T1 blocks its loop              the callback does not run; loops.py. The watch logs where the loop's thread stands.
-  T1 has its child's answer while T2 kills    children.py.
+  T1 blocks its loop the callback does not run; loops.py. The watch logs the stack of the loop's thread. T1 has its
+  child's answer while T2 kills children.py.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ log = logging.getLogger("pgqueue")
 
 LOOK = 0.2  # seconds between two looks at the handlers, at most
 CANCELLED = 0.2  # seconds for a cancelled coroutine or a killed child to end
-LIMIT = 2  # times `concurrency`: so many handlers of a kind may be written off
+LIMIT = 2  # times `concurrency`: the handlers of a kind that may be written off
 LATER = 1.0  # seconds before the database is asked again after an error
 ENDLESS = 60.0  # seconds before a take is looked at again that has no deadline any more
 
@@ -112,13 +112,14 @@ class Watch:
         self.thread.start()
 
     def end(self) -> None:
-        """Look no more. Does not wait."""
+        """Stop looking. Does not wait."""
         self._ended.set()
 
     def stop_all(self) -> int:
-        """The grace is over: end what can be ended, and write off what has not ended CANCELLED seconds later.
+        """The grace is over: end the runs that can be ended, and write off those that have not ended CANCELLED seconds
+        later.
 
-        All of these tasks are given back, and are not charged: they did not fail. Returns how many these are.
+        All of these tasks are given back, and are not charged: they did not fail. Returns their number.
         """
         self.end()
         under_way = self._runs.under_way()
@@ -220,7 +221,7 @@ class Watch:
         ender.end(run)
 
     def _look_again(self, run: Run, now: float) -> None:
-        """What was to end has not."""
+        """A run that was to end has not."""
         if run.ended_at is not None:
             run.cut_at = run.ended_at  # from then on it had CANCELLED seconds
         if now < run.cut_at + CANCELLED:

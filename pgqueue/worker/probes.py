@@ -70,4 +70,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Probes come every few seconds: no log."""
+        """There are probes every few seconds: no log."""

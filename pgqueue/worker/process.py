@@ -26,7 +26,7 @@ from .runs import Run
 START = 60.0  # seconds for a child to start and to import its modules
 CHECK = 0.1  # seconds between two looks at a process without a pidfd
 
-Answers = Callable[[Any], Any]  # of the worker, to what a child asks
+Answers = Callable[[Any], Any]  # of the worker, to the requests of a child
 
 
 class Child:
@@ -130,14 +130,14 @@ class Child:
             self._frames.send({"leave": True})
 
     def reap(self, until: float) -> None:
-        """Wait for its end until then, kill it after that, and close what belongs to it."""
+        """Wait for its end until then, kill it after that, and close its descriptors."""
         try:
             self.process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.kill()
             self.process.wait()
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # what its handlers have left behind
+            os.killpg(self.process.pid, signal.SIGKILL)  # processes that its handlers have left behind
         self._frames.socket.close()
         if self._pidfd is not None:
             os.close(self._pidfd)

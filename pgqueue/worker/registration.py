@@ -1,4 +1,4 @@
-"""The registration of a worker in the database: what it serves, for people and for the check `unserved`.
+"""The registration of a worker in the database: its queues and jobs, for people and for the check `unserved`.
 
 It belongs to the session of the client, and so to the listener's connection, on which the calls run. A session may be
 given up while its process lives, for example after an outage that was longer than its grace. So the call is kept, and
@@ -34,6 +34,6 @@ class Registration:
         self._kept = listener.keep(register_worker(self._number, queues, jobs, concurrency, limits, version))
 
     def end(self) -> None:
-        """The worker stops, or goes on with other handlers."""
+        """The worker stops, or continues with other handlers."""
         self._kept.drop()
         self._listener.later(unregister_worker(self._number))

@@ -1,4 +1,4 @@
-"""What a child process tells its worker of errors and log records, and how the worker reads it. JSON both ways."""
+"""Errors and log records of a child process, as its worker reads them. JSON both ways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Failed(Exception):
 
     Attributes:
         error: an exception of the same class, with the same arguments and attributes as far as JSON holds them; a
-            RuntimeError if that class is not to be had here.
+            RuntimeError if that class cannot be imported here.
         text: the error with its place, as the worker keeps it with the task.
         traceback: of the child.
     """
@@ -44,7 +44,7 @@ def tell_error(error: BaseException) -> dict[str, Any]:
     kind = type(error)
     try:
         trace = "".join(traceback.format_exception(unwrapped(error)))
-    except BaseException:  # whatever the error's class does
+    except BaseException:  # of any kind: the error's class is the user's
         trace = kind.__name__
     try:
         args, state = list(error.args), dict(vars(error))
@@ -93,7 +93,7 @@ def tell_levels() -> dict[str, int]:
 
 
 def hear_levels(levels: dict[str, int]) -> None:
-    """Set them in the child, which has no other configuration: all that the worker would log is sent to it."""
+    """Set them in the child, which has no other configuration: every record that the worker would log is sent to it."""
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
 

@@ -1,7 +1,7 @@
 """Runners take tasks from a buffer and run their handlers: persistent threads, or coroutines of one loop (loops.py).
 
 A task costs no future, no queue entry and no hand-over: a runner pops the next task itself, and sleeps only when there
-is none. Both kinds have the same interface: a buffer, join, and what the watch needs (runs.Pool).
+is none. Both kinds have the same interface: a buffer, join, and runs.Pool for the watch.
 
 A runner whose run was written off has been replaced, and ends when its handler returns.
 """
@@ -139,12 +139,12 @@ class Coroutines:
     """`n` coroutines in an event loop of their own; when a handler blocks that loop, in another.
 
     One handler that blocks a loop is seldom the last of its queue. So if they serve several queues, they part with the
-    queue of that handler. The simpler form, only to begin another loop, lets each such task hold up the other queues
-    again: eight of them for 1 s each.
+    queue of that handler. If they only began another loop, each such task would hold up the other queues again: eight
+    of them for 1 s each.
 
     Args:
         make: called for each loop.
-        parted: called with the queue that they serve no more, and its tasks in the buffer.
+        parted: called with the queue that they no longer serve, and its tasks in the buffer.
     """
 
     def __init__(

@@ -1,20 +1,20 @@
-"""Which task each runner handles at this moment. A process handles a task once at a time, whatever the database says.
+"""Which task each runner handles at this moment. A process handles a task once at a time, even if it takes it twice.
 
-A task comes back to the database when its time to run is over, or when its session is lost, and its handler may still
-run here. If a runner of this process gets the task again, the task is put off: released with a delay that is as long as
-the first handler has run so far, so that other processes can have the task and this one does not spin. It is no failed
+The database gives a task back when its time to run is over, or when its session is lost, and its handler may still run
+here. If a runner of this process gets the task again, the task is put off: released with a delay that is as long as the
+first handler has run so far, so that other processes can have the task and this one does not spin. It is no failed
 attempt, since no handler began.
 
 overdue.py says when a run is written off. The runner T1 that ends its run and the watch T2 that writes the run off must
 agree whether T1 has lost its place. A lock around both would cost each task two acquisitions. So T1 removes its run and
 looks at `doubted` after that; T2, in the lock, sets `doubted` and looks for the run after that. If T2 finds the run, T1
-has yet to look, and sees the doubt. In doubt T1 waits for the lock, and goes by what T2 found.
+has yet to look, and sees the doubt. In doubt T1 waits for the lock, and T2's finding decides.
 
 A run of an event loop has no handler before its asyncio task has its first turn, for which it waits as long as another
 handler blocks the loop. T2 withdraws such a run: it is no run any more, and its task may begin elsewhere at once. Here
 too T1 first writes `began`, and looks at `doubted` after that; T2 does the opposite. If T2 finds no beginning, T1 sees
-the doubt, and does not call the handler. To write the run off is the simpler form: its handler would begin once the
-loop is free, long after another attempt.
+the doubt, and does not call the handler. If T2 only wrote the run off, its handler would begin once the loop is free,
+long after another attempt.
 
 A handler may fork. If the child returns from the handler, it is in a copy of the worker, with the copy of a buffer and
 without the other threads: it would handle tasks a second time. So it ends.
@@ -52,13 +52,13 @@ BLOCKED = "another handler blocks its event loop"
 
 
 def enter(run: Run) -> Context:
-    """The context for the handler of a run. What a handler sets in it, no other run sees."""
+    """The context for the handler of a run. No other run sees the values that a handler sets in it."""
     current.set(run)
     return copy_context()
 
 
 class Pool(Protocol):
-    """What the watch needs of runners, of either kind.
+    """The interface of runners, of either kind, for the watch.
 
     Attributes:
         n: their concurrency.
@@ -76,22 +76,22 @@ class Pool(Protocol):
 
 
 class Ender(Protocol):
-    """What can end a run: the event loop of a coroutine, or a child process. A thread has none."""
+    """The ender of a run: the event loop of a coroutine, or a child process. A thread has none."""
 
     def end(self, run: Run) -> None:
         """End the run soon, if it is still under way then. Does not wait."""
 
     def abandon(self) -> bool:
-        """It is blocked: from now on other runs go elsewhere. False: they do already, or cannot."""
+        """It is blocked: from now on other runs begin elsewhere. False: they do already, or cannot."""
 
     def soften(self, run: Run) -> None:
         """Have SoftTimeLimit raised in the handler, if it is still under way then. Does not wait."""
 
     def occupant(self) -> object:
-        """The runner, or other asyncio task, that has a step at present; None: nothing has."""
+        """The runner, or other asyncio task, that has a step at present; None: none has."""
 
     def stack(self) -> str:
-        """Where it stands at present, for the log."""
+        """Its present stack, for the log."""
 
 
 class Run:
@@ -102,7 +102,7 @@ class Run:
         runner: the thread or the asyncio task that it runs in.
         place: of its asyncio task in its loop.
         coroutine: the asyncio task in the bridge's loop for which a thread waits; None: there is none.
-        ender: what can end it; None: nothing can.
+        ender: its Ender; None: nothing can end it.
         limit: seconds after which it is cut off; None: the worker's time limit.
         soft_limit: seconds after which SoftTimeLimit is raised in it; None: the worker's soft time limit.
         softened: that time has passed.
@@ -116,7 +116,7 @@ class Run:
         told: gets the reason of a cancel in place of the ender: the handler looks for itself. None: it does not.
         unkept: why the child process in which it ran could not write its result as JSON; None: it could.
         ended_at: when its ender began to end it.
-        refused_at: its age in seconds when the log last told that its task came again.
+        refused_at: its age in seconds when the log last reported that its task was taken again.
         doubted: the runner must not go on without asking.
         written_off: its runner was replaced.
         withdrawn: it has not begun, and never will.
@@ -164,7 +164,7 @@ class Run:
             ender.end(self)
 
     def failed_by(self, raised: BaseException | str = "") -> BaseException | str:
-        """Why its attempt has failed: what its handler raised, or that it was cut, which may have caused the other."""
+        """Why its attempt has failed: its handler's exception, or the cut, which may have caused the exception."""
         return raised if self.cut is None else TimeLimitExceeded(self.cut)
 
 
@@ -207,7 +207,7 @@ class Runs:
         current.set(None)  # else the log would name the task before
         other = self.known.get(run.task.id, run)  # it may have ended just now
         age = max(0.0, time.monotonic() - other.began)
-        if age >= 2 * other.refused_at:  # a hung handler is told of seldom, though its task comes every second
+        if age >= 2 * other.refused_at:  # a hung handler is logged seldom, though its task is taken every second
             other.refused_at = age
             log.warning(
                 "task %s of %s is not begun: its handler of %.1f s ago still runs in this process",

@@ -1,4 +1,5 @@
-"""The schedules of a worker: it sets what its code declares, and a thread fires what is due (_engine/clock.py)."""
+"""The schedules of a worker: it sets those that its code declares, and a thread fires those that are due
+(_engine/clock.py)."""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ class Scheduling:
         self._thread.start()
 
     def stop(self) -> None:
-        """Fire no more. Does not wait."""
+        """Stop firing. Does not wait."""
         self._stopped.set()
         self._clock.stop()
 
     def join(self, until: float) -> None:
-        """Wait for the thread until a monotonic time, and for a few seconds at most; after stop()."""
+        """Wait for the thread until a monotonic time, PATIENCE seconds at most; after stop()."""
         self._thread.join(max(0.0, min(PATIENCE, until - time.monotonic())))

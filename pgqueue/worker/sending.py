@@ -1,15 +1,15 @@
 """Sends batches of settled tasks, and keeps apart the tasks that cannot be settled now, so that the others go on.
 
 A batch is one statement: all of it or nothing. If the server refuses a batch, it is divided: by queue first, so that
-the tasks of one queue do not wait for those of another, then into halves, until what is refused is a task alone. Such a
-task is kept apart, and tried again with pauses. It may be locked by a transaction that stays open, its queue's rights
-may have been revoked. A statement waits for a lock for 100 ms at most (`hasty` in _calls/call.py).
+the tasks of one queue do not wait for those of another, then into halves, until a single task is refused. Such a task
+is kept apart, and tried again with pauses. For example, a transaction that stays open has locked it, or the rights to
+its queue were revoked. A statement waits for a lock for 100 ms at most (`hasty` in _calls/call.py).
 
-An error that tells that the server is away, or silent, is no refusal: then the sender waits for the server.
+An error that means that the server is away, or silent, is no refusal: then the sender waits for the server.
 
 While the worker works, nothing is given up: the server may be restarting, or an administrator may be restoring rights.
-Once the worker stops, what cannot be sent is given up after LAST seconds, or when the worker's grace is over, and the
-tasks are delivered again.
+Once the worker stops, the sender gives up tasks that it cannot send after LAST seconds, or when the worker's grace is
+over, and they are delivered again.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Sender:
         return max(0.0, min(one.at for one in self._apart) - time.monotonic()) if self._apart else None
 
     def send_again(self) -> None:
-        """Send what was refused and is due, for SLICE seconds and one call."""
+        """Send the refused tasks that are due, for SLICE seconds and one call."""
         until = time.monotonic() + SLICE
         for _ in range(len(self._apart)):
             batch = self._apart.popleft()
@@ -144,7 +144,7 @@ class Sender:
         self.held.update(map(batch.verb.queue, batch.items))
 
     def _until_sent(self, batch: Batch[Any]) -> list[Refused]:
-        """Send until the server has answered. Raises what the server refuses with."""
+        """Send until the server has answered. Raises the server's refusal."""
         pauses, call = Pauses(), batch.verb.call(batch.items)
         while True:
             try:

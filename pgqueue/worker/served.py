@@ -1,4 +1,4 @@
-"""What a worker serves: for each of its queues a plain handler, or jobs."""
+"""The queues of a worker, each with a plain handler or with jobs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Served:
         queues: Collection[str] | None = None,
         exclude: Collection[str] = (),
     ) -> Served:
-        """What a client has registered, or the given handlers; of that the chosen queues, without the excluded ones.
+        """The handlers and jobs that a client has registered, or the given handlers; of the chosen queues, without the
+        excluded ones.
 
         Raises:
             ValueError: there is nothing to serve, a chosen queue has no handler, an excluded one is not there, or a

@@ -1,4 +1,4 @@
-"""What a worker does with the tasks of one queue: how one is run, and what a failed attempt means for it."""
+"""The tasks of one queue in a worker: how one is run, and the policy for its failed attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POISON = "not tried again: it came back too often (its takers died, or it was fa
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What applies to the failed attempts of a task. `keep`: seconds for the outcome; None: it is not kept."""
+    """The policy for the failed attempts of a task. `keep`: seconds for the outcome; None: it is not kept."""
 
     retry: Retry
     keep: float | None = None
@@ -39,7 +39,7 @@ class Serving(Generic[T]):
     policy: Callable[[Taken], Policy]
 
     def refusal(self, task: Taken) -> Unrunnable | None:
-        """Why a task that has come back is not run once more; None: it is."""
+        """Why a task that was taken again is not run again; None: it is."""
         return Unrunnable(POISON) if self.policy(task).retry.poisoned(task.attempts) else None
 
     def failure(self, task: Taken, error: BaseException | str, began: float, *, state: State = "failed") -> Failure:

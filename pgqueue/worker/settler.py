@@ -1,19 +1,19 @@
 """The settler settles the tasks that were handled, in batches: acks, with or without results, and failures. And it
 releases the tasks that no handler began.
 
-The settler sends the acks when COUNT tasks are done, or AGE seconds after the first of them, whichever comes first.
-When it falls behind, the worker takes no more tasks. So of the tasks that a killed worker had done, usually those of
-the last AGE seconds are repeated, and never more than 6 * COUNT tasks and a full buffer. Results stay in memory until
-they are sent, so their total size is bounded too.
+The settler sends the acks when COUNT tasks are done, or AGE seconds after the first of them, whichever is earlier. When
+it falls behind, the worker takes no more tasks. So of the tasks that a killed worker had done, usually those of the
+last AGE seconds are repeated, and never more than 6 * COUNT tasks and a full buffer. Results stay in memory until they
+are sent, so their total size is bounded too.
 
-Acks come first. A failure costs the server twenty times as much as an ack, so between two looks for acks there is one
-batch of failures, of a size that takes about SLICE seconds at the present pace. A queue whose tasks all fail holds up
-the acks and results of another one for about as long. And if its failures pile up, the worker takes no more tasks of
+Acks are sent first. A failure costs the server twenty times as much as an ack, so between two looks for acks there is
+one batch of failures, of a size that takes about SLICE seconds at the present pace. A queue whose tasks all fail holds
+up the acks and results of another one for about as long. And if its failures pile up, the worker takes no more tasks of
 that queue, but goes on with the others.
 
 If the connection breaks during a batch, it is unknown whether the batch was settled. The settler sends it again; a task
-that is then not found was acked the first time. sending.py says what becomes of tasks that the server refuses to
-settle. A result or an error that the server cannot store fails its own task only.
+that is then not found was acked the first time. sending.py handles tasks that the server refuses to settle. A result or
+an error that the server cannot store fails its own task only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ log = logging.getLogger("pgqueue")
 COUNT = 500
 SIZE = 1 << 22  # characters of results to send at once; up to four times as many are held
 AGE = 0.01
-PARTING = 0.3  # seconds to send what is left when the worker's grace is over
+PARTING = 0.3  # seconds to send the rest when the worker's grace is over
 UNACCEPTABLE = ("22", "54")  # classes of SQLSTATEs: data exception, program limit exceeded
 
 Done = tuple[int, int, str]  # id, token, queue
@@ -103,7 +103,7 @@ class Settler:
             self._full.set()
 
     def finish(self, task: Taken, result: str, keep: float) -> None:
-        """A task is done, and its result is to be kept for so many seconds."""
+        """A task is done, and its result is to be kept for this number of seconds."""
         with self._lock:
             self._finished.append((task, result, keep))
             self._size += len(result)
@@ -120,8 +120,8 @@ class Settler:
     def open_queues(self, queues: Sequence[str]) -> Sequence[str]:
         """Those of these queues of which more tasks may be started.
 
-        None, while many tasks are done and not settled. Not a queue of which many tasks have failed, or could not be
-        settled, and wait for that: the others do not wait for it.
+        None, while many tasks are done and not settled. Not a queue with many failed tasks, or tasks that could not be
+        settled, which are still to be sent: the other queues do not wait for it.
         """
         if len(self.done) + len(self._finished) >= 4 * COUNT or self._size >= 4 * SIZE:
             return ()
@@ -140,7 +140,7 @@ class Settler:
         self.tell()
 
     def stop(self, until: float = float("inf")) -> None:
-        """The worker stops: give up what cannot be sent in time, or at the monotonic time `until`."""
+        """The worker stops: give up tasks that cannot be sent in time, or at the monotonic time `until`."""
         self._until = until
         self._sender.stop(until)
 
@@ -184,7 +184,7 @@ class Settler:
         return min((seconds for seconds in due if seconds is not None), default=None)
 
     def _settle(self) -> None:
-        """All acks, results and releases that are there, and a portion of the failures."""
+        """Send all present acks, results and releases, and a portion of the failures."""
         self._send(self._acks, _cut(self.done, 2 * COUNT))
         for keep, finished in self._some_finished().items():
             verb = Verb(partial(self._finish, keep), _queue_of_first, self._lost, partial(self._refuse, keep))
@@ -236,7 +236,7 @@ class Settler:
             self._size -= size
         return batches
 
-    # --- calls, and what the server answers
+    # --- calls, and the server's answers
 
     def _ack(self, tasks: list[Done]) -> Call[list[Refused]]:
         return ack_calls.ack_many([(id, token) for id, token, _ in tasks], self._shell.fence(), patient=False)
@@ -285,12 +285,12 @@ def _queue_of_first(item: tuple[Any, ...]) -> str:
 
 
 def _cut(items: deque[T], most: float = float("inf")) -> list[T]:
-    """Remove and return the first items, `most` at most. Other threads append meanwhile."""
+    """Remove and return the first items, `most` at most. Other threads append at the same time."""
     return [items.popleft() for _ in range(int(min(len(items), most)))]
 
 
 def _is_unacceptable(error: Exception) -> bool:
-    """Whether the server will refuse the same call whenever it is made."""
+    """Whether the server would refuse the same call at any time."""
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     return isinstance(error, ValueError) or (state or "")[:2] in UNACCEPTABLE
 

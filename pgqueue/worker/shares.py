@@ -3,14 +3,14 @@
 A runner holds a queue from the start of one of its tasks until it starts a task of another queue, or rests. The last
 runner that holds none is kept for the queues that no runner holds. So while the tasks of one queue hang, a task of any
 other one has a runner. Once a runner holds each of the queues, none has to be kept. A queue that was given a share
-holds as many runners as that, and leaves none to others by itself. Of fewer than KEEPING runners none is kept: it would
-be a third of them, or half.
+holds as many runners as that, and leaves none to others by itself. Of fewer than KEEPING runners none is kept: one
+would be a third of them, or half.
 
-The simpler forms: runners of its own for each queue, which multiplies the handlers that run at once by the number of
-queues; and to leave a queue out of a take once it holds too many runners, without a look at what is taken already.
-Then a queue whose quick tasks begin to hang has its tasks in the buffer, and they occupy all runners.
+Two simpler ways do not work. Runners of its own for each queue multiply the handlers that run at once by the number of
+queues. If a queue were only left out of a take once it holds too many runners, the tasks taken before would stay in the
+buffer: if they begin to hang, they occupy all runners.
 
-Only a runner that changes its queue asks. One that goes on with its own queue changes nothing, and costs nothing.
+Only a runner that changes its queue asks. One that stays with its own queue costs nothing.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Shares:
             self.leave(runner)
 
     def part(self, queue: str) -> None:
-        """The crew serves this queue no more. No runner may hold it."""
+        """The crew no longer serves this queue. No runner may hold it."""
         self._without -= self._held.pop(queue, None) is not None
 
     def startable(self) -> frozenset[str]:
@@ -83,8 +83,8 @@ class Shares:
         return frozenset(filter(self.may_start, self._held))
 
     def room(self, queues: Sequence[str], idle: int, held: Collection[Taken]) -> dict[str, int]:
-        """How many more tasks of each of these queues so many idle runners may start, without those that may start
-        none. `held`: the tasks in the buffer, which count in the shares that were given."""
+        """How many more tasks of each of these queues `idle` runners may start, without those that may start none.
+        `held`: the tasks in the buffer, which count in the shares that were given."""
         rooms = {}
         for queue in queues:
             if queue not in self._held:  # the fetcher does not know yet that the crew has parted with it

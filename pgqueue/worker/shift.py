@@ -1,8 +1,8 @@
 """A shift: one set of handlers at work, with their crews and the settler that they share. A reload replaces it.
 
 The end of a shift has a bound, the end of the worker's grace. Until then handlers under way may finish. After it the
-watch cuts them off (overdue.py); their tasks are released and not charged, since they did not fail. Threads that go on
-are left behind: they are daemons.
+watch cuts them off (overdue.py); their tasks are released and not charged, since they did not fail. Threads that do not
+end are left behind: they are daemons.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BRIDGE = 0.3  # seconds for the async jobs of mixed queues to end, once cancelle
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a worker's shifts have in common. Times in seconds.
+    """The settings that a worker's shifts share. Times in seconds.
 
     Attributes:
         limits: the time limits of handlers and jobs without their own.
@@ -158,7 +158,7 @@ class Shift:
         self._settler.give_back(tasks)
 
     def _life(self) -> Life:
-        """What a loop does."""
+        """The functions of a loop."""
         aio = self._new_aio()
         awaiting = self._served.awaiting(self._client, aio, self._terms.policy, self._settler.finish, self._means)
         self._serving.update(awaiting)
@@ -207,7 +207,7 @@ class Shift:
         self._settler.stop(until)
 
     def stop(self) -> None:
-        """Take no more tasks, and start no more. Does not wait."""
+        """Stop taking and starting tasks. Does not wait."""
         if self._scheduling is not None:
             self._scheduling.stop()
         with self._manning:  # no crew begins after that
@@ -257,7 +257,7 @@ class Shift:
         return self._watch.looked_at
 
     def neglected(self) -> str | None:
-        """Which tasks wait although runners are idle, in words; None: none."""
+        """The tasks that wait although runners are idle, in words; None: none."""
         return self._neglect.found()
 
     def ended_thread(self) -> str | None:
@@ -280,7 +280,7 @@ class Shift:
         self._settler.tell()
 
     def _raised(self, task: Taken, serving: Serving[Any], error: BaseException | str) -> None:
-        """A handler has raised. If its run was cut, that is why."""
+        """A handler has raised. If its run was cut, the cut is the reason."""
         run = self._runs.of(task)
         if run.written_off or run.cut is OVER:
             return  # the watch has settled the task, or the database has

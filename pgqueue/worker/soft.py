@@ -31,7 +31,7 @@ def checkpoint() -> None:
     """Give the time limits of a sync handler a place to act. Call it between two steps of long work.
 
     In a handler that runs in a thread, the first call after its soft time limit raises SoftTimeLimit. Elsewhere it does
-    nothing: an async handler, and a handler in a process, get that exception wherever they are.
+    nothing: an async handler, and a handler in a process, get that exception at any point.
 
     Raises:
         SoftTimeLimit: the soft time limit of the handler that calls this has passed.
@@ -43,7 +43,7 @@ def checkpoint() -> None:
 
 
 def softened(run: Run) -> Callable[[], bool]:
-    """Whether the cancellation that a coroutine has just met stands for its soft time limit. True once."""
+    """Whether the cancellation that a coroutine has just met is its soft time limit. True once."""
 
     def is_soft() -> bool:
         soft, run.softening = run.softening, False

@@ -1,18 +1,18 @@
 """The supervisor of `pgqueue worker --processes N`: keeps N worker processes running, each a whole worker.
 
-A worker process is the supervisor's own program once more, with the same command line: by the line in its environment
-it knows that it is a worker. So it sets up what the program sets up, for example Django.
+A worker process is the supervisor's own program, with the same command line: the line in its environment tells it that
+it is a worker. So it has the program's setup, for example Django's.
 
 The supervisor handles no task and needs no database. Each worker holds one end of a socket pair, its *line*. The worker
 ends in order, within its grace, when the line ends: the supervisor closes it at a stop, and the kernel does if the
-supervisor is killed. So no worker outlives its supervisor by more than its grace. A signal would not do for a stop: a
-process manager may send SIGTERM to each process of a service, and a worker takes a second one as "at once". Over the
+supervisor is killed. So no worker outlives its supervisor by more than its grace. A stop by a signal does not work: a
+process manager may send SIGTERM to each process of a service, and for a worker a second one means "at once". Over the
 line the worker reports, once a second, whether it is ready.
 
 A worker that ends by itself is started again, at once if it ran for STEADY seconds, else after a pause (outages.py)
-that doubles from PAUSE to LONGEST: a database that is away, or a module with an error, is not met with a process a
-second. If a worker finds that its command line is wrong before any worker was ready, no restart would help, and the
-supervisor ends.
+that doubles from PAUSE to LONGEST: a database that is away, or a module with an error, does not cause a new process
+each second. If a worker finds that its command line is wrong before any worker was ready, no restart would help, and
+the supervisor ends.
 
 A worker is the leader of a process group. So Ctrl-C in a terminal reaches the supervisor alone, which stops the others.
 """
@@ -73,7 +73,7 @@ def start_tied(
 
 
 class Place:
-    """One of the N workers, and those that follow it."""
+    """The place of one of the N workers, and of its successors."""
 
     def __init__(self, number: int, command: Sequence[str]) -> None:
         self.number = number
@@ -106,7 +106,7 @@ class Place:
         log.info("worker %s is process %s", self.number, self.process.pid)
 
     def hear(self) -> None:
-        """Read what the worker reports."""
+        """Read the worker's reports."""
         try:
             data = self.line.recv(1 << 16) if self.line else b""
         except BlockingIOError:
@@ -183,7 +183,7 @@ class Supervisor:
                         place.process.kill()
 
     def _keep(self) -> int:
-        """Keep the workers running until a signal comes, or a restart would not help."""
+        """Keep the workers running until a signal arrives, or a restart would not help."""
         was_ready = False
         while True:
             self._sleep()

@@ -1,4 +1,4 @@
-"""The middleware around a job's function: what it needs to know of the run, from the runner's own record of it."""
+"""The middleware around a job's function: its view of the run, from the runner's own record."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def _running(job: Job[..., Any], policy: Policies) -> Running:
 
 
 def _buries(run: Run, policy: Policies, error: BaseException) -> bool:
-    """Whether an exception of a handler buries its task. What a cancellation or the end of a grace causes does not."""
+    """Whether an exception of a handler buries its task. That of a cancellation or of the end of a grace does not."""
     if run.cancelled or run.cut is STOPPED:
         return False
     return failure(run.task, run.failed_by(error), policy(run.task).retry, run.began).delay is None
 
 
 def _strings(headers: Any) -> dict[str, str]:
-    """The strings among what a task has as its headers: SQL may put others, which middleware does not expect."""
+    """The strings among a task's headers: SQL may put other values, which middleware does not expect."""
     return {name: one for name, one in headers.items() if isinstance(one, str)} if isinstance(headers, dict) else {}

@@ -1,12 +1,12 @@
-"""What a worker counts of its runs: how they ended, how long tasks waited and how long runs took, by queue and job.
+"""The counts of a worker's runs: how they ended, how long tasks waited and how long runs took, by queue and job.
 
-Runners append each success to `ran`, which needs no lock. All else happens in the settler's thread: it adds up what was
-appended, and once a second it sends the sums (sql/4_families/tallies.sql has the other half). It adds up as soon as
-CHUNK runs are there: a second's runs at once, 100,000, would keep it from the acks for 80 ms. And it sorts the times of
-a chunk, since to look for the bucket of each time in Python takes three times as long.
+Runners append each success to `ran`, which needs no lock. All else happens in the settler's thread: it adds up the
+appended runs, and once a second it sends the sums (sql/4_families/tallies.sql has the other half). It adds up as soon
+as there are CHUNK runs: a second's runs at once, 100,000, would keep it from the acks for 80 ms. And it sorts the times
+of a chunk, since a search for the bucket of each time in Python takes three times as long.
 
-A call whose answer was lost is sent again with the same number, and the server drops it if it was done. What was
-counted meanwhile waits for the next call. A call that is refused is given up: statistics are not worth an error a
+A call whose answer was lost is sent again with the same number, and the server drops it if it was done. Runs that are
+counted in the meantime wait for the next call. A call that is refused is given up: statistics are not worth an error a
 second.
 """
 
@@ -34,7 +34,7 @@ EVERY = 1.0  # seconds between two calls
 CHUNK = 1000  # runs to add up at once, at least
 LONGEST = 1e9  # seconds: of a task whose time only raw SQL could have written
 OTHERS = "(others)"  # the job of all runs of more than MOST jobs
-JOB = itemgetter(0, 1)  # of what `ran` holds: the queue and the job
+JOB = itemgetter(0, 1)  # of an element of `ran`: the queue and the job
 
 
 class Tallies:
@@ -72,7 +72,7 @@ class Tallies:
         return None
 
     def send(self, run: Callable[[Call[int]], int | None], *, now: bool = False) -> None:
-        """Send what was counted, if a second has passed since the last time; `now`: in any case. Does not raise."""
+        """Send the counts, if a second has passed since the last time; `now`: in any case. Does not raise."""
         if not now and self._clock() < self._at:
             if len(self.ran) >= CHUNK:
                 self._add_up()
@@ -127,7 +127,7 @@ class Tallies:
 
 
 def _fill(buckets: list[int], times: Iterable[float]) -> float:
-    """Count these times, in seconds, in their buckets. Returns their sum. What is out of range counts as its end."""
+    """Count these times, in seconds, in their buckets. Returns their sum. Times out of range count as its end."""
     ordered = sorted(times)
     negative, longer = bisect_left(ordered, 0.0), bisect_right(ordered, LONGEST)
     ordered[:negative] = [0.0] * negative

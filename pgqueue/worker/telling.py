@@ -1,4 +1,4 @@
-"""What a worker says of itself: at its start, when it stops, and to an orchestrator that asks."""
+"""The lines of a worker about itself: at its start, when it stops, and to an orchestrator that asks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def banner(
     limits: Limits,
     grace: float | None,
 ) -> str:
-    """What a worker serves, on which database, with which limits. Without secrets. Does not connect."""
+    """The queues that a worker serves, the database and the limits. Without secrets. Does not connect."""
     jobs = served.jobs.by_queue()
     queues = ", ".join(
         f"{queue} ({_jobs(jobs.get(queue, []))})" if queue in served.queues else queue for queue in served.names
@@ -68,7 +68,7 @@ def report(core: Core, ended_thread: str | None, looked_at: float, neglected: st
     Args:
         ended_thread: a thread of its shift that has ended and should not have.
         looked_at: the monotonic time of the last look of its watch.
-        neglected: which tasks wait although runners are idle.
+        neglected: the tasks that wait although runners are idle.
     """
     if ended_thread is not None:
         return Report(live=False, ready=False, why=f"its thread {ended_thread} has ended")
@@ -81,7 +81,7 @@ def report(core: Core, ended_thread: str | None, looked_at: float, neglected: st
 
 
 def farewell(runs: Sequence[Run], grace: float | None) -> str:
-    """What a stop waits for."""
+    """The handlers for which a stop waits."""
     if not runs:
         return "no handler is under way"
     left = "without limit" if grace is None else f"for {grace:g} s at most"

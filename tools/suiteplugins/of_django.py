@@ -1,6 +1,6 @@
 """A plugin of pytest for Django's tests/tasks, which has pgqueue's backend in the place of Django's own two.
 
-The dummy backend keeps what was enqueued in a list, and so does its stand-in. The immediate backend runs a task at its
+The dummy backend keeps enqueued tasks in a list, and so does its stand-in. The immediate backend runs a task at its
 enqueue; its stand-in does so by run_tasks(). The tests are SimpleTestCases, which then may use the database.
 """
 

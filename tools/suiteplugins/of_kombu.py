@@ -1,4 +1,4 @@
-"""The tests that all of kombu's transports have in common, for the transport of SUITE_URL.
+"""The tests that kombu has for all of its transports, for the transport of SUITE_URL.
 
 kombu has such a module for each of its transports.
 """

@@ -11,4 +11,4 @@ class OrderPage(admin.ModelAdmin):
     list_display = ("id", "item", "mailed_at", "packed_at")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return False  # an order comes from the shop, whose view puts its task
+        return False  # an order is made in the shop, whose view puts its task

@@ -1,7 +1,7 @@
 """A wait on all servers at once: one take for each server, in coroutines. The first take that finds a task wins.
 
 The other takes are cancelled, and each undoes itself. If one of them has taken a task all the same, the caller gets
-this task too, up to the number that it asked for; the other tasks are released.
+this task too, up to the number that it asked for; further tasks are released.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Take from all of these servers. Send the tasks that came first, and the errors of the servers that failed."""
+    """Take from all of these servers. Send the first tasks that arrive, and the errors of the servers that failed."""
 
     servers: Sequence[Server[Any]]
     n: int

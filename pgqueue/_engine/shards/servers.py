@@ -96,7 +96,7 @@ class Servers(Generic[C]):
             raise ValueError(f"a shard key is an int, a string or bytes, not {key!r}")
         if isinstance(key, int):
             return key % len(self.all)
-        # Not hash(), which Python salts anew in each process.
+        # Not hash(), which Python salts differently in each process.
         return zlib.crc32(key.encode(errors="surrogatepass") if isinstance(key, str) else key) % len(self.all)
 
     def to_ask(self, first: int) -> Iterator[Server[C]]:

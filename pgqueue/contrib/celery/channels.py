@@ -1,8 +1,8 @@
 """Channels: the verbs of AMQP, as kombu's virtual transports have them, on queues and exchanges of pgqueue.
 
 A channel that consumes has a consumer (`client.consumer()`), whose prefetch is the channel's. A message's delivery tag
-names the take, so an ack that comes after the task was given back settles no later take of it. Exchanges and bindings
-are pgqueue's, in the database: every producer sees them, and a publish is one statement.
+names the take, so an ack after the task was given back settles no later take of it. Exchanges and bindings are
+pgqueue's, in the database: every producer sees them, and a publish is one statement.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .messages import Message, data_of, encoded, message_of, options_of, queue_o
 
 log = logging.getLogger("pgqueue")
 
-#: The errors after which a consumer goes on by itself. A lost ack is not repeated: the task is given back.
+#: The errors after which a consumer continues by itself. A lost ack is not repeated: the task is given back.
 PASSING = (errors.ConnectionLost, errors.ServerError, errors.LockBlocked)
 
 
@@ -121,7 +121,7 @@ class Channel(virtual.Channel):
         return message
 
     def deliver(self) -> bool:
-        """Hand the tasks that are there to their callbacks. Returns whether there was one."""
+        """Hand the tasks that are ready to their callbacks. Returns whether there was one."""
         if self.consumer is None:
             return False
         try:
@@ -185,7 +185,7 @@ class Channel(virtual.Channel):
     def reject(self, tag: str, requeue: bool) -> None:
         """Give a message back, which counts as an attempt and marks it as redelivered; or drop it.
 
-        A dropped message goes to the dead letter exchange of its queue, if that has one.
+        A dropped message is published to the dead letter exchange of its queue, if that has one.
         """
         task = self._tasks.get(tag)
         if task is None:
@@ -223,7 +223,7 @@ class Channel(virtual.Channel):
                 self.consumer.settled(task)
 
     def close(self) -> None:
-        """Cancel the consumers, give back what is not settled, and delete the queues that end with the channel."""
+        """Cancel the consumers, give back unsettled messages, and delete the queues that end with the channel."""
         if self.closed:
             return
         connection, consumer = self.connection, self.consumer

@@ -25,9 +25,9 @@ class Lent:
 
 
 class Clients:
-    """Lends clients, and closes one when its last user has gone. Thread-safe.
+    """Lends clients, and closes one after its last use. Thread-safe.
 
-    In a fork it lends on: a client opens connections of its own there.
+    In a fork it still lends them: a client opens connections of its own there.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Clients:
 
         Args:
             url: see urls.py.
-            options: those of urls.URL_OPTIONS; the URL's come first. Others are ignored, as other transports do.
+            options: those of urls.URL_OPTIONS; the URL's have precedence. Others are ignored, as other transports do.
 
         Raises:
             ImproperlyConfigured: the URL or an option is not valid.

@@ -4,9 +4,9 @@ A task's data is the message as kombu's virtual transports have it, with one fie
 task. So the views, the command line and the dashboard show Celery's tasks by name, as they show jobs. A body is text
 where it is text without NUL, and base64 otherwise: jsonb holds neither bytes nor NUL.
 
-The other way, data without a body is read as a job: `{"job": "shop.add", "args": [2, 3]}` is a call of Celery's task
-shop.add, so that SQL and other languages put one by a line. And a message with the header `pgqueue_job` is put as a job
-of pgqueue, for a worker of pgqueue.
+Conversely, data without a body is read as a job: `{"job": "shop.add", "args": [2, 3]}` is a call of Celery's task
+shop.add, so that SQL and other languages can put one in one line. And a message with the header `pgqueue_job` is put as
+a job of pgqueue, for a worker of pgqueue.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def message_of(data: Any, id: int, queue: str) -> Message:
         return message
     if isinstance(data, dict) and isinstance(data.get("job"), str):
         return _call(data, id, queue)
-    body, encoding = encoded(json.dumps(data))  # of no program that Celery knows: its worker says so, and rejects it
+    body, encoding = encoded(json.dumps(data))  # in no form that Celery knows: its worker logs that, and rejects it
     return _message(body, encoding, {}, str(id), queue)
 
 
@@ -72,14 +72,15 @@ def options_of(message: Message, priority: int, hold: bool) -> PutOptions:
     Args:
         message: the message.
         priority: that of AMQP, 0 to 9, the highest first.
-        hold: whether a message that is for later (`eta`, `countdown`) goes to the worker at once, which then holds it.
+        hold: whether a message that is for later (`eta`, `countdown`) is delivered at once to the worker, which then
+            holds it.
     """
     options: PutOptions = {}
     if priority:
         options["priority"] = -priority
     headers = message.get("headers") or {}
     expiration = message["properties"].get("expiration")
-    if expiration is not None and headers.get("expires") is None:  # Celery's worker revokes its tasks, and says so
+    if expiration is not None and headers.get("expires") is None:  # Celery's worker revokes its tasks, and logs that
         options["ttl"] = max(int(expiration), 1) / 1000  # of AMQP, in milliseconds
     if (eta := headers.get("eta")) is not None and not hold:
         options["run_at"] = _moment(eta)

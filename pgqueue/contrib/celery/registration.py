@@ -13,5 +13,5 @@ from kombu.transport import TRANSPORT_ALIASES
 
 TRANSPORT_ALIASES["pgqueue"] = "pgqueue.contrib.celery.transport:Transport"
 
-#: What the entry point gives to kombu's `register`, after the name: JSON without kombu's own types.
+#: The arguments of kombu's `register` after the name: JSON without kombu's own types.
 SERIALIZER = (json.dumps, json.loads, "application/x-pgqueue-json", "utf-8")

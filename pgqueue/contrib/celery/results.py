@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 The result of a task is a status by key (client.statuses): {"state": "SUCCESS", "text": "..."}. The text is the
-unchanged output of the serializer; bytes stand in "base64" in its place. A value of jsonb would not be the same, for
-example 1e16 would become an integer, and NaN cannot be one.
+unchanged output of the serializer; for bytes there is "base64" in its place. A value of jsonb would not be the same,
+for example 1e16 would become an integer, and NaN cannot be one.
 
 A waiting client listens for the keys of its tasks (waiting.py), so nothing polls. A status expires by its ttl.
 
@@ -17,10 +17,11 @@ claim. Each member, when it ends, does in transactions of its own:
 
 - Some member publishes: of all T1, one commits last, and the T2 behind it has a newer snapshot than each of them.
 - One member publishes: two members may both count N parts, since each T2 is later than its T1. One T3 sets the claim.
-- A member that runs twice, because its first worker died, sets its part once more, and the count stays as it is.
+- A member that runs twice, because its first worker died, sets its part again, and the count does not change.
 - A member that dies between T3 and its publish runs again, where acks are late. The claim holds its name, so that run
   may publish. After the publish the claim says `done`, and later runs of any member end there.
-- A member that is added by a running one (Task.add_to_chord) has a status as well, and counts beside the size.
+- A member that is added by a running one (Task.add_to_chord) has a status as well, and is counted in addition to the
+  size.
 
 No member waits for a lock of another one. A counter in one row would have made the members of a chord commit in turn.
 """
@@ -54,9 +55,9 @@ from .waiting import Meta, Waiting
 
 logger = get_logger(__name__)
 
-MAX_KEY, MAX_NAME = 200, 100  # characters of a status key; of that of a task or a group, which its members' keys go on
+MAX_KEY, MAX_NAME = 200, 100  # characters of a status key; of that of a task or a group, which its members' keys extend
 CLEANINGS = 20  # each removes up to 5,000 expired statuses
-SHARE_OF_CLEANING = 0.001  # of the stored results, so that expired ones go faster than new ones come
+SHARE_OF_CLEANING = 0.001  # of the stored results, so that expired ones are removed faster than new ones are stored
 CUT = 2000  # characters of a traceback that was too large
 
 CHORD_KEYS = (".size", ".claim", ".added:", ".part:")  # behind the key of the group; the last two are of each member
@@ -69,7 +70,7 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
     """Results of Celery's tasks, as statuses by key in PostgreSQL.
 
     Args:
-        url: see urls.py. The options can also stand in `result_backend_transport_options`, with `retry_policy` and
+        url: see urls.py. The options can also be in `result_backend_transport_options`, with `retry_policy` and
             `global_keyprefix` as for Celery's own backends.
 
     Attributes:
@@ -80,8 +81,8 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
     supports_native_join = True
     supports_result_compression = True
     supports_failure_expires = True
-    #: An expired result is absent from that moment on. Its row goes when a listener cleans. Where no process waits,
-    #: there is no listener: one in a thousand stores cleans, and so does Celery's daily backend_cleanup.
+    #: An expired result is absent from that moment on. Its row is deleted when a listener cleans. Where no process
+    #: waits, there is no listener: one in a thousand stores cleans, and so does Celery's daily backend_cleanup.
     supports_autoexpire = False
     retry_policy: Mapping[str, Any] = {**BaseKeyValueStoreBackend.retry_policy, "timeout": 30.0}  # of all attempts, s
 
@@ -108,7 +109,7 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
         for _ in range(CLEANINGS):
             self._run(clean_up())
 
-    # --- what BaseKeyValueStoreBackend needs
+    # --- for BaseKeyValueStoreBackend
 
     def get(self, key: str) -> Any:
         return _payload(self._ensured(self.client.statuses.get, key))
@@ -187,7 +188,7 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
         self._set(self._member_key(group_id, ".added:", result.id), True, self._chord_ttl)
 
     def apply_chord(self, header_result_args: Any, body: Any, **kwargs: Any) -> None:
-        """Keep the structure of a header with groups in it: its results would come flattened."""
+        """Keep the structure of a header with groups in it: its results would be returned flattened."""
         if isinstance(header_result_args[1], _regen):
             return  # not yet evaluated, so it has no groups
         header = self.app.GroupResult(*header_result_args)
@@ -209,7 +210,7 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
             self._set(part, self._part(request, state, error), self._chord_ttl)
         chord = self._run(self._look_at_chord(group_id))
         if chord.claim is not None and chord.claim["done"]:
-            self.delete(part)  # this run came too late
+            self.delete(part)  # this run was too late
         elif chord.is_complete and self._claims(group_id, member, chord.claim):
             self._end_chord(group_id, member, request)
 

@@ -81,7 +81,7 @@ def delete_all(prefix: str) -> Call[None]:
 
 
 def expire(key: str, ttl: float | None) -> Call[None]:
-    """Have the status of a key, if there is one, live so long from now on."""
+    """Set the ttl of a key's status, from now on, if there is one."""
     return Call(
         "SELECT pgqueue.set_status(key => s.key, value => s.value, ttl => pg_catalog.make_interval(secs => %s::float))"
         " FROM pgqueue.statuses s WHERE s.key OPERATOR(pg_catalog.=) %s::pg_catalog.text",

@@ -1,7 +1,7 @@
-"""The transport of kombu: connections, and waiting for messages without a thread and without asking again and again.
+"""The transport of kombu: connections, and waiting for messages without a thread and without polling.
 
 Each channel that consumes has a consumer with a descriptor. The transport's selector watches these; an event loop, such
-as that of Celery's worker, watches the descriptor of the selector. So a worker sleeps until a message is there.
+as that of Celery's worker, watches the descriptor of the selector. So a worker sleeps until a message is ready.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Transport(virtual.Transport):
             self._selector.unregister(consumer)
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Deliver what is there, or wait for it. Raises TimeoutError after `timeout` seconds."""
+        """Deliver the messages that are ready, or wait for one. Raises TimeoutError after `timeout` seconds."""
         until = float("inf") if timeout is None else time.monotonic() + timeout
         while not self._deliver_all():
             left = until - time.monotonic()

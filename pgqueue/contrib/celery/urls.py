@@ -21,7 +21,7 @@ from psycopg.pq import Conninfo
 from ... import errors
 from ..._engine import dsn
 
-MAX_DATA_SIZE = 64 << 20  # bytes: the database takes no more
+MAX_DATA_SIZE = 64 << 20  # bytes: the database accepts no more
 SECRETS = ("password", "passfile", "sslpassword", "listen_dsn")
 
 #: How the text of each option is read. All are arguments of pgqueue.Client.
@@ -56,7 +56,7 @@ def read(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
     Args:
         url: as above.
-        options: those of URL_OPTIONS; the URL's come first. Others are ignored, as other transports do.
+        options: those of URL_OPTIONS; the URL's have precedence. Others are ignored, as other transports do.
 
     Raises:
         ImproperlyConfigured: the URL or an option of it is not valid.

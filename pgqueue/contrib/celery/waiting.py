@@ -53,7 +53,7 @@ class Waiting:
             if task_id == result.id:
                 result._maybe_set_cache(meta)
             if meta["status"] in states.PROPAGATE_STATES and _checks_parents(on_interval):
-                on_interval()  # raises the error of a parent, which comes before that of the task itself
+                on_interval()  # raises the error of a parent, which precedes that of the task itself
             if task_id == result.id:
                 break
         return result.maybe_throw(callback=callback, propagate=propagate)
@@ -169,6 +169,6 @@ def _checks_parents(on_interval: Any) -> TypeGuard[Callable[[], Any]]:
 def _is_wanted(on_interval: Any) -> bool:
     """Whether a function is to be called at intervals.
 
-    AsyncResult.get() always passes a promise. Its caller's function, if there is one, hangs on that promise.
+    AsyncResult.get() always passes a promise. Its caller's function, if there is one, is attached to that promise.
     """
     return on_interval is not None and any(getattr(on_interval, "listeners", [on_interval]))

@@ -147,8 +147,8 @@ class JoinedShell(Shell):
 class _Clients:
     """Both clients of each database, and the settings that they were made from.
 
-    What an application registers with a client, for example jobs and middleware, outlives the client: the first client
-    of a database keeps it for the later ones.
+    The objects that an application registers with a client, for example jobs and middleware, outlive the client: the
+    first client of a database keeps them for the later ones.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """`conn=` with one of Django's connections: the adapter that _engine/borrowed.py loads for it.
 
-A call goes through Django's cursor, so that assertNumQueries, execute_wrapper() and the debug toolbar see it. Django's
+A call runs on Django's cursor, so that assertNumQueries, execute_wrapper() and the debug toolbar see it. Django's
 cursor begins the transaction of an atomic block with the first statement, also if that is a call of pgqueue.
 """
 

@@ -4,8 +4,8 @@ A child is a new interpreter, so it shares no connection with the worker. It set
 module, and imports the tasks.py of each app. Without such a module, where settings.configure() has made the settings,
 a child could not know them.
 
-A task of django.tasks runs in the child, and its worker sends the framework's signals. The order to the child has what
-the TaskResult of the run consists of; the child makes it again, for the task's context and for the outcome.
+A task of django.tasks runs in the child, and its worker sends the framework's signals. The order to the child has the
+parts of the run's TaskResult; the child makes it again, for the task's context and for the outcome.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .tidy import TIDY
 
 
 def child_setup(client: WithJobs) -> ChildSetup | None:
-    """What the child processes of a client's workers do first; None: no job runs in one.
+    """The setup of the child processes of a client's workers; None: no job runs in one.
 
     Raises ImproperlyConfigured: there are jobs for them, and the settings are not those of a module.
     """
@@ -53,7 +53,7 @@ def set_up(module: str, names: Mapping[str, str]) -> list[Any]:
         names: of the databases in the worker, by alias: a test runner has put others in place of those of the settings.
     """
     os.environ["DJANGO_SETTINGS_MODULE"] = module
-    settings.LOGGING_CONFIG = None  # log records go to the worker, and to its handlers
+    settings.LOGGING_CONFIG = None  # log records are sent to the worker, and to its handlers
     for alias, name in names.items():
         connections.settings[alias]["NAME"] = name
     django.setup()

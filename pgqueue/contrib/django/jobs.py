@@ -1,7 +1,7 @@
 """Jobs of Django's apps: client.job() for functions whose module is imported before the client works.
 
-A job belongs to a database, not to a client: a test runner has the client of a database made anew. Its puts are calls
-on Django's own connection, so they are part of Django's transaction.
+A job belongs to a database, not to a client: a test runner replaces the client of a database. Its puts are calls on
+Django's own connection, so they are part of Django's transaction.
 """
 
 from __future__ import annotations

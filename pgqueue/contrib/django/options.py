@@ -10,7 +10,7 @@ from ...jobs.options import Isolation
 from ...jobs.retry import Retry
 from ...worker.policy import policy
 
-TAKES = 20  # after so many takes a task whose workers die is not run again
+TAKES = 20  # after this number of takes a task whose workers die is not run again
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The framework's TaskResult of a task, from what pgqueue keeps of it.
+"""The framework's TaskResult of a task, from the records that pgqueue keeps.
 
     part          place                              content
     the order     the task's data, the arguments of  the function's arguments, the time of the enqueue
@@ -37,7 +37,7 @@ LIVING = {
     "taken": RUNNING,
     "cancelling": RUNNING,
 }
-LOST = "lost"  # stands for the worker of an attempt that is not kept any more
+LOST = "lost"  # in place of the worker of an attempt that is not kept any more
 WITHOUT_TRACEBACK = {
     "timeout": "builtins.TimeoutError",
     "cancelled": "pgqueue.TaskCancelled",
@@ -63,7 +63,7 @@ def order(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], now: da
 
 
 def outcome(result: TaskResult[..., Any], asked: Json, value: Any) -> dict[str, Any]:
-    """What is kept of a task that succeeds."""
+    """The record of a task that succeeds."""
     return {
         "job": result.task.module_path,
         "args": dict(asked),
@@ -123,7 +123,7 @@ def _task_error(path: str, traceback: str) -> TaskError:
 
 
 def _class_path(text: str) -> str:
-    """The path of the exception's class: it stands behind the last frame."""
+    """The path of the exception's class: it follows the last frame."""
     lines = text.splitlines()
     frames = [number for number, line in enumerate(lines) if line.lstrip(" |").startswith("File ")]
     for line in lines[frames[-1] + 1 if frames else 0 :]:
@@ -277,7 +277,7 @@ def _failed(result: TaskResult[..., Any], found: Found, past: Sequence[Attempt])
     reason = found.failure or found.error or "it was buried"
     if past and past[-1].error == reason:
         change(result, finished_at=_zoned(past[-1].ended_at))
-    else:  # a person buried it, or its workers died too often
+    else:  # it was buried by hand, or its workers died too often
         result.errors.append(_task_error("pgqueue.TaskFailed", reason))
         change(result, finished_at=_zoned(found.finished_at or found.buried_at))
     return result
@@ -293,7 +293,7 @@ def _living(result: TaskResult[..., Any], found: Found) -> TaskResult[..., Any]:
 
 
 def _count(result: TaskResult[..., Any], attempts: int) -> None:
-    """Let the result have so many attempts: the first ones may not be kept any more."""
+    """Pad the result's attempts to this number: the first ones may not be kept any more."""
     result.worker_ids[:0] = [LOST] * (attempts - len(result.worker_ids))
 
 

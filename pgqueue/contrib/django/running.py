@@ -38,7 +38,7 @@ from .options import Options
 
 
 class _Present(NamedTuple):
-    """The run of a task, to its job: the result so far, the arguments of the job, and what checks its outcome."""
+    """The run of a task, to its job: the result so far, the arguments of the job, and the check of its outcome."""
 
     result: TaskResult[..., Any]
     order: Mapping[str, Any]
@@ -161,7 +161,7 @@ def _context(result: TaskResult[..., Any]) -> list[TaskContext[..., Any]]:
 
 
 def _outcome(present: _Present, value: Any) -> dict[str, Any]:
-    """What is kept of a task that succeeded. Raises BadData if it cannot be kept; then the task fails."""
+    """The record of a task that succeeded. Raises BadData if it cannot be kept; then the task fails."""
     kept = results.outcome(present.result, present.order, normalize_json(value))
     present.encode(kept)
     return kept

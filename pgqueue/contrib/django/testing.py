@@ -39,7 +39,7 @@ from .handlers import equip, takes_any
 from .tidy import left_alone
 
 LIMIT = 1000
-AT_ONCE = Retry(attempts=None, delay=0)  # of what has no Retry of its own: ready for the next run_tasks()
+AT_ONCE = Retry(attempts=None, delay=0)  # of tasks without a Retry of their own: ready for the next run_tasks()
 
 
 def run_tasks(queue: str | None = None, using: str = "default", *, limit: int = LIMIT) -> list[Task]:
@@ -178,7 +178,7 @@ def _awaited(serving: Serving[Awaitable[bool]]) -> Callable[[Taken], Coroutine[A
 
 
 class _Here(Bridge):
-    """Async jobs beside sync ones: in the test's thread too, as far as the ORM is concerned."""
+    """Async jobs beside sync ones: for the ORM, in the test's thread too."""
 
     def run(self, job: Callable[[Any], Coroutine[Any, Any, Any]], run: object = None) -> Any:
         async def awaited() -> Any:

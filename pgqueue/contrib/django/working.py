@@ -21,13 +21,13 @@ def workers(
 
     Args:
         databases: the aliases.
-        queues: the queues to serve, each in the databases that have something for it; default: all of them.
+        queues: the queues to serve, each in the databases that have a handler or job for it; default: all of them.
         exclude: the queues not to serve.
         options: the other options of Worker.
 
     Raises:
         ImproperlyConfigured: there is nothing to serve, or the database does not exist, or none of several databases
-            has something for one of the queues.
+            has a handler or job for one of the queues.
         ValueError: as Worker.
     """
     aliases = list(dict.fromkeys(databases or handlers.databases()))

@@ -4,8 +4,8 @@
     broker.add_middleware(Results(backend=PgqueueResultBackend(client=broker.client)))
     dramatiq.set_broker(broker)
 
-From the ground up: `clients` (the client of a broker or backend), `messages` (what a task's data holds of a message),
-`consumers` (taking and settling) and `broker`; `results`; `limits` and its `statements`.
+From the ground up: `clients` (the client of a broker or backend), `messages` (a message as a task's data), `consumers`
+(taking and settling) and `broker`; `results`; `limits` and its `statements`.
 """
 
 from __future__ import annotations

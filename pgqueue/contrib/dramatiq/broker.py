@@ -97,7 +97,7 @@ class PgqueueBroker(Broker):
         """A consumer of a queue, or of its dead letters by the name with `.XQ`.
 
         Args:
-            queue_name: the queue, which is declared if need be.
+            queue_name: the queue, which is declared if it is not yet.
             prefetch: how many messages it has at most that are not settled.
             timeout: milliseconds after which it returns None if there was no message.
 
@@ -111,14 +111,14 @@ class PgqueueBroker(Broker):
         return PgqueueConsumer(self.client, queue_name, prefetch, timeout)
 
     def enqueue(self, message: Message[Any], *, delay: int | None = None, conn: Any = None) -> Message[Any]:
-        """Send a message. Its queue is not declared: that of another service gets no consumer here.
+        """Send a message. Its queue is not declared: the queue of another service gets no consumer here.
 
         Args:
             message: the message. Its option `broker_priority` is that of RabbitMQ's broker, the highest first; without
                 it the priority is the actor's, the lowest first.
             delay: milliseconds until it can be taken.
-            conn: the caller's connection: the message is sent when its transaction commits. Default: what the
-                function `connection` returns.
+            conn: the caller's connection: the message is sent when its transaction commits. Default: the result of the
+                function `connection`.
 
         Returns:
             The message, for its canonical queue.

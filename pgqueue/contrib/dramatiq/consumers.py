@@ -1,12 +1,12 @@
-"""Consumers: what Dramatiq's worker takes its messages from, one for each queue.
+"""Consumers: the sources of messages for Dramatiq's worker, one for each queue.
 
 The consumer's thread waits in the database, and worker threads ack: an ack wakes the thread, which sends it with all
 others that are due. The session of the process holds the takes, so a killed worker's messages are ready again within a
 second.
 
 A message that the worker has got stays taken when its consumer closes, for example after an error or for a pause, since
-the worker works on it still. The worker then settles it with the next consumer, which leaves that to the first one, and
-the ack goes by itself. The worker names what it has not begun to requeue().
+the worker still works on it. The worker then settles it with the next consumer, which leaves that to the first one, and
+the ack is sent alone. The worker calls requeue() with the messages that it has not begun.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TakenMessage(MessageProxy):
 
 
 class PgqueueConsumer(Consumer):
-    """Iterates over the messages of a queue; None after a while without one.
+    """Iterates over the messages of a queue; None after `timeout` without one.
 
     Args:
         client: the broker's.

@@ -7,13 +7,13 @@ A counter is read, compared and written in one transaction T1, behind an advisor
     T1  lock L
     T1  read the counter, and write it if the new value is allowed
 
-- The read is a statement of its own, at READ COMMITTED. Its snapshot is newer than L, so it sees what each earlier
-  holder of L has committed.
+- The read is a statement of its own, at READ COMMITTED. Its snapshot is newer than L, so it sees the commits of each
+  earlier holder of L.
 - L is that of the key up to its last `@`. The keys of a window, `key@1700000001`, `key@1700000002` and so on, share
   one: otherwise two calls for two seconds would each read the sum without the other's addition. A sum over keys with
   several locks takes them in the order of their numbers, so that no two calls wait for each other.
-- The commit need not be durable: a crash of the server may forget the changes of its last half second, as Redis without
-  a log forgets all.
+- The commit need not be durable: a crash of the server may lose the changes of its last half second, as Redis without a
+  log loses all.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Messages of Dramatiq as data of tasks. No I/O.
 
 A task's data is {"job": "send", "id": "5e0c...", "text": "..."}: the name of the actor, the id of the message, and the
-message as Dramatiq's encoder has made it; "base64" in place of "text" for bytes that are no text. So the views, the
-command line and the dashboard show messages by name, as they show jobs. A message in jsonb would not be the same: jsonb
-orders keys, makes an integer of 1e16, and has no NaN.
+output of Dramatiq's encoder; "base64" in place of "text" for bytes that are no text. So the views, the command line and
+the dashboard show messages by name, as they show jobs. A message in jsonb would not be the same: jsonb orders keys,
+makes an integer of 1e16, and has no NaN.
 
-Data without an encoded message is read as a call: {"job": "send", "args": ["ada"]}. So SQL and other languages send a
-message by a line.
+Data without an encoded message is read as a call: {"job": "send", "args": ["ada"]}. So SQL and other languages can send
+a message in one line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def encoded(content: bytes) -> dict[str, str]:
 
 
 def decoded(held: dict[str, Any]) -> bytes:
-    """The bytes that encoded() was given."""
+    """The bytes that were passed to encoded()."""
     return str(held["text"]).encode() if "text" in held else base64.b64decode(held["base64"])
 
 

@@ -51,7 +51,7 @@ class PgQueue:
 
     Attributes:
         jobs: the jobs, by name; `jobs.defaults` has the policies that job_defaults() sets.
-        middleware: what surrounds the put and the run of every job, as Client.middleware.
+        middleware: objects around the put and the run of every job, as Client.middleware.
 
     Each option of pgqueue.Client has a setting, in capitals and with the prefix PGQUEUE_: PGQUEUE_POOL_SIZE,
     PGQUEUE_SESSION_GRACE and so on. Without PGQUEUE_DSN the client uses SQLALCHEMY_DATABASE_URI if there is a `db`,
@@ -146,7 +146,8 @@ class PgQueue:
             cron, every, options: as for Client.cron.
 
         Raises:
-            ValueError, ImportError: as Client.cron; what concerns the function and the options, when a worker is made.
+            ValueError, ImportError: as Client.cron; errors of the function and the options are raised when a worker is
+                made.
         """
         timetable(cron, arguments.seconds("every", every), options.get("tz", "UTC"))
 

@@ -20,7 +20,7 @@ FOUND = ("wsgi.py", "app.py")  # where `flask` looks for an application without 
 
 
 def child_setup(jobs: Registry, app: str | None) -> ChildSetup | None:
-    """What a child process does before the jobs; None: none of them runs in one.
+    """The setup of a child process before the jobs; None: none of them runs in one.
 
     Args:
         app: the path of the application, as `flask --app` has it.
@@ -47,7 +47,7 @@ def set_up(app: str) -> list[Any]:
 
 
 def import_path(context: click.Context) -> str | None:
-    """The path of the application of a command; None if `flask` has it from a function that is not to be imported."""
+    """The path of the application of a command; None if `flask` has it from a function that cannot be imported."""
     script = context.find_object(ScriptInfo)
     if script is None:
         return None

@@ -25,7 +25,7 @@ class Extension(Protocol):
 
 
 class Home:
-    """The home of the extension's jobs: their puts go to the current application, in its session's transaction."""
+    """The home of the extension's jobs: they are put in the current application, in its session's transaction."""
 
     def __init__(self, extension: Extension) -> None:
         self._extension = extension

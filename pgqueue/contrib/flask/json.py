@@ -1,4 +1,4 @@
-"""jsonify() for what calls of pgqueue return."""
+"""jsonify() for the records that calls of pgqueue return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the dashboard: each reads what its template shows."""
+"""The pages of the dashboard: each reads the values that its template shows."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ RUNS_SINCE = (
 SMALL = (timedelta(hours=1), timedelta(minutes=2))
 ORIGIN = datetime(2001, 1, 1, tzinfo=UTC)  # as in history.sql
 UNWRITTEN = timedelta(seconds=10)  # within which a tick has written the minute that is over
-WIDTH = 420  # of a chart's view box: three stand beside each other
+WIDTH = 420  # of a chart's view box: three are beside each other
 SHARED = 4.0  # times as long as other answers are shared: a history changes once a minute
 
 Value = Callable[[QueuePeriod], float | None]

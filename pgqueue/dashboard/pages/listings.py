@@ -1,4 +1,4 @@
-"""The pages that show views as they stand: limits, batches, coordination, routing and the server."""
+"""The pages that show views unchanged: limits, batches, coordination, routing and the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import LiteralString
 
 from .visit import Column, Listing, listing_page
 
-#: Of the queues that get dead letters, the ready tasks that came last: the view dead_letters reads every task.
+#: Of the queues that get dead letters, the newest ready tasks: the view dead_letters reads every task.
 DEAD_LETTERS_OF: LiteralString = (
     "FROM (SELECT DISTINCT q.name FROM pgqueue.queues d LEFT JOIN pgqueue.bindings b"
     " ON b.exchange OPERATOR(pg_catalog.=) d.dead_letter"

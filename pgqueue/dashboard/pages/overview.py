@@ -1,4 +1,4 @@
-"""The overview: what is wrong, in words with the remedy, and the queues."""
+"""The overview: the faults, in words with the remedy, and the queues."""
 
 from __future__ import annotations
 

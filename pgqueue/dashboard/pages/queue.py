@@ -1,4 +1,4 @@
-"""A queue: its tasks by state, why they are not done, what serves it, and its options with their meaning."""
+"""A queue: its tasks by state, why they are not done, its workers, and its options with their meaning."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ AROUND = (
 NEIGHBOURS = ("shares", "task", "state", "priority", "holder", "taken_at")
 START = 2000  # characters of long data that the page shows
 LONG_SHARED = 10.0  # times as long as other answers they are shared: the server decompresses all of the data
-ROUNDS = 3  # how far the graph of a flow goes from its task
+ROUNDS = 3  # how far the graph of a flow extends from its task
 NODES = 40  # tasks of a graph
 
 

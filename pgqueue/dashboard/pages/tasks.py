@@ -74,7 +74,7 @@ def chosen(visit: Visit) -> FilterArguments:
     """The filter of a URL. Raises ValueError.
 
     An empty field of a form is no filter, so tasks of no job, and those without an error, have a word of their own.
-    Data that the application masks is not searched: from what is found a viewer could guess it, value by value.
+    Data that the application masks is not searched: from the tasks found a viewer could guess it, value by value.
     """
     asked = visit.asked
     contains = asked.json("contains")

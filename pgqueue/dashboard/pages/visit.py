@@ -1,4 +1,4 @@
-"""What the function of a page gets, and the table of a listing."""
+"""The argument of a page's function, and the table of a listing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Read = Callable[[Visit], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its path below the dashboard, its title, its template, and the function that reads what it shows."""
+    """A page: its path below the dashboard, its title, its template, and the function that reads its values."""
 
     path: str
     title: str
@@ -74,7 +74,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A table of a view, which is shown as it stands: its first MOST rows.
+    """A table of a view, which is shown unchanged: its first MOST rows.
 
     Attributes:
         source: the statement from FROM on, without LIMIT.

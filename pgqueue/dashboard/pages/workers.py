@@ -1,4 +1,4 @@
-"""Workers: their process, what they serve and what each runs now; and the other clients."""
+"""Workers: their processes, their queues and jobs, and their present runs; and the other clients."""
 
 from __future__ import annotations
 

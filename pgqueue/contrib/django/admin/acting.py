@@ -98,7 +98,8 @@ class ActingPage(Page):
             flag: the kind of the log entries.
 
         Returns:
-            A redirect to the row's page, if the action came from there and the row still exists; else None: the list.
+            A redirect to the row's page, if the action was sent from there and the row still exists; else None: the
+            list.
         """
         run = partial(borrowed.run, connections[self.alias()])
         there = {str(row.pk) for row in rows}

@@ -26,7 +26,7 @@ class PauseForm(forms.Form):
 
 
 class QueuePage(ActingPage):
-    """The queues. The numbers come from counters, so they cost the same with any backlog."""
+    """The queues. The numbers are those of counters, so they cost the same with any backlog."""
 
     list_display = ("name", *STATES, "oldest", "puts", "done_", "condition")
     list_select_related = ("stats", "rates")

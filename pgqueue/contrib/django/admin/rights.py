@@ -1,4 +1,4 @@
-"""Which roles may do what with a queue, from the view pgqueue.privileges."""
+"""The privileges of roles on a queue, from the view pgqueue.privileges."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def _privileges(name: str) -> Call[Rows]:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether a name matches a pattern of a grant, in which * stands for any characters."""
+    """Whether a name matches a pattern of a grant, in which * matches any characters."""
     return re.fullmatch(".*".join(map(re.escape, re.split(r"\*+", pattern))), name, re.DOTALL) is not None

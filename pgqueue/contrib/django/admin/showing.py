@@ -1,7 +1,7 @@
 """The display of values: JSON and errors escaped, ages in words, links between the pages.
 
-Django escapes markup wherever a value is shown. printable_page() escapes what a browser obeys or hides, in all texts of
-a page. A value that becomes a part of another text goes through printable.line() before.
+Django escapes markup wherever a value is shown. printable_page() escapes the characters that a browser obeys or hides,
+in all texts of a page. A value that becomes a part of another text is first passed through printable.line().
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def pretty(value: Any) -> SafeString | str:
-    """JSON over several lines. What Python cannot hold, or is nested too deep for that, is shown as it stands."""
+    """JSON over several lines. JSON that Python cannot hold, or that is nested too deep, is shown unchanged."""
     if value is None or isinstance(value, data.Unreadable):
         return block(value)
     for indent in (2, None):  # without indent the encoder is another one, which gets deeper
@@ -103,7 +103,7 @@ def rate(number: float | None) -> str:
 
 
 def lines(pattern: str, rows: Iterable[Sequence[Any]]) -> SafeString | str:
-    """The rows, one a line. Their texts are parts of a sentence; what is HTML already stays."""
+    """The rows, one a line. Their texts are parts of a sentence; HTML is kept."""
     rows = ([printable.line(one) if type(one) is str else one for one in row] for row in rows)
     return format_html_join(mark_safe("<br>"), pattern, rows) or "-"
 

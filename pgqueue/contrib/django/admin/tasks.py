@@ -27,7 +27,7 @@ from .filters import ORDER, QueueFilter, StateFilter, asked_for, with_key
 from .paging import MOST
 
 NO_TAKE = Fence(None, None)
-FITS = {  # the states in which each action is not sure to be refused
+FITS = {  # the states in which each action may succeed
     "kick": ("buried", "delayed"),
     "release": ("taken",),
     "bury": ("ready", "delayed", "taken", "blocked", "waiting"),
