@@ -121,8 +121,8 @@ class Shards:
 
     Args:
         servers: a DSN or a Client for each. A shard key selects a server by their order and number, so these have to be
-            the same in every process that puts. Two that are the same database are refused at the first call that reaches
-            both.
+            the same in every process that puts. Two that are the same database are refused at the first call that
+            reaches both.
         connect_timeout: seconds after which a server counts as down; for the clients that are made here from DSNs.
         retry: seconds for which a server that could not be reached is passed over, until one call tries it again.
 
