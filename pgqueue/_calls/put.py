@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, LiteralString, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from .._values import arguments
 from .._values.arguments import IfExists, Seconds
 from ..errors import QueueFull
-from .call import Call, Rows, nothing, scalar
+from .call import As, Call, Rows, call, nothing, query, scalar, written
+from .casts import TEXT
 from .flow_options import FlowArguments, FlowOptions
 from .options import Options, named_options, set_seconds
 
@@ -20,28 +21,19 @@ T = TypeVar("T")
 
 FULL = "full"
 
-#: How the statements of a put name the queue. The second one sets on the way how long the put waits for its lock
-#: (_lock_room, 2_base/advisory.sql), since a statement of its own would be a round trip more.
-_QUEUE = "queue => %s::pg_catalog.text"
-_PATIENT_QUEUE = (
-    "queue => %s::pg_catalog.text OPERATOR(pg_catalog.||)"
+#: How long the put waits for its lock (_lock_room, 2_base/advisory.sql) is set on the way, since a statement of its own
+#: would be a round trip more.
+_PATIENT_QUEUE: LiteralString = (
+    f"{TEXT} OPERATOR(pg_catalog.||)"
     " pg_catalog.left(pg_catalog.set_config('pgqueue.patience', %s::float::pg_catalog.text, true), 0)"
 )
-
-_OPTIONS = (
-    "priority => %s::int, delay => pg_catalog.make_interval(secs => %s::float),"
-    " ttr => pg_catalog.make_interval(secs => %s::float), ttl => pg_catalog.make_interval(secs => %s::float)"
-)
-
-
-_FLOW = "after => %s::bigint[], on_failure => %s::pg_catalog.text, batch => %s::bigint, alone => %s::boolean"
-_KEY = "%s::pg_catalog.text"
-_KEY_OF_DATA = "pgqueue.data_key(data => %s::pg_catalog.jsonb)"
-_KEYS = "%s::pg_catalog.text[]"
-_KEYS_OF_DATA = (
-    "(SELECT pg_catalog.array_agg(pgqueue.data_key(data => one.value) ORDER BY one.ordinality)"
+_KEY_OF_DATA = written("data_key", "data")
+_KEYS_OF_DATA: LiteralString = (
+    f"(SELECT pg_catalog.array_agg({written('data_key', data='one.value')} ORDER BY one.ordinality)"
     " FROM pg_catalog.jsonb_array_elements(%s::pg_catalog.jsonb) WITH ORDINALITY AS one)"
 )
+_ANSWER: LiteralString = "id, state, existed, kept::pg_catalog.text"  # the columns of _placed()
+_WHOLE_ANSWER: LiteralString = f"{_ANSWER}, there::pg_catalog.text"
 
 
 class PutArguments(FlowArguments, total=False):
@@ -205,118 +197,66 @@ class Placed(NamedTuple):
     deadline: datetime | None = None
 
 
-_ANSWER = "SELECT id, state, existed, kept::pg_catalog.text, there::pg_catalog.text FROM pgqueue."
-
-
 def put(queue: str, text: str, options: PutOptions, alone: bool = False) -> Call[Placed]:
     """Put a task. `alone`: in a transaction of its own, see put_flow in 3_tasks/flows.sql."""
     if options.usual:  # and shorter
-        return Call(
-            f"SELECT id, state, existed, kept::pg_catalog.text FROM pgqueue.put({_QUEUE}, data => %s::pg_catalog.jsonb,"
-            f" {_OPTIONS})",
-            (queue, text, *_times(options)),
-            _placed,
-        )
+        return call("put", _ANSWER, _placed, queue=queue, data=text, **_times(options))
+    given = {
+        "queue": queue,
+        "data": text,
+        **_times(options),
+        "lane": options.lane,
+        "key": As(_KEY_OF_DATA, (text,)) if options.unique_data else options.key,
+        **_rest(options),
+    }
     if options.in_flow:
-        return put_flow(queue, text, options, alone)
-    return Call(
-        (
-            f"{_ANSWER}put({_QUEUE}, data => %s::pg_catalog.jsonb, {_OPTIONS}, lane => %s::pg_catalog.text,"
-            f" key => {_KEY_OF_DATA if options.unique_data else _KEY}, if_exists => %s::pg_catalog.text,"
-            " sender => %s::pg_catalog.uuid, run_at => %s::pg_catalog.timestamptz,"
-            " unique_for => pg_catalog.make_interval(secs => %s::float))"
-        ),
-        (
-            queue,
-            text,
-            *_times(options),
-            options.lane,
-            text if options.unique_data else options.key,
-            options.if_exists,
-            options.sender,
-            options.run_at,
-            options.unique_for,
-        ),
-        _placed,
-    )
+        return call("put_flow", _WHOLE_ANSWER, _placed, **given, **_flow(options, alone))
+    return call("put", _WHOLE_ANSWER, _placed, **given, unique_for=options.unique_for)
 
 
-def put_flow(queue: str, text: str, options: PutOptions, alone: bool) -> Call[Placed]:
-    """Put a task that waits for others, or belongs to a batch."""
-    return Call(
-        (
-            f"{_ANSWER}put_flow({_QUEUE}, data => %s::pg_catalog.jsonb, {_OPTIONS}, lane => %s::pg_catalog.text,"
-            f" key => {_KEY_OF_DATA if options.unique_data else _KEY}, if_exists => %s::pg_catalog.text,"
-            f" sender => %s::pg_catalog.uuid, run_at => %s::pg_catalog.timestamptz, {_FLOW})"
-        ),
-        (
-            *(queue, text, *_times(options), options.lane, text if options.unique_data else options.key),
-            *(options.if_exists, options.sender, options.run_at),
-            *_flow(options, alone),
-        ),
-        _placed,
-    )
-
-
-def patient(call: Call[T], seconds: float) -> Call[T]:
+def patient(put: Call[T], seconds: float) -> Call[T]:
     """The put, which waits for its lock for so many seconds."""
-    before, _, after = call.sql.partition(_QUEUE)
-    return replace(call, sql=before + _PATIENT_QUEUE + after, args=(call.args[0], seconds, *call.args[1:]))
+    return put.but(queue=As(_PATIENT_QUEUE, (put.given["queue"], seconds)))
 
 
-def put_together(queue: str, texts: Sequence[str], options: PutOptions) -> Call[list[Placed]]:
+def put_together(queue: str, texts: Sequence[str], options: PutOptions, patience: float) -> Call[list[Placed]]:
     """Put several tasks with the same options, without lane, key and sender: the answer to each, as put gives it.
 
     put_many returns ids and no states. So the first task goes by put, whose state is that of all: they differ in their
     data only. If there is no room for the first, there is none for the others. LATERAL: the others go after the first.
+
+    `patience`: it waits for its lock for so many seconds.
     """
-    times = _times(options)
-    return Call(
-        f"SELECT first.id, first.state, others.ids FROM pgqueue.put({_QUEUE}, data => %s::pg_catalog.jsonb, {_OPTIONS})"
-        " first, LATERAL (SELECT CASE WHEN first.id IS NOT NULL THEN pg_catalog.array_to_string(pgqueue.put_many("
-        f"{_QUEUE}, data => %s::pg_catalog.jsonb, {_OPTIONS}), ' ') END AS ids) others",
-        (queue, texts[0], *times, queue, f"[{','.join(texts[1:])}]", *times),
+    times = _times(options).values()
+    return query(
+        _TOGETHER,
+        (texts[0], *times, queue, patience, queue, f"[{','.join(texts[1:])}]", *times),
         lambda rows: _placed_together(rows, len(texts)),
     )
 
 
+_TIMES: tuple[LiteralString, ...] = ("priority", "delay", "ttr", "ttl")  # the arguments of _times()
+_TOGETHER: LiteralString = (
+    f"SELECT first.id, first.state, others.ids FROM {written('put', 'data', *_TIMES, queue=_PATIENT_QUEUE)} first,"
+    " LATERAL (SELECT CASE WHEN first.id IS NOT NULL THEN"
+    f" pg_catalog.array_to_string({written('put_many', 'queue', 'data', *_TIMES)}, ' ') END AS ids) others"
+)
+
+
 def put_many(queue: str, text: str, options: PutManyOptions, alone: bool = False) -> Call[list[int]]:
     """Put several tasks. `text` is a JSON array of their data. `alone`: as for put."""
-    key: object = None if options.key is None else list(options.key)
-    keys = _KEYS
-    if options.unique_data:
-        key, keys = text, _KEYS_OF_DATA
+    keys = None if options.key is None else list(options.key)
+    given = {
+        "queue": queue,
+        "data": text,
+        **_times(options),
+        "lanes": options.lanes,
+        "keys": As(_KEYS_OF_DATA, (text,)) if options.unique_data else keys,
+        **_rest(options),
+    }
     if options.in_flow:
-        return Call(
-            f"SELECT pgqueue.put_flow_many(queue => %s::pg_catalog.text, data => %s::pg_catalog.jsonb, {_OPTIONS},"
-            f" lanes => %s::pg_catalog.text[], keys => {keys}, if_exists => %s::pg_catalog.text,"
-            f" sender => %s::pg_catalog.uuid, run_at => %s::pg_catalog.timestamptz, {_FLOW})",
-            (
-                *(queue, text, *_times(options), options.lanes, key),
-                *(options.if_exists, options.sender, options.run_at, *_flow(options, alone)),
-            ),
-            scalar,
-        )
-    return Call(
-        "SELECT pgqueue.put_many(queue => %s::pg_catalog.text, data => %s::pg_catalog.jsonb, priority => %s::int,"
-        " delay => pg_catalog.make_interval(secs => %s::float), ttr => pg_catalog.make_interval(secs => %s::float),"
-        " ttl => pg_catalog.make_interval(secs => %s::float), lanes => %s::pg_catalog.text[],"
-        f" keys => {keys}, if_exists => %s::pg_catalog.text,"
-        " sender => %s::pg_catalog.uuid, run_at => %s::pg_catalog.timestamptz,"
-        " unique_for => pg_catalog.make_interval(secs => %s::float))",
-        (
-            queue,
-            text,
-            *_times(options),
-            options.lanes,
-            key,
-            options.if_exists,
-            options.sender,
-            options.run_at,
-            options.unique_for,
-        ),
-        scalar,
-    )
+        return call("put_flow_many", None, scalar, **given, **_flow(options, alone))
+    return call("put_many", None, scalar, **given, unique_for=options.unique_for)
 
 
 def insist(placed: Placed, queue: str) -> int:
@@ -327,7 +267,7 @@ def insist(placed: Placed, queue: str) -> int:
 
 
 def queue_ids(names: Sequence[str]) -> Call[dict[str, int]]:
-    return Call(
+    return query(
         "SELECT name, pgqueue.queue_id(name => name) FROM pg_catalog.unnest(%s::pg_catalog.text[]) asked(name)",
         (list(names),),
         lambda rows: dict(rows),
@@ -335,11 +275,11 @@ def queue_ids(names: Sequence[str]) -> Call[dict[str, int]]:
 
 
 def allow_flows(queue: str) -> Call[None]:
-    return Call("SELECT pgqueue.allow_flows(queue => %s::pg_catalog.text)", (queue,), nothing)
+    return call("allow_flows", None, nothing, queue=queue)
 
 
 def allow_lanes(queue: str) -> Call[None]:
-    return Call("SELECT pgqueue.allow_lanes(queue => %s::pg_catalog.text)", (queue,), nothing)
+    return call("allow_lanes", None, nothing, queue=queue)
 
 
 def _placed(rows: Rows) -> Placed:
@@ -359,9 +299,14 @@ def _placed_together(rows: Rows, number: int) -> list[Placed]:
     return [Placed(id, state, False, None), *(Placed(int(other), state, False, None) for other in others.split())]
 
 
-def _times(options: Options) -> tuple[int | None, Seconds | None, Seconds | None, Seconds | None]:
-    return options.priority, options.delay, options.ttr, options.ttl
+def _times(options: Options) -> dict[str, Any]:
+    return {"priority": options.priority, "delay": options.delay, "ttr": options.ttr, "ttl": options.ttl}
 
 
-def _flow(options: FlowOptions, alone: bool) -> tuple[list[int], str, int | None, bool]:
-    return options.ids, options.on_failure or "wait", options.batch, alone
+def _rest(options: PutOptions | PutManyOptions) -> dict[str, Any]:
+    return {"if_exists": options.if_exists, "sender": options.sender, "run_at": options.run_at}
+
+
+def _flow(options: FlowOptions, alone: bool) -> dict[str, Any]:
+    on_failure = options.on_failure or "wait"
+    return {"after": options.ids, "on_failure": on_failure, "batch": options.batch, "alone": alone}
