@@ -5,7 +5,8 @@ from __future__ import annotations
 from copy import copy
 
 from .._calls import put as calls
-from .._calls.put import PLAIN, Placed, PutOptions
+from .._calls.put import Placed
+from .._calls.put_options import PLAIN, PutOptions
 from .._engine import forks
 from .._engine.awaiting import (
     Connections,

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, LiteralString, NamedTuple, Protocol, TypeVar
-from uuid import UUID
+from typing import Any, LiteralString, NamedTuple, TypeVar
 
-from .._values import arguments
-from .._values.arguments import IfExists, Seconds
 from ..errors import QueueFull
 from .call import As, Call, Rows, call, nothing, query, scalar, written
 from .casts import TEXT
-from .flow_options import FlowArguments, FlowOptions
-from .options import Options, named_options, set_seconds
+from .put_options import USUAL, PutManyOptions, PutOptions, SharedOptions
 
 T = TypeVar("T")
 
@@ -34,151 +29,6 @@ _KEYS_OF_DATA: LiteralString = (
 )
 _ANSWER: LiteralString = "id, state, existed, kept::pg_catalog.text"  # the columns of _placed()
 _WHOLE_ANSWER: LiteralString = f"{_ANSWER}, there::pg_catalog.text"
-
-
-class PutArguments(FlowArguments, total=False):
-    """The keyword arguments of a put; Queue.put explains them."""
-
-    priority: int | None
-    delay: Seconds | None
-    run_at: datetime | None
-    ttr: Seconds | None
-    ttl: Seconds | None
-    lane: str | None
-    key: str | None
-    if_exists: IfExists
-    sender: UUID | str | None
-    unique_data: bool
-    unique_for: Seconds | None
-
-
-class PutManyArguments(FlowArguments, total=False):
-    """The keyword arguments of put_many; Queue.put_many explains them."""
-
-    priority: int | None
-    delay: Seconds | None
-    run_at: datetime | None
-    ttr: Seconds | None
-    ttl: Seconds | None
-    lane: str | Sequence[str | None] | None
-    key: Sequence[str | None] | None
-    if_exists: IfExists
-    sender: UUID | str | None
-    unique_data: bool
-    unique_for: Seconds | None
-
-
-@dataclass(frozen=True, slots=True)
-class PutOptions(FlowOptions):
-    """The options of a put. Checked when made."""
-
-    lane: str | None = None
-    key: str | None = None
-    if_exists: IfExists = "ignore"
-    sender: UUID | str | None = None
-    unique_data: bool = False
-    unique_for: Seconds | None = None
-
-    def __post_init__(self) -> None:
-        FlowOptions.__post_init__(self)
-        arguments.label("lane", self.lane)
-        arguments.label("key", self.key)
-        arguments.if_exists(self.if_exists)
-        arguments.uuid("sender", self.sender)
-        if self.unique_data is not False or self.unique_for is not None:
-            self._check_unique()
-
-    def _check_unique(self) -> None:
-        arguments.flag("unique_data", self.unique_data)
-        if self.unique_data and self.key is not None:
-            raise ValueError(f"a put is unique by its data or by a key, not both: the key is {self.key!r}")
-        check_unique_for(self, self.if_exists)
-
-    @classmethod
-    def of(cls, given: PutArguments) -> PutOptions:
-        return named_options(cls, given, "a put") if given else PLAIN
-
-    @property
-    def in_lanes(self) -> bool:
-        return self.lane is not None
-
-    @property
-    def usual(self) -> bool:
-        """Whether tasks with these options differ in their data only."""
-        said = (self.lane, self.key, self.sender, self.run_at, self.after, self.batch, self.unique_for)
-        return said == _UNSAID and not self.unique_data
-
-
-PLAIN = PutOptions()  # of a put that gives no options
-_UNSAID = (None,) * 7
-
-
-class UniqueOptions(Protocol):
-    """The options of a put, or of put_many."""
-
-    @property
-    def unique_for(self) -> Seconds | None: ...
-    @property
-    def in_flow(self) -> bool: ...
-
-
-def check_unique_for(options: UniqueOptions, if_exists: IfExists) -> None:
-    """Check the time of unique_for, and convert it to seconds. Raises ValueError."""
-    set_seconds(options, (("unique_for", True),))
-    if options.unique_for is not None and options.in_flow:
-        raise ValueError("a put that waits for others, or belongs to a batch, cannot be unique for a time")
-    if if_exists == "replace" and options.unique_for is not None:
-        raise ValueError("a put that replaces a task cannot be unique for a time")
-
-
-@dataclass(frozen=True, slots=True)
-class PutManyOptions(FlowOptions):
-    """The options of put_many: one lane for all tasks or one for each, and a key for each. Checked when made."""
-
-    lane: str | Sequence[str | None] | None = None
-    key: Sequence[str | None] | None = None
-    if_exists: IfExists = "ignore"
-    sender: UUID | str | None = None
-    unique_data: bool = False
-    unique_for: Seconds | None = None
-
-    def __post_init__(self) -> None:
-        FlowOptions.__post_init__(self)
-        check_unique_for(self, self.if_exists)
-        if arguments.flag("unique_data", self.unique_data) and self.key is not None:
-            raise ValueError("put_many makes its tasks unique by their data or by a key for each, not both")
-        for name in self.lanes or ():
-            arguments.label("lane", name)
-        if isinstance(self.key, str):
-            raise ValueError(f"put_many needs a key for each task, not {self.key!r} for all")
-        for name in self.key or ():
-            arguments.label("key", name)
-        arguments.if_exists(self.if_exists)
-        arguments.uuid("sender", self.sender)
-
-    @classmethod
-    def of(cls, given: PutManyArguments) -> PutManyOptions:
-        return named_options(cls, given, "put_many")
-
-    @property
-    def lanes(self) -> list[str | None] | None:
-        if self.lane is None:
-            return None
-        return [self.lane] if isinstance(self.lane, str) else list(self.lane)
-
-    @property
-    def in_lanes(self) -> bool:
-        return any(name is not None for name in self.lanes or ())
-
-    @property
-    def whole(self) -> bool:
-        """Whether each task has a lane or key of its own, so that all tasks have to go in one statement."""
-        return (
-            self.key is not None
-            or self.unique_data
-            or self.unique_for is not None
-            or (self.lane is not None and not isinstance(self.lane, str))
-        )
 
 
 class Placed(NamedTuple):
@@ -200,18 +50,11 @@ class Placed(NamedTuple):
 def put(queue: str, text: str, options: PutOptions, alone: bool = False) -> Call[Placed]:
     """Put a task. `alone`: in a transaction of its own, see put_flow in 3_tasks/flows.sql."""
     if options.usual:  # and shorter
-        return call("put", _ANSWER, _placed, queue=queue, data=text, **_times(options))
-    given = {
-        "queue": queue,
-        "data": text,
-        **_times(options),
-        "lane": options.lane,
-        "key": As(_KEY_OF_DATA, (text,)) if options.unique_data else options.key,
-        **_rest(options),
-    }
-    if options.in_flow:
-        return call("put_flow", _WHOLE_ANSWER, _placed, **given, **_flow(options, alone))
-    return call("put", _WHOLE_ANSWER, _placed, **given, unique_for=options.unique_for)
+        return call("put", _ANSWER, _placed, queue=queue, data=text, **_usual(options))
+    given = _special(options, alone)
+    if options.unique_data:
+        given["key"] = As(_KEY_OF_DATA, (text,))
+    return call("put_flow" if options.in_flow else "put", _WHOLE_ANSWER, _placed, queue=queue, data=text, **given)
 
 
 def patient(put: Call[T], seconds: float) -> Call[T]:
@@ -227,36 +70,28 @@ def put_together(queue: str, texts: Sequence[str], options: PutOptions, patience
 
     `patience`: it waits for its lock for so many seconds.
     """
-    times = _times(options).values()
+    usual = _usual(options).values()
     return query(
         _TOGETHER,
-        (texts[0], *times, queue, patience, queue, f"[{','.join(texts[1:])}]", *times),
+        (texts[0], *usual, queue, patience, queue, f"[{','.join(texts[1:])}]", *usual),
         lambda rows: _placed_together(rows, len(texts)),
     )
 
 
-_TIMES: tuple[LiteralString, ...] = ("priority", "delay", "ttr", "ttl")  # the arguments of _times()
 _TOGETHER: LiteralString = (
-    f"SELECT first.id, first.state, others.ids FROM {written('put', 'data', *_TIMES, queue=_PATIENT_QUEUE)} first,"
+    f"SELECT first.id, first.state, others.ids FROM {written('put', 'data', *USUAL, queue=_PATIENT_QUEUE)} first,"
     " LATERAL (SELECT CASE WHEN first.id IS NOT NULL THEN"
-    f" pg_catalog.array_to_string({written('put_many', 'queue', 'data', *_TIMES)}, ' ') END AS ids) others"
+    f" pg_catalog.array_to_string({written('put_many', 'queue', 'data', *USUAL)}, ' ') END AS ids) others"
 )
 
 
 def put_many(queue: str, text: str, options: PutManyOptions, alone: bool = False) -> Call[list[int]]:
     """Put several tasks. `text` is a JSON array of their data. `alone`: as for put."""
-    keys = None if options.key is None else list(options.key)
-    given = {
-        "queue": queue,
-        "data": text,
-        **_times(options),
-        "lanes": options.lanes,
-        "keys": As(_KEYS_OF_DATA, (text,)) if options.unique_data else keys,
-        **_rest(options),
-    }
-    if options.in_flow:
-        return call("put_flow_many", None, scalar, **given, **_flow(options, alone))
-    return call("put_many", None, scalar, **given, unique_for=options.unique_for)
+    given = _special(options, alone)
+    del given["lane"]
+    keys = given.pop("key")
+    given |= {"lanes": options.lanes, "keys": As(_KEYS_OF_DATA, (text,)) if options.unique_data else keys}
+    return call("put_flow_many" if options.in_flow else "put_many", None, scalar, queue=queue, data=text, **given)
 
 
 def insist(placed: Placed, queue: str) -> int:
@@ -299,14 +134,16 @@ def _placed_together(rows: Rows, number: int) -> list[Placed]:
     return [Placed(id, state, False, None), *(Placed(int(other), state, False, None) for other in others.split())]
 
 
-def _times(options: Options) -> dict[str, Any]:
+def _usual(options: SharedOptions) -> dict[str, Any]:
     return {"priority": options.priority, "delay": options.delay, "ttr": options.ttr, "ttl": options.ttl}
 
 
-def _rest(options: PutOptions | PutManyOptions) -> dict[str, Any]:
-    return {"if_exists": options.if_exists, "sender": options.sender, "run_at": options.run_at}
-
-
-def _flow(options: FlowOptions, alone: bool) -> dict[str, Any]:
-    on_failure = options.on_failure or "wait"
-    return {"after": options.ids, "on_failure": on_failure, "batch": options.batch, "alone": alone}
+def _special(options: SharedOptions, alone: bool) -> dict[str, Any]:
+    """The arguments of all options. The functions of flows have those of flows, and no unique_for."""
+    given = options.named()
+    del given["unique_data"]  # it stands for a key
+    if not options.in_flow:
+        del given["after"], given["on_failure"], given["batch"]
+        return given
+    del given["unique_for"]
+    return given | {"after": options.ids, "on_failure": options.on_failure or "wait", "alone": alone}

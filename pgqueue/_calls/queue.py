@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Literal, LiteralString, TypedDict, get_args
+from typing import Any, Literal, LiteralString, TypedDict, get_args
 
 from .._values import arguments, data
 from .._values.arguments import Seconds
@@ -13,7 +13,7 @@ from .._values.record import Record
 from ..errors import NoQueue
 from .call import Call, Rows, call, nothing, query, scalar
 from .find import State
-from .options import Options, named_options
+from .options import Options, named_options, option, positive_integer, positive_seconds
 
 QueueType = Literal["fifo", "fifottl", "utube", "utubettl", "limfifottl"]
 
@@ -49,39 +49,34 @@ class QueueArguments(AlterArguments, total=False):
     temporary: bool
 
 
+def _type(name: str, value: object) -> object:
+    if value not in get_args(QueueType):
+        raise ValueError(f"a queue's type is one of {', '.join(get_args(QueueType))}, not {value!r}")
+    return value
+
+
+def _capacity(name: str, value: int | None) -> int | None:
+    return arguments.integer(name, value, 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions(Options):
     """The options of a queue. Checked when made."""
 
-    DURATIONS: ClassVar[tuple[tuple[str, bool], ...]] = (*Options.DURATIONS, ("keep_done", True), ("expires", True))
-
-    type: QueueType | None = None
-    maxlen: int | None = None
-    max_takes: int | None = None
-    max_size: int | None = None
-    capacity: int | None = None
-    keep_done: Seconds | None = None
-    expires: Seconds | None = None
-    dead_letter: str | None = None
-    dead_letter_key: str | None = None
-    exclusive: bool = False
-    temporary: bool = False
-    auto_delete: bool = False
-    listed: bool = False
+    type: QueueType | None = option(_type)
+    maxlen: int | None = option(positive_integer)
+    max_takes: int | None = option(positive_integer)
+    max_size: int | None = option(positive_integer)
+    capacity: int | None = option(_capacity)
+    keep_done: Seconds | None = option(positive_seconds)
+    expires: Seconds | None = option(positive_seconds)
+    dead_letter: str | None = option(arguments.key)
+    dead_letter_key: str | None = option(arguments.key)
+    exclusive: bool = option(arguments.flag, False)
+    temporary: bool = option(arguments.flag, False)
+    auto_delete: bool = option(arguments.flag, False)
+    listed: bool = option(arguments.flag, False)
     metadata: Any = None
-
-    def __post_init__(self) -> None:
-        Options.__post_init__(self)
-        if self.type is not None and self.type not in get_args(QueueType):
-            raise ValueError(f"a queue's type is one of {', '.join(get_args(QueueType))}, not {self.type!r}")
-        for name in ("maxlen", "max_takes", "max_size"):
-            arguments.integer(name, getattr(self, name), 1)
-        arguments.integer("capacity", self.capacity, 0)
-        for name in ("dead_letter", "dead_letter_key"):
-            if getattr(self, name) is not None:
-                arguments.key(name, getattr(self, name))
-        for name in ("exclusive", "temporary", "auto_delete", "listed"):
-            arguments.flag(name, getattr(self, name))
 
     @classmethod
     def of(cls, given: QueueArguments) -> QueueOptions:
@@ -144,7 +139,7 @@ _INFO: LiteralString = (
 
 
 def create_queue(name: str, options: QueueOptions, if_not_exists: bool) -> Call[int]:
-    given = {field.name: getattr(options, field.name) for field in fields(options)}
+    given = {one: getattr(options, one) for one in options.__dataclass_fields__}
     if options.metadata is not None:
         given["metadata"] = data.encode(options.metadata)
     flag = arguments.flag("if_not_exists", if_not_exists)
@@ -156,7 +151,7 @@ def alter_queue(name: str, given: Mapping[str, Any]) -> Call[None]:
     if fixed := sorted(given.keys() & set(FIXED)):
         raise ValueError(f"a queue's {fixed[0]} cannot be altered: make another queue")
     options = named_options(QueueOptions, given, "a queue")
-    text = data.encode({option: getattr(options, option) for option in given})
+    text = data.encode({one: getattr(options, one) for one in given})
     return call("alter_queue", None, nothing, name=name, options=text)
 
 

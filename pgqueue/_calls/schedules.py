@@ -14,7 +14,7 @@ from .._values.record import Record
 from .._values.timetable import Timetable, timetable
 from ..errors import NoSchedule
 from .call import Call, Rows, call, nothing, query, scalar
-from .options import Options, named_options
+from .options import Options, named_options, option
 
 Missed = Literal["none", "one", "all"]  # what becomes of occurrences that no process was there to fire
 
@@ -37,15 +37,9 @@ class ScheduleArguments(TypedDict, total=False):
 class ScheduleOptions(Options):
     """The same, checked."""
 
-    lane: str | None = None
-    key: str | None = None
-    if_exists: IfExists = "ignore"
-
-    def __post_init__(self) -> None:
-        Options.__post_init__(self)
-        arguments.label("lane", self.lane)
-        arguments.label("key", self.key)
-        arguments.if_exists(self.if_exists)
+    lane: str | None = option(arguments.label)
+    key: str | None = option(arguments.label)
+    if_exists: IfExists = option(arguments.if_exists, "ignore")
 
     def as_dict(self) -> dict[str, Any]:
         """Those that differ from the defaults."""

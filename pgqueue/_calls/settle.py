@@ -25,23 +25,21 @@ from .call import (
     refusals,
     settled,
 )
-from .options import set_seconds
+from .options import check, option, positive_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Return:
     """The options of a release. Times in seconds. Checked when made."""
 
-    delay: Seconds | None = None
-    every: Seconds | None = None
-    priority: int | None = None
+    delay: Seconds | None = option(arguments.seconds)
+    every: Seconds | None = option(positive_seconds)
+    priority: int | None = option(arguments.integer)
     error: str | None = None
-    hold_lane: bool = False
+    hold_lane: bool = option(arguments.flag, False)
 
     def __post_init__(self) -> None:
-        set_seconds(self, (("delay", False), ("every", True)))
-        arguments.integer("priority", self.priority)
-        arguments.flag("hold_lane", self.hold_lane)
+        check(self)
         if self.delay and self.every:
             raise ValueError(f"a task is released with a delay or every so often, not both: {self.delay}, {self.every}")
 

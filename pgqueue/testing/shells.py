@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 
 from .._async.task import AsyncTask
 from .._calls.call import As, Call, Fence
-from .._calls.put import PutManyOptions, PutOptions
+from .._calls.put_options import PutManyOptions, PutOptions
 from .._engine.cancels import Watched
 from .._engine.duties import Duties
 from .._engine.steps import Flow, Run
