@@ -8,7 +8,8 @@ from typing import Any, Literal, Unpack, overload
 
 from .._calls import pick as pick_calls
 from .._calls import put as calls
-from .._calls.put import Placed, PutArguments, PutManyArguments, PutManyOptions, PutOptions
+from .._calls.put import Placed
+from .._calls.put_options import PutArguments, PutManyArguments, PutManyOptions, PutOptions
 from .._engine import room
 from .._engine.awaiting import Conn, Signal
 from .._records.task import from_placed

@@ -105,7 +105,7 @@ async def _end_many(shell: AsyncShell, make: SettleMany, tasks: Iterable[TaskLik
     def read(rows: Rows) -> None:
         insist(call.read(rows), fence)
 
-    await _end(shell, Call(call.sql, call.args, read), takes, conn)
+    await _end(shell, call.reading(read), takes, conn)
 
 
 async def _end(shell: AsyncShell, call: Call[T], takes: Named, conn: Conn | None, *, relaxed: bool = False) -> T:

@@ -10,7 +10,7 @@ from .._calls import cancel as cancel_calls
 from .._calls import flows as flow_calls
 from .._calls import pick as calls
 from .._calls.pick import TaskStats
-from .._calls.put import PutArguments
+from .._calls.put_options import PutArguments
 from .._calls.results import Outcome
 from .._calls.settle import Return
 from .._engine.awaiting import Conn

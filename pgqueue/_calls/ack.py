@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from .call import Call, Fence, Named, Refused, columns, hasty, refusals, settled
+from .call import REFUSALS, SETTLED, Call, Fence, Named, Refused, call, columns, in_haste, refusals, settled
 
 
 def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
     """Ack a task. `puts` is a JSON array of the tasks that the ack puts."""
+    read = settled(id, fence)
     if puts is None:
-        return Call(
-            "SELECT state, problem, holder FROM pgqueue.ack(id => %s::bigint, token => %s::bigint, session => %s::int)",
-            (id, fence.token, fence.session),
-            settled(id, fence),
-        )
-    return Call(
-        "SELECT state, problem, holder FROM pgqueue.ack(id => %s::bigint, token => %s::bigint, session => %s::int,"
-        " puts => %s::pg_catalog.jsonb)",
-        (id, fence.token, fence.session, puts),
-        settled(id, fence),
-    )
+        return call("ack", SETTLED, read, id=id, token=fence.token, session=fence.session)
+    return call("ack", SETTLED, read, id=id, token=fence.token, session=fence.session, puts=puts)
 
 
 def ack_many(tasks: Named, fence: Fence, *, patient: bool = True) -> Call[list[Refused]]:
     """Ack tasks; `patient`: wait for those that another transaction has locked."""
-    return Call(
-        "SELECT id, state, problem, holder FROM pgqueue.ack_many("
-        "ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => "
-        + ("%s::int)" if patient else f"{hasty('%s::int')})"),
-        (*columns(tasks), fence.session),
-        refusals,
-    )
+    ids, tokens = columns(tasks)
+    session = fence.session if patient else in_haste(fence.session)
+    return call("ack_many", REFUSALS, refusals, ids=ids, tokens=tokens, session=session)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .._values.record import Record
-from .call import Call, error_text
+from .call import Call, error_text, query
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,15 @@ class Report:
     counts: bool = True
 
 
-SAID = (
-    " traceback => %s::pg_catalog.text, began => pg_catalog.to_timestamp(%s::float),"
-    " worker => %s::pg_catalog.text, ended_as => %s::pg_catalog.text"
-)
-
-
-def said(report: Report | None) -> tuple[Any, ...]:
-    """The arguments of SAID."""
+def said(report: Report | None) -> dict[str, Any]:
+    """The arguments that release, bury and fail have for a report."""
     report = report or Report()
-    return error_text(report.traceback), report.began, report.worker, report.state
+    return {
+        "traceback": error_text(report.traceback),
+        "began": report.began,
+        "worker": report.worker,
+        "ended_as": report.state,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ class Attempt(Record):
 
 def attempts(id: int) -> Call[list[Attempt]]:
     """The recorded attempts of a task, the first one first."""
-    return Call(
+    return query(
         "SELECT number, began_at, ended_at, worker, state, error, traceback FROM pgqueue.attempts"
         " WHERE id OPERATOR(pg_catalog.=) (SELECT pgqueue.own_id(id => %s::bigint)) ORDER BY number",
         (id,),

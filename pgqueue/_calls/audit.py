@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
 from .._values import arguments
 from .._values.record import Record
-from .call import Call
+from .call import Call, query
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Deed(Record):
 def list_deeds(queue: str | None, n: int) -> Call[list[Deed]]:
     """The newest, the newest first."""
     named = None if queue is None else arguments.queue_name(queue)
-    return Call(
+    return query(
         "SELECT id, at, role, login, actor, verb, queue, object, count, detail FROM pgqueue.audit"
         " WHERE (%s::pg_catalog.text IS NULL OR queue OPERATOR(pg_catalog.=) %s::pg_catalog.text)"
         " ORDER BY id DESC LIMIT %s::int",
@@ -83,8 +83,7 @@ def acted(call: Call[T]) -> Call[T]:
     actor = _actor.get()
     if actor is None:
         return call
-    return replace(
-        call,
+    return call._replace(
         sql="SELECT done.* FROM (SELECT pg_catalog.set_config('pgqueue.actor', %s, true) AS actor OFFSET 0) named"
         " CROSS JOIN LATERAL (SELECT each.* FROM (" + call.sql + ") each"
         " WHERE named.actor IS NOT NULL OFFSET 0) done",

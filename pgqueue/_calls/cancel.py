@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .._values import arguments
-from .call import Call, error_text
+from .call import Call, Rows, call, error_text
 
 UNKNOWN = "unknown"
 
@@ -25,35 +25,30 @@ def ids_of(payload: str) -> list[int]:
 
 def cancel(id: int, reason: str | None) -> Call[str]:
     """Cancel a task. Returns its state: cancelled or cancelling; done, failed or unknown if it had ended."""
-    return Call(
-        "SELECT state FROM pgqueue.cancel(id => %s::bigint, reason => %s::pg_catalog.text)",
-        (id, error_text(reason)),
-        lambda rows: rows[0][0] or UNKNOWN,
-    )
+    return call("cancel", "state", _state, id=id, reason=error_text(reason))
 
 
 def cancel_key(queue: str, key: str, reason: str | None) -> Call[str]:
-    return Call(
-        "SELECT state FROM pgqueue.cancel_key(queue => %s::pg_catalog.text, key => %s::pg_catalog.text,"
-        " reason => %s::pg_catalog.text)",
-        (queue, arguments.text(key, "a key"), error_text(reason)),
-        lambda rows: rows[0][0] or UNKNOWN,
-    )
+    known = arguments.text(key, "a key")
+    return call("cancel_key", "state", _state, queue=queue, key=known, reason=error_text(reason))
 
 
 def cancel_many(ids: Sequence[int], reason: str | None) -> Call[dict[int, str]]:
     arguments.elements("tasks", len(ids))
-    return Call(
-        "SELECT id, state FROM pgqueue.cancel_many(ids => %s::bigint[], reason => %s::pg_catalog.text)",
-        (list(ids), error_text(reason)),
+    return call(
+        "cancel_many",
+        "id, state",
         lambda rows: {id: state or UNKNOWN for id, state in rows},
+        ids=list(ids),
+        reason=error_text(reason),
     )
 
 
 def cancelled_takes(takes: Sequence[tuple[int, int]]) -> Call[dict[int, str | None]]:
     """Of these takes, those whose tasks were cancelled: the reason by the task's id."""
-    return Call(
-        "SELECT id, reason FROM pgqueue.cancelled_takes(ids => %s::bigint[], tokens => %s::bigint[])",
-        ([id for id, _ in takes], [token for _, token in takes]),
-        lambda rows: dict(rows),
-    )
+    ids, tokens = [id for id, _ in takes], [token for _, token in takes]
+    return call("cancelled_takes", "id, reason", lambda rows: dict(rows), ids=ids, tokens=tokens)
+
+
+def _state(rows: Rows) -> str:
+    return rows[0][0] or UNKNOWN

@@ -9,7 +9,7 @@ from typing import Literal, cast, get_args
 from uuid import UUID
 
 from .._values.record import Record
-from .call import Call, nothing
+from .call import Call, call, nothing, scalar
 
 Op = Literal["put", "take", "release", "bury", "kick", "touch", "delay", "ttr", "ttl", "maxlen", "delete"]
 
@@ -39,19 +39,15 @@ class Change(Record):
 
 def observe(queue_id: int) -> Call[str | None]:
     """Register this session for the queue's changes. Returns the channel, None if the queue is gone."""
-    return Call("SELECT pgqueue.observe(queue_id => %s::int)", (queue_id,), lambda rows: cast("str | None", rows[0][0]))
+    return call("observe", None, scalar, queue_id=queue_id)
 
 
 def unobserve(queue_id: int) -> Call[None]:
-    return Call("SELECT pgqueue.unobserve(queue_id => %s::int)", (queue_id,), nothing)
+    return call("unobserve", None, nothing, queue_id=queue_id)
 
 
 def identify(identity: UUID | None) -> Call[str]:
-    return Call(
-        "SELECT pgqueue.identify(identity => %s::pg_catalog.uuid)::pg_catalog.text",
-        (identity,),
-        lambda rows: str(rows[0][0]),
-    )
+    return call("identify", None, lambda rows: str(rows[0][0]), identity=identity)
 
 
 def changes(queue: str, payload: str) -> list[Change]:

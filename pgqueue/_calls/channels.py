@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .._values import arguments
-from .call import Call, Rows, nothing
+from .call import Call, call, nothing, query, scalar
 
 MARK = "\x01pgqueue:"  # before the id of a payload that is too large for NOTIFY; as in sql/4_families/channels.sql
 OWN = "pgqueue:"  # the channels of pgqueue itself begin with it, and no payload of theirs is stored
@@ -17,10 +17,12 @@ LARGEST = 7999  # bytes that NOTIFY carries
 def post(channel: str, payload: str) -> Call[None]:
     """Post. A payload that pgqueue.post would not change is passed to pg_notify at once, which saves a tenth of the
     time."""
-    values = (arguments.channel_name(channel), arguments.payload(payload))
+    channel, payload = arguments.channel_name(channel), arguments.payload(payload)
     if len(payload.encode()) <= LARGEST and not payload.startswith(MARK):
-        return Call("SELECT pg_catalog.pg_notify(%s::pg_catalog.text, %s::pg_catalog.text)", values, nothing)
-    return Call("SELECT pgqueue.post(channel => %s::pg_catalog.text, payload => %s::pg_catalog.text)", values, nothing)
+        return query(
+            "SELECT pg_catalog.pg_notify(%s::pg_catalog.text, %s::pg_catalog.text)", (channel, payload), nothing
+        )
+    return call("post", None, nothing, channel=channel, payload=payload)
 
 
 def stored(channel: str, payload: str) -> int | None:
@@ -33,8 +35,4 @@ def stored(channel: str, payload: str) -> int | None:
 
 
 def fetch(id: int) -> Call[str | None]:
-    def read(rows: Rows) -> str | None:
-        found: str | None = rows[0][0]
-        return found
-
-    return Call("SELECT pgqueue.stored_payload(id => %s::bigint)", (id,), read)
+    return call("stored_payload", None, scalar, id=id)

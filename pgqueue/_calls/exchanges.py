@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from .._values import arguments
 from .._values.record import Record
-from .call import Call, nothing, scalar
+from .call import Call, call, nothing, query, scalar
 from .options import TaskOptions
 
 TYPES = ("fanout", "direct", "topic", "mqtt")
@@ -72,7 +73,7 @@ class Binding(Record):
 
 def list_exchanges() -> Call[list[ExchangeInfo]]:
     """By name."""
-    return Call(
+    return query(
         "SELECT name, type, durable, bindings, retained, created_at, unmatched, unmatched_at"
         " FROM pgqueue.exchanges ORDER BY name",
         (),
@@ -84,7 +85,7 @@ def list_bindings(exchange: str | None, queue: str | None) -> Call[list[Binding]
     """By exchange, key and queue. Of this exchange, to this queue; None: of all, to all."""
     of = None if exchange is None else _exchange(exchange)
     to = None if queue is None else arguments.queue_name(queue)
-    return Call(
+    return query(
         "SELECT exchange, key, queue FROM pgqueue.bindings"
         " WHERE (%s::pg_catalog.text IS NULL OR exchange OPERATOR(pg_catalog.=) %s::pg_catalog.text)"
         " AND (%s::pg_catalog.text IS NULL OR queue OPERATOR(pg_catalog.=) %s::pg_catalog.text) ORDER BY exchange,"
@@ -97,77 +98,69 @@ def list_bindings(exchange: str | None, queue: str | None) -> Call[list[Binding]
 def declare_exchange(name: str, type: str, durable: bool) -> Call[None]:
     if type not in TYPES:
         raise ValueError(f"an exchange is {', '.join(TYPES[:-1])} or {TYPES[-1]}, not {type!r}")
-    return Call(
-        "SELECT pgqueue.declare_exchange(name => %s::pg_catalog.text, type => %s::pg_catalog.text,"
-        " durable => %s::boolean)",
-        (_named_exchange(name), type, arguments.flag("durable", durable)),
-        nothing,
-    )
+    known = _named_exchange(name)
+    return call("declare_exchange", None, nothing, name=known, type=type, durable=arguments.flag("durable", durable))
 
 
 def delete_exchange(name: str) -> Call[None]:
-    return Call("SELECT pgqueue.delete_exchange(name => %s::pg_catalog.text)", (_named_exchange(name),), nothing)
+    return call("delete_exchange", None, nothing, name=_named_exchange(name))
 
 
 def bind(queue: str, exchange: str, key: str) -> Call[bool]:
-    return Call(
-        "SELECT pgqueue.bind(queue => %s::pg_catalog.text, exchange => %s::pg_catalog.text,"
-        " key => %s::pg_catalog.text)",
-        (arguments.queue_name(queue), _named_exchange(exchange), arguments.key("key", key)),
-        scalar,
-    )
+    return call("bind", None, scalar, **_binding(queue, exchange, key))
 
 
 def unbind(queue: str, exchange: str, key: str) -> Call[bool]:
-    return Call(
-        "SELECT pgqueue.unbind(queue => %s::pg_catalog.text, exchange => %s::pg_catalog.text,"
-        " key => %s::pg_catalog.text)",
-        (arguments.queue_name(queue), _named_exchange(exchange), arguments.key("key", key)),
-        scalar,
-    )
+    return call("unbind", None, scalar, **_binding(queue, exchange, key))
 
 
 def publish(exchange: str, key: str, text: str, options: TaskOptions, retain: bool) -> Call[int]:
-    return Call(
-        "SELECT pgqueue.publish(exchange => %s::pg_catalog.text, key => %s::pg_catalog.text,"
-        " data => %s::pg_catalog.jsonb, priority => %s::int,"
-        " delay => pg_catalog.make_interval(secs => %s::float), ttr => pg_catalog.make_interval(secs => %s::float),"
-        " ttl => pg_catalog.make_interval(secs => %s::float), retain => %s::boolean,"
-        " run_at => %s::pg_catalog.timestamptz)",
-        (
-            _exchange(exchange),
-            arguments.key("key", key),
-            text,
-            options.priority,
-            options.delay,
-            options.ttr,
-            options.ttl,
-            arguments.flag("retain", retain),
-            options.run_at,
-        ),
+    return call(
+        "publish",
+        None,
         scalar,
+        exchange=_exchange(exchange),
+        key=arguments.key("key", key),
+        data=text,
+        priority=options.priority,
+        delay=options.delay,
+        ttr=options.ttr,
+        ttl=options.ttl,
+        retain=arguments.flag("retain", retain),
+        run_at=options.run_at,
     )
 
 
 def set_will(exchange: str, key: str, text: str, retain: bool) -> Call[None]:
-    return Call(
-        "SELECT pgqueue.set_will(exchange => %s::pg_catalog.text, key => %s::pg_catalog.text,"
-        " data => %s::pg_catalog.jsonb, retain => %s::boolean)",
-        (_exchange(exchange), arguments.key("key", key), text, arguments.flag("retain", retain)),
+    return call(
+        "set_will",
+        None,
         nothing,
+        exchange=_exchange(exchange),
+        key=arguments.key("key", key),
+        data=text,
+        retain=arguments.flag("retain", retain),
     )
 
 
 def clear_will() -> Call[bool]:
-    return Call("SELECT pgqueue.clear_will()", (), scalar)
+    return call("clear_will", None, scalar)
 
 
 def deaths(id: int) -> Call[list[Death]]:
-    return Call(
+    return query(
         "SELECT died_in, reason, count, died_at FROM pgqueue.dead_letters WHERE id OPERATOR(pg_catalog.=) %s::bigint",
         (id,),
         lambda rows: [Death(*row) for row in rows],
     )
+
+
+def _binding(queue: str, exchange: str, key: str) -> dict[str, Any]:
+    return {
+        "queue": arguments.queue_name(queue),
+        "exchange": _named_exchange(exchange),
+        "key": arguments.key("key", key),
+    }
 
 
 def _exchange(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, LiteralString, NamedTuple, TypedDict, Unpack, c
 from .._values import arguments, data
 from .._values.arguments import Seconds
 from ..errors import refusal
-from .call import Call, Rows
+from .call import Call, Rows, call, query, written
 from .pick import Found
 
 State = Literal["taken", "ready", "delayed", "blocked", "waiting", "cancelling", "buried", "done"]
@@ -72,10 +72,6 @@ _COLUMNS = (
     "t.id, t.queue, t.state, t.priority, t.attempts, t.error, t.run_at, t.buried_at, t.deadline, t.holder,"
     " t.lane, t.key, t.data::pg_catalog.text"
 )
-FILTER = (
-    " job => %s::pg_catalog.text, error => %s::pg_catalog.text, older => pg_catalog.make_interval(secs => %s::float),"
-    " key => %s::pg_catalog.text, lane => %s::pg_catalog.text, contains => %s::pg_catalog.jsonb"
-)
 #: The columns by which a task has its place in its state, as a marker.
 MARKER: LiteralString = (
     "CASE t.state WHEN 'taken' THEN pg_catalog.jsonb_build_array(t.taken_at, t.id)"
@@ -84,10 +80,8 @@ MARKER: LiteralString = (
     " WHEN 'blocked' THEN pg_catalog.jsonb_build_array(t.lane, t.priority, t.id)"
     " ELSE pg_catalog.jsonb_build_array(t.priority, t.id) END"
 )
-SEARCH: LiteralString = (
-    f"pgqueue.search_tasks(queue => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,{FILTER},"
-    " after => %s::pg_catalog.jsonb)"
-)
+SEARCH = written("search_tasks", "queue", "state", "n", *Filter._fields, "after")
+_FIND = written("find_tasks", "queue", "n", *Filter._fields, state="asked.state")
 #: A search, and the tasks that it found, in their order; without a task there is one row, for the marker. By LATERAL
 #: and OFFSET 0: a plain join with the view reads every task.
 FROM_SEARCH: LiteralString = (
@@ -116,7 +110,7 @@ def page(queue: str, of: State, which: Filter, n: int, marker: str | None) -> Ca
     def read(rows: Rows) -> FoundPage:
         return FoundPage([Found(*row[:-1]) for row in rows if row[0] is not None], rows[-1][-1])
 
-    return Call(
+    return query(
         f"SELECT {_COLUMNS}, s.next::pg_catalog.text {FROM_SEARCH}",
         (queue, of, n, *which, marked(marker)),
         read,
@@ -126,10 +120,10 @@ def page(queue: str, of: State, which: Filter, n: int, marker: str | None) -> Ca
 def tasks(queue: str, of: State | None, n: int, skip: int, which: Filter) -> Call[list[Found]]:
     """The tasks of a state, in its order; without a state, the tasks of each state in turn."""
     states = list(get_args(State)) if of is None else [of]
-    return Call(
+    return query(
         f"SELECT {_COLUMNS} FROM pg_catalog.unnest(%s::pg_catalog.text[]) WITH ORDINALITY asked(state, place)"
-        " CROSS JOIN LATERAL pgqueue.find_tasks(queue => %s::pg_catalog.text, state => asked.state, n => %s::int,"
-        f"{FILTER}) WITH ORDINALITY t ORDER BY asked.place, t.ordinality LIMIT %s::int OFFSET %s::int",
+        f" CROSS JOIN LATERAL {_FIND} WITH ORDINALITY t"
+        " ORDER BY asked.place, t.ordinality LIMIT %s::int OFFSET %s::int",
         (states, queue, n + skip, *which, n, skip),
         lambda rows: [Found(*row) for row in rows],
     )
@@ -144,13 +138,17 @@ class Acted(NamedTuple):
 
 def act(queue: str, verb: Verb, of: State, which: Filter, marker: str | None) -> Call[Acted]:
     """Act on at most MOST tasks behind the marker."""
-    return Call(
-        "SELECT acted, next::pg_catalog.text FROM pgqueue.act_on_tasks(queue => %s::pg_catalog.text,"
-        f" verb => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,{FILTER},"
-        " after => %s::pg_catalog.jsonb)",
-        (queue, verb, of, MOST, *which, marked(marker)),
+    return call(
+        "act_on_tasks",
+        "acted, next::pg_catalog.text",
         lambda rows: Acted(*rows[0]),
         long=True,
+        queue=queue,
+        verb=verb,
+        state=of,
+        n=MOST,
+        **which._asdict(),
+        after=marked(marker),
     )
 
 
@@ -160,10 +158,9 @@ def put_again(id: int) -> Call[int]:
     def read(rows: Rows) -> int:
         if rows[0][0] is None:
             raise refusal(id, None, "not found", None, "")
-        new_id: int = rows[0][0]
-        return new_id
+        return int(rows[0][0])
 
-    return Call("SELECT pgqueue.put_again(id => %s::bigint)", (id,), read)
+    return call("put_again", None, read, id=id)
 
 
 def marked(marker: str | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._values import arguments, data
 from .._values.record import Record
-from .call import Call, Fence, Rows, scalar
+from .call import Call, Fence, Rows, call, query, scalar
 from .results import Outcome
 
 
@@ -50,29 +50,24 @@ _COLUMNS = "id, name, state, total, done, failed, open, created_at, closed_at, e
 
 def put_graph(text: str, alone: bool) -> Call[list[int]]:
     """Put tasks that wait for each other. `text` is a JSON array, as for ack."""
-    return Call("SELECT pgqueue.put_graph(puts => %s::pg_catalog.jsonb, alone => %s::boolean)", (text, alone), scalar)
+    return call("put_graph", None, scalar, puts=text, alone=alone)
 
 
 def create_batch(name: str | None) -> Call[int]:
-    known = arguments.label("batch's name", name)
-    return Call("SELECT pgqueue.create_batch(name => %s::pg_catalog.text)", (known,), scalar)
+    return call("create_batch", None, scalar, name=arguments.label("batch's name", name))
 
 
 def close_batch(id: int, puts: str | None) -> Call[tuple[int, list[int]]]:
     """Close a batch: the number of its tasks, and the ids of the tasks that wait for it."""
-    return Call(
-        "SELECT total, ids FROM pgqueue.close_batch(id => %s::bigint, puts => %s::pg_catalog.jsonb)",
-        (id, puts),
-        lambda rows: (rows[0][0], rows[0][1] or []),
-    )
+    return call("close_batch", "total, ids", lambda rows: (rows[0][0], rows[0][1] or []), id=id, puts=puts)
 
 
 def delete_batch(id: int) -> Call[bool]:
-    return Call("SELECT pgqueue.delete_batch(id => %s::bigint)", (id,), scalar)
+    return call("delete_batch", None, scalar, id=id)
 
 
 def batch(id: int) -> Call[BatchInfo | None]:
-    return Call(
+    return query(
         f"SELECT {_COLUMNS} FROM pgqueue.batches WHERE id OPERATOR(pg_catalog.=) %s::bigint",
         (id,),
         lambda rows: _info(rows[0]) if rows else None,
@@ -80,7 +75,7 @@ def batch(id: int) -> Call[BatchInfo | None]:
 
 
 def batches(limit: int) -> Call[list[BatchInfo]]:
-    return Call(
+    return query(
         f"SELECT {_COLUMNS} FROM pgqueue.batches ORDER BY id DESC LIMIT %s::int",
         (arguments.count("limit", limit),),
         lambda rows: [_info(row) for row in rows],
@@ -88,7 +83,7 @@ def batches(limit: int) -> Call[list[BatchInfo]]:
 
 
 def batch_failures(id: int) -> Call[list[Outcome]]:
-    return Call(
+    return query(
         "SELECT id, state, queue, NULL, error FROM pgqueue.batch_failures"
         " WHERE batch OPERATOR(pg_catalog.=) %s::bigint ORDER BY id",
         (id,),
@@ -97,12 +92,8 @@ def batch_failures(id: int) -> Call[list[Outcome]]:
 
 
 def predecessors(id: int, fence: Fence) -> Call[list[Outcome]]:
-    return Call(
-        "SELECT on_id, state, queue, result::pg_catalog.text, error FROM pgqueue.predecessors("
-        "id => %s::bigint, token => %s::bigint, session => %s::int)",
-        (id, fence.token, fence.session),
-        _outcomes,
-    )
+    read = "on_id, state, queue, result::pg_catalog.text, error"
+    return call("predecessors", read, _outcomes, **fence.of(id))
 
 
 def _info(row: tuple[Any, ...]) -> BatchInfo:

@@ -8,8 +8,8 @@ from typing import Any
 
 from .._values import data
 from .._values.record import Record
-from .call import Call, Rows
-from .nodes import Node, Seen, _created, part, path
+from .call import Call, Rows, call, query
+from .nodes import CREATED, Node, Seen, created, part, path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +33,14 @@ def group_path(group: object) -> str:
 
 def join(group: str, value: Any, text: str, name: str | None) -> Callable[[int | None], Call[Node]]:
     path(f"{group_path(group)}/{'member-0000000000' if name is None else part(name, 'the name of a member')}")
-    return lambda session: Call(
-        "SELECT problem, path, version, holder, created_at, id FROM pgqueue.join_group(name => %s::pg_catalog.text,"
-        " data => %s::pg_catalog.jsonb, member => %s::pg_catalog.text, session => %s::int)",
-        (group, text, name, session),
-        lambda rows: _created(rows, value, True),
+    return lambda session: call(
+        "join_group",
+        CREATED,
+        lambda rows: created(rows, value, True),
+        name=group,
+        data=text,
+        member=name,
+        session=session,
     )
 
 
@@ -53,7 +56,7 @@ def members(group: str) -> Call[Seen[list[Member]]]:
         ]
         return Seen(found, rows[0][0], 0, ids)
 
-    return Call(
+    return query(
         "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, n.id, n.path, n.data::pg_catalog.text, n.holder"
         " FROM (SELECT %s::pg_catalog.text) asked(path)"
         " LEFT JOIN pgqueue.nodes n ON n.parent OPERATOR(pg_catalog.=) asked.path ORDER BY n.id",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, LiteralString, NamedTuple
 
-from .call import Call, Rows
+from .call import Call, Rows, query
 from .stats import AS_JSON, Stats
 from .tallies import JobRuns
 
@@ -22,7 +22,7 @@ class Check(NamedTuple):
 
 
 def health() -> Call[list[Check]]:
-    return Call(
+    return query(
         "SELECT name, status, value, unit, detail FROM pgqueue.health", (), lambda rows: [Check(*row) for row in rows]
     )
 
@@ -52,7 +52,7 @@ def conditions(queues: Sequence[str] | None) -> Call[Conditions]:
             next(((name, value) for name, _, value in found["snapshot"]), None),
         )
 
-    return Call(
+    return query(
         "SELECT 'paused', NULL, name, NULL::float FROM pgqueue.queues WHERE paused_until IS NOT NULL"
         " UNION ALL SELECT 'failed', NULL, queue, pg_catalog.sum(failed OPERATOR(pg_catalog.+) retried)::float"
         " FROM pgqueue.job_runs(since => NULL) GROUP BY queue"
@@ -160,7 +160,7 @@ def everything() -> Call[Everything]:
         f" UNION ALL SELECT pg_catalog.to_json(r)::pg_catalog.text, NULL, '{kind}' FROM ({select}) r"
         for kind, _, select in _LISTS
     )
-    return Call(
+    return query(
         AS_JSON + ", queue, 'queue' FROM pgqueue.stats"
         " UNION ALL SELECT pg_catalog.count(*)::pg_catalog.text, NULL, 'sessions' FROM pgqueue.sessions"
         " UNION ALL SELECT pg_catalog.count(*)::pg_catalog.text, NULL, 'workers' FROM pgqueue.workers" + lists,

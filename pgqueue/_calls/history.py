@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .._values import arguments
 from .._values.arguments import Seconds
-from .call import Call
+from .call import Call, query, written
 
 HOUR = 3600.0
 MOST = 366 * 86400.0  # seconds
@@ -49,11 +49,10 @@ def history(queues: Sequence[str] | None, since: Seconds, every: Seconds | None)
     begin = arguments.required_seconds("since", since)
     if begin > MOST:
         raise ValueError(f"since must be up to 366 days, not {since!r}")
-    return Call(
+    return query(
         "SELECT queue, at, puts, takes, acks, done, releases, buries, timeouts, ready, most_ready, taken, delayed,"
         " buried, blocked, extract(epoch FROM oldest_ready_age)::float"
-        " FROM pgqueue.history(queues => %s::pg_catalog.text[], since => pg_catalog.make_interval(secs => %s::float),"
-        " every => pg_catalog.make_interval(secs => %s::float)) ORDER BY queue, at",
+        f" FROM {written('history', 'queues', 'since', 'every')} ORDER BY queue, at",
         (
             None if queues is None else [arguments.queue_name(name) for name in queues],
             begin,

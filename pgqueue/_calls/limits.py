@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, cast
+from typing import Any, Literal
 
 from .._values import arguments
 from .._values.arguments import Seconds
 from .._values.record import Record
-from .call import Call, nothing, scalar
+from .call import Call, call, nothing, query, scalar
 
 Declared = Literal["set", "dropped", "same", "kept"]
 MAX_CONCURRENCY = 100_000  # as in sql/3_tasks/limit_rules.sql, _check_terms
@@ -71,49 +71,41 @@ class Terms:
         """Whether they limit nothing."""
         return self.concurrency is None and self.rate is None
 
-    def values(self) -> tuple[int | None, int | None, float, int | None, str | None]:
-        per = arguments.required_seconds("per", self.per, positive=True)
-        return self.concurrency, self.rate, per, self.burst, self.argument
+    @property
+    def seconds(self) -> float:
+        """The period of the rate."""
+        return arguments.required_seconds("per", self.per, positive=True)
+
+    def given(self) -> dict[str, Any]:
+        """The arguments of a call."""
+        return {
+            "concurrency": self.concurrency,
+            "rate": self.rate,
+            "per": self.seconds,
+            "burst": self.burst,
+            "argument": self.argument,
+        }
 
 
 def set_limit(queue: str, job: str | None, terms: Terms) -> Call[None]:
     if terms.empty:
         raise ValueError("a limit needs a concurrency, a rate, or both: drop() removes one")
-    return Call(
-        "SELECT pgqueue.set_limit(queue => %s::pg_catalog.text, job => %s::pg_catalog.text, concurrency => %s::int,"
-        " rate => %s::int, per => pg_catalog.make_interval(secs => %s::float), burst => %s::int,"
-        " argument => %s::pg_catalog.text)",
-        (arguments.queue_name(queue), arguments.label("job", job), *terms.values()),
-        nothing,
-        long=True,
-    )
+    return call("set_limit", None, nothing, long=True, **_of(queue, job), **terms.given())
 
 
 def drop_limit(queue: str, job: str | None) -> Call[bool]:
-    return Call(
-        "SELECT pgqueue.drop_limit(queue => %s::pg_catalog.text, job => %s::pg_catalog.text)",
-        (arguments.queue_name(queue), arguments.label("job", job)),
-        lambda rows: bool(scalar(rows)),
-        long=True,
-    )
+    return call("drop_limit", None, scalar, long=True, **_of(queue, job))
 
 
 def declare_limit(queue: str, job: str, terms: Terms) -> Call[Declared]:
     """The limit of a job as its code has it; with empty terms: none. A worker sends it before its first claim."""
-    return Call(
-        "SELECT pgqueue.declare_limit(queue => %s::pg_catalog.text, job => %s::pg_catalog.text,"
-        " concurrency => %s::int, rate => %s::int, per => pg_catalog.make_interval(secs => %s::float),"
-        " burst => %s::int, argument => %s::pg_catalog.text)",
-        (arguments.queue_name(queue), arguments.label("job", job), *terms.values()),
-        lambda rows: cast("Declared", scalar(rows)),
-        long=True,
-    )
+    return call("declare_limit", None, scalar, long=True, **_of(queue, job), **terms.given())
 
 
 def list_limits(queue: str | None) -> Call[list[Limit]]:
     """By queue and job."""
     named = None if queue is None else arguments.queue_name(queue)
-    return Call(
+    return query(
         "SELECT queue, job, concurrency, rate, EXTRACT(epoch FROM per)::float, burst, argument, declared, running,"
         " waiting, next_at FROM pgqueue.limits"
         " WHERE %s::pg_catalog.text IS NULL OR queue OPERATOR(pg_catalog.=) %s::pg_catalog.text"
@@ -121,3 +113,7 @@ def list_limits(queue: str | None) -> Call[list[Limit]]:
         (named, named),
         lambda rows: [Limit(*row) for row in rows],
     )
+
+
+def _of(queue: str, job: str | None) -> dict[str, Any]:
+    return {"queue": arguments.queue_name(queue), "job": arguments.label("job", job)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .call import Call, Rows, nothing
+from .call import Call, call, nothing, query, scalar
 
 
 class Answer(NamedTuple):
@@ -16,22 +16,21 @@ class Answer(NamedTuple):
 
 
 def ask_lock(name: str, shared: bool, token: int, wait: bool) -> Call[Answer]:
-    return Call(
-        "SELECT fence, ahead, channel FROM pgqueue.ask_lock(name => %s::pg_catalog.text, shared => %s::boolean,"
-        " token => %s::bigint, wait => %s::boolean)",
-        (name, shared, token, wait),
+    return call(
+        "ask_lock",
+        "fence, ahead, channel",
         lambda rows: Answer(*rows[0]),
+        name=name,
+        shared=shared,
+        token=token,
+        wait=wait,
     )
 
 
 def drop_lock(token: int) -> Call[bool]:
-    def read(rows: Rows) -> bool:
-        held: bool = rows[0][0]
-        return held
-
-    return Call("SELECT pgqueue.drop_lock(token => %s::bigint)", (token,), read)
+    return call("drop_lock", None, scalar, token=token)
 
 
 def ping() -> Call[None]:
     """A round trip that checks the connection."""
-    return Call("SELECT 1", (), nothing)
+    return query("SELECT 1", (), nothing)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
 from .._values import arguments
 from .._values.arguments import Seconds
 from .._values.record import Record
 from ..errors import ClaimDoesNotExist, Error, MessageIsClaimed, MessageNotClaimed, MessageNotClaimedBy
-from .call import Call, Rows, nothing
+from .call import Call, Rows, call, nothing
 
 CLAIM_TTL = 60.0  # seconds, as Zaqar's default
 
@@ -113,6 +113,15 @@ class Listed(NamedTuple):
     ttl: float | None
 
 
+_MESSAGE: LiteralString = (
+    "priority, attempts, data::pg_catalog.text, extract(epoch FROM age)::float, extract(epoch FROM ttl)::float"
+)
+_CLAIMED: LiteralString = (
+    "priority, attempts, deadline, data::pg_catalog.text,"
+    " extract(epoch FROM message_age)::float, extract(epoch FROM message_ttl)::float"
+)
+
+
 def claim_id(value: object) -> int:
     """A claim's id from an int or a string of digits. Raises ValueError for an id that no claim can have."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
@@ -124,14 +133,15 @@ def claim_id(value: object) -> int:
 
 def claim_messages(queue: str, n: int, ttl: float, grace: float, session: int | None) -> Call[list[ClaimedMessage]]:
     """Claim messages. The claim's id is the token of its messages."""
-    return Call(
-        "SELECT id, claim, priority, attempts, deadline, data::pg_catalog.text, %s::pg_catalog.text,"
-        " extract(epoch FROM message_age)::float, extract(epoch FROM message_ttl)::float"
-        " FROM pgqueue.claim_messages(queue => %s::pg_catalog.text, n => %s::int,"
-        " ttl => pg_catalog.make_interval(secs => %s::float),"
-        " grace => pg_catalog.make_interval(secs => %s::float), session => %s::int)",
-        (queue, queue, n, ttl, grace, session),
-        lambda rows: [ClaimedMessage(*row) for row in rows],
+    return call(
+        "claim_messages",
+        f"id, claim, {_CLAIMED}",
+        lambda rows: [_claimed(queue, *row) for row in rows],
+        queue=queue,
+        n=n,
+        ttl=ttl,
+        grace=grace,
+        session=session,
     )
 
 
@@ -140,16 +150,13 @@ def get_claim(queue: str, claim: int) -> Call[Held]:
         if not rows:
             raise no_claim(queue, claim)
         ttl, grace, age, *_ = rows[0]
-        return Held(ttl, grace, age, [ClaimedMessage(*row[3:]) for row in rows if row[3] is not None])
+        messages = [_claimed(queue, id, claim, *rest) for _, _, _, id, *rest in rows if id is not None]
+        return Held(ttl, grace, age, messages)
 
-    return Call(
-        "SELECT extract(epoch FROM ttl)::float, extract(epoch FROM grace)::float, extract(epoch FROM age)::float,"
-        " id, %s::bigint, priority, attempts, deadline, data::pg_catalog.text, %s::pg_catalog.text,"
-        " extract(epoch FROM message_age)::float, extract(epoch FROM message_ttl)::float"
-        " FROM pgqueue.get_claim(queue => %s::pg_catalog.text, claim => %s::bigint)",
-        (claim, queue, queue, claim),
-        read,
+    columns: LiteralString = (
+        "extract(epoch FROM ttl)::float, extract(epoch FROM grace)::float, extract(epoch FROM age)::float, id, "
     )
+    return call("get_claim", columns + _CLAIMED, read, queue=queue, claim=claim)
 
 
 def renew_claim(queue: str, claim: int, ttl: float, grace: float) -> Call[None]:
@@ -157,18 +164,11 @@ def renew_claim(queue: str, claim: int, ttl: float, grace: float) -> Call[None]:
         if not rows[0][0]:
             raise no_claim(queue, claim)
 
-    return Call(
-        "SELECT pgqueue.renew_claim(queue => %s::pg_catalog.text, claim => %s::bigint,"
-        " ttl => pg_catalog.make_interval(secs => %s::float), grace => pg_catalog.make_interval(secs => %s::float))",
-        (queue, claim, ttl, grace),
-        read,
-    )
+    return call("renew_claim", None, read, queue=queue, claim=claim, ttl=ttl, grace=grace)
 
 
 def release_claim(queue: str, claim: int) -> Call[None]:
-    return Call(
-        "SELECT pgqueue.release_claim(queue => %s::pg_catalog.text, claim => %s::bigint)", (queue, claim), nothing
-    )
+    return call("release_claim", None, nothing, queue=queue, claim=claim)
 
 
 def delete_message(queue: str, id: int, claim: int | None) -> Call[None]:
@@ -176,31 +176,15 @@ def delete_message(queue: str, id: int, claim: int | None) -> Call[None]:
         if problem := rows[0][0]:
             raise _refused(problem, queue, id, -1 if claim is None else claim)
 
-    return Call(
-        "SELECT pgqueue.delete_message(queue => %s::pg_catalog.text, id => %s::bigint, claim => %s::bigint)",
-        (queue, id, claim),
-        read,
-    )
+    return call("delete_message", None, read, queue=queue, id=id, claim=claim)
 
 
 def delete_messages(queue: str, ids: Sequence[int]) -> Call[list[DeletedMessage]]:
-    return Call(
-        "SELECT id, priority, attempts, data::pg_catalog.text, extract(epoch FROM age)::float,"
-        " extract(epoch FROM ttl)::float"
-        " FROM pgqueue.delete_messages(queue => %s::pg_catalog.text, ids => %s::bigint[])",
-        (queue, list(ids)),
-        lambda rows: [DeletedMessage(*row) for row in rows],
-    )
+    return call("delete_messages", f"id, {_MESSAGE}", _deleted, queue=queue, ids=list(ids))
 
 
 def pop_messages(queue: str, n: int, session: int | None) -> Call[list[DeletedMessage]]:
-    return Call(
-        "SELECT id, priority, attempts, data::pg_catalog.text, extract(epoch FROM age)::float,"
-        " extract(epoch FROM ttl)::float"
-        " FROM pgqueue.pop(queue => %s::pg_catalog.text, n => %s::int, session => %s::int)",
-        (queue, n, session),
-        lambda rows: [DeletedMessage(*row) for row in rows],
-    )
+    return call("pop", f"id, {_MESSAGE}", _deleted, queue=queue, n=n, session=session)
 
 
 def list_messages(
@@ -214,23 +198,33 @@ def list_messages(
 ) -> Call[list[Listed]]:
     if marker is not None:
         arguments.text(marker, "a marker")
-    return Call(
-        "SELECT marker, id, state, priority, attempts, data::pg_catalog.text, extract(epoch FROM age)::float,"
-        " extract(epoch FROM ttl)::float"
-        " FROM pgqueue.list_messages(queue => %s::pg_catalog.text, after => %s::pg_catalog.text, n => %s::int,"
-        " sender => %s::pg_catalog.uuid,"
-        " echo => %s::boolean, include_claimed => %s::boolean, include_delayed => %s::boolean)",
-        (queue, marker, n, arguments.uuid("sender", sender), echo, include_claimed, include_delayed),
+    return call(
+        "list_messages",
+        f"marker, id, state, {_MESSAGE}",
         lambda rows: [Listed(*row) for row in rows],
+        queue=queue,
+        after=marker,
+        n=n,
+        sender=arguments.uuid("sender", sender),
+        echo=echo,
+        include_claimed=include_claimed,
+        include_delayed=include_delayed,
     )
 
 
 def message_stats(queue: str) -> Call[MessageStats]:
-    return Call(
-        "SELECT free, claimed, total, oldest, newest FROM pgqueue.message_stats(queue => %s::pg_catalog.text)",
-        (queue,),
-        lambda rows: MessageStats(*rows[0]),
-    )
+    columns: LiteralString = "free, claimed, total, oldest, newest"
+    return call("message_stats", columns, lambda rows: MessageStats(*rows[0]), queue=queue)
+
+
+def _claimed(queue: str, id: int, claim: int, *row: Any) -> ClaimedMessage:
+    """The row has the columns of _CLAIMED."""
+    priority, attempts, deadline, text, age, ttl = row
+    return ClaimedMessage(id, claim, priority, attempts, deadline, text, queue, age, ttl)
+
+
+def _deleted(rows: Rows) -> list[DeletedMessage]:
+    return [DeletedMessage(*row) for row in rows]
 
 
 def no_claim(queue: str, claim: int | str) -> ClaimDoesNotExist:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, LiteralString, TypeVar
 
 from .._values import arguments, data
 from .._values.record import Record
 from ..errors import BadVersion, EphemeralParent, NodeError, NodeExists, NoNode, NotEmpty
-from .call import Call, Rows, scalar
+from .call import Call, Rows, call, query, scalar
 
 T = TypeVar("T")
 _TRANSACTION = re.compile("[0-9]{1,20}")
@@ -116,17 +116,21 @@ def flag(name: str, value: object) -> bool:
 
 def channel(at: str) -> Call[str]:
     """The channel on which pgqueue._node_event notifies: a secret of those that may watch."""
-    return Call("SELECT pgqueue.watch_node(path => %s::pg_catalog.text)", (path(at),), scalar)
+    return call("watch_node", None, scalar, path=path(at))
 
 
 def create(at: str, value: Any, text: str, ephemeral: bool, sequential: bool) -> Callable[[int | None], Call[Node]]:
     """A function from the session to the call. `text` is `value` as JSON."""
-    arguments_ = (path(at), text, flag("ephemeral", ephemeral), flag("sequential", sequential))
-    return lambda session: Call(
-        "SELECT problem, path, version, holder, created_at, id FROM pgqueue.create_node(path => %s::pg_catalog.text,"
-        " data => %s::pg_catalog.jsonb, ephemeral => %s::boolean, sequential => %s::boolean, session => %s::int)",
-        (*arguments_, session),
-        lambda rows: _created(rows, value, ephemeral),
+    known = path(at)
+    flags: dict[str, Any] = {"ephemeral": flag("ephemeral", ephemeral), "sequential": flag("sequential", sequential)}
+    return lambda session: call(
+        "create_node",
+        CREATED,
+        lambda rows: created(rows, value, ephemeral),
+        path=known,
+        data=text,
+        **flags,
+        session=session,
     )
 
 
@@ -136,7 +140,7 @@ def get(at: str) -> Call[Node]:
             raise _problem("not found", at)
         return _node(rows[0])
 
-    return Call(
+    return query(
         "SELECT path, data::pg_catalog.text, version, ephemeral, holder, created_at, updated_at, id"
         " FROM pgqueue.nodes WHERE path OPERATOR(pg_catalog.=) %s::pg_catalog.text",
         (path(at),),
@@ -145,7 +149,7 @@ def get(at: str) -> Call[Node]:
 
 
 def exists(at: str) -> Call[bool]:
-    return Call(
+    return query(
         "SELECT EXISTS (SELECT FROM pgqueue.nodes WHERE path OPERATOR(pg_catalog.=) %s::pg_catalog.text)",
         (path(at),),
         lambda rows: bool(rows[0][0]),
@@ -159,12 +163,9 @@ def set_data(at: str, value: Any, text: str, version: int | None) -> Call[Node]:
             raise _problem(problem, at, version, found)
         return _node((at, None, found, *others), value)
 
-    return Call(
-        "SELECT problem, version, ephemeral, holder, created_at, updated_at, id"
-        " FROM pgqueue.set_node(path => %s::pg_catalog.text, data => %s::pg_catalog.jsonb, version => %s::int)",
-        (path(at), text, arguments.integer("version", version, 0)),
-        read,
-    )
+    columns: LiteralString = "problem, version, ephemeral, holder, created_at, updated_at, id"
+    known = arguments.integer("version", version, 0)
+    return call("set_node", columns, read, path=path(at), data=text, version=known)
 
 
 def delete(at: str, version: int | None, id: int | None = None) -> Call[None]:
@@ -177,12 +178,8 @@ def delete(at: str, version: int | None, id: int | None = None) -> Call[None]:
 
     if path(at) == "/":
         raise ValueError("the root cannot be deleted")
-    return Call(
-        "SELECT problem, version FROM pgqueue.delete_node(path => %s::pg_catalog.text, version => %s::int,"
-        " id => %s::bigint)",
-        (at, arguments.integer("version", version, 0), id),
-        read,
-    )
+    known = arguments.integer("version", version, 0)
+    return call("delete_node", "problem, version", read, path=at, version=known, id=id)
 
 
 def children(at: str) -> Call[list[str]]:
@@ -192,7 +189,7 @@ def children(at: str) -> Call[list[str]]:
             raise _problem("not found", at)
         return list(names)
 
-    return Call(
+    return query(
         "SELECT EXISTS (SELECT FROM pgqueue.nodes WHERE path OPERATOR(pg_catalog.=) %s::pg_catalog.text),"
         " ARRAY (SELECT pgqueue.children(path => %s::pg_catalog.text))",
         (path(at), at),
@@ -210,7 +207,7 @@ def look(at: str, children: bool) -> Call[Seen[tuple[Node | None, list[str] | No
             return Seen((None, names), snapshot, None, None)
         return Seen((node, names), snapshot, node.id, ids if children else node.version)
 
-    return Call(
+    return query(
         "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text,"
         " CASE WHEN %s::boolean THEN ARRAY (SELECT pgqueue.children(path => asked.path)) END,"
         " CASE WHEN %s::boolean THEN"
@@ -237,7 +234,10 @@ def _node(row: Any, *value: Any) -> Node:
     )
 
 
-def _created(rows: Rows, value: Any, ephemeral: bool) -> Node:
+CREATED: LiteralString = "problem, path, version, holder, created_at, id"  # the columns of created()
+
+
+def created(rows: Rows, value: Any, ephemeral: bool) -> Node:
     problem, at, version, holder, created_at, id = rows[0]
     if problem:
         raise _problem(problem, at)

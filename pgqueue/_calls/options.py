@@ -1,57 +1,79 @@
-"""The options that puts, publishes and queues share. They are checked when they are made."""
+"""The options that puts, publishes, schedules and queues share. They are checked when they are made.
+
+An option is declared once, as the field of a record: its name, type, default and check. put_options.py has those of a
+put, and says what follows from a declaration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, ClassVar, TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 from .._values import arguments
 from .._values.arguments import Seconds
 
 Kind = TypeVar("Kind", bound="Options")
+Check = Callable[[str, Any], Any]
+
+
+def option(check: Check, default: Any = None) -> Any:
+    """A field of a record. `check` gets its name and its value, unless that is the default; what it returns is kept."""
+    return field(default=default, metadata={"check": check})
+
+
+def check(options: Any) -> None:
+    """Check each option of a frozen record, and convert it. Raises ValueError."""
+    kind: Any = type(options)
+    for name, default, check_one in _checks(kind):
+        if (value := getattr(options, name)) is not default:
+            object.__setattr__(options, name, check_one(name, value))
+
+
+def positive_seconds(name: str, value: Seconds | None) -> float | None:
+    return arguments.seconds(name, value, positive=True)
+
+
+def positive_integer(name: str, value: int | None) -> int | None:
+    return arguments.integer(name, value, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of a put; None is the queue's default. A timedelta becomes a number of seconds."""
 
-    DURATIONS: ClassVar[tuple[tuple[str, bool], ...]] = (("delay", False), ("ttr", True), ("ttl", True))
-
-    priority: int | None = None
-    delay: Seconds | None = None
-    ttr: Seconds | None = None
-    ttl: Seconds | None = None
+    priority: int | None = option(arguments.integer)
+    delay: Seconds | None = option(arguments.seconds)
+    ttr: Seconds | None = option(positive_seconds)
+    ttl: Seconds | None = option(positive_seconds)
 
     def __post_init__(self) -> None:
-        arguments.integer("priority", self.priority)
-        set_seconds(self, self.DURATIONS)
+        check(self)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions(Options):
     """The options of a task: also the time at which the task is ready, instead of a delay."""
 
-    run_at: datetime | None = None
+    run_at: datetime | None = option(arguments.moment)
 
     def __post_init__(self) -> None:
-        Options.__post_init__(self)
-        arguments.moment("run_at", self.run_at)
+        check(self)
         if self.run_at is not None and self.delay is not None:
             raise ValueError(f"a task is put with a delay or a run_at, not both: {self.delay!r}, {self.run_at}")
 
 
-def set_seconds(options: object, durations: Iterable[tuple[str, bool]]) -> None:
-    """Check a frozen record's durations, and convert each timedelta to seconds. True: it must be over 0."""
-    for name, positive in durations:
-        if (value := getattr(options, name)) is not None:
-            object.__setattr__(options, name, arguments.seconds(name, value, positive=positive))
-
-
 def named_options(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
     """The options from keyword arguments. Raises ValueError for an unknown one."""
-    known = [field.name for field in fields(kind)]
-    if unknown := sorted(given.keys() - set(known)):
-        raise ValueError(f"{what} has no option {unknown[0]!r}: there are {', '.join(known)}")
+    known = kind.__dataclass_fields__
+    if not given.keys() <= known.keys():
+        unknown = min(given.keys() - known.keys())
+        raise ValueError(f"{what} has no option {unknown!r}: there are {', '.join(known)}")
     return kind(**given)
+
+
+@cache
+def _checks(kind: type[Any]) -> list[tuple[str, Any, Check]]:
+    return [(one.name, one.default, one.metadata["check"]) for one in fields(kind) if "check" in one.metadata]

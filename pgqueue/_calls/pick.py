@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import LiteralString, NamedTuple
 
 from .._values import arguments
 from .._values.record import Record
 from ..errors import TaskError, refusal
-from .call import Call, Fence, Rows, scalar
+from .call import SETTLED, Call, Fence, Rows, call, query, scalar, written
 
 
 class Found(NamedTuple):
@@ -30,19 +30,20 @@ class Found(NamedTuple):
     data: str | None
 
 
+_FOUND: LiteralString = (
+    "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key,"
+    " data::pg_catalog.text FROM pgqueue.tasks"
+)
+
+
 def peek(id: int) -> Call[Found]:
     def read(rows: Rows) -> Found:
         if not rows:
             raise refusal(id, None, "not found", None, "")
         return Found(*rows[0])
 
-    return Call(
-        "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key,"
-        " data::pg_catalog.text FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=)"
-        " (SELECT pgqueue.own_id(id => %s::bigint))",
-        (id,),
-        read,
-    )
+    own = "(SELECT pgqueue.own_id(id => %s::bigint))"
+    return query(f"{_FOUND} WHERE id OPERATOR(pg_catalog.=) {own}", (id,), read)
 
 
 FIRST = ("ready", "delayed", "buried")
@@ -89,12 +90,7 @@ def requeue(id: int, fence: Fence) -> Call[tuple[int, str]]:
             raise refusal(id, state, problem, holder, fence.me)
         return new_id, state
 
-    return Call(
-        "SELECT new_id, state, problem, holder"
-        " FROM pgqueue.requeue(id => %s::bigint, token => %s::bigint, session => %s::int)",
-        (id, fence.token, fence.session),
-        read,
-    )
+    return call("requeue", f"new_id, {SETTLED}", read, **fence.of(id))
 
 
 def delete(id: int) -> Call[None]:
@@ -102,7 +98,7 @@ def delete(id: int) -> Call[None]:
         if not rows[0][0]:
             raise _gone(id)
 
-    return Call("SELECT pgqueue.delete(id => %s::bigint)", (id,), read)
+    return call("delete", None, read, id=id)
 
 
 def delete_strict(id: int, fence: Fence) -> Call[None]:
@@ -111,12 +107,7 @@ def delete_strict(id: int, fence: Fence) -> Call[None]:
         if problem:
             raise refusal(id, state, problem, holder, fence.me)
 
-    return Call(
-        "SELECT state, problem, holder"
-        " FROM pgqueue.delete_strict(id => %s::bigint, token => %s::bigint, session => %s::int)",
-        (id, fence.token, fence.session),
-        read,
-    )
+    return call("delete_strict", SETTLED, read, **fence.of(id))
 
 
 def delete_one(id: int, fence: Fence, strict: bool) -> Call[None]:
@@ -125,12 +116,8 @@ def delete_one(id: int, fence: Fence, strict: bool) -> Call[None]:
 
 
 def kick(queue: str, n: int, delayed: bool) -> Call[int]:
-    return Call(
-        "SELECT pgqueue.kick(queue => %s::pg_catalog.text, n => %s::int, delayed => %s::boolean)",
-        (queue, arguments.count("n", n), arguments.flag("delayed", delayed)),
-        scalar,
-        long=True,
-    )
+    known = arguments.flag("delayed", delayed)
+    return call("kick", None, scalar, long=True, queue=queue, n=arguments.count("n", n), delayed=known)
 
 
 def kick_task(id: int) -> Call[str | None]:
@@ -142,23 +129,21 @@ def kick_task(id: int) -> Call[str | None]:
             raise _gone(id)
         return None if problem else state
 
-    return Call("SELECT state, problem FROM pgqueue.kick_task(id => %s::bigint)", (id,), read)
+    return call("kick_task", "state, problem", read, id=id)
 
 
 def peek_next(queue: str, state: str) -> Call[Found | None]:
     if state not in FIRST:
         raise ValueError(f"peek_next needs the state {', '.join(FIRST[:-1])} or {FIRST[-1]}, not {state!r}")
-    return Call(
-        "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key,"
-        " data::pg_catalog.text FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=)"
-        " (SELECT pgqueue.first_task(queue => %s::pg_catalog.text, state => %s::pg_catalog.text))",
+    return query(
+        f"{_FOUND} WHERE id OPERATOR(pg_catalog.=) (SELECT {written('first_task', 'queue', 'state')})",
         (queue, state),
         lambda rows: Found(*rows[0]) if rows else None,
     )
 
 
 def urgent_priority(queue: str) -> Call[int]:
-    return Call("SELECT pgqueue.urgent_priority(queue => %s::pg_catalog.text)", (queue,), scalar)
+    return call("urgent_priority", None, scalar, queue=queue)
 
 
 def task_stats(id: int) -> Call[TaskStats]:
@@ -182,7 +167,7 @@ def task_stats(id: int) -> Call[TaskStats]:
             attempts=attempts,
         )
 
-    return Call(
+    return query(
         "SELECT id, queue, state, priority, extract(epoch FROM ttr)::float,"
         " extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) ready_since)::float,"
         " extract(epoch FROM deadline OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp())::float,"

@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 
 from .._values import arguments
 from .._values.record import Record
-from .call import Call, nothing
+from .call import Call, call, nothing, query
 
 Verb = Literal["put", "take", "look", "manage", "share", "monitor"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
@@ -36,7 +36,7 @@ def list_privileges(role: str | None, queue: str | None) -> Call[list[Privilege]
     """By role, queue, pattern and verb. `queue`: only those of this very queue."""
     named = None if role is None else _role(role)
     of = None if queue is None else arguments.queue_name(queue)
-    return Call(
+    return query(
         "SELECT role, verb, queue, pattern FROM pgqueue.privileges"
         " WHERE (%s::pg_catalog.text IS NULL OR role OPERATOR(pg_catalog.=) %s::pg_catalog.text)"
         " AND (%s::pg_catalog.text IS NULL OR queue OPERATOR(pg_catalog.=) %s::pg_catalog.text)"
@@ -47,47 +47,26 @@ def list_privileges(role: str | None, queue: str | None) -> Call[list[Privilege]
 
 
 def grant_to(role: str, verbs: Sequence[Verb] | None, pattern: str) -> Call[None]:
-    return Call(
-        "SELECT pgqueue.grant_to(role => pg_catalog.quote_ident(%s::pg_catalog.text)::pg_catalog.regrole,"
-        " verbs => %s::pg_catalog.text[], pattern => %s::pg_catalog.text)",
-        (_role(role), _verbs(verbs), _pattern(pattern)),
-        nothing,
-    )
+    return call("grant_to", None, nothing, role=_role(role), verbs=_verbs(verbs), pattern=_pattern(pattern))
 
 
 def revoke_from(role: str, verbs: Sequence[Verb] | None, pattern: str) -> Call[None]:
-    return Call(
-        "SELECT pgqueue.revoke_from(role => pg_catalog.quote_ident(%s::pg_catalog.text)::pg_catalog.regrole,"
-        " verbs => %s::pg_catalog.text[], pattern => %s::pg_catalog.text)",
-        (_role(role), _verbs(verbs), _pattern(pattern)),
-        nothing,
-    )
+    return call("revoke_from", None, nothing, role=_role(role), verbs=_verbs(verbs), pattern=_pattern(pattern))
 
 
 def grant(queue: str, role: str, verbs: Sequence[Verb]) -> Call[None]:
-    return Call(
-        "SELECT pgqueue.grant(queue => %s::pg_catalog.text,"
-        " role => pg_catalog.quote_ident(%s::pg_catalog.text)::pg_catalog.regrole, verbs => %s::pg_catalog.text[])",
-        (arguments.queue_name(queue), _role(role), _verbs(verbs)),
-        nothing,
-    )
+    name = arguments.queue_name(queue)
+    return call("grant", None, nothing, queue=name, role=_role(role), verbs=_verbs(verbs))
 
 
 def revoke(queue: str, role: str, verbs: Sequence[Verb]) -> Call[None]:
-    return Call(
-        "SELECT pgqueue.revoke(queue => %s::pg_catalog.text,"
-        " role => pg_catalog.quote_ident(%s::pg_catalog.text)::pg_catalog.regrole, verbs => %s::pg_catalog.text[])",
-        (arguments.queue_name(queue), _role(role), _verbs(verbs)),
-        nothing,
-    )
+    name = arguments.queue_name(queue)
+    return call("revoke", None, nothing, queue=name, role=_role(role), verbs=_verbs(verbs))
 
 
 def restrict_queue(queue: str, on: bool) -> Call[None]:
-    return Call(
-        "SELECT pgqueue.restrict_queue(queue => %s::pg_catalog.text, enabled => %s::boolean)",
-        (arguments.queue_name(queue), arguments.flag("on", on)),
-        nothing,
-    )
+    name = arguments.queue_name(queue)
+    return call("restrict_queue", None, nothing, queue=name, enabled=arguments.flag("on", on))
 
 
 def _role(value: object) -> str:

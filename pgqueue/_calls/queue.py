@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Literal, LiteralString, TypedDict, get_args
+from typing import Any, Literal, LiteralString, TypedDict, get_args
 
 from .._values import arguments, data
 from .._values.arguments import Seconds
 from .._values.record import Record
 from ..errors import NoQueue
-from .call import Call, Rows, nothing, scalar
+from .call import Call, Rows, call, nothing, query, scalar
 from .find import State
-from .options import Options, named_options
+from .options import Options, named_options, option, positive_integer, positive_seconds
 
 QueueType = Literal["fifo", "fifottl", "utube", "utubettl", "limfifottl"]
 
@@ -49,39 +49,34 @@ class QueueArguments(AlterArguments, total=False):
     temporary: bool
 
 
+def _type(name: str, value: object) -> object:
+    if value not in get_args(QueueType):
+        raise ValueError(f"a queue's type is one of {', '.join(get_args(QueueType))}, not {value!r}")
+    return value
+
+
+def _capacity(name: str, value: int | None) -> int | None:
+    return arguments.integer(name, value, 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions(Options):
     """The options of a queue. Checked when made."""
 
-    DURATIONS: ClassVar[tuple[tuple[str, bool], ...]] = (*Options.DURATIONS, ("keep_done", True), ("expires", True))
-
-    type: QueueType | None = None
-    maxlen: int | None = None
-    max_takes: int | None = None
-    max_size: int | None = None
-    capacity: int | None = None
-    keep_done: Seconds | None = None
-    expires: Seconds | None = None
-    dead_letter: str | None = None
-    dead_letter_key: str | None = None
-    exclusive: bool = False
-    temporary: bool = False
-    auto_delete: bool = False
-    listed: bool = False
+    type: QueueType | None = option(_type)
+    maxlen: int | None = option(positive_integer)
+    max_takes: int | None = option(positive_integer)
+    max_size: int | None = option(positive_integer)
+    capacity: int | None = option(_capacity)
+    keep_done: Seconds | None = option(positive_seconds)
+    expires: Seconds | None = option(positive_seconds)
+    dead_letter: str | None = option(arguments.key)
+    dead_letter_key: str | None = option(arguments.key)
+    exclusive: bool = option(arguments.flag, False)
+    temporary: bool = option(arguments.flag, False)
+    auto_delete: bool = option(arguments.flag, False)
+    listed: bool = option(arguments.flag, False)
     metadata: Any = None
-
-    def __post_init__(self) -> None:
-        Options.__post_init__(self)
-        if self.type is not None and self.type not in get_args(QueueType):
-            raise ValueError(f"a queue's type is one of {', '.join(get_args(QueueType))}, not {self.type!r}")
-        for name in ("maxlen", "max_takes", "max_size"):
-            arguments.integer(name, getattr(self, name), 1)
-        arguments.integer("capacity", self.capacity, 0)
-        for name in ("dead_letter", "dead_letter_key"):
-            if getattr(self, name) is not None:
-                arguments.key(name, getattr(self, name))
-        for name in ("exclusive", "temporary", "auto_delete", "listed"):
-            arguments.flag(name, getattr(self, name))
 
     @classmethod
     def of(cls, given: QueueArguments) -> QueueOptions:
@@ -144,39 +139,11 @@ _INFO: LiteralString = (
 
 
 def create_queue(name: str, options: QueueOptions, if_not_exists: bool) -> Call[int]:
-    return Call(
-        "SELECT pgqueue.create_queue(name => %s::pg_catalog.text, type => %s::pg_catalog.text, priority => %s::int,"
-        " delay => pg_catalog.make_interval(secs => %s::float), ttr => pg_catalog.make_interval(secs => %s::float),"
-        " ttl => pg_catalog.make_interval(secs => %s::float), maxlen => %s::int, max_takes => %s::int,"
-        " max_size => %s::int, capacity => %s::int, keep_done => pg_catalog.make_interval(secs => %s::float),"
-        " expires => pg_catalog.make_interval(secs => %s::float), dead_letter => %s::pg_catalog.text,"
-        " dead_letter_key => %s::pg_catalog.text, exclusive => %s::boolean, temporary => %s::boolean,"
-        " auto_delete => %s::boolean,"
-        " listed => %s::boolean, metadata => %s::pg_catalog.jsonb, if_not_exists => %s::boolean)",
-        (
-            arguments.queue_name(name),
-            options.type,
-            options.priority,
-            options.delay,
-            options.ttr,
-            options.ttl,
-            options.maxlen,
-            options.max_takes,
-            options.max_size,
-            options.capacity,
-            options.keep_done,
-            options.expires,
-            options.dead_letter,
-            options.dead_letter_key,
-            options.exclusive,
-            options.temporary,
-            options.auto_delete,
-            options.listed,
-            None if options.metadata is None else data.encode(options.metadata),
-            arguments.flag("if_not_exists", if_not_exists),
-        ),
-        scalar,
-    )
+    given = {one: getattr(options, one) for one in options.__dataclass_fields__}
+    if options.metadata is not None:
+        given["metadata"] = data.encode(options.metadata)
+    flag = arguments.flag("if_not_exists", if_not_exists)
+    return call("create_queue", None, scalar, name=arguments.queue_name(name), **given, if_not_exists=flag)
 
 
 def alter_queue(name: str, given: Mapping[str, Any]) -> Call[None]:
@@ -184,39 +151,30 @@ def alter_queue(name: str, given: Mapping[str, Any]) -> Call[None]:
     if fixed := sorted(given.keys() & set(FIXED)):
         raise ValueError(f"a queue's {fixed[0]} cannot be altered: make another queue")
     options = named_options(QueueOptions, given, "a queue")
-    return Call(
-        "SELECT pgqueue.alter_queue(name => %s::pg_catalog.text, options => %s::pg_catalog.jsonb)",
-        (name, data.encode({option: getattr(options, option) for option in given})),
-        nothing,
-    )
+    text = data.encode({one: getattr(options, one) for one in given})
+    return call("alter_queue", None, nothing, name=name, options=text)
 
 
 def rename_queue(name: str, new_name: str) -> Call[None]:
-    return Call(
-        "SELECT pgqueue.rename_queue(name => %s::pg_catalog.text, new_name => %s::pg_catalog.text)",
-        (name, arguments.queue_name(new_name)),
-        nothing,
-    )
+    return call("rename_queue", None, nothing, name=name, new_name=arguments.queue_name(new_name))
 
 
 def delete_queue(name: str, if_empty: bool, if_unused: bool, force: bool) -> Call[int]:
-    return Call(
-        "SELECT pgqueue.delete_queue(name => %s::pg_catalog.text, if_empty => %s::boolean, if_unused => %s::boolean,"
-        " force => %s::boolean)",
-        (
-            arguments.queue_name(name),
-            arguments.flag("if_empty", if_empty),
-            arguments.flag("if_unused", if_unused),
-            arguments.flag("force", force),
-        ),
+    return call(
+        "delete_queue",
+        None,
         scalar,
         long=True,
+        name=arguments.queue_name(name),
+        if_empty=arguments.flag("if_empty", if_empty),
+        if_unused=arguments.flag("if_unused", if_unused),
+        force=arguments.flag("force", force),
     )
 
 
 def queues(prefix: str, marker: str | None, limit: int | None) -> Call[list[QueueInfo]]:
     """The queues with names that begin with the prefix and follow the marker."""
-    return Call(
+    return query(
         _INFO + " WHERE pg_catalog.starts_with(name, %s::pg_catalog.text)"
         " AND (%s::pg_catalog.text IS NULL OR name OPERATOR(pg_catalog.>) %s::pg_catalog.text)"
         " ORDER BY name LIMIT %s::int",
@@ -231,47 +189,34 @@ def queue(name: str) -> Call[QueueInfo]:
             raise NoQueue(f"there is no queue {name!r}")
         return _info(rows[0])
 
-    return Call(_INFO + " WHERE name OPERATOR(pg_catalog.=) %s::pg_catalog.text", (name,), read)
+    return query(_INFO + " WHERE name OPERATOR(pg_catalog.=) %s::pg_catalog.text", (name,), read)
 
 
 def pause_queue(name: str, seconds: Seconds) -> Call[None]:
-    return Call(
-        "SELECT pgqueue.pause_queue(queue => %s::pg_catalog.text,"
-        " duration => pg_catalog.make_interval(secs => %s::float))",
-        (name, arguments.required_seconds("seconds", seconds)),
-        nothing,
-    )
+    duration = arguments.required_seconds("seconds", seconds)
+    return call("pause_queue", None, nothing, queue=name, duration=duration)
 
 
 def drain_queue(name: str, on: bool) -> Call[None]:
-    return Call(
-        "SELECT pgqueue.drain_queue(queue => %s::pg_catalog.text, enabled => %s::boolean)",
-        (name, arguments.flag("on", on)),
-        nothing,
-    )
+    return call("drain_queue", None, nothing, queue=name, enabled=arguments.flag("on", on))
 
 
 def drain_queues(on: bool) -> Call[None]:
-    return Call("SELECT pgqueue.drain_queues(enabled => %s::boolean)", (arguments.flag("on", on),), nothing)
+    return call("drain_queues", None, nothing, enabled=arguments.flag("on", on))
 
 
 def truncate_queue(name: str, n: int | None = None, states: list[State] | None = None) -> Call[int]:
     """Remove all tasks, or at most n; only those in these states."""
-    return Call(
-        "SELECT pgqueue.truncate_queue(queue => %s::pg_catalog.text, n => %s::int, states => %s::pg_catalog.text[])",
-        (name, n, states),
-        scalar,
-        long=True,
-    )
+    return call("truncate_queue", None, scalar, long=True, queue=name, n=n, states=states)
 
 
 def release_all(name: str) -> Call[int]:
-    return Call("SELECT pgqueue.release_all(queue => %s::pg_catalog.text)", (name,), scalar, long=True)
+    return call("release_all", None, scalar, long=True, queue=name)
 
 
 def state() -> Call[str]:
     """The state of the server. On a standby every transaction is read-only."""
-    return Call(
+    return query(
         "SELECT CASE WHEN pg_catalog.current_setting('transaction_read_only')::boolean"
         " THEN 'read only' ELSE 'running' END",
         (),

@@ -13,8 +13,24 @@ from psycopg import sql
 from .._values import arguments, data
 from .._values.arguments import Seconds
 from .._values.record import Record
-from .attempts import SAID, Report, said
-from .call import Call, Fence, Named, Refused, Rows, columns, error_text, hasty, refusals, settled
+from .attempts import Report, said
+from .call import (
+    REFUSALS,
+    SETTLED,
+    Call,
+    Fence,
+    Named,
+    Refused,
+    Rows,
+    call,
+    columns,
+    error_text,
+    hasty,
+    in_haste,
+    query,
+    refusals,
+    settled,
+)
 
 ENDED = frozenset(("done", "failed", "cancelled", "unknown"))
 
@@ -78,7 +94,7 @@ _TASK = re.compile("pgqueue:task:([0-9]{1,18})")
 
 
 def outcome(id: int) -> Call[Outcome]:
-    return Call(f"SELECT {_COLUMNS} FROM pgqueue.outcome(id => %s::bigint)", (id,), lambda rows: _outcome(id, *rows[0]))
+    return call("outcome", _COLUMNS, lambda rows: _outcome(id, *rows[0]), id=id)
 
 
 def await_outcome(id: int) -> Call[tuple[Outcome, bool]]:
@@ -88,7 +104,7 @@ def await_outcome(id: int) -> Call[tuple[Outcome, bool]]:
         *row, drained = rows[0]
         return _outcome(id, *row), drained
 
-    return Call(f"SELECT {_COLUMNS}, drained FROM pgqueue.await_outcome(id => %s::bigint)", (id,), read)
+    return call("await_outcome", f"{_COLUMNS}, drained", read, id=id)
 
 
 def task_channel(id: int) -> str:
@@ -137,22 +153,28 @@ def _outcome(
 
 
 def finish(id: int, fence: Fence, text: str, keep: Seconds) -> Call[str]:
-    return Call(
-        "SELECT state, problem, holder FROM pgqueue.finish(id => %s::bigint, token => %s::bigint, session => %s::int,"
-        " result => %s::pg_catalog.jsonb, keep => pg_catalog.make_interval(secs => %s::float))",
-        (id, fence.token, fence.session, text, _keep(keep)),
+    return call(
+        "finish",
+        SETTLED,
         settled(id, fence),
+        **fence.of(id),
+        result=text,
+        keep=_keep(keep),
     )
 
 
 def finish_many(tasks: Named, texts: Sequence[str], fence: Fence, keep: Seconds) -> Call[list[Refused]]:
     """Ack the tasks of a worker, and keep their results; none of them waits for another transaction's lock."""
-    return Call(
-        "SELECT id, state, problem, holder FROM pgqueue.finish_many("
-        f"ids => %s::pg_catalog.text::bigint[], tokens => %s::pg_catalog.text::bigint[], session => {hasty('%s::int')},"
-        " results => %s::pg_catalog.jsonb, keep => pg_catalog.make_interval(secs => %s::float))",
-        (*columns(tasks), fence.session, f"[{','.join(texts)}]", _keep(keep)),
+    ids, tokens = columns(tasks)
+    return call(
+        "finish_many",
+        REFUSALS,
         refusals,
+        ids=ids,
+        tokens=tokens,
+        session=in_haste(fence.session),
+        results=f"[{','.join(texts)}]",
+        keep=_keep(keep),
     )
 
 
@@ -166,12 +188,17 @@ def fail(
 ) -> Call[str]:
     """Fail a task. With a delay it is tried again, and fails only if the queue allows no more attempts."""
     report = report or Report()
-    return Call(
-        "SELECT state, problem, holder FROM pgqueue.fail(id => %s::bigint, token => %s::bigint,"
-        " error => %s::pg_catalog.text, keep => pg_catalog.make_interval(secs => %s::float),"
-        " delay => pg_catalog.make_interval(secs => %s::float), counts => %s::boolean," + SAID + ")",
-        (id, fence.token, error_text(error), _keep(keep), delay, report.counts, *said(report)),
+    return call(
+        "fail",
+        SETTLED,
         settled(id, fence),
+        id=id,
+        token=fence.token,
+        error=error_text(error),
+        keep=_keep(keep),
+        delay=delay,
+        counts=report.counts,
+        **said(report),
     )
 
 
@@ -196,7 +223,7 @@ def fail_many(failed: Sequence[Failed], *, patient: bool = True) -> Call[list[Re
         for one in sorted(failed, key=lambda one: one.id)
     ]
     token = "asked.token" if patient else hasty("asked.token")
-    return Call(
+    return query(
         "SELECT asked.id, s.state, s.problem, s.holder"
         " FROM pg_catalog.jsonb_to_recordset(%s::pg_catalog.jsonb) asked(id bigint, token bigint,"
         " error pg_catalog.text, keep float, delay float, counts boolean, hold_lane boolean,"
@@ -212,12 +239,7 @@ def fail_many(failed: Sequence[Failed], *, patient: bool = True) -> Call[list[Re
 
 
 def progress(id: int, fence: Fence, text: str) -> Call[str]:
-    return Call(
-        "SELECT state, problem, holder FROM pgqueue.progress(id => %s::bigint, token => %s::bigint, session => %s::int,"
-        " value => %s::pg_catalog.jsonb)",
-        (id, fence.token, fence.session, text),
-        settled(id, fence),
-    )
+    return call("progress", SETTLED, settled(id, fence), **fence.of(id), value=text)
 
 
 def _keep(value: Seconds) -> float:

@@ -13,8 +13,8 @@ from .._values.arguments import IfExists, Seconds
 from .._values.record import Record
 from .._values.timetable import Timetable, timetable
 from ..errors import NoSchedule
-from .call import Call, Rows, nothing, scalar
-from .options import Options, named_options
+from .call import Call, Rows, call, nothing, query, scalar
+from .options import Options, named_options, option
 
 Missed = Literal["none", "one", "all"]  # for occurrences at which no process ran to fire them
 
@@ -37,15 +37,9 @@ class ScheduleArguments(TypedDict, total=False):
 class ScheduleOptions(Options):
     """The same, checked."""
 
-    lane: str | None = None
-    key: str | None = None
-    if_exists: IfExists = "ignore"
-
-    def __post_init__(self) -> None:
-        Options.__post_init__(self)
-        arguments.label("lane", self.lane)
-        arguments.label("key", self.key)
-        arguments.if_exists(self.if_exists)
+    lane: str | None = option(arguments.label)
+    key: str | None = option(arguments.label)
+    if_exists: IfExists = option(arguments.if_exists, "ignore")
 
     def as_dict(self) -> dict[str, Any]:
         """Those that differ from the defaults."""
@@ -185,48 +179,42 @@ class Declared(NamedTuple):
 
 
 def set_schedule(plan: Plan) -> Call[str]:
-    return Call(
-        "SELECT pgqueue.set_schedule(name => %s::pg_catalog.text, queue => %s::pg_catalog.text,"
-        " data => %s::pg_catalog.jsonb, cron => %s::pg_catalog.text,"
-        " every => pg_catalog.make_interval(secs => %s::float), tz => %s::pg_catalog.text,"
-        " missed => %s::pg_catalog.text, options => %s::pg_catalog.jsonb)",
-        (
-            plan.name,
-            plan.queue,
-            plan.text,
-            plan.cron,
-            plan.every,
-            plan.tz,
-            plan.missed,
-            json.dumps(plan.options.as_dict()),
-        ),
+    return call(
+        "set_schedule",
+        None,
         scalar,
+        name=plan.name,
+        queue=plan.queue,
+        data=plan.text,
+        cron=plan.cron,
+        every=plan.every,
+        tz=plan.tz,
+        missed=plan.missed,
+        options=json.dumps(plan.options.as_dict()),
     )
 
 
 def declare_schedules(source: str, plans: Sequence[Plan]) -> Call[list[Declared]]:
-    return Call(
-        "SELECT name, what FROM pgqueue.declare_schedules(source => %s::pg_catalog.text,"
-        " items => %s::pg_catalog.jsonb)",
-        (source, f"[{','.join(plan.as_json() for plan in plans)}]"),
-        lambda rows: [Declared(*row) for row in rows],
+    items = f"[{','.join(plan.as_json() for plan in plans)}]"
+    return call(
+        "declare_schedules", "name, what", lambda rows: [Declared(*row) for row in rows], source=source, items=items
     )
 
 
 def pause_schedule(name: str) -> Call[bool]:
-    return Call("SELECT pgqueue.pause_schedule(name => %s::pg_catalog.text)", (schedule_name(name),), scalar)
+    return call("pause_schedule", None, scalar, name=schedule_name(name))
 
 
 def resume_schedule(name: str) -> Call[bool]:
-    return Call("SELECT pgqueue.resume_schedule(name => %s::pg_catalog.text)", (schedule_name(name),), scalar)
+    return call("resume_schedule", None, scalar, name=schedule_name(name))
 
 
 def run_schedule(name: str) -> Call[int]:
-    return Call("SELECT pgqueue.run_schedule(name => %s::pg_catalog.text)", (schedule_name(name),), scalar)
+    return call("run_schedule", None, scalar, name=schedule_name(name))
 
 
 def delete_schedule(name: str) -> Call[None]:
-    return Call("SELECT pgqueue.delete_schedule(name => %s::pg_catalog.text)", (schedule_name(name),), nothing)
+    return call("delete_schedule", None, nothing, name=schedule_name(name))
 
 
 _COLUMNS = (
@@ -238,7 +226,7 @@ _COLUMNS = (
 
 def list_schedules() -> Call[list[ScheduleInfo]]:
     """By name."""
-    return Call(
+    return query(
         f"SELECT {_COLUMNS} FROM pgqueue.schedules ORDER BY name", (), lambda rows: [_info(row) for row in rows]
     )
 
@@ -251,7 +239,7 @@ def get_schedule(name: str) -> Call[tuple[ScheduleInfo, datetime]]:
             raise NoSchedule(f"there is no schedule {name!r}")
         return _info(rows[0][:-1]), rows[0][-1]
 
-    return Call(
+    return query(
         f"SELECT {_COLUMNS}, pg_catalog.clock_timestamp() FROM pgqueue.schedules"
         " WHERE name OPERATOR(pg_catalog.=) %s::pg_catalog.text",
         (schedule_name(name),),
@@ -260,11 +248,11 @@ def get_schedule(name: str) -> Call[tuple[ScheduleInfo, datetime]]:
 
 
 def due_schedules(except_for: Sequence[str]) -> Call[list[Due]]:
-    return Call(
-        "SELECT name, revision, cron, extract(epoch FROM every)::float, tz, counts_from, next_at, moment, seconds"
-        " FROM pgqueue.due_schedules(except_for => %s::pg_catalog.text[])",
-        (list(except_for),),
+    return call(
+        "due_schedules",
+        "name, revision, cron, extract(epoch FROM every)::float, tz, counts_from, next_at, moment, seconds",
         lambda rows: [Due(*row) for row in rows],
+        except_for=list(except_for),
     )
 
 
@@ -278,12 +266,16 @@ def refuse_schedule(due: Due, error: str) -> Call[Fired]:
 
 
 def _fire(due: Due, occurrences: Sequence[datetime], next_at: datetime | None, error: str | None) -> Call[Fired]:
-    return Call(
-        "SELECT outcome, ids, problem FROM pgqueue.fire_schedule(name => %s::pg_catalog.text, revision => %s::int,"
-        " expected => %s::pg_catalog.timestamptz, occurrences => %s::pg_catalog.timestamptz[],"
-        " next_at => %s::pg_catalog.timestamptz, error => %s::pg_catalog.text)",
-        (due.name, due.revision, due.next_at, list(occurrences), next_at, error),
+    return call(
+        "fire_schedule",
+        "outcome, ids, problem",
         lambda rows: Fired(*rows[0]),
+        name=due.name,
+        revision=due.revision,
+        expected=due.next_at,
+        occurrences=list(occurrences),
+        next_at=next_at,
+        error=error,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .call import Call, Rows, nothing, scalar
+from .call import Call, Rows, call, nothing, scalar
 
 
 def _first_row(rows: Rows) -> Any:
@@ -12,42 +12,37 @@ def _first_row(rows: Rows) -> Any:
 
 
 def open_session(resume: int | None, grace: float, label: str, identity: str | None) -> Call[int]:
-    return Call(
-        "SELECT pgqueue.open_session(resume => %s::int, grace => pg_catalog.make_interval(secs => %s::float),"
-        " label => %s::pg_catalog.text, identity => %s::pg_catalog.uuid)",
-        (resume, grace, label, identity),
-        scalar,
-    )
+    return call("open_session", None, scalar, resume=resume, grace=grace, label=label, identity=identity)
 
 
 def close_session() -> Call[int]:
-    return Call("SELECT pgqueue.close_session()", (), scalar)
+    return call("close_session", None, scalar)
 
 
 def undo_take(token: int) -> Call[int | None]:
     """How many tasks were given back. None: the claim is under way."""
-    return Call("SELECT pgqueue.undo_take(token => %s::bigint)", (token,), scalar)
+    return call("undo_take", None, scalar, token=token)
 
 
 def forget_undo(token: int) -> Call[None]:
-    return Call("SELECT pgqueue.forget_undo(token => %s::bigint)", (token,), nothing)
+    return call("forget_undo", None, nothing, token=token)
 
 
 def tick_ages() -> Call[tuple[float | None, float | None, bool, int, bool]]:
     """How many seconds ago any client did a tick, and a cleaning (None: not known); whether this session is registered;
     how many sessions live; whether a queue may expire."""
-    return Call("SELECT tick, cleaning, alive, clients, expiring FROM pgqueue.tick_ages()", (), _first_row)
+    return call("tick_ages", "tick, cleaning, alive, clients, expiring", _first_row)
 
 
 def sweep() -> Call[tuple[float | None, bool, int | None]]:
     """After how many seconds to call it again (None: the usual time), whether this session is registered, and how many
     sessions live (None: another client is sweeping)."""
-    return Call("SELECT again, alive, clients FROM pgqueue.sweep()", (), _first_row)
+    return call("sweep", "again, alive, clients", _first_row)
 
 
 def promote_all() -> Call[None]:
-    return Call("SELECT pgqueue.promote_all()", (), nothing)
+    return call("promote_all", None, nothing)
 
 
 def clean_up() -> Call[None]:
-    return Call("SELECT pgqueue.clean_up()", (), nothing)
+    return call("clean_up", None, nothing)

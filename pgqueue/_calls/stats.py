@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import LiteralString, TypedDict
 
-from .call import Call, Rows
+from .call import Call, Rows, query, written
 
 VERBS = ("put", "take", "ack", "release", "bury", "kick", "delete", "touch", "delay", "ttr", "ttl", "maxlen")
 
@@ -39,12 +39,12 @@ def stats(queue: str) -> Call[Stats]:
         found: Stats = json.loads(rows[0][0])
         return found
 
-    return Call(AS_JSON + " FROM pgqueue.queue_stats(name => %s::pg_catalog.text)", (queue,), read)
+    return query(f"{AS_JSON} FROM {written('queue_stats', 'name')}", (queue,), read)
 
 
 def count_versions(queues: Iterable[str | None]) -> Call[dict[str | None, str]]:
     """For each of these queues, None for all together, a text that is another one once a count has changed."""
-    return Call(
+    return query(
         "SELECT asked.queue, pgqueue.count_version(queue => asked.queue)"
         " FROM (SELECT DISTINCT pg_catalog.unnest(%s::pg_catalog.text[]) AS queue) asked",
         (list(queues),),
@@ -54,7 +54,7 @@ def count_versions(queues: Iterable[str | None]) -> Call[dict[str | None, str]]:
 
 def waiting_long(queues: Sequence[str], seconds: float) -> Call[list[tuple[str, float]]]:
     """Those of these queues that are not paused and have tasks ready for longer than that, and for how many seconds."""
-    return Call(
+    return query(
         "SELECT q.name, extract(epoch FROM s.oldest_ready_age)::float FROM pgqueue.queues q,"
         " LATERAL pgqueue.queue_stats(name => q.name) s"
         " WHERE q.name OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.text[]) AND q.paused_until IS NULL"
@@ -66,7 +66,7 @@ def waiting_long(queues: Sequence[str], seconds: float) -> Call[list[tuple[str, 
 
 def every_stats() -> Call[dict[str, Stats]]:
     """The stats of every queue, by its name."""
-    return Call(AS_JSON + ", queue FROM pgqueue.stats", (), lambda rows: {name: json.loads(s) for s, name in rows})
+    return query(AS_JSON + ", queue FROM pgqueue.stats", (), lambda rows: {name: json.loads(s) for s, name in rows})
 
 
 def summed(found: Iterable[Stats]) -> Stats:

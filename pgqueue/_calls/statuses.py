@@ -8,23 +8,26 @@ from typing import Any
 
 from .._values import arguments, data
 from .._values.arguments import Seconds
-from .call import Call
+from .call import Call, call, query, scalar, written
 
 
 def set_status(key: str, text: str, ttl: Seconds | None, if_absent: bool = False) -> Call[bool]:
     if text == "null":
         raise ValueError("a status cannot be None, which get() returns for a key without a status: use delete()")
-    return Call(
-        "SELECT pgqueue.set_status(key => %s::pg_catalog.text, value => %s::pg_catalog.jsonb,"
-        " ttl => pg_catalog.make_interval(secs => %s::float), if_absent => %s::boolean)",
-        (_key(key), text, arguments.seconds("ttl", ttl, positive=True), arguments.flag("if_absent", if_absent)),
-        lambda rows: bool(rows[0][0]),
+    return call(
+        "set_status",
+        None,
+        scalar,
+        key=_key(key),
+        value=text,
+        ttl=arguments.seconds("ttl", ttl, positive=True),
+        if_absent=arguments.flag("if_absent", if_absent),
     )
 
 
 def get_status(key: str) -> Call[Any]:
-    return Call(
-        "SELECT pgqueue.get_status(key => %s::pg_catalog.text)::pg_catalog.text",
+    return query(
+        f"SELECT {written('get_status', 'key')}::pg_catalog.text",
         (_key(key),),
         lambda rows: data.decode_if_any(rows[0][0]),
     )
@@ -34,7 +37,7 @@ def get_statuses(keys: Iterable[str]) -> Call[dict[str, Any]]:
     """The statuses of the keys that have one."""
     asked = list(dict.fromkeys([_key(key) for key in keys]))
     arguments.elements("keys", len(asked))
-    return Call(
+    return query(
         "SELECT key, pgqueue.get_status(key => key)::pg_catalog.text"
         " FROM pg_catalog.unnest(%s::pg_catalog.text[]) asked(key)",
         (asked,),
@@ -43,7 +46,7 @@ def get_statuses(keys: Iterable[str]) -> Call[dict[str, Any]]:
 
 
 def delete_status(key: str) -> Call[bool]:
-    return Call("SELECT pgqueue.delete_status(key => %s::pg_catalog.text)", (_key(key),), lambda rows: bool(rows[0][0]))
+    return call("delete_status", None, scalar, key=_key(key))
 
 
 def status_channel(key: str) -> str:

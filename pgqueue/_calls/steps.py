@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .._values import arguments
 from ..errors import refusal
-from .call import Call, Fence, Rows
+from .call import SETTLED, Call, Fence, Rows, call
 
 
 class Recorded(NamedTuple):
@@ -22,11 +22,12 @@ def get_step(id: int, fence: Fence, name: str) -> Call[Recorded]:
             raise refusal(id, state, problem, holder, fence.me)
         return Recorded(value if recorded else None)
 
-    return Call(
-        "SELECT recorded, value::pg_catalog.text, state, problem, holder FROM pgqueue.get_step("
-        "id => %s::bigint, token => %s::bigint, session => %s::int, name => %s::pg_catalog.text)",
-        (id, fence.token, fence.session, _name(name)),
+    return call(
+        "get_step",
+        f"recorded, value::pg_catalog.text, {SETTLED}",
         read,
+        **fence.of(id),
+        name=_name(name),
     )
 
 
@@ -45,10 +46,11 @@ def record_step(id: int, fence: Fence, name: str, text: str) -> Call[str]:
             raise refusal(id, state, problem, holder, fence.me)
         return str(kept)
 
-    return Call(
-        "SELECT kept::pg_catalog.text, state, problem, holder FROM pgqueue.record_step("
-        "id => %s::bigint, token => %s::bigint, session => %s::int, name => %s::pg_catalog.text,"
-        " value => %s::pg_catalog.jsonb)",
-        (id, fence.token, fence.session, name, text),
+    return call(
+        "record_step",
+        f"kept::pg_catalog.text, {SETTLED}",
         read,
+        **fence.of(id),
+        name=name,
+        value=text,
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import LiteralString, NamedTuple, Protocol
 
 from ..errors import TaskBusy, refusal
-from .call import Call, Rows, scalar
+from .call import SETTLED, Call, Rows, call, scalar
 
 
 class AnyTaken(Protocol):
@@ -43,48 +43,53 @@ class Taken(NamedTuple):
     arrived: float = 0.0
 
 
+_FIRST: LiteralString = "id, token, priority, attempts, deadline, data::pg_catalog.text"
+_TAKEN: LiteralString = f"{_FIRST}, redelivered"
+_TAKEN_MANY: LiteralString = f"{_FIRST}, queue, redelivered, waited"
+
+
 def take(queue: str, session: int, token: int, after: tuple[int, int] | None) -> Call[list[Taken]]:
+    def read(rows: Rows) -> list[Taken]:
+        now = time.monotonic()
+        return [Taken(*row[:6], queue, row[6], arrived=now) for row in rows]  # type: ignore[call-arg, misc]
+
     priority, id = after or (None, None)
-    return Call(
-        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, %s::pg_catalog.text,"
-        " redelivered"
-        " FROM pgqueue.take(queue => %s::pg_catalog.text, session => %s::int, new_token => %s::bigint,"
-        " after_priority => %s::int, after_id => %s::bigint)",
-        (queue, queue, session, token, priority, id),
-        _taken,
+    return call(
+        "take",
+        _TAKEN,
+        read,
+        queue=queue,
+        session=session,
+        new_token=token,
+        after_priority=priority,
+        after_id=id,
     )
 
 
 def take_many(
     queues: Sequence[str], n: int, session: int, token: int, after: Sequence[tuple[int, int] | None]
 ) -> Call[list[Taken]]:
-    return Call(
-        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, queue, redelivered, waited"
-        " FROM pgqueue.take_many(queues => %s::pg_catalog.text[], n => %s::int, session => %s::int,"
-        " new_token => %s::bigint, after_priority => %s::int[], after_id => %s::bigint[])",
-        (
-            list(queues),
-            n,
-            session,
-            token,
-            [at[0] if at else None for at in after],
-            [at[1] if at else None for at in after],
-        ),
+    return call(
+        "take_many",
+        _TAKEN_MANY,
         _taken,
+        queues=list(queues),
+        n=n,
+        session=session,
+        new_token=token,
+        after_priority=[at[0] if at else None for at in after],
+        after_id=[at[1] if at else None for at in after],
     )
 
 
 def next_due(queues: Sequence[str], ids: Sequence[int] | None = None) -> Call[dict[str, float | None]]:
     """Seconds until a task is due, by queue. A queue has no entry if its id is not one of `ids` any more."""
-    return Call(
-        "SELECT queue, seconds FROM pgqueue.next_due(queues => %s::pg_catalog.text[], ids => %s::int[])",
-        (list(queues), None if ids is None else list(ids)),
-        lambda rows: dict(rows),
-    )
+    known = None if ids is None else list(ids)
+    return call("next_due", "queue, seconds", lambda rows: dict(rows), queues=list(queues), ids=known)
 
 
 def session_deadline(session: int) -> Call[float | None]:
-    return Call("SELECT pgqueue.session_deadline(session => %s::int)", (session,), scalar)
+    return call("session_deadline", None, scalar, session=session)
 
 
 def _taken(rows: Rows) -> list[Taken]:
@@ -104,9 +109,11 @@ def take_id(id: int, session: int, token: int, me: str) -> Call[list[Taken]]:
             raise refusal(id, state, problem, holder, me)
         return [Taken(id, *row)]
 
-    return Call(
-        "SELECT token, priority, attempts, deadline, data::pg_catalog.text, queue, redelivered, state, problem, holder"
-        " FROM pgqueue.take_id(id => %s::bigint, session => %s::int, new_token => %s::bigint)",
-        (id, session, token),
+    return call(
+        "take_id",
+        f"token, priority, attempts, deadline, data::pg_catalog.text, queue, redelivered, {SETTLED}",
         read,
+        id=id,
+        session=session,
+        new_token=token,
     )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
-from .call import Call, scalar
+from .call import Call, call, query, scalar
 
 #: As run_bounds() in SQL; a test compares.
 BOUNDS = (
@@ -66,15 +66,11 @@ class JobStats(NamedTuple):
 
 
 def count_runs(writer: int, batch: int, runs: Sequence[Runs]) -> Call[int]:
-    return Call(
-        "SELECT pgqueue.count_runs(writer => %s::bigint, batch => %s::int, runs => %s::pg_catalog.jsonb)",
-        (writer, batch, json.dumps(runs)),
-        scalar,
-    )
+    return call("count_runs", None, scalar, writer=writer, batch=batch, runs=json.dumps(runs))
 
 
 def job_stats() -> Call[list[JobStats]]:
-    return Call(
+    return query(
         "SELECT queue, job, done, failed, retried, timeouts, cancelled, taken, wait_p50, wait_p95, run_p50, run_p95"
         " FROM pgqueue.job_stats ORDER BY queue, job",
         (),

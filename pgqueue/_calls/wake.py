@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .call import Call, Rows, nothing
+from .call import Call, Rows, call, nothing, query, written
 
 COME = "come"  # the payload on a queue's channel that asks a process which hears every put to enter the line
 
@@ -48,28 +48,22 @@ def arm(queue_ids: Sequence[int]) -> Call[Armed]:
     def read(rows: Rows) -> Armed:
         return Armed({id: drained for id, drained, _ in rows}, [id for id, _, hears in rows if hears])
 
-    return Call(
-        "SELECT queue_id, drained, hears FROM pgqueue.arm(queue_ids => %s::int[], in_turn => true)",
-        (list(queue_ids),),
-        read,
-    )
+    return call("arm", "queue_id, drained, hears", read, queue_ids=list(queue_ids), in_turn=True)
 
 
 def arm_again(queue_ids: Sequence[int]) -> Call[dict[int, bool]]:
-    return Call(
-        "SELECT queue_id, drained FROM pgqueue.arm_again(queue_ids => %s::int[], in_turn => true)",
-        (list(queue_ids),),
-        lambda rows: dict(rows),
-    )
+    return call("arm_again", "queue_id, drained", lambda rows: dict(rows), queue_ids=list(queue_ids), in_turn=True)
 
 
 def disarm(queue_ids: Sequence[int], in_line: Sequence[int], places: Mapping[int, float]) -> Call[None]:
     """Disarm queues. `in_line`: those of them of which this connection does not hear every put; `places`: to leave."""
-    statement = "SELECT pgqueue.disarm(queue_ids => %s::int[], in_line => %s::int[])"
     if not places:
-        return Call(statement, (list(queue_ids), list(in_line)), nothing)
-    leave = "pgqueue.leave_line(queue_ids => %s::int[], places => %s::float[])"
-    return Call(f"{statement}, {leave}", (list(queue_ids), list(in_line), list(places), list(places.values())), nothing)
+        return call("disarm", None, nothing, queue_ids=list(queue_ids), in_line=list(in_line))
+    return query(
+        f"SELECT {written('disarm', 'queue_ids', 'in_line')}, {written('leave_line', 'queue_ids', 'places')}",
+        (list(queue_ids), list(in_line), list(places), list(places.values())),
+        nothing,
+    )
 
 
 def enter_line(entries: Sequence[Entry]) -> Call[dict[int, Entered]]:
@@ -78,25 +72,23 @@ def enter_line(entries: Sequence[Entry]) -> Call[dict[int, Entered]]:
     def read(rows: Rows) -> dict[int, Entered]:
         return {id: Entered(since, hears) for id, since, hears in rows}
 
-    return Call(
-        "SELECT queue_id, since, hears FROM pgqueue.enter_line("
-        "queue_ids => %s::int[], waited => %s::float[], places => %s::float[], hearing => %s::int[])",
-        (
-            [entry.queue_id for entry in entries],
-            [entry.waited for entry in entries],
-            [entry.since for entry in entries],
-            [entry.queue_id for entry in entries if entry.hears],
-        ),
+    return call(
+        "enter_line",
+        "queue_id, since, hears",
         read,
+        queue_ids=[entry.queue_id for entry in entries],
+        waited=[entry.waited for entry in entries],
+        places=[entry.since for entry in entries],
+        hearing=[entry.queue_id for entry in entries if entry.hears],
     )
 
 
 def stop_hearing(queue_ids: Sequence[int]) -> Call[None]:
-    return Call("SELECT pgqueue.stop_hearing(queue_ids => %s::int[])", (list(queue_ids),), nothing)
+    return call("stop_hearing", None, nothing, queue_ids=list(queue_ids))
 
 
 def pass_on(queue_ids: Sequence[int]) -> Call[None]:
-    return Call("SELECT pgqueue.pass_on(queue_ids => %s::int[])", (list(queue_ids),), nothing)
+    return call("pass_on", None, nothing, queue_ids=list(queue_ids))
 
 
 def channel(queue_id: int) -> str:

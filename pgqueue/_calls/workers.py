@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from .._values import data
-from .call import Call, nothing
+from .call import Call, call, nothing, query
 
 
 class WorkerInfo(NamedTuple):
@@ -29,21 +29,25 @@ def register_worker(
     number: int, queues: Sequence[str], jobs: Sequence[str], concurrency: int, limits: Mapping[str, Any], version: str
 ) -> Call[None]:
     """On the connection of the worker's session."""
-    return Call(
-        "SELECT pgqueue.register_worker(number => %s::int, queues => %s::pg_catalog.text[],"
-        " jobs => %s::pg_catalog.text[], concurrency => %s::int, limits => %s::pg_catalog.jsonb,"
-        " version => %s::pg_catalog.text)",
-        (number, list(queues), list(jobs), concurrency, json.dumps(limits), version),
+    return call(
+        "register_worker",
+        None,
         nothing,
+        number=number,
+        queues=list(queues),
+        jobs=list(jobs),
+        concurrency=concurrency,
+        limits=json.dumps(limits),
+        version=version,
     )
 
 
 def unregister_worker(number: int) -> Call[None]:
-    return Call("SELECT pgqueue.unregister_worker(number => %s::int)", (number,), nothing)
+    return call("unregister_worker", None, nothing, number=number)
 
 
 def workers() -> Call[list[WorkerInfo]]:
-    return Call(
+    return query(
         "SELECT name, state, started_at, queues, jobs, concurrency, limits::pg_catalog.text, version, role"
         " FROM pgqueue.workers ORDER BY name, session, number",
         (),

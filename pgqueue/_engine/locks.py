@@ -24,7 +24,6 @@ import contextlib
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from .._calls import locks as calls
@@ -54,7 +53,7 @@ class Drop:
         self._listener = listener
         self._done = done
         self._call = calls.drop_lock(token)
-        listener.ask(replace(self._call, read=self._read), self)
+        listener.ask(self._call.reading(self._read), self)
 
     def set(self) -> None:
         if self.held is None and not self._listener.stopping:

@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import Any, Unpack
 from uuid import UUID
 
-from .._calls.flow_options import Deferred
-from .._calls.put import PutArguments, PutOptions
+from .._calls.put_options import Deferred, PutArguments, PutOptions
 from .._values import arguments, data
 from ..errors import BadData
 

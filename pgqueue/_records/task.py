@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 from .._calls.call import error_text
 from .._calls.pick import Found
 from .._calls.pop import Popped
-from .._calls.put import Placed, PutOptions, insist
+from .._calls.put import Placed, insist
+from .._calls.put_options import PutOptions
 from .._calls.take import Taken
 from .._values import arguments, data
 from .._values.record import Record

@@ -103,7 +103,7 @@ def _end_many(shell: Shell, make: SettleMany, tasks: Iterable[TaskLike], conn: C
     def read(rows: Rows) -> None:
         insist(call.read(rows), fence)
 
-    _end(shell, Call(call.sql, call.args, read), takes, conn)
+    _end(shell, call.reading(read), takes, conn)
 
 
 def _end(shell: Shell, call: Call[T], takes: Named, conn: Conn | None, *, relaxed: bool = False) -> T:

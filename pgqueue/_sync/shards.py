@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
-from .._calls.put import PutArguments
+from .._calls.put_options import PutArguments
 from .._calls.stats import Stats
 from .._engine.blocking import drive, in_thread
 from .._engine.shards import flows

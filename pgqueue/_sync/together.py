@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TypeVar
 
 from .._calls import put as calls
-from .._calls.call import Call
-from .._calls.put import PLAIN, Placed, PutOptions
+from .._calls.put import Placed
+from .._calls.put_options import PLAIN, PutOptions
 from .._engine import forks
 from .._engine.blocking import (
     Connections,
@@ -26,8 +25,6 @@ from .._engine.core import Settings, lock_patience
 from .._engine.gathering import Batch, Gatherings, Member, is_everyones
 from .._engine.waits import TimeLeft
 from ..errors import CallTimeout, ClosedError, ConnectionLost, ServerError
-
-T = TypeVar("T")
 
 LONGEST = 1e6  # seconds to wait for a lock, for a client without a call_timeout
 NEARLY = 0.9  # of the time for a connection: a put that has waited this long does not begin another wait
@@ -85,14 +82,16 @@ class Together:
             raise copy(member.error) from member.error  # not itself: other threads raise it as well
         if not in_time or left.over():
             raise self._late(unknown=not in_time and member.batch is not None and member.batch.sent)
-        return self._run(calls.put(queue, member.text, options), left, left)
+        call = calls.patient(calls.put(queue, member.text, options), _patience(left))
+        return self._connections.run(call, within=left.seconds())
 
     def _send(self, gatherings: Gatherings, batch: Batch, queue: str, options: PutOptions, left: TimeLeft) -> None:
         """Put the tasks of a batch, and give each member its answer."""
         try:
             first = TimeLeft(self._settings.call_timeout - batch.members[0].waited())
-            call = calls.put_together(queue, [member.text for member in batch.members], options)
-            placed = self._run(call, left, first)
+            texts = [member.text for member in batch.members]
+            call = calls.put_together(queue, texts, options, _patience(first))
+            placed = self._connections.run(call, within=left.seconds())
         except Exception as error:
             gatherings.finish(batch, error=error)
         except BaseException:
@@ -102,11 +101,6 @@ class Together:
             raise
         else:
             gatherings.finish(batch, placed)
-
-    def _run(self, call: Call[T], left: TimeLeft, for_lock: TimeLeft) -> T:
-        """Run a put that has waited for its turn; it waits for a lock as long as its time allows."""
-        patience = lock_patience(for_lock.seconds() or LONGEST)
-        return self._connections.run(calls.patient(call, min(patience, LONGEST)), within=left.seconds())
 
     def _is_final(self, member: Member, error: Exception) -> bool:
         if isinstance(error, ServerError):
@@ -118,3 +112,8 @@ class Together:
         return CallTimeout(
             f"no answer for {self._settings.call_timeout:.3g} s, until the end of the call's call_timeout: {effect}"
         )
+
+
+def _patience(left: TimeLeft) -> float:
+    """Seconds for which a put that has waited for its turn waits for a lock: as long as its time allows."""
+    return min(lock_patience(left.seconds() or LONGEST), LONGEST)

@@ -167,10 +167,11 @@ def flag(name: str, value: object) -> bool:
     return value
 
 
-def if_exists(value: object) -> None:
+def if_exists(name: str, value: object) -> object:
     """One of IfExists. Raises ValueError."""
     if value not in get_args(IfExists):
-        raise ValueError(f"if_exists is one of {', '.join(get_args(IfExists))}, not {value!r}")
+        raise ValueError(f"{name} is one of {', '.join(get_args(IfExists))}, not {value!r}")
+    return value
 
 
 def uuid(name: str, value: object) -> UUID | None:

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from time import monotonic
 
 from .. import AsyncClient
-from .._calls.call import Call, scalar
+from .._calls.call import Call, query, scalar
 
 FRESH = 60.0  # seconds for which an answer counts
 
-_NOW: Call[datetime] = Call("SELECT pg_catalog.clock_timestamp()", (), scalar)
+_NOW: Call[datetime] = query("SELECT pg_catalog.clock_timestamp()", (), scalar)
 
 
 class Clock:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from .. import AsyncClient, __version__
-from .._calls.call import Call, Rows
+from .._calls.call import Call, Rows, query
 from .._calls.stats import Stats, summed
 from ..errors import NoQueue, TaskNotFound
 from . import protocol
@@ -160,7 +160,7 @@ def _urgent(tube: str | None) -> Call[int]:
         count: int = rows[0][0]
         return count
 
-    return Call(
+    return query(
         "SELECT pg_catalog.count(*) FROM pgqueue.stats s CROSS JOIN LATERAL"
         " pgqueue.find_tasks(queue => s.queue, state => 'ready', n => %s::int) t"
         " WHERE (%s::pg_catalog.text IS NULL OR s.queue OPERATOR(pg_catalog.=) %s::pg_catalog.text)"
@@ -191,7 +191,7 @@ def _job(id: int) -> Call[_Job]:
             raise TaskNotFound(f"there is no task {id}", id)
         return _Job(*found[0])
 
-    return Call(
+    return query(
         "SELECT id, queue, state, priority,"
         " extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) created_at)::float,"
         " extract(epoch FROM ttr)::float,"

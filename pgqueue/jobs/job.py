@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, 
 
 from .._async.queue import AsyncQueue
 from .._async.task import AsyncTask
-from .._calls.put import PutArguments, PutManyArguments
+from .._calls.put_options import PutArguments, PutManyArguments
 from .._records.puts import Put
 from .._records.task import AnyTask, without_result
 from .._sync.queue import Queue

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict
 
-from .._calls.put import PutArguments, PutOptions
+from .._calls.put_options import PutArguments, PutOptions
 from .._values import arguments
 from .._values.arguments import Seconds
 from .limits import LIMIT, Rate

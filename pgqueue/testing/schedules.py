@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from .._calls.put import PutOptions
+from .._calls.put_options import PutOptions
 from .._calls.schedules import Plan
 from .._values import data as json_data
 from .store import Store

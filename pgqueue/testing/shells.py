@@ -1,7 +1,7 @@
 """The shells through which code under test reaches the tasks in memory, and nothing else.
 
-A shell gets the call that would be sent to the database, reads the function and its arguments from the statement, and
-does the same to a task in memory. So code under test uses the real Task, Queue and Client with their real methods.
+A shell gets the call that would be sent to the database, and does the same to a task in memory. So code under test
+uses the real Task, Queue and Client with their real methods.
 
 All I/O of all methods of a client is done by its shells. closed() puts the doors of a memory shell in place of those of
 each: a call that memory cannot answer raises an error, and none reaches a server. A shell that is made later, for
@@ -11,15 +11,14 @@ example by a Worker, asks the client's core for the way to the server, and gets 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from .._async.task import AsyncTask
-from .._calls.call import Call, Fence
-from .._calls.put import PutManyOptions, PutOptions
+from .._calls.call import As, Call, Fence
+from .._calls.put_options import PutManyOptions, PutOptions
 from .._engine.cancels import Watched
 from .._engine.duties import Duties
 from .._engine.steps import Flow, Run
@@ -33,8 +32,6 @@ from .store import Store
 
 T = TypeVar("T")
 
-_FUNCTION = re.compile(r"pgqueue\.(\w+)")
-_ARGUMENT = re.compile(r"(\w+) => (?:pg_catalog\.\w+\((?:\w+ => )?)?%s")
 _SETTLING = frozenset(("ack", "finish", "fail", "bury", "release", "touch", "progress"))
 
 DOORS = ("run", "drive", "on_session", "for_session", "listener", "prepare_put", "watch", "left")  # of a shell
@@ -66,13 +63,11 @@ class MemoryShell:
         return self.answer(call)
 
     def answer(self, call: Call[T]) -> T:
-        found = _FUNCTION.search(call.sql)
-        verb = found[1] if found else "a statement"
-        names = _ARGUMENT.findall(call.sql)
+        verb = call.function or "a statement"
         rows = getattr(self, f"_{verb}", None) if verb not in _SETTLING else self._settled(verb)
-        if rows is None or len(names) != len(call.args):
+        if rows is None:
             refuse(verb)
-        return call.read(rows(dict(zip(names, call.args, strict=True)), call.sql))
+        return call.read(rows(dict(call.given)))
 
     def drive(self, flow: Flow[T]) -> Any:
         answer = None
@@ -117,10 +112,10 @@ class MemoryShell:
     def prepare_put(self, queue: str, conn: Any, *, in_lanes: bool = False, waits: bool = False) -> Any:
         return None
 
-    # --- the functions of the database: rows, of the arguments by name and the statement
+    # --- the functions of the database: rows, of the arguments by name
 
     def _settled(self, verb: str) -> Callable[..., Any]:
-        def rows(given: dict[str, Any], sql: str) -> Any:
+        def rows(given: dict[str, Any]) -> Any:
             if (task := self.store.tasks.get(given["id"])) is None:
                 row: tuple[Any, ...] = (None, "not found", None)
             elif verb != "bury" and task.state != "taken":
@@ -131,15 +126,17 @@ class MemoryShell:
 
         return rows
 
-    def _put(self, given: dict[str, Any], sql: str) -> Any:
+    def _put(self, given: dict[str, Any]) -> Any:
         queue, data = given.pop("queue"), json_data.decode(given.pop("data"))
-        options = PutOptions(**given, unique_data="data_key(" in sql)
+        if unique := isinstance(given.get("key"), As):  # a digest of the data
+            del given["key"]
+        options = PutOptions(**given, unique_data=unique)
         kept, existed = self.store.put(queue, data, options)
         if not existed:
             self.store.put_hook(kept)
         return [(kept.id, kept.state, existed, json_data.encode(kept.data) if existed else None)]
 
-    def _outcome(self, given: dict[str, Any], sql: str) -> Any:
+    def _outcome(self, given: dict[str, Any]) -> Any:
         task = self.store.tasks.get(given["id"])
         if task is None or (task.state == "done" and not task.kept):
             return [("unknown", *[None] * 7)]
@@ -153,17 +150,17 @@ class MemoryShell:
         progress, result = (None if one is None else json_data.encode(one) for one in (task.progress, task.result))
         return [(state, task.queue, task.attempts, task.error, None, progress, result, None)]
 
-    def _cancel(self, given: dict[str, Any], sql: str) -> Any:
+    def _cancel(self, given: dict[str, Any]) -> Any:
         return [(self.store.cancel(given["id"], given["reason"]),)]
 
-    def _cancel_many(self, given: dict[str, Any], sql: str) -> Any:
+    def _cancel_many(self, given: dict[str, Any]) -> Any:
         return [(id, self.store.cancel(id, given["reason"])) for id in given["ids"]]
 
-    def _cancel_key(self, given: dict[str, Any], sql: str) -> Any:
+    def _cancel_key(self, given: dict[str, Any]) -> Any:
         task = self.store.with_key(given["queue"], given["key"])
         return [(None if task is None else self.store.cancel(task.id, given["reason"]),)]
 
-    def _predecessors(self, given: dict[str, Any], sql: str) -> Any:
+    def _predecessors(self, given: dict[str, Any]) -> Any:
         return [self._ended(self.store.tasks[id]) for id in self.store.tasks[given["id"]].after]
 
     def _ended(self, task: Kept) -> tuple[Any, ...]:
@@ -176,11 +173,11 @@ class MemoryShell:
         )
         return task.id, state, task.queue, None if task.result is None else json_data.encode(task.result), task.error
 
-    def _get_step(self, given: dict[str, Any], sql: str) -> Any:
+    def _get_step(self, given: dict[str, Any]) -> Any:
         value = self.store.steps.get((given["id"], given["name"]))
         return [(value is not None, value, None, None, None)]
 
-    def _record_step(self, given: dict[str, Any], sql: str) -> Any:
+    def _record_step(self, given: dict[str, Any]) -> Any:
         return [(self.store.steps.setdefault((given["id"], given["name"]), given["value"]), None, None, None)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from .._calls.put import PutOptions
+from .._calls.put_options import PutOptions
 from .._engine.cancels import Watched
 from .._values import data as json_data
 from ..errors import KeyExists

@@ -31,7 +31,7 @@ def shown(terms: Terms) -> str:
     """A limit in words; empty: none."""
     parts = [f"{terms.concurrency} at once"] if terms.concurrency is not None else []
     if terms.rate is not None:
-        parts.append(f"{terms.rate} in {terms.values()[2]:g} s")
+        parts.append(f"{terms.rate} in {terms.seconds:g} s")
     each = f" for each {terms.argument}" if terms.argument is not None else ""
     return f"{' and '.join(parts)}{each}"
 

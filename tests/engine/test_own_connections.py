@@ -26,7 +26,7 @@ from statements import value
 
 import pgqueue
 from pgqueue import ConnectionLost, migrate
-from pgqueue._calls.call import Call
+from pgqueue._calls.call import Call, query
 from pgqueue._engine.lending import Lending
 from pgqueue._engine.own import OwnConn
 from pgqueue._engine.statements import MOST, PREPARED_AT
@@ -38,7 +38,7 @@ BEYOND = PREPARED_AT + 3  # uses of a statement: not prepared, and prepared
 
 
 def call(sql: str, *args: Any) -> Call[list[tuple[Any, ...]]]:
-    return Call(sql, args, lambda rows: rows)  # type: ignore[arg-type]
+    return query(sql, args, lambda rows: rows)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,9 +41,8 @@ class World:
         except StopIteration as done:
             self.step, self.seconds = None, done.value
             return None
-        called = re.search(r"pgqueue\.(\w+)\(", self.step.call.sql)
-        assert called
-        return self.step.call.args[0] if called[1] == "due_schedules" else self.step.call.args
+        call = self.step.call
+        return call.args[0] if call.function == "due_schedules" else call.args
 
 
 def due(name: str = "s", *, seconds: float = 0.0, next_at: datetime | None = NOON, **others: Any) -> Due:

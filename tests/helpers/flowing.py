@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -104,9 +103,7 @@ class Take:
 def name(step: Any) -> str:
     """The SQL function that a step or a job calls."""
     call = step.call if isinstance(step, Run) else step
-    found = re.search(r"pgqueue\.(\w+)\(", call.sql)
-    assert found
-    return found[1]
+    return call.function or ""
 
 
 def task(id: int = 7, queue: str = "q") -> Taken:

@@ -15,7 +15,7 @@ from statements import rows
 
 import pgqueue
 from pgqueue import Client, Retry, Worker
-from pgqueue._calls.put import PutArguments
+from pgqueue._calls.put_options import PutArguments
 from pgqueue.errors import ResultUnknown
 from pgqueue.jobs.options import JobPutArguments
 from pgqueue.testing import drain, without_database

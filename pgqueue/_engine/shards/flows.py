@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from ..._calls import server as server_calls
 from ..._calls import stats as calls
-from ..._calls.put import PutArguments
+from ..._calls.put_options import PutArguments
 from ..._calls.stats import Stats
 from ..._records.task import home_of
 from ...errors import ClosedError, ServerError, TakeLost

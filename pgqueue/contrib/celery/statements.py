@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..._calls.call import Call, nothing
+from ..._calls.call import Call, nothing, query
 from ..._values import data
 
 # A status of the result of a task: {"state": "SUCCESS", "text": "..."}; or "base64" in place of "text", for bytes.
@@ -12,7 +12,7 @@ from ..._values import data
 
 def store(key: str, text: str, ttl: float | None) -> Call[None]:
     """Set the status of a task, unless it has succeeded: a lost run that fails later does not overwrite that."""
-    return Call(
+    return query(
         "SELECT pgqueue.set_status(key => asked.key, value => asked.value,"
         " ttl => pg_catalog.make_interval(secs => %s::float))"
         " FROM (SELECT %s::pg_catalog.text AS key, %s::pg_catalog.jsonb AS value OFFSET 0) asked"
@@ -51,7 +51,7 @@ _COUNT = (
 
 def chord(size: str, claim: str, added: str, parts: str) -> Call[Chord]:
     """How far a chord is, by the keys of its size and claim, and the prefixes of its added members and its parts."""
-    return Call(
+    return query(
         "SELECT pgqueue.get_status(key => %s::pg_catalog.text)::pg_catalog.text,"
         f" pgqueue.get_status(key => %s::pg_catalog.text)::pg_catalog.text, {_COUNT}, {_COUNT}",
         (size, claim, *between(added), *between(parts)),
@@ -61,7 +61,7 @@ def chord(size: str, claim: str, added: str, parts: str) -> Call[Chord]:
 
 def values(prefix: str) -> Call[list[Any]]:
     """The statuses of all keys with the prefix, by their keys."""
-    return Call(
+    return query(
         "SELECT s.value::pg_catalog.text FROM pgqueue.statuses s WHERE s.key OPERATOR(pg_catalog.>) %s::pg_catalog.text"
         " AND s.key OPERATOR(pg_catalog.<) %s::pg_catalog.text ORDER BY s.key",
         between(prefix),
@@ -71,7 +71,7 @@ def values(prefix: str) -> Call[list[Any]]:
 
 def delete_all(prefix: str) -> Call[None]:
     """Remove the statuses of all keys with the prefix."""
-    return Call(
+    return query(
         "SELECT pgqueue.delete_status(key => s.key) FROM pgqueue.statuses s"
         " WHERE s.key OPERATOR(pg_catalog.>) %s::pg_catalog.text"
         " AND s.key OPERATOR(pg_catalog.<) %s::pg_catalog.text",
@@ -82,7 +82,7 @@ def delete_all(prefix: str) -> Call[None]:
 
 def expire(key: str, ttl: float | None) -> Call[None]:
     """Set the ttl of a key's status, from now on, if there is one."""
-    return Call(
+    return query(
         "SELECT pgqueue.set_status(key => s.key, value => s.value, ttl => pg_catalog.make_interval(secs => %s::float))"
         " FROM pgqueue.statuses s WHERE s.key OPERATOR(pg_catalog.=) %s::pg_catalog.text",
         (ttl, key),

@@ -22,7 +22,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from ..._calls.attempts import Attempt
-from ..._calls.call import Call
+from ..._calls.call import Call, query
 from ..._values import data
 from .framework import BaseTaskBackend, Task, TaskError, TaskResult, TaskResultStatus
 
@@ -158,7 +158,7 @@ class Found(NamedTuple):
 
 def look(id: int) -> Call[Found]:
     """Look in one statement, hence one snapshot: a task that finishes between two statements would be in neither."""
-    return Call(
+    return query(
         "SELECT asked.id, t.state, t.queue, t.attempts, t.error, t.taken_at, t.buried_at, t.holder,"
         " r.state, r.queue, r.attempts, r.error, r.finished_at, t.data::pg_catalog.text, r.result::pg_catalog.text,"
         " (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(a) ORDER BY a.number)::pg_catalog.text"

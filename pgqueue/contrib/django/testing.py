@@ -19,7 +19,7 @@ from django.test import TransactionTestCase
 from ... import AsyncClient, Task, TaskNotFound
 from ..._async.shell import AsyncShell
 from ..._calls import results as statuses
-from ..._calls.call import Call, Fence
+from ..._calls.call import Call, Fence, call, query
 from ..._calls.pick import Found
 from ..._calls.take import Taken
 from ..._engine import borrowed
@@ -203,17 +203,18 @@ class _AwaitingShell(AsyncShell):
 
 def _take(queues: list[str]) -> Call[Taken | None]:
     """Take a task without a session: Django's connection holds it for as long as it is open."""
-    return Call(
-        "SELECT id, token, priority, attempts, deadline, data::pg_catalog.text, queue, redelivered"
-        " FROM pgqueue.take_many(queues => %s::pg_catalog.text[], n => 1)",
-        (queues,),
+    return call(
+        "take_many",
+        "id, token, priority, attempts, deadline, data::pg_catalog.text, queue, redelivered",
         lambda rows: Taken(*rows[0]) if rows else None,
+        queues=queues,
+        n=1,
     )
 
 
 def _with_jobs(but: list[str], jobs: list[str]) -> Call[list[str]]:
     """The queues, but for these, that have ready tasks of jobs other than these."""
-    return Call(
+    return query(
         "SELECT DISTINCT queue FROM pgqueue.tasks WHERE state OPERATOR(pg_catalog.=) 'ready'"
         " AND queue OPERATOR(pg_catalog.<>) ALL (%s::pg_catalog.text[])"
         " AND (data OPERATOR(pg_catalog.->>) 'job') OPERATOR(pg_catalog.<>) ALL (%s::pg_catalog.text[])",
@@ -223,7 +224,7 @@ def _with_jobs(but: list[str], jobs: list[str]) -> Call[list[str]]:
 
 
 def _find(queue: str) -> Call[list[Found]]:
-    return Call(
+    return query(
         "SELECT id, queue, state, priority, attempts, error, run_at, buried_at, deadline, holder, lane, key,"
         " data::pg_catalog.text FROM pgqueue.tasks WHERE queue OPERATOR(pg_catalog.=) %s::pg_catalog.text"
         " AND state OPERATOR(pg_catalog.<>) 'done' ORDER BY priority, id",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from ..._calls.call import Call, Rows
+from ..._calls.call import Call, Rows, query
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1  # of a bigint
 
@@ -15,7 +15,7 @@ _TTL = "ttl => pg_catalog.make_interval(secs => %s::float)"
 
 def lock(names: Iterable[str]) -> Call[bool]:
     """Lock names until the end of the transaction, whose commit need not be durable."""
-    return Call(
+    return query(
         "SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_advisory_xact_lock(number)"
         " FROM pg_catalog.unnest(%s::bigint[]) number",
         (sorted({_number(name) for name in names}),),
@@ -25,7 +25,7 @@ def lock(names: Iterable[str]) -> Call[bool]:
 
 def add(key: str, value: int, ttl: float) -> Call[bool]:
     """Set a counter that does not exist."""
-    return Call(
+    return query(
         "SELECT pgqueue.set_status(key => %s::pg_catalog.text, value => pg_catalog.to_jsonb(%s::bigint),"
         f" {_TTL}, if_absent => true)",
         (key, value, ttl),
@@ -43,7 +43,7 @@ def change(
     summed: Iterable[str] = (),
 ) -> Call[bool]:
     """Add to a counter unless it would leave its bounds, or the sum of counters would be over the highest value."""
-    return Call(
+    return query(
         f"SELECT pgqueue.set_status(key => new.key, value => pg_catalog.to_jsonb(new.value), {_TTL})"
         f" FROM (SELECT asked.key, {_COUNTER.format('asked.key')} OPERATOR(pg_catalog.+) %s::bigint AS value,"
         f" %s::bigint OPERATOR(pg_catalog.+) (SELECT coalesce(pg_catalog.sum({_COUNTER.format('other')}), 0)"

@@ -134,7 +134,7 @@ def _page(queue: str, state: str, which: Filter, after: str | None) -> Call[tupl
         tasks = [row for row in page if row["id"] is not None]
         return tasks[:N], tasks[N - 1]["marker"] if len(tasks) > N else page[-1]["next"]
 
-    return Call(source.sql, source.args, paged)
+    return source.reading(paged)
 
 
 def _newest() -> Call[list[Row]]:

@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from pgqueue._engine import borrowed
 
 from ...._calls import stats as counting
-from ...._calls.call import Call
+from ...._calls.call import Call, call, query
 from ..models import Queue
 from .paging import MOST
 
@@ -99,14 +99,14 @@ class StateFilter(SimpleListFilter):
 
 def newest() -> Call[list[int]]:
     """The ids of the MOST newest tasks. The view of the tasks would be read as a whole to sort it."""
-    return Call(
+    return query(
         "SELECT id FROM pgqueue.newest_tasks(n => %s::int) asked(id)", (MOST,), lambda rows: [id for (id,) in rows]
     )
 
 
 def with_key(queue: str, key: str) -> Call[list[int]]:
     """The id of the task that has this key, if any."""
-    return Call(
+    return query(
         "SELECT pgqueue.find_key(queue => name, key => %s::pg_catalog.text) FROM pgqueue.queues"
         " WHERE name OPERATOR(pg_catalog.=) %s::pg_catalog.text",
         (key, queue),
@@ -116,9 +116,12 @@ def with_key(queue: str, key: str) -> Call[list[int]]:
 
 def tasks_in(queue: str, state: str) -> Call[list[int]]:
     """The ids of the first MOST tasks in a state; of done tasks, the last ones."""
-    return Call(
-        "SELECT id FROM pgqueue.find_tasks(queue => %s::pg_catalog.text, state => %s::pg_catalog.text, n => %s::int,"
-        " backwards => %s::boolean)",
-        (queue, state, MOST, state == "done"),
+    return call(
+        "find_tasks",
+        "id",
         lambda rows: [id for (id,) in rows],
+        queue=queue,
+        state=state,
+        n=MOST,
+        backwards=state == "done",
     )

@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from pgqueue._engine import borrowed
 
-from ...._calls.call import Call, Rows
+from ...._calls.call import Call, Rows, query
 from ..models import Queue
 from . import showing
 
@@ -25,7 +25,7 @@ def rights(queue: Queue) -> SafeString | str:
 
 def _privileges(name: str) -> Call[Rows]:
     """Role, verbs, pattern, and whether the queue is restricted: a row without a role if there is no privilege."""
-    return Call(
+    return query(
         "SELECT p.role, pg_catalog.string_agg(p.verb, ', ' ORDER BY p.verb), p.pattern, q.granted_to IS NOT NULL"
         " FROM pgqueue.queues q LEFT JOIN pgqueue.privileges p ON p.queue OPERATOR(pg_catalog.=) q.name"
         " OR p.pattern IS NOT NULL AND (q.granted_to IS NULL OR p.verb OPERATOR(pg_catalog.=) 'monitor')"
