@@ -119,6 +119,9 @@ _TABLES = """
                            'sample', 'history', 'history_mark')
      ORDER BY 1"""
 
+# A cleaning may set seen_at, and deletes a payload a minute later: call() makes it young again.
+_PAYLOADS = "(SELECT id, role, size, payload FROM pgqueue.payload)"
+
 
 @dataclass
 class Victim:
@@ -132,13 +135,15 @@ class Victim:
 
     def rows(self) -> set[str]:
         """Every row of every table, with its table's name."""
-        union = " UNION ALL ".join(f"SELECT '{t} ' || row_to_json(k) FROM pgqueue.{t} k" for t in self.tables)
+        tables = [(name, f"pgqueue.{name}" if name != "payload" else _PAYLOADS) for name in self.tables]
+        union = " UNION ALL ".join(f"SELECT '{name} ' || row_to_json(k) FROM {table} k" for name, table in tables)
         return {text for (text,) in self.owner.execute(union).fetchall()}
 
     def call(self, kind: str, statement: str, patience: str = "1 s") -> tuple[str | None, str, set[str]]:
         """Call as a role of this kind, and roll back: the SQLSTATE, the answer or error, and the rows after it."""
         state, answer = None, ""
-        self.owner.execute(f"BEGIN; SET LOCAL lock_timeout = '{patience}'; SET LOCAL statement_timeout = '20 s'")
+        self.owner.execute("BEGIN; UPDATE pgqueue.payload SET seen_at = clock_timestamp()")
+        self.owner.execute(f"SET LOCAL lock_timeout = '{patience}'; SET LOCAL statement_timeout = '20 s'")
         try:
             if kind != "owner":
                 self.owner.execute(f"SET LOCAL ROLE {self.roles[kind]}")
