@@ -69,6 +69,7 @@ class AsyncQueues:
 
         Raises:
             QueueExists: there is one of this name.
+            QueueExclusive: with `if_not_exists`: there is an exclusive one of this name, of another client that lives.
             NoExchange: there is no such exchange for dead letters.
             ValueError: the name or an option is not valid, there is no such option, or the type lacks it.
         """

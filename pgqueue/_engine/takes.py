@@ -54,15 +54,19 @@ def take(
     *,
     deadline_soon: bool = False,
     timed: bool = False,
+    looked: bool = False,
 ) -> Take:
     """Take up to n tasks, as soon as one is ready: a take, which its caller runs.
 
     The list is empty after `timeout` seconds, when the client closes, or once `stopped()` is true and the signal of the
     current wait is set. With `deadline_soon` the wait raises DeadlineSoon when a take of this session is about to end.
     With `timed` the rows tell for how long their tasks were ready, which costs a claim of one task a little more.
+    `looked`: the caller has just found no task, so this take begins with the sleep, and its last look finds what came.
     """
     kind = _TakeInTime if deadline_soon else _TimedTake if timed else Take
-    return kind(core, listener, make_signal, tuple(queues), n, timeout, stopped)
+    found = kind(core, listener, make_signal, tuple(queues), n, timeout, stopped)
+    found.looked = looked
+    return found
 
 
 class Take:
@@ -70,6 +74,7 @@ class Take:
 
     relaxed = True  # a claim that a crash of the server forgets is only made again
     timed = False
+    looked = False
     final = True  # an empty answer says that no task was due; else the caller asks again soon
 
     def __init__(
@@ -106,7 +111,7 @@ class Take:
 
     def run(self) -> Flow[list[Taken]]:
         try:
-            tasks = yield from self._claim()
+            tasks = [] if self.looked else (yield from self._claim())
             while not tasks and not self._over():
                 with contextlib.suppress(ConnectionLost, ServerError):  # then the claim waits for the server
                     tasks = yield from self._sleep()

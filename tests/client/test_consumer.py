@@ -89,6 +89,28 @@ async def test_it_holds_no_more_than_its_prefetch(client: Any, queue: Any) -> No
         assert [task.data for task in await received(consumer, 1)] == [4]
 
 
+async def test_it_waits_for_more_while_it_has_room(client: Any, queue: Any) -> None:
+    """A worker with a free process has to hear of a task although none of those that it runs has ended."""
+    async with await client.consumer(["q"], prefetch=2) as consumer:
+        with selectors.DefaultSelector() as selector:
+            selector.register(consumer, selectors.EVENT_READ)
+            got: list[Any] = []
+            for number in range(2):
+                await queue.put(number)
+                while len(got) <= number:
+                    assert selector.select(30), "the descriptor was not readable"
+                    got += await consumer.receive()
+            assert [task.data for task in got] == [0, 1]
+
+
+async def test_what_was_put_between_two_receives_comes(client: Any, queue: Any) -> None:
+    """The second one does not claim first: the claim before it has found that there is no more."""
+    async with await client.consumer(["q"]) as consumer:
+        for number in range(3):
+            await queue.put_many([number, number])
+            assert [task.data for task in await received(consumer, 2)] == [number, number]
+
+
 async def test_its_queues_change(client: Any) -> None:
     await client.queue("a").put("a")
     await client.queue("b").put("b")

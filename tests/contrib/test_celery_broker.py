@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -217,6 +218,57 @@ def test_a_consumer_goes_on_after_its_connections_are_cut(
             with contextlib.suppress(TimeoutError):
                 connection.drain_events(timeout=30)
         assert got == [1]
+
+
+def end_sessions(db: psycopg.Connection) -> None:
+    """As after a crash of the server: all sessions are gone, and their clients open new ones."""
+    db.execute("DELETE FROM pgqueue.session")
+
+
+def test_queues_that_ended_with_the_session_end_the_connection(
+    make: Callable[..., Connection], db: psycopg.Connection
+) -> None:
+    """So that kombu connects anew and declares them. A take would make a queue that no exchange reaches."""
+    connection = make()
+    box = Queue("box", Exchange("boxes", "fanout"), exclusive=True)
+
+    def consume(wait: Callable[[Any, list[Any]], None]) -> list[Any]:
+        got: list[Any] = []
+        with Consumer(connection, [box], callbacks=[lambda body, m: (got.append(body), m.ack())]):
+            wait(connection, got)
+        return got
+
+    def until_it_ends(connection: Any, got: list[Any]) -> None:
+        end_sessions(db)
+        with pytest.raises(Transport.connection_errors, match="with it box"):
+            connection.drain_events(timeout=30)
+
+    def until_a_message(connection: Any, got: list[Any]) -> None:
+        Producer(connection).publish("text", exchange="boxes")
+        drained(connection, got, 1)
+
+    consume(until_it_ends)
+    connection.collect()
+    assert consume(until_a_message) == ["text"]
+
+
+def test_an_exclusive_queue_of_a_process_that_was_just_killed(
+    make: Callable[..., Connection], connect: Callable[..., psycopg.Connection]
+) -> None:
+    """Its supervisor starts it again at once, and its session lives on for a moment."""
+    killed, connection = connect(), make()
+    killed.execute("SELECT pgqueue.create_queue('box', exclusive => true)")
+    threading.Timer(0.2, killed.close).start()
+    Queue("box", exclusive=True)(connection.channel()).declare()
+
+
+@pytest.mark.slow
+def test_an_exclusive_queue_of_a_process_that_lives(
+    make: Callable[..., Connection], connect: Callable[..., psycopg.Connection]
+) -> None:
+    connect().execute("SELECT pgqueue.create_queue('box', exclusive => true)")
+    with pytest.raises(Transport.channel_errors, match="exclusive to another session"):
+        Queue("box", exclusive=True)(make().channel()).declare()
 
 
 def test_a_callback_may_close_its_channel(make: Callable[..., Connection]) -> None:

@@ -96,6 +96,19 @@ def _queues(db: psycopg.Connection) -> set[str]:
     return {name for (name,) in db.execute("SELECT name FROM pgqueue.queues")}
 
 
+def test_a_worker_goes_on_after_its_session_has_ended(
+    celery: Any, note: Any, work: Any, db: psycopg.Connection
+) -> None:
+    """As after a crash of the server. Its mailbox has ended, and it declares it anew."""
+    worker = work("-n", "asked@here")
+    eventually(lambda: celery.control.inspect(timeout=1).ping() == {"asked@here": {"ok": "pong"}})
+    db.execute("DELETE FROM pgqueue.session WHERE label LIKE %s", [f"%:{worker.pid}:%"])
+    note.delay("after")
+    eventually(lambda: noted(db) == ["after"])
+    eventually(lambda: celery.control.inspect(timeout=1).ping() == {"asked@here": {"ok": "pong"}})
+    assert worker.poll() is None
+
+
 def test_a_killed_worker_loses_no_task(note: Any, work: Any, db: psycopg.Connection) -> None:
     first = work()
     texts = [f"{number:03}" for number in range(60)]

@@ -457,6 +457,25 @@ def test_an_exclusive_queue(db: psycopg.Connection, connect: Connect) -> None:
     assert rows(db, "SELECT FROM pgqueue.queue WHERE name = 'e'") == rows(db, "SELECT FROM pgqueue.task") == []
 
 
+def test_an_exclusive_queue_of_a_session_that_is_gone_is_created_anew(
+    db: psycopg.Connection, connect: Connect
+) -> None:
+    """As after a crash of the server, which empties the table of sessions: no sweep finds one that has died."""
+    old, new = connect(), connect()
+    old.execute("SELECT pgqueue.create_queue('e', exclusive => true)")
+    put(db, "e")
+    again = "create_queue('e', exclusive => true, if_not_exists => true)"
+    assert "exclusive to another session" in fails(new, "PQ033", f"SELECT pgqueue.{again}")
+    fails(new, "PQ003", "SELECT pgqueue.create_queue('e', exclusive => true)")
+    old.execute(f"SELECT pgqueue.{again}")
+    assert len(rows(db, "SELECT FROM pgqueue.task")) == 1  # it was left as it is
+    db.execute("DELETE FROM pgqueue.session WHERE id = (SELECT session_id FROM pgqueue.queue)")
+    new.execute(f"SELECT pgqueue.{again}")
+    assert rows(db, "SELECT FROM pgqueue.task") == rows(new, "SELECT FROM pgqueue.take('e')") == []
+    put(db, "e")
+    assert take(new, "e")
+
+
 def test_an_exclusive_queue_ends_at_a_close(db: psycopg.Connection, connect: Connect) -> None:
     owner = connect()
     owner.execute("SELECT pgqueue.create_queue('e', exclusive => true)")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterator
 from queue import Empty
 from typing import Any, Protocol, cast
@@ -22,6 +23,9 @@ from ... import Client, Consumer, TakeLost, Task, errors
 from .messages import Message, data_of, encoded, message_of, options_of, queue_options
 
 log = logging.getLogger("pgqueue")
+
+GRACE = 2.0  # seconds in which the session of a killed process has ended: half a second, and a sweep
+AGAIN = 0.1  # seconds
 
 #: The errors after which a consumer continues by itself. A lost ack is not repeated: the task is given back.
 PASSING = (errors.ConnectionLost, errors.ServerError, errors.LockBlocked)
@@ -36,6 +40,8 @@ class Connection(Protocol):
     def pgqueue(self) -> Client: ...
     @property
     def is_open(self) -> bool: ...
+    @property
+    def session(self) -> int | None: ...
     def joined(self) -> Any: ...
     def watch(self, consumer: Consumer) -> None: ...
     def unwatch(self, consumer: Consumer) -> None: ...
@@ -78,7 +84,7 @@ class Channel(virtual.Channel):
         self._tags = itertools.count(1)
         self._tasks: dict[str, Task] = {}  # those that are not settled, by their tag
         self._callbacks: dict[str, Callable[[Message], None]] = {}
-        self._passing: set[str] = set()  # queues whose end is the channel's
+        self._passing: dict[str, int | None] = {}  # queues whose end is the channel's, and the session at that time
 
     @property
     def pgqueue(self) -> Client:
@@ -121,11 +127,20 @@ class Channel(virtual.Channel):
         return message
 
     def deliver(self) -> bool:
-        """Hand the tasks that are ready to their callbacks. Returns whether there was one."""
+        """Hand the tasks that are ready to their callbacks. Returns whether there was one.
+
+        Raises:
+            ConnectionLost: the session has ended, and with it queues of the channel. kombu's users connect and
+                declare them again.
+        """
         if self.consumer is None:
             return False
+        self._check_session()
         try:
             tasks = self.consumer.receive()
+        except errors.QueueExclusive:
+            self._check_session()
+            raise
         except TakeLost as error:
             log.warning("an ack came too late: %s", error)
             return False
@@ -140,6 +155,12 @@ class Channel(virtual.Channel):
             else:  # a callback before it has cancelled this consumer
                 self._give_back([task])
         return bool(tasks)
+
+    def _check_session(self) -> None:
+        assert self.connection is not None
+        session = self.connection.session
+        if ended := [queue for queue, before in self._passing.items() if before != session]:
+            raise errors.ConnectionLost(f"the session has ended, and with it {', '.join(ended)}: connect anew")
 
     def _consume(self) -> None:
         """Have the consumer take from the queues that are consumed now."""
@@ -315,9 +336,23 @@ class Channel(virtual.Channel):
             given["exclusive"] = True
         elif options.get("auto_delete"):
             given["auto_delete"] = True
-        self.pgqueue.create_queue(queue, if_not_exists=True, **cast(Any, given))
+        self._create(queue, given)
         if options.get("auto_delete") or options.get("exclusive"):
-            self._passing.add(queue)
+            assert self.connection is not None
+            self._passing[queue] = self.connection.session
+
+    def _create(self, queue: str, options: dict[str, Any]) -> None:
+        """An exclusive queue of a killed process, which is started again, is still there for a moment."""
+        until = time.monotonic() + GRACE
+        while True:
+            try:
+                self.pgqueue.create_queue(queue, if_not_exists=True, **cast(Any, options))
+            except errors.QueueExclusive:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(AGAIN)
+            else:
+                return
 
     def prepare_queue_arguments(self, arguments: dict[str, Any], **options: Any) -> Any:
         return to_rabbitmq_queue_arguments(arguments, **options)
@@ -339,7 +374,7 @@ class Channel(virtual.Channel):
             return 0
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **options: Any) -> None:
-        self._passing.discard(queue)
+        self._passing.pop(queue, None)
         with contextlib.suppress(errors.NoQueue, errors.QueueInUse):
             self.pgqueue.delete_queue(queue, if_empty=if_empty, if_unused=if_unused, force=not if_unused)
 

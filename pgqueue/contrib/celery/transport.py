@@ -73,6 +73,11 @@ class Transport(virtual.Transport):
     def is_open(self) -> bool:
         return self._client is not None
 
+    @property
+    def session(self) -> int | None:
+        """The session in which queues end with this process. It is another one after the old one was given up."""
+        return self.pgqueue.shell.core.fence(None).session
+
     def joined(self) -> Any:
         return self._connection()
 

@@ -51,6 +51,31 @@ BEGIN
     RETURN q;
 END $$;
 
+-- Remove a queue whose session has ended, in place of the sweep or the cleaning, which may come later.
+CREATE OR REPLACE FUNCTION pgqueue._remove_ended(name text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._remove_queue(q.id, most => 10000)
+       FROM pgqueue.queue q
+      WHERE q.name = _remove_ended.name AND q.session_id IS NOT NULL
+        AND NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = q.session_id)
+        FOR UPDATE OF q;
+END $$;
+
+-- The queue that create_queue leaves as it is; NULL if there is none. An exclusive one is of no use to another session.
+CREATE OR REPLACE FUNCTION pgqueue._existing_queue(name text, exclusive boolean, session int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    q pgqueue.queue;
+BEGIN
+    SELECT * INTO q FROM pgqueue.queue there WHERE there.name = _existing_queue.name;
+    IF exclusive AND q.exclusive AND q.session_id <> pgqueue._live_session(session) THEN
+        RAISE EXCEPTION 'queue "%" is exclusive to another session: it can be created when that has ended', name
+            USING ERRCODE = 'PQ033';
+    END IF;
+    RETURN q.id;
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.create_queue(
     name            text,
     priority        int      DEFAULT 0,
@@ -98,9 +123,10 @@ BEGIN
     q.listed := coalesce(listed, false);
     q.metadata := metadata;
     q := pgqueue._checked_options(q);
+    PERFORM pgqueue._remove_ended(name);
     IF if_not_exists THEN
-        SELECT there.id INTO q.id FROM pgqueue.queue there WHERE there.name = create_queue.name;
-        IF FOUND THEN
+        q.id := pgqueue._existing_queue(name, exclusive, session);
+        IF q.id IS NOT NULL THEN
             PERFORM pgqueue._note_use(q.id);
             RETURN q.id;
         END IF;
@@ -125,9 +151,9 @@ BEGIN
             q.exclusive OR pgqueue._roles_are_limited())
     ON CONFLICT DO NOTHING RETURNING queue.id INTO q.id;
     IF NOT FOUND AND if_not_exists THEN            -- another transaction has just created it: a new statement sees it
-        SELECT there.id INTO q.id FROM pgqueue.queue there WHERE there.name = create_queue.name;
+        q.id := pgqueue._existing_queue(name, exclusive, session);
     END IF;
-    IF NOT FOUND THEN
+    IF q.id IS NULL THEN
         RAISE EXCEPTION 'queue "%" exists already', name USING ERRCODE = 'PQ003';
     END IF;
     RETURN q.id;
