@@ -42,7 +42,7 @@ class AsyncPutting:
         """Add a task.
 
         Args:
-            data: anything that JSON can hold; the keys of a dict must be strings.
+            data: anything that JSON can hold, and bytes; the keys of a dict must be strings.
             priority: lower is taken first; default the queue's, else 0.
             delay: seconds, or a timedelta, until it can be taken; default the queue's, else 0.
             run_at: in place of a delay, when it can be taken: a datetime with a time zone. One that has passed is now.
@@ -135,7 +135,7 @@ class AsyncPutting:
         """Put a task unless the queue has an unfinished one like it.
 
         Args:
-            data: anything that JSON can hold.
+            data: anything that JSON can hold, and bytes.
             conn, options: as for put; its key is what makes it unique, by default the data, as unique_data says. With
                 unique_for a task that has ended counts as well, for that time.
 
@@ -154,7 +154,7 @@ class AsyncPutting:
         """Put a task that comes before all that are ready now, whatever their priority.
 
         Args:
-            data: anything that JSON can hold.
+            data: anything that JSON can hold, and bytes.
             conn, options: as for put, except the priority, which is 1 below the lowest.
 
         Raises:

@@ -41,7 +41,7 @@ class AsyncShardedQueue:
         """Add a task on the server that its key names or, if that cannot be reached, on the next one that can.
 
         Args:
-            data: anything that JSON can hold.
+            data: anything that JSON can hold, and bytes.
             shard_key: tasks of one key lie together, those of one user for example: an int counts modulo the number of
                 servers, a string or bytes by their CRC-32. None, the default, takes the servers in turn.
             options: those of Queue.put. What they promise holds on one server: a lane or a key should be the shard key
