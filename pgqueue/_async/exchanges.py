@@ -103,7 +103,7 @@ class AsyncExchanges:
         Args:
             exchange: its name, or "" for the queue that is named `key`.
             key: up to 255 bytes; without wildcards.
-            data: anything that JSON can hold.
+            data: anything that JSON can hold, and bytes.
             mandatory: raise Unroutable when no queue is bound with a matching key; else the task is dropped, and 0
                 returned.
             priority, delay, run_at, ttr, ttl: as for Queue.put; default each queue's.

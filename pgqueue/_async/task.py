@@ -134,7 +134,7 @@ class AsyncTask(TaskRecord):
         """Ack the task and keep its result, both or neither. A worker does so for a handler with keep_result.
 
         Args:
-            result: anything that JSON can hold; results.get() returns it.
+            result: anything that JSON can hold, and bytes; results.get() returns it.
             keep: seconds, or a timedelta, for which to keep it; default one hour.
             conn: the caller's connection, to finish in its transaction.
 
@@ -171,7 +171,7 @@ class AsyncTask(TaskRecord):
         """Report how far the task is, for outcome() and follow(). The report lasts as long as this take.
 
         Args:
-            value: anything that JSON can hold. Each report is a commit and a notification of its own.
+            value: anything that JSON can hold, and bytes. Each report is a commit and a notification of its own.
 
         Raises:
             BadData: JSON or jsonb cannot hold the value, or it is over max_data_size.
@@ -187,8 +187,8 @@ class AsyncTask(TaskRecord):
 
         Args:
             name: of the step, unique within the task; 1 to 255 bytes.
-            function: called without arguments; AsyncTask also accepts a coroutine function. JSON must be able to hold
-                the value that it returns. If it raises, nothing is recorded.
+            function: called without arguments; AsyncTask also accepts a coroutine function. It must
+                return a value that JSON can hold, or bytes. If it raises, nothing is recorded.
             conn: the caller's connection. The record is then committed with the caller's transaction, together with
                 everything that the function does in it: both take effect once, or neither does.
 

@@ -22,7 +22,7 @@ class Put(Deferred):
 
     Attributes:
         queue: the name of the queue to put it into.
-        data: anything that JSON can hold; checked when it is sent.
+        data: anything that JSON can hold, and bytes; checked when it is sent.
         options: priority, delay, run_at, ttr, ttl, lane, key, if_exists, sender, unique_data, unique_for, after,
             on_failure and batch; see Queue.put.
 

@@ -58,7 +58,7 @@ class Putting:
                 queue.put({"order": 7}, conn=conn)  # committed with the order, or rolled back with it
 
         Args:
-            data: anything that JSON can hold; the keys of a dict must be strings.
+            data: anything that JSON can hold, and bytes; the keys of a dict must be strings.
             priority: the lowest is taken first.
             delay: seconds, or a timedelta, until the task can be taken.
             run_at: in place of a delay, when the task can be taken: a datetime with a time zone. A past one means now.
@@ -149,7 +149,7 @@ class Putting:
         """Put a task unless the queue has an unfinished one like it.
 
         Args:
-            data: anything that JSON can hold.
+            data: anything that JSON can hold, and bytes.
             conn, options: as for put. The task is unique by its key, by default a digest of the data, see unique_data.
                 With unique_for a task that has ended counts as well, for that time.
 
@@ -168,7 +168,7 @@ class Putting:
         """Put a task ahead of all that are ready now, with any priority.
 
         Args:
-            data: anything that JSON can hold.
+            data: anything that JSON can hold, and bytes.
             conn, options: as for put, except the priority, which is 1 below the lowest.
 
         Raises:

@@ -57,7 +57,7 @@ class Schedules:
             cron: a cron expression: minute, hour, day of month, month and day of week, as "0 9 * * mon-fri". With six
                 fields the first is seconds. Also @hourly, @daily, @weekly, @monthly and @yearly. None with `every`.
             queue: the name of the queue to put into; it is created if it does not exist.
-            data: the data of each task; anything that JSON can hold.
+            data: the data of each task; anything that JSON can hold, and bytes.
             every: in place of cron: seconds, at least 1, or a timedelta. The times are its multiples since 1970 in UTC.
             tz: the time zone of the cron expression, as "Europe/Berlin". A time that the clock skips in spring happens
                 when the gap is over; one that occurs twice in autumn happens once. Expressions whose minute or hour

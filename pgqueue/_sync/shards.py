@@ -43,7 +43,7 @@ class ShardedQueue:
         """Add a task on the server that its key names or, if that cannot be reached, on the next one that can.
 
         Args:
-            data: anything that JSON can hold.
+            data: anything that JSON can hold, and bytes.
             shard_key: tasks of one key are on one server, for example those of one user: an int counts modulo the
                 number of servers, a string or bytes by their CRC-32. None, the default, uses the lane, else the key, as
                 the shard key, and then no other server; without both it takes the servers in turn.

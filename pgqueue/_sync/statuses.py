@@ -35,7 +35,7 @@ class Statuses:
 
         Args:
             key: 1 to 200 characters. The key of a web page may be the md5 of its URL.
-            value: anything that JSON can hold, except None.
+            value: anything that JSON can hold, and bytes; not None.
             ttl: seconds, or a timedelta, after which the status is removed; None for never.
             if_absent: only if the key has no status, for example to claim a piece of work for one of several processes.
             conn: the caller's connection: the status is set and announced when its transaction commits. Until

@@ -15,6 +15,7 @@ test, and escapes the joiners too.
     sink                            function
     a terminal, a line of a log     line; multiline for a text that has several lines by intent
     JSON, for programs              json_text: the same value, with the escapes of JSON
+    JSON, for people                readable: bytes are not in base64
     bash                            shell_word
     a browser's EventSource         server_sent_event
     Prometheus                      label
@@ -27,6 +28,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from typing import Any
 
 UNSAFE = (
     "\x00-\x1f\x7f-\x9f"  # C0, DEL and C1
@@ -58,6 +60,13 @@ def multiline(text: str) -> str:
 def json_text(text: str) -> str:
     """A JSON text with the same value: outside of strings, JSON has none of these but the line feeds that stay."""
     return _unsafe_in_lines.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def readable(value: Any, indent: int | None = None) -> str:
+    """A value as JSON for people, with bytes as Python writes them; for programs there is the JSON text."""
+    if isinstance(value, bytes):
+        return repr(value)
+    return json_text(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
 
 
 def shell_word(name: str) -> str | None:

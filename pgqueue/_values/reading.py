@@ -1,5 +1,7 @@
 """The value of a JSON text: read by msgspec if it is installed (the extra `fast`), else by the standard library.
 
+Bytes, and texts that jsonb cannot hold, have their marked form in the text (marked.py).
+
 Both give the same value or the same error. msgspec takes from a quarter to two thirds of the time. A text that it
 refuses, for example for a lone surrogate, is read again by the standard library, which accepts it or raises its own
 error. In texts that msgspec accepts, only numbers could differ; it reads whole numbers of any length exactly, and hands
@@ -17,6 +19,8 @@ import math
 import re
 from collections.abc import Callable
 from typing import Any
+
+from . import marked
 
 _is_not_zero = re.compile(r"-?[0.]*[1-9]").match
 
@@ -46,7 +50,8 @@ def read_by_json(text: str) -> Any:
         except ValueError:
             end = -1  # white space before it, or a fault
         # decode() alone would look for white space first, which takes as long as to read a short text.
-        return value if end == len(text) else _decoder.decode(text)
+        whole = value if end == len(text) else _decoder.decode(text)
+        return marked.restored(whole) if "$" in text and marked.MARK in text else whole
     except RecursionError:
         raise ValueError(f"brackets are nested too deep, in a JSON text of {len(text)} characters") from None
 
@@ -62,7 +67,8 @@ def reader_by_msgspec() -> Callable[[str], Any] | None:
 
     def read_by_msgspec(text: str) -> Any:
         try:
-            return read(text)
+            value = read(text)
+            return marked.restored(value) if "$" in text and marked.MARK in text else value
         except Exception:
             pass  # not read_by_json() in here: its error would have msgspec's as its context
         return read_by_json(text)

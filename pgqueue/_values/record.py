@@ -6,6 +6,8 @@ import dataclasses
 from datetime import datetime
 from typing import Any
 
+from .marked import written
+
 
 class Record:
     """A dataclass that a call returns."""
@@ -13,7 +15,8 @@ class Record:
     __slots__ = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them: times as ISO 8601 text, records as dicts.
+        """The fields by name, as JSON can hold them: times as ISO 8601 text, records as dicts, bytes as
+        {"$bytes": base64}.
 
         A field that repr() hides is left out: the token of a task, which is the right to settle it.
         """
@@ -27,6 +30,8 @@ def plain(value: Any) -> Any:
         return value.as_dict()
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, bytes):
+        return written(value)
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -16,11 +16,12 @@ from .._calls.health import health as checks
 from .._calls.pick import FIRST
 from .._calls.queue import QueueInfo
 from .._records.task import TaskRecord, from_found
+from .._values import printable
 from ..terminal import duration, figure
 from .connecting import connect
 from .filtering import filtered
 from .plainly import FAILED, nothing, plainly
-from .printing import as_dict, cell, column, compact, cut, echo_all, echo_task, state_column
+from .printing import as_dict, cell, column, cut, echo_all, echo_task, state_column
 from .values import QUEUE, json_lines
 
 LIMIT = click.IntRange(1, 1_000_000)
@@ -61,7 +62,7 @@ def list_tasks(
             column("REMARK", 1, folds=True),
             column("DATA", folds=True),
         ),
-        lambda t: (t.id, t.state, t.priority, t.attempts, cut(_remark(t)), cut(compact(t.data))),
+        lambda t: (t.id, t.state, t.priority, t.attempts, cut(_remark(t)), cut(printable.readable(t.data))),
     )
 
 

@@ -14,6 +14,7 @@ import click
 from .._calls.attempts import Attempt
 from .._records.task import TaskRecord
 from .._values import printable
+from .._values.marked import written
 from ..terminal import Column, Console, Table, ago, drawn
 
 T = TypeVar("T")
@@ -51,8 +52,12 @@ def echo_json(values: Mapping[str, Any]) -> None:
 
 
 def compact(value: Any) -> str:
-    """JSON on one line, which no terminal obeys; times in ISO 8601."""
-    return printable.json_text(json.dumps(value, ensure_ascii=False, default=datetime.isoformat))
+    """JSON on one line, which no terminal obeys; times in ISO 8601, bytes in base64 (_values/marked.py)."""
+    return printable.json_text(json.dumps(value, ensure_ascii=False, default=_as_json))
+
+
+def _as_json(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else written(value)
 
 
 def document(value: Any) -> str:
@@ -163,7 +168,9 @@ def cell(value: Any) -> str:
         return "-"
     if isinstance(value, datetime):
         return value.astimezone().isoformat(" ", "seconds")
-    return printable.line(value) if isinstance(value, str) else compact(value)
+    if isinstance(value, str):
+        return printable.line(value)
+    return printable.readable(value) if isinstance(value, bytes | dict | list) else compact(value)
 
 
 def when(at: datetime) -> str:

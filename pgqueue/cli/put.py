@@ -17,7 +17,19 @@ from .connecting import connect
 from .lines import Lines
 from .plainly import Fault, nothing, plainly
 from .printing import OUT, compact, echo_json
-from .values import COUNT, KEY, LANE, MOMENT, POSITIVE_SECONDS, PRIORITY, QUEUE, SECONDS, json_lines, read_json
+from .values import (
+    COUNT,
+    KEY,
+    LANE,
+    MOMENT,
+    POSITIVE_SECONDS,
+    PRIORITY,
+    QUEUE,
+    SECONDS,
+    json_lines,
+    read_json,
+    read_text,
+)
 
 STEP = 100  # tasks between two figures of the progress
 
@@ -142,12 +154,11 @@ def _echo_ids(queue: Queue, ids: Iterable[int], as_json: bool) -> None:
 
 
 def _argument(given: str, text: bool) -> Any:
-    if text:
-        return given
     try:
-        return read_json(given)
+        return read_text(given) if text else read_json(given)
     except ValueError as error:
-        raise click.BadParameter(f"it is {error}; a plain string needs --text", param_hint="'DATA'") from None
+        hint = "" if text else "; a plain string needs --text"
+        raise click.BadParameter(f"it is {error}{hint}", param_hint="'DATA'") from None
 
 
 def _input(asked: bool) -> BinaryIO:

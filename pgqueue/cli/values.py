@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from .._calls.messages import claim_id
 from .._values import arguments
+from .._values.marked import restored
 
 
 class Checked(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions of click
@@ -45,10 +46,20 @@ class QueueName(Checked):
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+def read_text(text: str) -> str:
+    """An argument as it is. Raises ValueError if it was not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"not UTF-8: byte {len(text[: error.start].encode()) + 1}") from None
+    return text
+
+
 def read_json(text: str) -> Any:
     """The value of a JSON text. Raises ValueError, which names the place; also for NaN and Infinity."""
+    read_text(text)
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return restored(json.loads(text, parse_constant=_refuse))
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}") from None
     except RecursionError:

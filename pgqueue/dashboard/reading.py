@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from .. import AsyncClient
 from .._calls.call import Call
 from .._values import arguments, data, printable
+from .._values.marked import restored
 from ..errors import CallTimeout, ConnectionLost, ServerError
 
 T = TypeVar("T")
@@ -156,7 +157,7 @@ class Asked:
         if given is None:
             return None
         try:
-            return data.decode(given)
+            return restored(data.decode(given))
         except (ValueError, RecursionError):
             raise ValueError(f'{name} is JSON, as {{"to": "ada"}} or "a text", not {given!r}') from None
 

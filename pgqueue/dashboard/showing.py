@@ -8,7 +8,6 @@ percent-encoded instead, so links and forms send it back exactly.
 from __future__ import annotations
 
 import functools
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -127,7 +126,7 @@ def pretty(value: Any) -> str:
     if isinstance(value, data.Unreadable):
         return str(value)
     try:
-        whole = printable.json_text(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+        whole = printable.readable(value, indent=2)
     except RecursionError:
         return "brackets, nested too deep to be shown"
     return whole if len(whole) <= LONGEST else f"{whole[:LONGEST]}\n… {len(whole) - LONGEST:,} characters more"

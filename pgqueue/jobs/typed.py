@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import reprlib
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Any, NotRequired, Required
 
@@ -24,7 +25,7 @@ from pydantic_core import PydanticSerializationError, SchemaSerializer
 from pydantic_core.core_schema import CoreConfig
 from typing_extensions import TypedDict  # Python 3.11 has one that pydantic cannot use
 
-from .._values import data
+from .._values import data, marked
 from ..errors import BadArguments, BadData
 from . import quick
 from .signature import Parameter, Signature, place
@@ -62,7 +63,7 @@ class Typed:
         self._read = TypeAdapter(envelope).validator.validate_json
         self._write = SchemaSerializer(adapter.core_schema, SERIALIZER).to_python
         self._write_result = _result_writer(signature, where, keeps_result)
-        self.load = quick.reader(signature, self._load) or self._load
+        self._load_text = quick.reader(signature, self._load) or self._load
 
     def dump(self, values: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -72,6 +73,11 @@ class Typed:
         except UNSERIALISABLE as error:
             raise self._unserialisable(values) or BadArguments(self._signature.job, "$.args", str(error)) from None
         return written
+
+    def load(self, text: str) -> dict[str, Any]:
+        if "$" in text and marked.MARK in text:  # pydantic does not know the form of a text with NUL
+            return self.load_args(data.decode(text).get("args", {}))
+        return self._load_text(text)
 
     def _load(self, text: str) -> dict[str, Any]:
         try:
@@ -87,7 +93,8 @@ class Typed:
         if isinstance(args, dict):
             self._signature.check_names(args)
         try:
-            loaded: dict[str, Any] = self._read_args(data.encode(args, LARGEST))
+            text = data.encode(args, LARGEST)
+            loaded: dict[str, Any] = self._read_args(json.dumps(args, default=_base64) if marked.MARK in text else text)
         except ValidationError as error:
             raise self._bad(error, ("args",)) from None
         except BadData as error:
@@ -120,6 +127,11 @@ class Typed:
             except UNSERIALISABLE as error:
                 return BadArguments(self._signature.job, f"$.args.{name}", f"cannot be written as JSON: {error}")
         return None
+
+
+def _base64(content: bytes) -> str:
+    """Bytes as CONFIG reads them."""
+    return urlsafe_b64encode(content).decode("ascii")
 
 
 def _annotation(parameter: Parameter) -> Any:

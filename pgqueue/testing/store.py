@@ -10,6 +10,7 @@ from typing import Any
 from .._calls.put_options import PutOptions
 from .._engine.cancels import Watched
 from .._values import data as json_data
+from .._values.marked import written
 from ..errors import KeyExists
 from .records import Kept
 
@@ -74,8 +75,8 @@ class Store:
         if verb in ("ack", "finish"):
             task.state = "done"
             if verb == "finish":
-                task.result = json.loads(given["result"])
-            for put in json.loads(given.get("puts") or "[]"):
+                task.result = json_data.decode(given["result"])
+            for put in json_data.decode(given.get("puts") or "[]"):
                 queue, data = put.pop("queue"), put.pop("data")
                 self.put_hook(self.put(queue, data, PutOptions(**put))[0])
         elif verb == "bury" or (verb == "fail" and given.get("delay") is None):
@@ -84,7 +85,7 @@ class Store:
         elif verb in ("release", "fail"):
             self._release(task, given)
         elif verb == "progress":
-            task.progress = json.loads(given["value"])
+            task.progress = json_data.decode(given["value"])
         return task.state
 
     def cancel(self, id: int, reason: str | None) -> str | None:
@@ -144,7 +145,7 @@ def _key_of(data: Any) -> str:
     """As pgqueue.data_key: of a job's task the name and the arguments count."""
     if isinstance(data, dict) and "job" in data:
         data = {"job": data["job"], "args": data.get("args")}
-    return json.dumps(data, sort_keys=True)
+    return json.dumps(data, sort_keys=True, default=written)
 
 
 ENDED = {"done": "done", "buried": "failed", "cancelled": "cancelled"}  # states, and their names for cancel()

@@ -1,5 +1,7 @@
 """Messages between a worker and its child processes: JSON with its length before it, over a socket pair.
 
+Bytes are in it as in the data of a task (_values/marked.py).
+
 JSON and not pickle: the messages of a handler's process are data for its worker, and never code.
 """
 
@@ -10,6 +12,8 @@ import socket
 import struct
 import threading
 from typing import Any
+
+from .._values import marked
 
 SIZE = struct.Struct("!I")
 CHUNK = 1 << 16
@@ -25,9 +29,12 @@ class Frames:
 
     def send(self, message: Any) -> None:
         """Raises OSError: the other end is gone. TypeError, ValueError: JSON cannot hold the message."""
-        text = json.dumps(message).encode()
+        text = json.dumps(message, default=marked.written)
+        if marked.MARK in text and marked.is_in(message):
+            raise ValueError(f"an object with the one key {marked.BYTES} or {marked.TEXT} stands for bytes or a text")
+        sent = text.encode()
         with self._lock:
-            self.socket.sendall(SIZE.pack(len(text)) + text)
+            self.socket.sendall(SIZE.pack(len(sent)) + sent)
 
     def receive(self) -> Any:
         """The next message, or None at the end of the stream. Waits."""
@@ -41,9 +48,10 @@ class Frames:
         held = self._received
         if len(held) < SIZE.size or len(held) < (end := SIZE.size + SIZE.unpack_from(held)[0]):
             return None
-        message = json.loads(bytes(held[SIZE.size : end]))
+        text = bytes(held[SIZE.size : end]).decode()
         del held[:end]
-        return message
+        message = json.loads(text)
+        return marked.restored(message) if marked.MARK in text else message
 
     def fill(self) -> bool:
         """Read the bytes that have arrived, or wait for some. False at the end of the stream."""

@@ -80,8 +80,8 @@ def test_text_is_stored_as_text(body):
 @pytest.mark.parametrize(
     "body", [b"\0", b"a\0b", b"\xff", "Grüße".encode("latin-1"), b"\xed\xa0\x80", bytes(range(256))]
 )
-def test_bytes_are_stored_in_base64(body):
-    assert data_of(body).keys() == {"base64"}
+def test_bytes_that_are_no_text_stay_bytes(body):
+    assert data_of(body) == body
     assert body_of(data_of(body)) == body
 
 
@@ -91,9 +91,9 @@ def test_bytes_are_stored_in_base64(body):
         (None, b"null"),
         (1.5, b"1.5"),
         ({"to": "Grüße", "n": [1, 2]}, '{"to":"Grüße","n":[1,2]}'.encode()),
-        ({"base64": "no!"}, b'{"base64":"no!"}'),
-        ({"base64": 7}, b'{"base64":7}'),
-        ({"base64": "YQ==", "b": 1}, b'{"base64":"YQ==","b":1}'),
+        ({"$bytes": "no!"}, b'{"$bytes":"no!"}'),
+        ({"b": b"a"}, b'{"b":{"$bytes":"YQ=="}}'),
+        ("a\0b\ud800", b"a\0b\xed\xa0\x80"),
     ],
 )
 def test_other_data_is_delivered_as_json(data, body):

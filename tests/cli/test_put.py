@@ -44,6 +44,19 @@ def test_text_is_put_as_it_stands(command, there):
     assert there() == ["{not json", "5 \N{DEGREE SIGN}"]
 
 
+def test_bytes_have_their_form(command, there):
+    command.lines("put", "q", '{ "$bytes": "AP8=" }', '"a\\u0000b"')
+    assert command.lines("pop", "q", "--timeout", "0") == ['{"$bytes": "AP8="}']
+    assert there() == ["a\0b"]
+
+
+def test_lists_for_people_show_bytes_as_python_writes_them(command, blocking):
+    task = blocking().queue("q").put({"job": "shop.add", "body": b"\x80K"})
+    assert command.lines("list", "q")[1].endswith("""{"job": "shop.add", "body": "b'\\\\x80K'"}""")
+    assert """"body": "b'\\\\x80K'""" in command.lines("peek", str(task.id))[-1]
+    assert command.json("peek", str(task.id))[0]["data"]["body"] == {"$bytes": "gEs="}
+
+
 def test_json_output(command):
     assert command.json("put", "q", "1") == [{"id": 1, "queue": "q", "state": "ready", "existed": False}]
     assert command.json("put", "q", "1", "--delay", "60")[0]["state"] == "delayed"
@@ -102,8 +115,8 @@ def test_lines_on_standard_input(command, there):
         (b"1\n" + b"[" * 100_000, "line 2 is not JSON: nested too deep"),
         (b"1\n" + b"9" * 5000, "line 2 is Exceeds the limit"),
         (b'1\n"\xff"\n', "line 2 is not UTF-8: byte 2"),
-        (b'1\n"\\u0000"\n', "line 2: $: PostgreSQL's jsonb cannot hold the character \\u0000"),
-        (b'1\n"\\ud800"\n', "line 2: $: a lone surrogate is not a character"),
+        (b'1\n{"\\u0000": 1}\n', "line 2: $.\\x00: a key of PostgreSQL's jsonb cannot hold the character \\u0000"),
+        (b'1\n{"\\ud800": 1}\n', "line 2: $.\\ud800: a lone surrogate is not a character"),
         (b"\n\n1\n\n" * 1200 + b'{"a": ["b", 1e999]}', "line 4801: $.a[1]: JSON has no inf"),
         (b"1\n" * 2500 + b"?", "line 2501 is not JSON: expecting value at character 1"),
     ],
@@ -130,8 +143,8 @@ def test_in_batches_what_came_before_stays(command, there):
     assert (said.returncode, said.stdout.split()) == (2, ["1", "2", "3", "4"])
     assert said.stderr.startswith("Error: line 6 is not JSON")
     assert said.stderr.endswith("; 4 tasks of the lines before it were put\n")
-    said = command("put", "q", "--batch", "2", input='5\n\n6\n\n7\n"\\u0000"\n')
-    assert said.stderr.startswith("Error: line 6: $: PostgreSQL's jsonb cannot hold")
+    said = command("put", "q", "--batch", "2", input='5\n\n6\n\n7\n{"\\u0000": 1}\n')
+    assert said.stderr.startswith("Error: line 6: $.\\x00: a key of PostgreSQL's jsonb cannot hold")
     assert said.stderr.endswith("; 2 tasks of the lines before it were put\n")
     assert there() == [1, 2, 3, 4, 5, 6]
 
@@ -212,8 +225,8 @@ def test_a_name_that_no_queue_has(name):
 
 
 def test_data_that_cannot_be_stored(command):
-    assert command.fails(2, "put", "q", '"\\u0000"').startswith("$: PostgreSQL's jsonb cannot hold")
-    assert command.fails(2, "put", "q", "--text", "\udcff").startswith("$: a lone surrogate")
+    assert command.fails(2, "put", "q", '{"\\u0000": 1}').startswith("$.\\x00: a key of PostgreSQL's jsonb cannot hold")
+    assert "it is not UTF-8: byte 2" in command.fails(2, "put", "q", "--text", "a\udcff")
     command.lines("create-queue", "q", "max_size=5")
     assert command.fails(1, "put", "q", json.dumps("x" * 9))
 

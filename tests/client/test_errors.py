@@ -83,11 +83,11 @@ CIRCLE: dict = {}
 CIRCLE["me"] = CIRCLE
 BAD = [
     ({"a": [1, float("nan")]}, r"$.a[1]", "NaN|nan"),
-    ({"a": {"b": b"x"}}, r"$.a.b", "bytes"),
+    ({"a": {"b": {"$bytes": "x"}}}, r"$.a.b", "bytes"),
     ([1, {"deep": object()}], r"$[1].deep", "object"),
-    ({"s": "a\0b"}, r"$.s", "u0000"),
+    ({"s": {"a\0b": 1}}, "$.s.a\0b", "u0000"),
     ({"k\0": 1}, "$.k\0", "u0000"),
-    (["\ud800"], r"$[0]", "surrogate"),
+    ([{"\ud800": 1}], "$[0].\ud800", "surrogate"),
     (CIRCLE, r"$.me", "itself"),
     ({(1, 2): 3}, r"$", "key"),
     ("x" * 2_000_000, r"$", "max_data_size"),

@@ -67,7 +67,7 @@ async def test_bad_steps(task):
     for name in ("", "x" * 256, None, 7):
         with pytest.raises(ValueError, match="step"):
             await task.step(name, lambda: pytest.fail("it ran"))
-    for bad in (object(), float("nan"), "\0"):
+    for bad in (object(), float("nan"), {"\0": 1}):
         with pytest.raises(pgqueue.BadData):
             await task.step("bad", lambda bad=bad: bad)
     assert await task.step("bad", lambda: "good") == "good"

@@ -54,6 +54,14 @@ def test_the_overview_searches_queues_and_shows_them_page_by_page(visitor, db):
     assert "No queue has" in visitor.page(q="nothing has this")
 
 
+def test_bytes_are_shown_as_python_writes_them(visitor, client):
+    id = client.queue("mail").put({"body": b"\x80K", "title": "a\0b"}).id
+    page = unescape(visitor.page("task", id=id))
+    assert r"""b'\\x80K'""" in page
+    assert r'"a\u0000b"' in page
+    assert r"""{"body":"b'\\x80K'""" in unescape(visitor.page("tasks", queue="mail", state="ready"))
+
+
 def test_a_queue_has_its_numbers_options_and_reasons(visitor, client):
     client.create_queue("mail", capacity=2, ttr=90)
     client.queue("mail").put_many(["x", "y"])

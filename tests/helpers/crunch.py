@@ -271,6 +271,11 @@ def give(kind: str, path: str) -> Any:
     return UNKEPT[kind]()
 
 
+@client.job(queue="crunch", isolation="process", keep_result=60)
+def give_bytes():  # type: ignore[no-untyped-def]  # pydantic would write bytes that are annotated
+    return {"body": [b"\xff"], "title": "a\0b"}
+
+
 @client.job(queue="crunch", isolation="process", timeout=0.5, retry=Retry(attempts=1))
 def hang_with_programs(path: str) -> None:
     """One in the group of the process, one with a session of its own, and one that this one has started."""

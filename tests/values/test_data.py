@@ -85,14 +85,14 @@ TWICE = ["shared"]
         (float("nan"), "$"),
         ([0, [float("inf")]], "$[1][0]"),
         ({"a": [{"b": -float("inf")}]}, "$.a[0].b"),
-        (b"bytes", "$"),
+        ({1}, "$"),
         ({"when": {"set": {1}}}, "$.when.set"),
         ((1, object()), "$[1]"),
         ({("a", "b"): 1}, "$"),
         ({"x": {b"k": 1}}, "$.x"),
-        ("a\0b", "$"),
+        ({"$bytes": "AA=="}, "$"),
         ({"a\0": 1}, "$.a\0"),
-        (["ok", "\udc80"], "$[1]"),
+        (["ok", {"$text": "no base64"}], "$[1]"),
         ({"\ud800": 1}, "$.\ud800"),
         (CIRCLE, "$[1].again"),
     ],
@@ -107,7 +107,7 @@ def test_the_place_of_a_fault(value: Any, path: str) -> None:
 
 def test_the_first_of_two_faults_is_named() -> None:
     with pytest.raises(BadData) as raised:
-        data.encode({"a": 1, "b": [b"first"], "c": b"second"})
+        data.encode({"a": 1, "b": [{"first"}], "c": {"second"}})
     assert raised.value.path == "$.b[0]"
 
 
@@ -117,7 +117,7 @@ def test_what_is_shared_is_not_circular() -> None:
 
 def test_a_fault_beside_what_is_shared_is_named() -> None:
     with pytest.raises(BadData) as raised:
-        data.encode([TWICE, TWICE, b""])
+        data.encode([TWICE, TWICE, {1}])
     assert raised.value.path == "$[2]"
 
 
@@ -184,11 +184,11 @@ def test_the_limit_is_for_each_item_and_not_for_all() -> None:
     assert raised.value.path == "[20]$"
 
 
-@pytest.mark.parametrize("bad", [float("nan"), "\0", "\ud800", b"", object()])
+@pytest.mark.parametrize("bad", [float("nan"), {"\0": 1}, {"$bytes": ""}, object()])
 def test_the_index_of_a_bad_item(bad: Any) -> None:
     with pytest.raises(BadData) as raised:
         data.encode_many([0, 1, {"deep": [bad]}])
-    assert raised.value.path == "[2]$.deep[0]"
+    assert raised.value.path.removesuffix(".\0") == "[2]$.deep[0]"
 
 
 def test_an_item_that_looks_like_a_fault_is_none() -> None:
@@ -200,7 +200,7 @@ def test_chunks_of_a_generator_and_an_index_that_counts_on() -> None:
     assert [len(json.loads(chunk)) for chunk in chunks] == [10, 10, 5]
     assert [n for chunk in chunks for n in json.loads(chunk)] == list(range(25))
     with pytest.raises(BadData) as raised:
-        list(data.encode_chunks((b"" if n == 17 else n for n in range(25)), 10))
+        list(data.encode_chunks(({1} if n == 17 else n for n in range(25)), 10))
     assert raised.value.path == "[17]$"
 
 

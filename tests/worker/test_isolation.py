@@ -48,6 +48,11 @@ def test_arguments_and_results_cross_the_processes(worked):
     assert worked.add(1, 2) == 3
 
 
+def test_bytes_cross_the_processes(worked):
+    assert worked.give_bytes.put().result(30) == {"body": [b"\xff"], "title": "a\0b"}
+    assert worked.later.put("a\0b").result(30) == "a\0b"
+
+
 def test_a_job_in_a_process_reaches_its_task_by_the_worker_and_the_database_by_its_own_client(db, worked):
     put = worked.with_task.put()
     assert put.result(30) == [put.id, "crunch", 0]

@@ -20,7 +20,8 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from ... import Client, Consumer, TakeLost, Task, errors
-from .messages import Message, data_of, encoded, message_of, options_of, queue_options
+from ..._values.marked import text_of
+from .messages import Message, data_of, message_of, options_of, queue_options
 
 log = logging.getLogger("pgqueue")
 
@@ -283,8 +284,8 @@ class Channel(virtual.Channel):
         if not reached and self.deadletter_queue:
             self._put(self.deadletter_queue, message)
 
-    def encode_body(self, body: str | bytes, encoding: str | None = None) -> tuple[str, str]:
-        return encoded(body)
+    def encode_body(self, body: str | bytes, encoding: str | None = None) -> tuple[str | bytes, None]:
+        return (text_of(body) if isinstance(body, bytes) else body), None
 
     def _put(self, queue: str, message: Message, **options: Any) -> None:
         self.pgqueue.queue(queue).put(data_of(message), conn=self._joined(), **self._options(message))

@@ -1,8 +1,8 @@
 """Messages of kombu as data of tasks. No I/O.
 
 A task's data is the message as kombu's virtual transports have it, with one field more, `job`: the name of Celery's
-task. So the views, the command line and the dashboard show Celery's tasks by name, as they show jobs. A body is text
-where it is text without NUL, and base64 otherwise: jsonb holds neither bytes nor NUL.
+task. So the views, the command line and the dashboard show Celery's tasks by name, as they show jobs. A body of bytes
+is stored as text if it is text.
 
 Conversely, data without a body is read as a job: `{"job": "shop.add", "args": [2, 3]}` is a call of Celery's task
 shop.add, so that SQL and other languages can put one in one line. And a message with the header `pgqueue_job` is put as
@@ -11,10 +11,11 @@ a job of pgqueue, for a worker of pgqueue.
 
 from __future__ import annotations
 
-import base64
 import json
 from datetime import UTC, datetime
 from typing import Any, TypedDict
+
+from ..._values.marked import written
 
 Message = dict[str, Any]
 
@@ -28,18 +29,6 @@ class PutOptions(TypedDict, total=False):
     priority: int
     ttl: float
     run_at: datetime
-
-
-def encoded(body: str | bytes) -> tuple[str, str]:
-    """A body as text, and the encoding by which decoded() reads it."""
-    if isinstance(body, str):
-        try:
-            if "\0" not in body and body.encode():
-                return body, "utf-8"
-        except UnicodeEncodeError:  # lone surrogates
-            pass
-        body = body.encode(errors="surrogatepass")
-    return base64.b64encode(body).decode("ascii"), "base64"
 
 
 def data_of(message: Message) -> Any:
@@ -62,8 +51,8 @@ def message_of(data: Any, id: int, queue: str) -> Message:
         return message
     if isinstance(data, dict) and isinstance(data.get("job"), str):
         return _call(data, id, queue)
-    body, encoding = encoded(json.dumps(data))  # in no form that Celery knows: its worker logs that, and rejects it
-    return _message(body, encoding, {}, str(id), queue)
+    # In no form that Celery knows: its worker logs that, and rejects it.
+    return _message(json.dumps(data, default=written), {}, str(id), queue)
 
 
 def options_of(message: Message, priority: int, hold: bool) -> PutOptions:
@@ -124,12 +113,11 @@ def _call(data: dict[str, Any], id: int, queue: str) -> Message:
     headers |= {"retries": 0, "eta": None, "expires": None, "timelimit": [None, None], "origin": "pgqueue"}
     headers |= {"argsrepr": repr(args), "kwargsrepr": repr(kwargs), "ignore_result": False}
     chain: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-    body, encoding = encoded(json.dumps([args, kwargs, chain]))
-    return _message(body, encoding, headers, name, queue)
+    return _message(json.dumps([args, kwargs, chain]), headers, name, queue)
 
 
-def _message(body: str, encoding: str, headers: dict[str, Any], id: str, queue: str) -> Message:
-    properties = {"correlation_id": id, "reply_to": "", "delivery_mode": 2, "priority": 0, "body_encoding": encoding}
+def _message(body: str, headers: dict[str, Any], id: str, queue: str) -> Message:
+    properties = {"correlation_id": id, "reply_to": "", "delivery_mode": 2, "priority": 0, "body_encoding": None}
     properties["delivery_info"] = {"exchange": "", "routing_key": queue}
     return {
         "body": body,

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 The result of a task is a status by key (client.statuses): {"state": "SUCCESS", "text": "..."}. The text is the
-unchanged output of the serializer; for bytes there is "base64" in its place. A value of jsonb would not be the same,
-for example 1e16 would become an integer, and NaN cannot be one.
+unchanged output of the serializer, which may be bytes. A value of jsonb would not be the same, for example 1e16 would
+become an integer, and NaN cannot be one.
 
 A waiting client listens for the keys of its tasks (waiting.py), so nothing polls. A status expires by its ttl.
 
@@ -28,7 +28,6 @@ No member waits for a lock of another one. A counter in one row would have made 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import random
 from collections.abc import Callable, Mapping
@@ -293,27 +292,14 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
         return pause
 
 
-def _status(payload: str | bytes) -> dict[str, str]:
-    """The output of a serializer as a value of JSON: unchanged if jsonb can hold it as text."""
-    if isinstance(payload, str) and "\0" not in payload and _is_unicode(payload):
-        return {"text": payload}
-    raw = payload.encode("utf-8", "surrogatepass") if isinstance(payload, str) else payload
-    return {"base64": base64.b64encode(raw).decode()}
+def _status(payload: str | bytes) -> dict[str, str | bytes]:
+    """The unchanged output of a serializer as a status."""
+    return {"text": payload}
 
 
 def _payload(status: Any) -> Any:
     """The output of the serializer again; None for no status."""
-    if status is None:
-        return None
-    return status["text"] if "text" in status else base64.b64decode(status["base64"])
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return None if status is None else status["text"]
 
 
 def _digest(text: str) -> str:

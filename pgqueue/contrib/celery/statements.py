@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ..._calls.call import Call, nothing, query
 from ..._values import data
 
-# A status of the result of a task: {"state": "SUCCESS", "text": "..."}; or "base64" in place of "text", for bytes.
+# A status of the result of a task: {"state": "SUCCESS", "text": "..."}; bytes, if the serializer writes them.
 
 
 def store(key: str, text: str, ttl: float | None) -> Call[None]:

@@ -1,9 +1,9 @@
 """Messages of Dramatiq as data of tasks. No I/O.
 
 A task's data is {"job": "send", "id": "5e0c...", "text": "..."}: the name of the actor, the id of the message, and the
-output of Dramatiq's encoder; "base64" in place of "text" for bytes that are no text. So the views, the command line and
-the dashboard show messages by name, as they show jobs. A message in jsonb would not be the same: jsonb orders keys,
-makes an integer of 1e16, and has no NaN.
+output of Dramatiq's encoder, which is bytes where it is no text. So the views, the command line and the
+dashboard show messages by name, as they show jobs. A message in jsonb would not be the same: jsonb orders keys, makes
+an integer of 1e16, and has no NaN.
 
 Data without an encoded message is read as a call: {"job": "send", "args": ["ada"]}. So SQL and other languages can send
 a message in one line.
@@ -11,33 +11,18 @@ a message in one line.
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from dramatiq import Message
 from dramatiq.common import q_name
 from dramatiq.errors import DecodeError
 
-
-def encoded(content: bytes) -> dict[str, str]:
-    """Bytes of an encoder in JSON: as text where jsonb can hold it."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        return {"base64": base64.b64encode(content).decode("ascii")}
-    return {"text": text}
-
-
-def decoded(held: dict[str, Any]) -> bytes:
-    """The bytes that were passed to encoded()."""
-    return str(held["text"]).encode() if "text" in held else base64.b64decode(held["base64"])
+from ..._values.marked import bytes_of, text_of
 
 
 def data_of(message: Message[Any]) -> dict[str, Any]:
     """The data of the task that carries a message."""
-    return {"job": message.actor_name, "id": message.message_id, **encoded(message.encode())}
+    return {"job": message.actor_name, "id": message.message_id, "text": text_of(message.encode())}
 
 
 def message_of(data: Any, id: int, queue: str) -> Message[Any]:
@@ -51,12 +36,8 @@ def message_of(data: Any, id: int, queue: str) -> Message[Any]:
     """
     if not isinstance(data, dict) or not isinstance(data.get("job"), str):
         raise DecodeError("The data of a task has no message, and no name of an actor as 'job'.", data, None)
-    if data.keys() & {"text", "base64"}:
-        try:
-            content = decoded(data)
-        except ValueError as error:
-            raise DecodeError("The message of a task is not base64.", data, error) from error
-        return canonical(Message.decode(content), queue)
+    if isinstance(text := data.get("text"), str | bytes):
+        return canonical(Message.decode(bytes_of(text)), queue)
     return canonical(_call(data, id), queue)
 
 

@@ -10,8 +10,8 @@ from dramatiq.results import ResultBackend, ResultTimeout
 from dramatiq.results.backend import DEFAULT_TIMEOUT, Missing
 
 from ... import Client
+from ..._values.marked import bytes_of, text_of
 from .clients import client_of
-from .messages import decoded, encoded
 
 MAX_KEY = 200  # characters of a status key
 
@@ -63,14 +63,14 @@ class PgqueueResultBackend(ResultBackend):
             status = self.client.statuses.wait(self._key(self.build_message_key(message)), timeout=seconds)
         except TimeoutError:
             raise ResultTimeout(message) from None
-        return self.unwrap_result(self.encoder.decode(decoded(status)))  # type: ignore[no-untyped-call]  # of Dramatiq
+        return self.unwrap_result(self.encoder.decode(bytes_of(status["text"])))  # type: ignore[no-untyped-call]  # of Dramatiq
 
     def _get(self, message_key: str) -> Any:
         status = self.client.statuses.get(self._key(message_key))
-        return Missing if status is None else self.encoder.decode(decoded(status))
+        return Missing if status is None else self.encoder.decode(bytes_of(status["text"]))
 
     def _store(self, message_key: str, result: Any, ttl: int) -> None:
-        status = encoded(self.encoder.encode(result))
+        status = {"text": text_of(self.encoder.encode(result))}
         self.client.statuses.set(self._key(message_key), status, ttl=max(ttl, 1) / 1000)
 
     def _key(self, message_key: str) -> str:

@@ -3,6 +3,7 @@ or key."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, get_args
 
 from ..._calls import stats as counting
@@ -108,7 +109,7 @@ def summary(value: Any) -> str:
 
 def _compact(value: Any) -> str:
     try:
-        return data.encode(value)[:300]
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)[:300]
     except (ValueError, TypeError, RecursionError):
         return str(value)[:300]
 

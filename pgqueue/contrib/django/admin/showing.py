@@ -7,7 +7,6 @@ in all texts of a page. A value that becomes a part of another text is first pas
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -35,7 +34,7 @@ def pretty(value: Any) -> SafeString | str:
         return block(value)
     for indent in (2, None):  # without indent the encoder is another one, which gets deeper
         with contextlib.suppress(RecursionError):
-            return block(printable.json_text(json.dumps(value, indent=indent, ensure_ascii=False)))
+            return block(printable.readable(value, indent))
     return "brackets, nested too deep to be shown"
 
 

@@ -20,6 +20,7 @@ from django.utils import autoreload
 
 from pgqueue import Error, migrate
 from pgqueue._engine.outages import COMING
+from pgqueue._values.marked import restored
 from pgqueue.contrib.django import clients, working
 from pgqueue.worker.health import address, answering
 from pgqueue.worker.leaving import leaving
@@ -259,7 +260,7 @@ def _database_argument(parser: argparse.ArgumentParser) -> None:
 
 def _decoded(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return restored(json.loads(text))
     except ValueError as error:
         raise CommandError(f"{where} is not JSON: {error}") from None
 
