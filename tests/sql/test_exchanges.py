@@ -457,9 +457,7 @@ def test_an_exclusive_queue(db: psycopg.Connection, connect: Connect) -> None:
     assert rows(db, "SELECT FROM pgqueue.queue WHERE name = 'e'") == rows(db, "SELECT FROM pgqueue.task") == []
 
 
-def test_an_exclusive_queue_of_a_session_that_is_gone_is_created_anew(
-    db: psycopg.Connection, connect: Connect
-) -> None:
+def test_an_exclusive_queue_of_a_session_that_is_gone_is_created_anew(db: psycopg.Connection, connect: Connect) -> None:
     """As after a crash of the server, which empties the table of sessions: no sweep finds one that has died."""
     old, new = connect(), connect()
     old.execute("SELECT pgqueue.create_queue('e', exclusive => true)")
