@@ -19,7 +19,7 @@
 -- task marks the task first (UPDATE ... SET followed = true), and takes the task as ended if no row was updated. A mark
 -- may outlive its reason; then the ack takes the long way, and no harm is done.
 --
--- `_follow` is called in the transaction in which followed tasks of one queue end or give up their place:
+-- `_follow` is called in the transaction in which followed tasks of one queue end:
 --
 --   done        acked, or popped; also if the queue keeps it
 --   deleted     by a delete, a truncated or removed queue, or maxlen
@@ -27,8 +27,6 @@
 --   expired     its ttl was over, and it is gone
 --   buried      it is in the state B now
 --   dead        it has left the queue as a dead letter: the row is in another queue, or gone
---   released    it came back without an end: by a release, a deadline, the death of its session. Its state is in its
---               row by now: R, D, or W
 --
 -- The hook for flows is in 3_tasks, since it needs the functions of this layer. Limits need none: limits.sql.
 

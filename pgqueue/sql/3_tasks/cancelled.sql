@@ -56,23 +56,18 @@ BEGIN
     END IF;
 END $$;
 
--- For tasks of a queue whose takes were ended by a statement that left their rows alone: end the cancelled ones, and
--- call _follow for the others. A cancelled task that is locked is left to the tick.
+-- For tasks of a queue whose takes were ended by a statement that left their rows alone: end the cancelled ones. A
+-- cancelled task that is locked is left to the tick.
 CREATE OR REPLACE FUNCTION pgqueue._given_back(queue_id int, ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    found record;
+    cancelled CONSTANT bigint[] :=
+        ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) AND t.followed AND t.state = 'C');
 BEGIN
-    SELECT array_agg(t.id) FILTER (WHERE t.state = 'C') AS cancelled,
-           array_agg(t.id) FILTER (WHERE t.state = 'R' AND t.queue_id = _given_back.queue_id) AS followed INTO found
-      FROM pgqueue.task t WHERE t.id = ANY (ids) AND t.followed;
-    IF found.cancelled IS NOT NULL THEN
+    IF cancelled <> '{}' THEN
         PERFORM pgqueue._end_cancelled(queue_id, pgqueue._untaken(ARRAY (
-                    SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (found.cancelled) AND t.state = 'C'
+                    SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (cancelled) AND t.state = 'C'
                      ORDER BY t.id FOR UPDATE SKIP LOCKED)));
-    END IF;
-    IF found.followed IS NOT NULL THEN
-        PERFORM pgqueue._follow(queue_id, found.followed, 'released');
     END IF;
 END $$;
 

@@ -51,9 +51,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- These tasks of a queue have ended or given up their places, as `how` says: mark the rows that name them, and leave a
--- check for each task and batch that waits for them. No other transaction can have these rows locked for long: the rows
--- that name a task are marked only by transactions that have the task's row.
+-- These tasks of a queue have ended, as `how` says: mark the rows that name them, and leave a check for each task and
+-- batch that waits for them. No other transaction can have these rows locked for long: the rows that name a task are
+-- marked only by transactions that have the task's row.
 CREATE OR REPLACE FUNCTION pgqueue._follow_tasks(queue_id int, ids bigint[], how text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -64,9 +64,6 @@ DECLARE
     touched bigint[];
     queues  int[];
 BEGIN
-    IF how = 'released' THEN
-        RETURN;
-    END IF;
     SELECT min(u.id), max(u.id) INTO low, high FROM unnest(ids) u(id);
     -- Usually no task waits for a member of a batch, and no member waited: one probe for all members shows that.
     IF EXISTS (SELECT FROM pgqueue.dependency d WHERE d.on_id BETWEEN low AND high) THEN

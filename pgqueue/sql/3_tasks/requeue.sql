@@ -38,7 +38,6 @@ BEGIN
             PERFORM pgqueue._note(of_queue, 'release', ARRAY [id]), pgqueue._end_cancelled(of_queue, ARRAY [id]);
             RETURN;
         END IF;
-        PERFORM pgqueue._follow(of_queue, ARRAY [id], 'released');
     END IF;
     PERFORM pgqueue._note(of_queue, 'release', ARRAY [new_id]), pgqueue._signal(of_queue, 1);
     IF state = 'blocked' THEN                      -- until _note has opened its lane, if no other task is in it

@@ -70,7 +70,6 @@ DECLARE
     taker    int;
     later    timestamptz;
     stored   "char";
-    marked   boolean;
     in_lane  boolean;
 BEGIN
     IF delay IS NOT NULL OR every IS NOT NULL OR error IS NOT NULL THEN
@@ -102,7 +101,7 @@ BEGIN
            suspect = NULL, killed_after = NULL,
            releases = coalesce(t.releases, 0) + 1
      WHERE t.id = release.id
-    RETURNING t.attempts, t.state, t.followed, t.lane IS NOT NULL INTO counted, stored, marked, in_lane;
+    RETURNING t.attempts, t.state, t.lane IS NOT NULL INTO counted, stored, in_lane;
     PERFORM pgqueue._check_verb(queue_id, priority, coalesce(every, delay)),
             pgqueue._note(queue_id, 'release', ARRAY [id]);
     IF error IS NOT NULL THEN
@@ -120,9 +119,8 @@ BEGIN
         state := pgqueue._die_one(id, 'delivery_limit');
         RETURN;
     END IF;
-    IF marked THEN
-        PERFORM pgqueue._follow(queue_id, ARRAY [id], 'released');
-        state := CASE stored WHEN 'W' THEN 'waiting' ELSE state END;
+    IF stored = 'W' THEN                           -- it is followed, and waits for other tasks
+        state := 'waiting';
     END IF;
     IF in_lane AND stored = 'R' THEN               -- another task of its lane may be the head by now
         SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = release.id;
