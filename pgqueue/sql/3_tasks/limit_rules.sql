@@ -13,9 +13,8 @@
 --   an ack T4        saw a queue without limits, and leaves no check for the slot of its task.
 --
 -- So until no such transaction is left, each tick gives a meter to tasks of the limit that are taken without one, and
--- leaves a check for each meter with a task that waits. A check costs a claim a look, and never admits too many. A tick
--- knows that none is left by the argument of listed.sql: `altered` is the transaction T1, until no snapshot in the
--- database is older; then `ended` is a tick's own transaction, whose id is above those of all T2, T3 and T4.
+-- leaves a check for each meter with a task that waits. A check costs a claim a look, and never admits too many.
+-- changeover.sql has the argument by which a tick knows that none is left.
 --
 -- Tasks that run when a limit is made are counted from the first tick on, at most a second later. If T1 gave them a
 -- meter it would lock their rows until it ends, and an ack would wait for a user's long transaction.

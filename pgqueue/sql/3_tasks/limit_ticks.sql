@@ -89,6 +89,7 @@ DECLARE
     until CONSTANT timestamptz := clock_timestamp() + interval '50 ms';
     l     pgqueue.task_limit;
     over  boolean;
+    next  record;
 BEGIN
     PERFORM pgqueue._clean_checks();
     -- A taker that went to sleep before the tokens ran out does not know when the next one is added.
@@ -99,7 +100,7 @@ BEGIN
     FOR l IN SELECT * FROM pgqueue.task_limit t WHERE t.changing
               ORDER BY t.rechecked_at NULLS FIRST FOR UPDATE SKIP LOCKED LOOP
         EXIT WHEN clock_timestamp() > until;
-        over := coalesce(l.ended < pg_snapshot_xmin(pg_current_snapshot()), false);
+        over := pgqueue._is_over(l.ended);
         IF l.dropped THEN
             CONTINUE WHEN pgqueue._release_dropped(l.queue_id, 1000) > 0;
         ELSE
@@ -110,10 +111,10 @@ BEGIN
             PERFORM pgqueue._remove_limit(l);
         ELSIF over THEN
             UPDATE pgqueue.task_limit t SET changing = false WHERE t.id = l.id;
-        ELSIF l.altered IS NOT NULL AND NOT pgqueue._is_unseen(l.altered) THEN
-            UPDATE pgqueue.task_limit t SET altered = NULL WHERE t.id = l.id;
-        ELSIF l.altered IS NULL AND l.ended IS NULL THEN
-            UPDATE pgqueue.task_limit t SET ended = pg_current_xact_id() WHERE t.id = l.id;
+        ELSE
+            SELECT * INTO next FROM pgqueue._go_on(l.altered, l.ended);
+            UPDATE pgqueue.task_limit t SET altered = next.altered, ended = next.ended
+             WHERE t.id = l.id AND (t.altered, t.ended) IS DISTINCT FROM (next.altered, next.ended);
         END IF;
     END LOOP;
 END $$;

@@ -7,18 +7,8 @@
 -- S itself. That is safe at any time: S is open until it commits, so no listing has passed S before.
 --
 -- T1 stamps the tasks that it sees, and leaves a row in `listing`. The ticks stamp later ones, until no task without
--- xid can appear any more:
---
---   altered is set   A snapshot may be in use that does not see T1: its xmin is at most T1. When a tick finds no such
---                    snapshot in the database, all puts that read the old row have ended their statements, and have an
---                    xid. The tick clears `altered`.
---   both are NULL    The next tick sets `ended` to its own xid, which is higher than those of all these puts.
---   ended is set     When the xmin of a tick is above it, all these puts have ended, and the next statement sees them.
---                    If that finds no task without a transaction, the row is deleted.
---
--- A put at READ COMMITTED that begins later sees T1. A transaction at REPEATABLE READ keeps its snapshot, and with it
--- `altered`, until it ends. A tick must get its xid after it has read the row of `listing`; so this is always the first
--- step of a transaction.
+-- xid can appear any more: changeover.sql has the argument. When all puts that read the old row have ended, and the
+-- next statement finds no task without a transaction, the row is deleted.
 
 -- After pg_restore the tasks have transactions of another server. If that server was ahead of this one, listings
 -- would hide these tasks until this server has caught up. `migrate up` ends with _restamp_tasks: tasks of transactions
@@ -53,30 +43,20 @@ BEGIN
     PERFORM pgqueue._stamp_tasks(queue_id);
 END $$;
 
--- Whether a statement in this database may use a snapshot that does not see this transaction's commit.
-CREATE OR REPLACE FUNCTION pgqueue._is_unseen(xid xid8) RETURNS boolean
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pg_stat_clear_snapshot();
-    RETURN EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
-                    WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
-                      AND age(a.backend_xmin) >= age(_is_unseen.xid::xid));
-END $$;
-
--- Part of promote_all: see the head of this file. Only at READ COMMITTED, where each statement has a new snapshot, and
--- as the first step of the tick.
+-- Part of promote_all: see changeover.sql. The first step of the tick.
 CREATE OR REPLACE FUNCTION pgqueue._go_on_listing() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     one  pgqueue.listing;
     over boolean;
+    next record;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed'
        OR pg_current_xact_id_if_assigned() IS NOT NULL THEN
         RETURN;
     END IF;
     FOR one IN SELECT * FROM pgqueue.listing l FOR UPDATE SKIP LOCKED LOOP
-        over := one.ended < pg_snapshot_xmin(pg_current_snapshot());
+        over := pgqueue._is_over(one.ended);
         IF pgqueue._stamp_tasks(one.queue_id) > 0 THEN
             CONTINUE;
         ELSIF over THEN
@@ -85,10 +65,10 @@ BEGIN
                AND NOT EXISTS (SELECT FROM pgqueue.task t
                                 WHERE t.queue_id = one.queue_id AND t.xid IS NULL
                                   AND (t.state IN ('R', 'D', 'B', 'W', 'C') OR t.state = 'L' AND t.lane IS NOT NULL));
-        ELSIF one.altered IS NOT NULL AND NOT pgqueue._is_unseen(one.altered) THEN
-            UPDATE pgqueue.listing l SET altered = NULL WHERE l.queue_id = one.queue_id;
-        ELSIF one.altered IS NULL AND one.ended IS NULL THEN
-            UPDATE pgqueue.listing l SET ended = pg_current_xact_id() WHERE l.queue_id = one.queue_id;
+        ELSE
+            SELECT * INTO next FROM pgqueue._go_on(one.altered, one.ended);
+            UPDATE pgqueue.listing l SET altered = next.altered, ended = next.ended
+             WHERE l.queue_id = one.queue_id AND (l.altered, l.ended) IS DISTINCT FROM (next.altered, next.ended);
         END IF;
     END LOOP;
 END $$;
