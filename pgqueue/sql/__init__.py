@@ -41,8 +41,8 @@ LAYERS = {
     ),
     "2_base": (
         *("advisory", "nowait", "parts", "caller", "bounds", "record", "quotas", "server", "rights", "roles", "names"),
-        *("secret", "changeover", "latches", "line", "wake", "session", "turns", "identity", "follow", "count", "stats"),
-        *("queue_stats", "task"),
+        *("secret", "changeover", "latches", "line", "wake", "session", "turns", "identity", "follow", "count"),
+        *("stats", "queue_stats", "task"),
     ),
     "3_tasks": (
         *("ends", "cancelled", "links", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits"),

@@ -22,8 +22,8 @@ def whole(a: int) -> None: ...
 def number(a: float) -> None: ...
 def text(a: str) -> None: ...
 def flag(a: bool) -> None: ...
-def maybe(a: int | None = None) -> None: ...
-def several(a: list[int], b: str | None = "x", c: float = 1.5) -> None: ...
+def maybe(a: int | None) -> None: ...
+def several(a: list[int], b: str | None, c: float) -> None: ...
 def mapped(a: dict[str, list[float | None]]) -> None: ...
 def nothing() -> None: ...
 
@@ -77,13 +77,14 @@ def test_both_read_the_same(function: Job, args: list[tuple[str, str]]) -> None:
 def test_msgspec_reads_what_fits(function: Job) -> None:
     """Without a look at what pydantic would say."""
     fits: dict[Job, Any] = {
-        whole: 1,
-        number: 1.5,
-        text: "é",
-        flag: True,
-        maybe: None,
-        several: [1],
-        mapped: {"x": [None]},
+        whole: {"a": 1},
+        number: {"a": 1.5},
+        text: {"a": "é"},
+        flag: {"a": True},
+        maybe: {"a": None},
+        several: {"a": [1], "b": None, "c": 1.5},
+        mapped: {"a": {"x": [None]}},
+        nothing: {},
     }
 
     def otherwise(data: str) -> dict[str, Any]:
@@ -91,9 +92,8 @@ def test_msgspec_reads_what_fits(function: Job) -> None:
 
     load = quick.reader(Signature(function, "j"), otherwise)
     assert load is not None
-    given = {"a": fits[function]} if function in fits else {}
-    found = load(json.dumps({"job": "j", "args": given}))
-    assert found == given
+    found = load(json.dumps({"job": "j", "args": fits[function]}))
+    assert found == fits[function]
     function(**found)
 
 
@@ -105,4 +105,10 @@ def test_other_types_are_left_to_pydantic(annotation: Any) -> None:
     def job(a: int, b: Any) -> None: ...
 
     job.__annotations__["b"] = annotation
+    assert quick.reader(Signature(job, "j"), lambda text: {}) is None
+
+
+def test_defaults_are_left_to_pydantic() -> None:
+    def job(a: int, b: str = "x") -> None: ...
+
     assert quick.reader(Signature(job, "j"), lambda text: {}) is None
