@@ -293,7 +293,7 @@ def _living(result: TaskResult[..., Any], found: Found) -> TaskResult[..., Any]:
 
 
 def _count(result: TaskResult[..., Any], attempts: int) -> None:
-    """Pad the result's attempts to this number: the first ones may not be kept any more."""
+    """Pad the result's attempts to this number: only the last ten are kept."""
     result.worker_ids[:0] = [LOST] * (attempts - len(result.worker_ids))
 
 

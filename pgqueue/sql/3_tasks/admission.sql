@@ -63,9 +63,9 @@ BEGIN
        AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL;
 END $$;
 
--- Open these meters until they have `enough` tasks that may begin, sort these with the tasks `free`, admit those that
--- are among the first n, and close the meters. Returns the first n. done: the meters that need no check; more: some
--- meters need one, or were not opened.
+-- Open these meters, until they have `enough` tasks that may begin; admit those of them that are among the first n,
+-- together with the tasks `free`; and close them. Returns the first n. done: the meters that need no check;
+-- kept: those that need one; early: there were enough tasks before all meters were opened.
 CREATE OR REPLACE FUNCTION pgqueue._admit(
     queue_id int, names text[], free bigint[], n int, suspects boolean,
     OUT chosen bigint[], OUT done text[], OUT kept text[], OUT early boolean

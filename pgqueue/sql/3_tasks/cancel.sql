@@ -5,9 +5,9 @@
 CREATE OR REPLACE FUNCTION pgqueue._session_channel(session int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:session:' || session;
 
--- Mark these taken tasks as cancelled (state C), if they are not yet, and notify their holders. A take that is not
--- being settled stays locked until this transaction ends: sweeps and deadlines leave it alone until then, and a touch
--- does not wait.
+-- Mark these taken tasks as cancelled (state C), each with a row that has the reason, and notify their holders. A task
+-- that is C already keeps its reason. A take that is not being settled stays locked until this transaction ends: sweeps
+-- and deadlines leave it alone until then, and a touch does not wait.
 CREATE OR REPLACE FUNCTION pgqueue._ask_holders(ids bigint[], reason text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -131,7 +131,8 @@ BEGIN
            || others;
 END $$;
 
--- Whether a task with these deaths died in that queue, and was not rejected there or since.
+-- Whether dead letters go round in a circle: the task has died in this queue before, and neither that death nor one
+-- since then was a rejection.
 CREATE OR REPLACE FUNCTION pgqueue._is_circle(deaths jsonb, queue text) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
