@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from .call import REFUSALS, SETTLED, Call, Fence, Named, Refused, call, columns, in_haste, refusals, settled
+from .call import REFUSALS, SETTLED, Call, Fence, Named, Refused, call, columns, in_haste, refusals, settled, shaped
+
+_ACK = shaped("ack", SETTLED, "id", "token", "session")
 
 
 def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
     """Ack a task. `puts` is a JSON array of the tasks that the ack puts."""
-    read = settled(id, fence)
     if puts is None:
-        return call("ack", SETTLED, read, id=id, token=fence.token, session=fence.session)
-    return call("ack", SETTLED, read, id=id, token=fence.token, session=fence.session, puts=puts)
+        return Call(_ACK.sql, (id, fence.token, fence.session), settled(id, fence), False, _ACK)
+    return call("ack", SETTLED, settled(id, fence), **fence.of(id), puts=puts)
 
 
 def ack_many(tasks: Named, fence: Fence, *, patient: bool = True) -> Call[list[Refused]]:

@@ -83,9 +83,9 @@ def acted(call: Call[T]) -> Call[T]:
     actor = _actor.get()
     if actor is None:
         return call
-    return call._replace(
-        sql="SELECT done.* FROM (SELECT pg_catalog.set_config('pgqueue.actor', %s, true) AS actor OFFSET 0) named"
+    return call.within(
+        "SELECT done.* FROM (SELECT pg_catalog.set_config('pgqueue.actor', %s, true) AS actor OFFSET 0) named"
         " CROSS JOIN LATERAL (SELECT each.* FROM (" + call.sql + ") each"
         " WHERE named.actor IS NOT NULL OFFSET 0) done",
-        args=(actor, *call.args),
+        (actor, *call.args),
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import zip_longest
 from typing import Any, Generic, LiteralString, NamedTuple, TypeVar
 
 from .._values import arguments
@@ -26,34 +25,63 @@ _CUT = " [cut]"
 Rows = list[tuple[Any, ...]]
 
 
-class Call(NamedTuple, Generic[T]):
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What calls of one function with the same arguments have in common, the statement above all."""
+
+    sql: LiteralString
+    function: LiteralString
+    columns: LiteralString | None  # None: the function returns one value
+    names: tuple[LiteralString, ...]
+    expressions: Mapping[str, LiteralString]  # of the arguments that are not their usual casts
+
+
+@dataclass(slots=True, eq=False)
+class Call(Generic[T]):
     """One round trip. call() makes it of a function, query() of any other statement.
+
+    It is a value, and never changes. It is not declared frozen, since it is then made in 0.65 us in place of 0.17.
 
     Attributes:
         sql, args: the statement, and the values of its placeholders.
         read: what the answer is, of the rows.
         long: it may change all tasks of a queue, so it has 40 times the client's call_timeout.
-        function: the SQL function; None for another statement.
-        columns: what of the function's rows is read; None: its value.
-        given: the function's arguments by name.
+        shape: the function, and which arguments it has; None for another statement.
     """
 
     sql: LiteralString
     args: Sequence[Any]
     read: Callable[[Rows], T]
     long: bool = False
-    function: LiteralString | None = None
-    columns: LiteralString | None = None
-    given: Mapping[str, Any] = {}
+    shape: Shape | None = None
+    _given: Mapping[str, Any] | None = None  # if it is not the names of the shape and `args`
 
-    def reading(self, read: Callable[[Rows], U]) -> Call[U]:
-        """The same statement, of whose rows another answer is made."""
-        return Call(self.sql, self.args, read, self.long, self.function, self.columns, self.given)
+    @property
+    def function(self) -> LiteralString | None:
+        """The SQL function; None for another statement."""
+        return None if self.shape is None else self.shape.function
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The function's arguments by name."""
+        if self._given is not None or self.shape is None:
+            return dict(self._given or {})
+        whole = self.shape.expressions
+        given = zip(self.shape.names, self.args, strict=True)
+        return {name: As(whole[name], (value,)) if name in whole else value for name, value in given}
 
     def but(self, **given: Any) -> Call[T]:
         """The same call of a function, with other values for some of its arguments."""
-        assert self.function is not None
-        return call(self.function, self.columns, self.read, long=self.long, **{**self.given, **given})
+        assert self.shape is not None
+        return call(self.shape.function, self.shape.columns, self.read, long=self.long, **{**self.given, **given})
+
+    def within(self, sql: LiteralString, args: Sequence[Any]) -> Call[T]:
+        """The same call as a part of a larger statement."""
+        return Call(sql, args, self.read, self.long, self.shape, self.given)
+
+    def reading(self, read: Callable[[Rows], U]) -> Call[U]:
+        """The same statement, of whose rows another answer is made."""
+        return Call(self.sql, self.args, read, self.long, self.shape, self._given)
 
 
 class As(NamedTuple):
@@ -73,12 +101,28 @@ def call(
     **given: Any,
 ) -> Call[T]:
     """The call of a function with these arguments; columns: None for a function that returns one value."""
-    args, names = tuple(given.values()), tuple(given)
-    expressions: tuple[LiteralString | None, ...] = ()
-    if As in map(type, args):
-        expressions = tuple([value.expression if isinstance(value, As) else None for value in args])
-        args = tuple([one for value in args for one in (value.values if isinstance(value, As) else (value,))])
-    return Call(_statement(function, columns, names, expressions), args, read, long, function, columns, given)
+    args = tuple(given.values())
+    if As not in map(type, args):
+        shape = shaped(function, columns, *given)
+        return Call(shape.sql, args, read, long, shape)
+    shape = shaped(
+        function, columns, *given, **{name: one.expression for name, one in given.items() if type(one) is As}
+    )
+    args = tuple([one for value in args for one in (value.values if isinstance(value, As) else (value,))])
+    return Call(shape.sql, args, read, long, shape, given)
+
+
+@cache  # there are as many as the library has calls
+def shaped(
+    function: LiteralString,
+    columns: LiteralString | None,
+    *names: LiteralString,
+    **expressions: LiteralString,
+) -> Shape:
+    """The shape of calls. For those of a put, take and ack, which are made in half the time from its `sql`."""
+    called = written(function, **{name: expressions.get(name) or cast(function, name) for name in names})
+    sql: LiteralString = f"SELECT {called}" if columns is None else f"SELECT {columns} FROM {called}"
+    return Shape(sql, function, columns, names, expressions)
 
 
 def query(sql: LiteralString, args: Sequence[Any], read: Callable[[Rows], T], long: bool = False) -> Call[T]:
@@ -91,18 +135,6 @@ def written(function: LiteralString, *names: LiteralString, **expressions: Liter
     usual = [(name, cast(function, name)) for name in names]
     listed: LiteralString = ", ".join([f"{name} => {one}" for name, one in (*usual, *expressions.items())])
     return f"pgqueue.{function}({listed})"
-
-
-@cache  # there are as many as the library has calls
-def _statement(
-    function: LiteralString,
-    columns: LiteralString | None,
-    names: tuple[LiteralString, ...],
-    expressions: tuple[LiteralString | None, ...],
-) -> LiteralString:
-    pairs = zip_longest(names, expressions)
-    called = written(function, **{name: one or cast(function, name) for name, one in pairs})
-    return f"SELECT {called}" if columns is None else f"SELECT {columns} FROM {called}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from .._values import arguments
@@ -27,8 +28,9 @@ def option(check: Check, default: Any = None) -> Any:
 def check(options: Any) -> None:
     """Check each option of a frozen record, and convert it. Raises ValueError."""
     kind: Any = type(options)
-    for name, default, check_one in _checks(kind):
-        if (value := getattr(options, name)) is not default:
+    values, checks = _checks(kind)
+    for value, (name, default, check_one) in zip(values(options), checks, strict=True):
+        if value is not default:
             object.__setattr__(options, name, check_one(name, value))
 
 
@@ -75,5 +77,10 @@ def named_options(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind
 
 
 @cache
-def _checks(kind: type[Any]) -> list[tuple[str, Any, Check]]:
-    return [(one.name, one.default, one.metadata["check"]) for one in fields(kind) if "check" in one.metadata]
+def _checks(kind: type[Any]) -> tuple[Callable[[object], tuple[Any, ...]], list[tuple[str, Any, Check]]]:
+    """All values of a record in one step, and of each the name, the default and the check."""
+    checked = [one for one in fields(kind) if "check" in one.metadata]
+    return (
+        attrgetter(*(one.name for one in checked)),
+        [(one.name, one.default, one.metadata["check"]) for one in checked],
+    )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
+from operator import attrgetter
 from typing import Any, LiteralString, NamedTuple, TypeVar
 
 from ..errors import QueueFull
-from .call import As, Call, Rows, call, nothing, query, scalar, written
+from .call import As, Call, Rows, Shape, call, nothing, query, scalar, shaped, written
 from .casts import TEXT
 from .put_options import USUAL, PutManyOptions, PutOptions, SharedOptions
 
@@ -31,6 +33,9 @@ _ANSWER: LiteralString = "id, state, existed, kept::pg_catalog.text"  # the colu
 _WHOLE_ANSWER: LiteralString = f"{_ANSWER}, there::pg_catalog.text"
 
 
+_PUT = shaped("put", _ANSWER, "queue", "data", *USUAL)
+
+
 class Placed(NamedTuple):
     """The answer to a put. `id` is None and `state` is FULL if there was no room; `kept` is JSON text.
 
@@ -50,11 +55,10 @@ class Placed(NamedTuple):
 def put(queue: str, text: str, options: PutOptions, alone: bool = False) -> Call[Placed]:
     """Put a task. `alone`: in a transaction of its own, see put_flow in 3_tasks/flows.sql."""
     if options.usual:  # and shorter
-        return call("put", _ANSWER, _placed, queue=queue, data=text, **_usual(options))
-    given = _special(options, alone)
-    if options.unique_data:
-        given["key"] = As(_KEY_OF_DATA, (text,))
-    return call("put_flow" if options.in_flow else "put", _WHOLE_ANSWER, _placed, queue=queue, data=text, **given)
+        args = (queue, text, options.priority, options.delay, options.ttr, options.ttl)
+        return Call(_PUT.sql, args, _placed, False, _PUT)
+    shape = _special(False, options.in_flow, options.unique_data)
+    return Call(shape.sql, _special_args(queue, text, options, options.lane, options.key, alone), _placed, False, shape)
 
 
 def patient(put: Call[T], seconds: float) -> Call[T]:
@@ -71,7 +75,7 @@ def put_together(queue: str, texts: Sequence[str], options: PutOptions, patience
 
     `patience`: seconds for which it waits for its lock.
     """
-    usual = _usual(options).values()
+    usual = (options.priority, options.delay, options.ttr, options.ttl)
     return query(
         _TOGETHER,
         (texts[0], *usual, queue, patience, queue, f"[{','.join(texts[1:])}]", *usual),
@@ -88,11 +92,8 @@ _TOGETHER: LiteralString = (
 
 def put_many(queue: str, text: str, options: PutManyOptions, alone: bool = False) -> Call[list[int]]:
     """Put several tasks. `text` is a JSON array of their data. `alone`: as for put."""
-    given = _special(options, alone)
-    del given["lane"]
-    keys = given.pop("key")
-    given |= {"lanes": options.lanes, "keys": As(_KEYS_OF_DATA, (text,)) if options.unique_data else keys}
-    return call("put_flow_many" if options.in_flow else "put_many", None, scalar, queue=queue, data=text, **given)
+    shape = _special(True, options.in_flow, options.unique_data)
+    return Call(shape.sql, _special_args(queue, text, options, options.lanes, options.key, alone), scalar, False, shape)
 
 
 def insist(placed: Placed, queue: str) -> int:
@@ -135,16 +136,29 @@ def _placed_together(rows: Rows, number: int) -> list[Placed]:
     return [Placed(id, state, False, None), *(Placed(int(other), state, False, None) for other in others.split())]
 
 
-def _usual(options: SharedOptions) -> dict[str, Any]:
-    return {"priority": options.priority, "delay": options.delay, "ttr": options.ttr, "ttl": options.ttl}
+_FLOW: tuple[LiteralString, ...] = ("after", "on_failure", "batch")
+_OTHERS = ("lane", "key", "unique_data", "unique_for", *_FLOW)
+_SHARED = tuple(name for name in PutOptions.__dataclass_fields__ if name not in _OTHERS)  # arguments of all four
+_shared = attrgetter(*_SHARED)
 
 
-def _special(options: SharedOptions, alone: bool) -> dict[str, Any]:
-    """The arguments of all options. The functions of flows have those of flows, and no unique_for."""
-    given = options.named()
-    del given["unique_data"]  # it stands for a key
-    if not options.in_flow:
-        del given["after"], given["on_failure"], given["batch"]
-        return given
-    del given["unique_for"]
-    return given | {"after": options.ids, "on_failure": options.on_failure or "wait", "alone": alone}
+@cache
+def _special(many: bool, in_flow: bool, by_data: bool) -> Shape:
+    """The shape of a put with any option; `by_data`: the key is that of the data."""
+    if many:
+        function, columns, names, key = "put_many", None, ("lanes", "keys"), _KEYS_OF_DATA
+    else:
+        function, columns, names, key = "put", _WHOLE_ANSWER, ("lane", "key"), _KEY_OF_DATA
+    rest = (*_FLOW, "alone") if in_flow else ("unique_for",)
+    called = function.replace("put", "put_flow") if in_flow else function
+    return shaped(called, columns, "queue", "data", *_SHARED, *names, *rest, **({names[1]: key} if by_data else {}))
+
+
+def _special_args(
+    queue: str, text: str, options: SharedOptions, lane: object, key: object, alone: bool
+) -> tuple[Any, ...]:
+    """The arguments of _special()."""
+    args = (queue, text, *_shared(options), lane, text if options.unique_data else key)
+    if options.in_flow:
+        return *args, options.ids, options.on_failure or "wait", options.batch, alone
+    return *args, options.unique_for

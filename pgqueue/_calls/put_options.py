@@ -149,10 +149,6 @@ class SharedOptions(TaskOptions):
                 raise ValueError("a Put in `after` is not put yet: put both in one call, by put_graph")
         return list(self.after or ())
 
-    def named(self) -> dict[str, Any]:
-        """Every option by its name."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
 
 @dataclass(frozen=True, slots=True)
 class PutOptions(SharedOptions):

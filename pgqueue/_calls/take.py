@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import LiteralString, NamedTuple, Protocol
 
 from ..errors import TaskBusy, refusal
-from .call import SETTLED, Call, Rows, call, scalar
+from .call import SETTLED, Call, Rows, call, scalar, shaped
 
 
 class AnyTaken(Protocol):
@@ -44,8 +44,9 @@ class Taken(NamedTuple):
 
 
 _FIRST: LiteralString = "id, token, priority, attempts, deadline, data::pg_catalog.text"
-_TAKEN: LiteralString = f"{_FIRST}, redelivered"
-_TAKEN_MANY: LiteralString = f"{_FIRST}, queue, redelivered, waited"
+_START: tuple[LiteralString, ...] = ("session", "new_token", "after_priority", "after_id")
+_TAKE = shaped("take", f"{_FIRST}, redelivered", "queue", *_START)
+_TAKE_MANY = shaped("take_many", f"{_FIRST}, queue, redelivered, waited", "queues", "n", *_START)
 
 
 def take(queue: str, session: int, token: int, after: tuple[int, int] | None) -> Call[list[Taken]]:
@@ -54,32 +55,14 @@ def take(queue: str, session: int, token: int, after: tuple[int, int] | None) ->
         return [Taken(*row[:6], queue, row[6], arrived=now) for row in rows]  # type: ignore[call-arg, misc]
 
     priority, id = after or (None, None)
-    return call(
-        "take",
-        _TAKEN,
-        read,
-        queue=queue,
-        session=session,
-        new_token=token,
-        after_priority=priority,
-        after_id=id,
-    )
+    return Call(_TAKE.sql, (queue, session, token, priority, id), read, False, _TAKE)
 
 
 def take_many(
     queues: Sequence[str], n: int, session: int, token: int, after: Sequence[tuple[int, int] | None]
 ) -> Call[list[Taken]]:
-    return call(
-        "take_many",
-        _TAKEN_MANY,
-        _taken,
-        queues=list(queues),
-        n=n,
-        session=session,
-        new_token=token,
-        after_priority=[at[0] if at else None for at in after],
-        after_id=[at[1] if at else None for at in after],
-    )
+    priorities, ids = [at[0] if at else None for at in after], [at[1] if at else None for at in after]
+    return Call(_TAKE_MANY.sql, (list(queues), n, session, token, priorities, ids), _taken, False, _TAKE_MANY)
 
 
 def next_due(queues: Sequence[str], ids: Sequence[int] | None = None) -> Call[dict[str, float | None]]:

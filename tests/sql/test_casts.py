@@ -11,8 +11,9 @@ import pytest
 from statements import rows
 
 import pgqueue
-from pgqueue._calls import casts
-from pgqueue._calls.call import As, call, nothing, query, scalar, written
+from pgqueue._calls import ack, casts, put, take
+from pgqueue._calls.call import As, Fence, call, nothing, query, scalar, written
+from pgqueue._calls.put_options import PLAIN
 
 PACKAGE = Path(pgqueue.__file__).parent
 TYPES = {
@@ -36,11 +37,11 @@ TYPES = {
 
 
 def called() -> Iterator[str]:
-    """The functions that the library names in call() and written()."""
+    """The functions that the library names in call(), shaped() and written()."""
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
-                case ast.Call(ast.Name("call" | "written"), [ast.Constant(str() as function), *_]):
+                case ast.Call(ast.Name("call" | "shaped" | "written"), [ast.Constant(str() as function), *_]):
                     yield function
 
 
@@ -69,6 +70,17 @@ def test_a_call_has_the_text_of_its_function_and_arguments():
     assert one.sql == "SELECT state, problem FROM pgqueue.ack(id => %s::bigint, token => %s::bigint)"
     assert (one.args, one.function, one.given) == ((1, 2), "ack", {"id": 1, "token": 2})
     assert call("sweep", None, scalar).sql == "SELECT pgqueue.sweep()"
+
+
+@pytest.mark.parametrize("one", [
+    put.put("q", "1", PLAIN),
+    take.take("q", 1, 2, (3, 4)),
+    take.take_many(["q"], 1, 2, 3, [None]),
+    ack.ack(1, Fence(2, 3)),
+], ids=lambda one: one.function)  # fmt: skip
+def test_a_call_from_a_shape_is_that_from_its_arguments(one):
+    again = one.but()
+    assert (again.sql, again.args) == (one.sql, tuple(one.args))
 
 
 def test_the_text_is_written_once():
