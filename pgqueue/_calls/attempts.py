@@ -8,6 +8,7 @@ from typing import Any
 
 from .._values.record import Record
 from .call import Call, error_text, query
+from .server import OWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ def attempts(id: int) -> Call[list[Attempt]]:
     """The recorded attempts of a task, the first one first."""
     return query(
         "SELECT number, began_at, ended_at, worker, state, error, traceback FROM pgqueue.attempts"
-        " WHERE id OPERATOR(pg_catalog.=) (SELECT pgqueue.own_id(id => %s::bigint)) ORDER BY number",
-        (id,),
+        f" WHERE id OPERATOR(pg_catalog.=) %s::bigint ORDER BY number {OWN}",
+        (id, id),
         lambda rows: [
             Attempt(
                 number=number,

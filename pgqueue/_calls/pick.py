@@ -10,6 +10,7 @@ from .._values import arguments
 from .._values.record import Record
 from ..errors import TaskError, refusal
 from .call import SETTLED, Call, Fence, Rows, call, query, scalar, written
+from .server import OWN
 
 
 class Found(NamedTuple):
@@ -42,8 +43,7 @@ def peek(id: int) -> Call[Found]:
             raise refusal(id, None, "not found", None, "")
         return Found(*rows[0])
 
-    own = "(SELECT pgqueue.own_id(id => %s::bigint))"
-    return query(f"{_FOUND} WHERE id OPERATOR(pg_catalog.=) {own}", (id,), read)
+    return query(f"{_FOUND} WHERE id OPERATOR(pg_catalog.=) %s::bigint {OWN}", (id, id), read)
 
 
 FIRST = ("ready", "delayed", "buried")
@@ -173,9 +173,8 @@ def task_stats(id: int) -> Call[TaskStats]:
         " extract(epoch FROM deadline OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp())::float,"
         " extract(epoch FROM run_at OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp())::float,"
         " releases, timeouts, buries, kicks, attempts"
-        " FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=)"
-        " (SELECT pgqueue.own_id(id => %s::bigint))",
-        (id,),
+        f" FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=) %s::bigint {OWN}",
+        (id, id),
         read,
     )
 

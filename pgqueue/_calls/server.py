@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import LiteralString, NamedTuple
 
-from .call import Call
+from .call import Call, query
+
+#: Behind a query for a task by its id: an id of another server is refused. PostgreSQL evaluates a LIMIT in any case; a
+#: condition on own_id() is not evaluated where the plan meets no row before it.
+OWN: LiteralString = "LIMIT CASE WHEN pgqueue.own_id(id => %s::bigint) IS NULL THEN 0 END"
 
 
 class Whereabouts(NamedTuple):
@@ -21,7 +25,7 @@ class Whereabouts(NamedTuple):
 
 
 def whereabouts() -> Call[Whereabouts]:
-    return Call(
+    return query(
         "SELECT s.system_identifier, pg_catalog.pg_postmaster_start_time(), d.oid::bigint, pgqueue.server_number()"
         " FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d"
         " WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from .. import AsyncClient, __version__
 from .._calls.call import Call, Rows, query
+from .._calls.server import OWN
 from .._calls.stats import Stats, summed
 from ..errors import NoQueue, TaskNotFound
 from . import protocol
@@ -197,8 +198,7 @@ def _job(id: int) -> Call[_Job]:
         " extract(epoch FROM ttr)::float,"
         " extract(epoch FROM CASE state WHEN 'taken' THEN deadline WHEN 'delayed' THEN run_at END"
         " OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp())::float,"
-        " releases, timeouts, buries, kicks FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=)"
-        " (SELECT pgqueue.own_id(id => %s::bigint))",
-        (id,),
+        f" releases, timeouts, buries, kicks FROM pgqueue.tasks WHERE id OPERATOR(pg_catalog.=) %s::bigint {OWN}",
+        (id, id),
         read,
     )

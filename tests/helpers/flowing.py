@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -101,9 +102,12 @@ class Take:
 
 
 def name(step: Any) -> str:
-    """The SQL function that a step or a job calls."""
+    """The SQL function that a step or a job calls; of a longer statement the first one."""
     call = step.call if isinstance(step, Run) else step
-    return call.function or ""
+    if call.function is not None:
+        return str(call.function)
+    found = re.search(r"pgqueue\.(\w+)\(", call.sql)
+    return found[1] if found else ""
 
 
 def task(id: int = 7, queue: str = "q") -> Taken:

@@ -142,8 +142,8 @@ class Victim:
     def call(self, kind: str, statement: str, patience: str = "1 s") -> tuple[str | None, str, set[str]]:
         """Call as a role of this kind, and roll back: the SQLSTATE, the answer or error, and the rows after it."""
         state, answer = None, ""
-        self.owner.execute("BEGIN; UPDATE pgqueue.payload SET seen_at = clock_timestamp()")
-        self.owner.execute(f"SET LOCAL lock_timeout = '{patience}'; SET LOCAL statement_timeout = '20 s'")
+        self.owner.execute("UPDATE pgqueue.payload SET seen_at = clock_timestamp()")
+        self.owner.execute(f"BEGIN; SET LOCAL lock_timeout = '{patience}'; SET LOCAL statement_timeout = '20 s'")
         try:
             if kind != "owner":
                 self.owner.execute(f"SET LOCAL ROLE {self.roles[kind]}")

@@ -248,7 +248,7 @@ def test_a_monitor_can_do_nothing(db: psycopg.Connection, watcher: psycopg.Conne
         *("find_tasks", "first_task", "job_runs", "message_stats", "newest_tasks", "queue_stats", "last_tick", "why"),
         "count_version",
         "history",
-        *("queue_rates", "neighbours", "search_tasks"),
+        *("queue_rates", "neighbours", "search_tasks", "own_id"),
         *("_foreign_locks", "_health_stats", "_is_attended", "_jobs_taken", "_lost_roles", "_may_see"),
         *("_may_see_all", "_unserved"),
     }

@@ -51,15 +51,21 @@ BEGIN
     RETURN q;
 END $$;
 
--- Remove a queue whose session has ended, in place of the sweep or the cleaning, which may come later.
+-- Remove a queue whose session has ended, before the sweep or the cleaning does. As these it is for every role; and it
+-- locks the queue only if it has ended.
 CREATE OR REPLACE FUNCTION pgqueue._remove_ended(name text) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    ended CONSTANT int := (SELECT q.id FROM pgqueue.queue q
+                            WHERE q.name = _remove_ended.name AND q.session_id IS NOT NULL
+                              AND NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = q.session_id));
 BEGIN
-    PERFORM pgqueue._remove_queue(q.id, most => 10000)
-       FROM pgqueue.queue q
-      WHERE q.name = _remove_ended.name AND q.session_id IS NOT NULL
-        AND NOT EXISTS (SELECT FROM pgqueue.session s WHERE s.id = q.session_id)
-        FOR UPDATE OF q;
+    IF ended IS NOT NULL THEN
+        PERFORM FROM pgqueue.queue q WHERE q.id = ended FOR UPDATE;
+        IF FOUND THEN                              -- else another transaction has just removed it
+            PERFORM pgqueue._remove_queue(ended, most => 10000);
+        END IF;
+    END IF;
 END $$;
 
 -- The queue that create_queue leaves as it is; NULL if there is none. An exclusive one is of no use to another session.
