@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from .call import REFUSALS, SETTLED, Call, Fence, Named, Refused, call, columns, in_haste, refusals, settled, shaped
+from .call import REFUSALS, SETTLED, Call, Fence, Named, Refused, call, columns, hasty, refusals, settled, shaped
+from .casts import INT
 
 _ACK = shaped("ack", SETTLED, "id", "token", "session")
+_ACK_MANY = shaped("ack_many", REFUSALS, "ids", "tokens", "session")
+_ACK_MANY_IN_HASTE = shaped("ack_many", REFUSALS, "ids", "tokens", "session", session=hasty(INT))
 
 
 def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
@@ -17,5 +20,5 @@ def ack(id: int, fence: Fence, puts: str | None = None) -> Call[str]:
 def ack_many(tasks: Named, fence: Fence, *, patient: bool = True) -> Call[list[Refused]]:
     """Ack tasks; `patient`: wait for those that another transaction has locked."""
     ids, tokens = columns(tasks)
-    session = fence.session if patient else in_haste(fence.session)
-    return call("ack_many", REFUSALS, refusals, ids=ids, tokens=tokens, session=session)
+    shape = _ACK_MANY if patient else _ACK_MANY_IN_HASTE
+    return Call(shape.sql, (ids, tokens, fence.session), refusals, False, shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import LiteralString
 
 from .._values import arguments
 from .._values.arguments import Seconds
@@ -60,12 +61,15 @@ def release(id: int, fence: Fence, how: Return, report: Report | None = None) ->
     )
 
 
+_TOUCHED: LiteralString = f"{SETTLED}, deadline"
+
+
 def touch(id: int, fence: Fence, more: Seconds | None) -> Call[tuple[str, datetime | None]]:
     """Give the holder more time: the state, and the deadline from now on."""
     state = settled(id, fence)
     return call(
         "touch",
-        f"{SETTLED}, deadline",
+        _TOUCHED,
         lambda rows: (state([row[:3] for row in rows]), rows[0][3]),
         **fence.of(id),
         more=arguments.seconds("more", more),
