@@ -11,6 +11,7 @@ from ._async.nodes import AsyncNodes
 from ._async.privileges import AsyncPrivileges
 from ._async.results import AsyncResults
 from ._async.schedules import AsyncClock, AsyncSchedules
+from ._async.session import AsyncSession
 from ._async.shards import AsyncShardedQueue
 from ._async.statuses import AsyncStatuses
 from ._async.watches import AsyncWatch
@@ -45,6 +46,7 @@ from ._sync.nodes import Nodes
 from ._sync.privileges import Privileges
 from ._sync.results import Results
 from ._sync.schedules import Clock, Schedules
+from ._sync.session import Session
 from ._sync.shards import ShardedQueue
 from ._sync.statuses import Statuses
 from ._sync.watches import Watch
@@ -68,6 +70,7 @@ __all__ = [
     "AsyncPrivileges",
     "AsyncResults",
     "AsyncSchedules",
+    "AsyncSession",
     "AsyncShardedQueue",
     "AsyncStatuses",
     "AsyncWatch",
@@ -111,6 +114,7 @@ __all__ = [
     "Results",
     "ScheduleInfo",
     "Schedules",
+    "Session",
     "ShardedQueue",
     "Start",
     "Stats",

@@ -33,6 +33,7 @@ from .privileges import AsyncPrivileges
 from .queues import AsyncQueues
 from .results import AsyncResults
 from .schedules import AsyncSchedules, name_of, options_of, scheduled, source_of
+from .session import AsyncSession
 from .shell import AsyncShell
 from .statuses import AsyncStatuses
 from .task import AsyncTask
@@ -153,6 +154,20 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
             return function
 
         return register
+
+    def session(self, label: str | None = None) -> AsyncSession:
+        """A further holder of tasks in this client, for example for a connection that a program serves.
+
+        It has takes, deadlines, and exclusive and temporary queues of its own, which end when it is closed. It shares
+        the client's connections, and its listener. Nothing is sent to the database before its first take.
+
+        Args:
+            label: what views show behind the client's own label as the holder of its tasks.
+
+        Raises:
+            ValueError: the label is not valid.
+        """
+        return AsyncSession(self.shell, label)
 
     async def peek(self, task: TaskLike) -> AsyncTask:
         """Return the present state of a task, in any queue and state. Raises TaskNotFound if it is gone."""

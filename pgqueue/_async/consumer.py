@@ -167,7 +167,7 @@ class AsyncConsumer:
         held, self._held = list(self._held.values()), {}
         self._leave()
         try:
-            if self._shell.core.running_listener is self._listener:  # otherwise its end gave them back
+            if self._shell.running_listener is self._listener:  # otherwise its end gave them back
                 try:
                     await self.flush()
                 finally:
@@ -192,8 +192,10 @@ class AsyncConsumer:
     def _check(self) -> None:
         if self._closed:
             raise ClosedError("the consumer is closed")
-        if self._shell.core.running_listener is not self._listener:
-            raise ClosedError("the client of this consumer is closed, or this is a fork of the process that made it")
+        if self._shell.running_listener is not self._listener:
+            raise ClosedError(
+                "the client or session of this consumer is closed, or this is a fork of the process that made it"
+            )
 
     def _ring(self) -> Ring:
         return Ring(self._bell)

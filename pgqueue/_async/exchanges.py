@@ -36,8 +36,9 @@ class AsyncExchanges:
             ExchangeExists: it exists as another type, or as another client's.
             ValueError: an argument is not valid.
         """
-        call = calls.declare_exchange(name, type, durable)
-        return await (self._shell.run(call) if durable else self._shell.on_session(call))
+        if durable:
+            return await self._shell.run(calls.declare_exchange(name, type, durable))
+        return await self._shell.for_session(lambda own: calls.declare_exchange(name, type, durable, own), None)
 
     async def delete(self, name: str) -> None:
         """Remove an exchange with its bindings and retained messages. Raises NoExchange."""
@@ -138,11 +139,12 @@ class AsyncExchanges:
             NoExchange: there is no such exchange.
             BadData, ValueError: an argument is not valid.
         """
-        await self._shell.on_session(calls.set_will(exchange, key, self._shell.encode(data), retain))
+        text = self._shell.encode(data)
+        await self._shell.for_session(lambda own: calls.set_will(exchange, key, text, retain, own), None)
 
     async def clear_will(self) -> bool:
         """Remove the will. Returns False if there was none."""
-        return await self._shell.on_session(calls.clear_will())
+        return await self._shell.for_session(calls.clear_will, None)
 
     async def deaths(self, task: TaskLike) -> builtins.list[Death]:
         """The deaths of a dead letter, the last one first; empty for a task that never died. As AMQP's x-death.

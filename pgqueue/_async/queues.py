@@ -74,8 +74,10 @@ class AsyncQueues:
             ValueError: the name or an option is not valid, there is no such option, or the type lacks it.
         """
         queue, checked = AsyncQueue(self.shell, name), QueueOptions.of(options)
-        call = calls.create_queue(name, checked, if_not_exists)
-        await (self.shell.on_session(call) if checked.of_session else self.shell.run(call))
+        if checked.of_session:
+            await self.shell.for_session(lambda own: calls.create_queue(name, checked, if_not_exists, own), None)
+        else:
+            await self.shell.run(calls.create_queue(name, checked, if_not_exists))
         return queue
 
     async def delete_queue(

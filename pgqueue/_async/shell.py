@@ -9,7 +9,7 @@ from .._calls.audit import acted
 from .._calls.call import Call
 from .._calls.put import allow_flows, allow_lanes, queue_ids
 from .._calls.take import Taken
-from .._engine import session, waits
+from .._engine import session
 from .._engine.awaiting import Conn, Connections, Signal, begin, drive, end, in_thread, run_on
 from .._engine.core import Core
 from .._engine.listener import Listener
@@ -78,12 +78,11 @@ class AsyncShell(ShellBase):
         end(duties, take)
         return tasks
 
-    async def on_session(self, call: Call[T]) -> T:
-        """Run a call on the listener's connection: objects that it makes last as long as the session."""
-        return await self.drive(waits.ask(await self.listener(), Signal, call))
-
     async def for_session(self, make: Callable[[int], Call[T]], conn: Conn | None) -> T:
-        """Run a call that names the session, again under a new one if the server says that the session is dead."""
+        """Run a call that names the session, which owns what it makes.
+
+        The call is made again under a new session if the server says that the session is dead.
+        """
         listener, left = await self.listener(), TimeLeft(self.settings.patience)
         whole, pauses = TimeLeft(self.settings.call_timeout), Pauses()
         while True:
@@ -93,6 +92,7 @@ class AsyncShell(ShellBase):
                     return await run_on(conn, make(own))
                 return await self.connections.run(make(own), within=whole.seconds())
             except SessionDead as error:
+                listener.refused(own)
                 await self.drive(session.refused(error, Signal, left, pauses, conn is not None))
 
     async def prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False, waits: bool = False) -> None:

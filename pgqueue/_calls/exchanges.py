@@ -95,11 +95,11 @@ def list_bindings(exchange: str | None, queue: str | None) -> Call[list[Binding]
     )
 
 
-def declare_exchange(name: str, type: str, durable: bool) -> Call[None]:
+def declare_exchange(name: str, type: str, durable: bool, session: int | None = None) -> Call[None]:
     if type not in TYPES:
         raise ValueError(f"an exchange is {', '.join(TYPES[:-1])} or {TYPES[-1]}, not {type!r}")
-    known = _named_exchange(name)
-    return call("declare_exchange", None, nothing, name=known, type=type, durable=arguments.flag("durable", durable))
+    known, lasting = _named_exchange(name), arguments.flag("durable", durable)
+    return call("declare_exchange", None, nothing, name=known, type=type, durable=lasting, session=session)
 
 
 def delete_exchange(name: str) -> Call[None]:
@@ -131,7 +131,7 @@ def publish(exchange: str, key: str, text: str, options: TaskOptions, retain: bo
     )
 
 
-def set_will(exchange: str, key: str, text: str, retain: bool) -> Call[None]:
+def set_will(exchange: str, key: str, text: str, retain: bool, session: int | None = None) -> Call[None]:
     return call(
         "set_will",
         None,
@@ -143,8 +143,8 @@ def set_will(exchange: str, key: str, text: str, retain: bool) -> Call[None]:
     )
 
 
-def clear_will() -> Call[bool]:
-    return call("clear_will", None, scalar)
+def clear_will(session: int | None = None) -> Call[bool]:
+    return call("clear_will", None, scalar, session=session)
 
 
 def deaths(id: int) -> Call[list[Death]]:

@@ -138,12 +138,12 @@ _INFO: LiteralString = (
 )
 
 
-def create_queue(name: str, options: QueueOptions, if_not_exists: bool) -> Call[int]:
+def create_queue(name: str, options: QueueOptions, if_not_exists: bool, session: int | None = None) -> Call[int]:
     given = {one: getattr(options, one) for one in options.__dataclass_fields__}
     if options.metadata is not None:
         given["metadata"] = data.encode(options.metadata)
-    flag = arguments.flag("if_not_exists", if_not_exists)
-    return call("create_queue", None, scalar, name=arguments.queue_name(name), **given, if_not_exists=flag)
+    given |= {"if_not_exists": arguments.flag("if_not_exists", if_not_exists), "session": session}
+    return call("create_queue", None, scalar, name=arguments.queue_name(name), **given)
 
 
 def alter_queue(name: str, given: Mapping[str, Any]) -> Call[None]:

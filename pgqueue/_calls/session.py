@@ -15,8 +15,14 @@ def open_session(resume: int | None, grace: float, label: str, identity: str | N
     return call("open_session", None, scalar, resume=resume, grace=grace, label=label, identity=identity)
 
 
-def close_session() -> Call[int]:
-    return call("close_session", None, scalar)
+def open_within(parent: int, label: str | None) -> Call[int]:
+    """A session that lives as long as its parent. On any connection."""
+    return call("open_session", None, scalar, parent=parent, label=label)
+
+
+def close_session(session: int | None = None) -> Call[int]:
+    """How many tasks were given back. None: the connection's own session."""
+    return call("close_session", None, scalar, session=session)
 
 
 def undo_take(token: int) -> Call[int | None]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 import psycopg
@@ -89,3 +91,26 @@ class Asks:
         self.at = float("inf")
         while self._waiting:
             self._waiting.popleft().failed(error)
+
+
+class Done(threading.Event):
+    """A signal that calls back once it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turn = threading.Lock()
+        self._call: Callable[[], None] | None = None
+
+    def set(self) -> None:
+        with self._turn:
+            super().set()
+            call, self._call = self._call, None
+        if call is not None:
+            call()
+
+    def then(self, call: Callable[[], None]) -> None:
+        with self._turn:
+            if not self.is_set():
+                self._call = call
+                return
+        call()

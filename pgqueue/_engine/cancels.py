@@ -35,7 +35,7 @@ from typing import Any, Protocol
 
 from .._calls import cancel as calls
 from ..errors import ClosedError, ConnectionLost
-from .asked import Asked
+from .asked import Asked, Done
 from .owners import later
 from .steps import Signal
 from .switchboard import Ear, Gap, Switchboard
@@ -155,8 +155,8 @@ class Cancels:
             if self._ear is not None or self._session is None:
                 return
             channel = calls.session_channel(self._session)
-            self._ear = ear = Ear(channel, _Done, tell=self._heard)
-        assert isinstance(ear.ready, _Done)
+            self._ear = ear = Ear(channel, Done, tell=self._heard)
+        assert isinstance(ear.ready, Done)
         ear.ready.then(lambda: self._look(None))
         if self._switchboard.enter(ear):
             self._poke()
@@ -191,7 +191,7 @@ class Cancels:
         if takes is None and not (takes := self._takes(None)):
             return
         tokens = dict(takes)
-        done = _Done()
+        done = Done()
         asked = self._ask(calls.cancelled_takes(takes), done)
 
         def answered() -> None:
@@ -220,26 +220,3 @@ class Cancels:
                 source.cancelled(id, token, reason)
             except Exception:
                 log.exception("the handler of task %s was not told of its cancellation", id)
-
-
-class _Done(threading.Event):
-    """A signal that calls back once it is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._turn = threading.Lock()
-        self._call: Callable[[], None] | None = None
-
-    def set(self) -> None:
-        with self._turn:
-            super().set()
-            call, self._call = self._call, None
-        if call is not None:
-            call()
-
-    def then(self, call: Callable[[], None]) -> None:
-        with self._turn:
-            if not self.is_set():
-                self._call = call
-                return
-        call()

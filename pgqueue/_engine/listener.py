@@ -86,8 +86,8 @@ PATIENCE = "SET lock_timeout = '2s'"  # before it closes
 class Listener:
     """Starts its thread when made. Takers wait in `hub`, waiters on a named channel in `switchboard`.
 
-    `session` is the session's id while it is alive. The thread calls each function in `on_lost` when the connection
-    breaks.
+    `session` is the session's id while it is alive; `ending` is the error of calls after the end. The thread calls each
+    function in `on_lost` when the connection breaks.
     """
 
     def __init__(
@@ -127,6 +127,7 @@ class Listener:
         self._waiting: list[Signal] = []  # for a session
         self._lock = threading.Lock()
         self.stopping = False
+        self.ending = "the client is closed"
         self._pauses = Pauses()
         self._call_channel: str | None = None
         self._deregistered = False  # found by a sweep: the session of this connection has no row any more
@@ -149,6 +150,9 @@ class Listener:
             self._waiting.append(signal)
             if self.session is not None or self.stopping:
                 signal.set()
+
+    def refused(self, session: int) -> None:
+        """The server has refused a call for this session. The next sweep tells."""
 
     def later(self, call: Call[Any]) -> None:
         """Run a call on the listener's connection soon, and repeat it if it fails or the connection breaks."""

@@ -24,7 +24,7 @@ def session(listener: Listener, make_signal: MakeSignal, left: TimeLeft) -> Flow
     """
     while (found := listener.session) is None:
         if listener.stopping:
-            raise ClosedError("the client is closed")
+            raise ClosedError(listener.ending)
         if left.over():
             raise without_session("nothing can be created", listener.failure)
         signal = make_signal()

@@ -18,6 +18,7 @@ from .._values import arguments, data
 from .cancels import Watched
 from .core import Core, Settings
 from .duties import Duties
+from .listener import Listener
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=AnyTaken)
@@ -41,6 +42,11 @@ class ShellBase:
     @property
     def duties(self) -> Duties:
         return self.core.duties
+
+    @property
+    def running_listener(self) -> Listener | None:
+        """The listener if it runs already."""
+        return self.core.running_listener
 
     def fence(self, token: int | None = None) -> Fence:
         """The proof that a settling call presents: the token of a take, else the client's session."""

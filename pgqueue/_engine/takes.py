@@ -252,6 +252,7 @@ class Take:
                 tasks: list[Taken] = yield Run(self._call(session, starts), self.relaxed, self._within())
             except SessionDead as error:
                 reason: Exception = error  # the listener has not noticed yet, or is reconnecting
+                self._listener.refused(session)
             except ConnectionLost as error:
                 reason = error
                 self._lost(error)

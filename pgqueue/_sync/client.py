@@ -34,6 +34,7 @@ from .privileges import Privileges
 from .queues import Queues
 from .results import Results
 from .schedules import Schedules, name_of, options_of, scheduled, source_of
+from .session import Session
 from .shell import Shell
 from .statuses import Statuses
 from .task import Task
@@ -154,6 +155,20 @@ class Client(Queues, Flows, Channels, Locking):
             return function
 
         return register
+
+    def session(self, label: str | None = None) -> Session:
+        """A further holder of tasks in this client, for example for a connection that a program serves.
+
+        It has takes, deadlines, and exclusive and temporary queues of its own, which end when it is closed. It shares
+        the client's connections, and its listener. Nothing is sent to the database before its first take.
+
+        Args:
+            label: what views show behind the client's own label as the holder of its tasks.
+
+        Raises:
+            ValueError: the label is not valid.
+        """
+        return Session(self.shell, label)
 
     def peek(self, task: TaskLike) -> Task:
         """Return the present state of a task, in any queue and state. Raises TaskNotFound if it is gone."""

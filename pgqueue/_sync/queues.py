@@ -74,8 +74,10 @@ class Queues:
             ValueError: the name or an option is not valid, there is no such option, or the type lacks it.
         """
         queue, checked = Queue(self.shell, name), QueueOptions.of(options)
-        call = calls.create_queue(name, checked, if_not_exists)
-        (self.shell.on_session(call) if checked.of_session else self.shell.run(call))
+        if checked.of_session:
+            self.shell.for_session(lambda own: calls.create_queue(name, checked, if_not_exists, own), None)
+        else:
+            self.shell.run(calls.create_queue(name, checked, if_not_exists))
         return queue
 
     def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False, force: bool = False) -> int:

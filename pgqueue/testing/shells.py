@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 _SETTLING = frozenset(("ack", "finish", "fail", "bury", "release", "touch", "progress"))
 
-DOORS = ("run", "drive", "on_session", "for_session", "listener", "prepare_put", "watch", "left")  # of a shell
+DOORS = ("run", "drive", "for_session", "listener", "prepare_put", "watch", "left")  # of a shell
 HINTS = {
     "set_schedule": "declare the schedule by client.cron(), and call tasks.start_schedules(); or",
     "run_schedule": "put the task of the schedule by its job; or",
@@ -59,7 +59,7 @@ class MemoryShell:
         self.duties = Duties()
         self.connections: Any = _Connections(self)
 
-    def run(self, call: Call[T], conn: Any = None, *, relaxed: bool = False) -> Any:
+    def run(self, call: Call[T], conn: Any = None, *, relaxed: bool = False, within: float | None = None) -> Any:
         return self.answer(call)
 
     def answer(self, call: Call[T]) -> T:
@@ -79,9 +79,6 @@ class MemoryShell:
                 answer = self.answer(step.call)
         except StopIteration as end:
             return end.value
-
-    def on_session(self, call: Call[T]) -> Any:
-        return self.run(call)
 
     def for_session(self, make: Callable[[int], Call[T]], conn: Any = None) -> Any:
         return self.run(make(0))
@@ -188,16 +185,13 @@ class AsyncMemoryShell(MemoryShell):
         super().__init__(store)
         self.connections = _AsyncConnections(self)
 
-    async def run(self, call: Call[T], conn: Any = None, *, relaxed: bool = False) -> Any:
+    async def run(self, call: Call[T], conn: Any = None, *, relaxed: bool = False, within: float | None = None) -> Any:
         await asyncio.sleep(0)
         return self.answer(call)
 
     async def drive(self, flow: Flow[T]) -> Any:
         await asyncio.sleep(0)
         return super().drive(flow)
-
-    async def on_session(self, call: Call[T]) -> Any:
-        return await self.run(call)
 
     async def for_session(self, make: Callable[[int], Call[T]], conn: Any = None) -> Any:
         return await self.run(make(0))

@@ -141,6 +141,24 @@ def test_a_passing_queue_ends_with_its_channel(
     assert "reply" not in {queue.name for queue in client.queues()}
 
 
+def test_an_exclusive_queue_is_its_connections(
+    make: Callable[..., Connection], blocking: Callable[..., pgqueue.Client]
+) -> None:
+    """Both connections share a client."""
+    one, two, client = make(), make(), blocking()
+    own = Queue("own", exclusive=True)
+    own(one.channel()).declare()
+    Producer(two).publish("text", routing_key="own")
+    with pytest.raises(two.channel_errors):
+        own(two.channel()).get()
+    received = own(one.channel()).get()
+    assert received.payload == "text"
+    two.close()
+    assert client.queue("own").stats()["taken"] == 1
+    one.close()
+    assert "own" not in {queue.name for queue in client.queues()}
+
+
 def test_arguments_of_queues(make: Callable[..., Connection], blocking: Callable[..., pgqueue.Client]) -> None:
     connection, client = make(), blocking()
     client.exchanges.declare("dead")

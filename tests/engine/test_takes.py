@@ -288,6 +288,7 @@ def test_a_lost_connection_is_undone_and_the_claim_made_again_under_a_new_token(
 def test_a_dead_session_is_waited_for(take: Take) -> None:
     take.begin(timeout=0)
     assert isinstance(take.fail(SessionDead("dead")), Wait)
+    assert take.listener.refusals == [11]
     take.listener.session = None
     wait = take.answer(False)
     assert take.listener.waiting == [wait.signal]

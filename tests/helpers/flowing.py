@@ -32,10 +32,14 @@ class Listener:
         self.session: int | None = 11
         self.last_session: int | None = 11
         self.stopping = False
+        self.refusals: list[int] = []
         self.failure = "the reason"
         self.undone: list[int] = []  # tokens
         self.waiting: list[Any] = []
         self.pokes = 0
+
+    def refused(self, session: int) -> None:
+        self.refusals.append(session)
 
     def poke(self) -> None:
         self.pokes += 1

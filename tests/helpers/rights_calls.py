@@ -431,6 +431,7 @@ OWNED: dict[str, list[Call]] = {
     "observe": [foreign("look", "SELECT pgqueue.observe(pgqueue.queue_id('other'), {me})")],
     "open_session": [
         Call("SELECT pgqueue.open_session(resume => {me})", "client", owner="PQ007"),
+        foreign("client", "SELECT pgqueue.open_session(parent => {me})"),
     ],
     "pop": [foreign("take", "SELECT pgqueue.pop('secret.own', session => {me})")],
     "progress": [foreign("take", "SELECT pgqueue.progress({taken}, session => {me}, value => '1')")],

@@ -130,6 +130,7 @@ def test_without_its_quota_a_role_makes_nothing_until_the_owner_sets_it(db: psyc
         "nodes": "SELECT pgqueue.create_node('/n')",
         "bindings": "SELECT pgqueue.bind('q', 'e')",
         "schedules": "SELECT pgqueue.set_schedule('s', 'q', every => '1 h')",
+        "sessions": "SELECT pgqueue.open_session(parent => pgqueue.open_session())",
         "payloads": "SELECT pgqueue.post('c', repeat('x', 1000001))",
     }
     assert set(made) == {what for (what,) in rows(db, "SELECT what FROM pgqueue.quotas")}

@@ -27,7 +27,8 @@ PROMISED = {
     "expires_at routing_key deaths lane key done_at sender releases timeouts buries kicks queue_id stored "
     "ready_since buried_at",
     "takes": "id queue holder host pid session backend_pid taken_at age deadline time_left lane claim",
-    "sessions": "id label backend_pid started_at grace missing_since taken identity host pid age state longest_take",
+    "sessions": "id label backend_pid started_at grace missing_since taken identity host pid age state longest_take "
+    "role parent",
     "listeners": "backend_pid label host pid session role client_addr connected_at age state state_since wait_event",
     "locks": "name mode holder backend_pid session locked_at age fence waiters",
     "tables": "name rows dead_rows vacuum_at table_bytes index_bytes toast_bytes total_bytes last_vacuum last_analyze "

@@ -43,31 +43,35 @@ MAKES = {  # each makes one more, by its number
     "bindings": "pgqueue.bind('q', 'e', 'k' || {})",
     "batches": "pgqueue.create_batch('b' || {})",
     "nodes": "pgqueue.create_node('/n' || {})",
+    "sessions": "pgqueue.open_session(parent => pgqueue.own_session(), label => 's' || {})",
     "nodes of members": "pgqueue.join_group('g', member => 'm' || {})",
 }
 
-TABLES = {"batches": "batch"}
+TABLES = {
+    "batches": "pgqueue.batch",
+    "sessions": "(SELECT * FROM pgqueue.sessions WHERE parent IS NOT NULL) within",
+}
 
 
 @pytest.fixture
 def used(db: psycopg.Connection) -> psycopg.Connection:
-    """With a queue and an exchange, and a group."""
+    """With a queue and an exchange, a group, and a session."""
     rows(db, "SELECT pgqueue.queue_id('q'), pgqueue.declare_exchange('e'), pgqueue.create_node('/groups')")
-    rows(db, "SELECT pgqueue.create_node('/groups/g')")
+    rows(db, "SELECT pgqueue.create_node('/groups/g'), pgqueue.open_session()")
     return db
 
 
 @pytest.mark.parametrize("how", MAKES)
 def test_a_role_makes_so_many_and_no_more(used: psycopg.Connection, how: str) -> None:
     what = how.partition(" ")[0]
-    there = value(used, f"SELECT count(*) FROM pgqueue.{TABLES.get(what, what[:-1])} WHERE role = current_user")
+    there = value(used, f"SELECT count(*) FROM {TABLES.get(what, 'pgqueue.' + what[:-1])} WHERE role = current_user")
     rows(used, "SELECT pgqueue.set_quota(%s, %s)", what, there + 2)
     for number in (1, 2):
         rows(used, "SELECT " + MAKES[how].format(number))
     state, message = fails(used, "SELECT " + MAKES[how].format(3))
     (me,) = column(used, "SELECT current_user")
     assert (state, message) == ("PQ006", f"role {me} has reached its limit of {there + 2} {what}")
-    if how not in ("queues by options", "batches", "nodes", "nodes of members"):
+    if how not in ("queues by options", "batches", "nodes", "nodes of members", "sessions"):
         rows(used, "SELECT " + MAKES[how].format(1))  # what is there can be used
     rows(used, "SELECT pgqueue.set_quota(%s, NULL)", what)
     rows(used, "SELECT " + MAKES[how].format(3))

@@ -13,15 +13,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from queue import Empty
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kombu.exceptions import ChannelError
 from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 
-from ... import Client, Consumer, TakeLost, Task, errors
+from ... import Consumer, TakeLost, Task, errors
 from ..._values.marked import text_of
 from .messages import Message, data_of, message_of, options_of, queue_options
+
+if TYPE_CHECKING:
+    from ...types import Session
 
 log = logging.getLogger("pgqueue")
 
@@ -38,7 +41,7 @@ class Connection(Protocol):
     _callbacks: dict[str, Callable[[Message], None]]  # kombu's
 
     @property
-    def pgqueue(self) -> Client: ...
+    def pgqueue(self) -> Session: ...
     @property
     def is_open(self) -> bool: ...
     @property
@@ -85,10 +88,11 @@ class Channel(virtual.Channel):
         self._tags = itertools.count(1)
         self._tasks: dict[str, Task] = {}  # those that are not settled, by their tag
         self._callbacks: dict[str, Callable[[Message], None]] = {}
-        self._passing: dict[str, int | None] = {}  # queues whose end is the channel's, and the session at that time
+        self._passing: set[str] = set()  # queues whose end is the channel's
+        self._declared: dict[str, int | None] = {}  # queues that end with a session, and the session at that time
 
     @property
-    def pgqueue(self) -> Client:
+    def pgqueue(self) -> Session:
         assert self.connection is not None, "the channel is closed"
         return self.connection.pgqueue
 
@@ -160,7 +164,7 @@ class Channel(virtual.Channel):
     def _check_session(self) -> None:
         assert self.connection is not None
         session = self.connection.session
-        if ended := [queue for queue, before in self._passing.items() if before != session]:
+        if ended := [queue for queue, before in self._declared.items() if before != session]:
             raise errors.ConnectionLost(f"the session has ended, and with it {', '.join(ended)}: connect anew")
 
     def _consume(self) -> None:
@@ -330,7 +334,8 @@ class Channel(virtual.Channel):
     def _new_queue(self, queue: str, **options: Any) -> None:
         """Make the queue, unless there is one.
 
-        A queue with `auto_delete` is deleted once its last consumer's channel closes, or its process has ended.
+        A queue with `auto_delete` is deleted once its last consumer's channel closes, or its process has ended; an
+        exclusive one with its connection, which alone consumes it.
         """
         given = queue_options(options.get("arguments"))
         if options.get("exclusive"):
@@ -338,9 +343,11 @@ class Channel(virtual.Channel):
         elif options.get("auto_delete"):
             given["auto_delete"] = True
         self._create(queue, given)
+        if options.get("auto_delete"):
+            self._passing.add(queue)
         if options.get("auto_delete") or options.get("exclusive"):
             assert self.connection is not None
-            self._passing[queue] = self.connection.session
+            self._declared[queue] = self.connection.session
 
     def _create(self, queue: str, options: dict[str, Any]) -> None:
         """An exclusive queue of a killed process, which is started again, is still there for a moment."""
@@ -375,7 +382,8 @@ class Channel(virtual.Channel):
             return 0
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **options: Any) -> None:
-        self._passing.pop(queue, None)
+        self._passing.discard(queue)
+        self._declared.pop(queue, None)
         with contextlib.suppress(errors.NoQueue, errors.QueueInUse):
             self.pgqueue.delete_queue(queue, if_empty=if_empty, if_unused=if_unused, force=not if_unused)
 

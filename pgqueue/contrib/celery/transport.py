@@ -1,15 +1,18 @@
 """The transport of kombu: connections, and waiting for messages without a thread and without polling.
 
-Each channel that consumes has a consumer with a descriptor. The transport's selector watches these; an event loop, such
-as that of Celery's worker, watches the descriptor of the selector. So a worker sleeps until a message is ready.
+A connection is a session of its own in the client that all connections to a URL share: its unacked messages, and its
+exclusive queues, end with it. Each channel that consumes has a consumer with a descriptor. The transport's selector
+watches these; an event loop, such as that of Celery's worker, watches the descriptor of the selector. So a worker
+sleeps until a message is ready.
 """
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from kombu.transport import virtual
@@ -20,6 +23,9 @@ from ..._values.version import VERSION
 from . import urls
 from .channels import Channel
 from .clients import CLIENTS
+
+if TYPE_CHECKING:
+    from ...types import Session
 
 IDLE = 0.1  # seconds of a wait without a consumer
 
@@ -57,21 +63,22 @@ class Transport(virtual.Transport):
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         self._client: Client | None = None
+        self._session: Session | None = None
         self._selector: selectors.BaseSelector | None = None
         self._loop: Any = None
         given = client.transport_options.get("connection")
         self._connection: Callable[[], Any] = symbol_by_name(given) if isinstance(given, str) else given or _none
 
     @property
-    def pgqueue(self) -> Client:
-        """The client of the connection's database. Raises ClosedError if the connection is closed."""
-        if self._client is None:
+    def pgqueue(self) -> Session:
+        """The connection's session in the client of its database. Raises ClosedError if the connection is closed."""
+        if self._session is None:
             raise errors.ClosedError("the connection to pgqueue is closed")
-        return self._client
+        return self._session
 
     @property
     def is_open(self) -> bool:
-        return self._client is not None
+        return self._session is not None
 
     @property
     def session(self) -> int | None:
@@ -93,6 +100,7 @@ class Transport(virtual.Transport):
     def establish_connection(self) -> Any:
         self._client = CLIENTS.borrow(urls.of_connection(self.client), self.client.transport_options)
         try:
+            self._session = self._client.session()
             self._client.shell.core.listener(0)  # one attempt: kombu repeats it, or tries another server
             self._selector = selectors.DefaultSelector()
             return super().establish_connection()
@@ -117,6 +125,10 @@ class Transport(virtual.Transport):
                 self._loop = None
             selector.close()
         client, self._client = self._client, None
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(errors.Error):  # the client's end ends it too
+                session.close()
         if client is not None:
             CLIENTS.give_back(client)
 

@@ -9,4 +9,4 @@ COMMENT ON COLUMN pgqueue.quota.number IS 'NULL: without limit.';
 
 INSERT INTO pgqueue.quota (what, number)
 VALUES ('queues', 10000), ('exchanges', 10000), ('bindings', 10000), ('batches', 10000), ('nodes', 10000),
-       ('schedules', 10000), ('payloads', 1073741824);
+       ('schedules', 10000), ('sessions', 10000), ('payloads', 1073741824);

@@ -11,10 +11,12 @@ CREATE UNLOGGED TABLE pgqueue.session (
     seen_at       timestamptz,
     backend_pid   int         NOT NULL,
     epoch         timestamptz NOT NULL,
-    suspects      bigint[]
+    suspects      bigint[],
+    parent        int
 );
 COMMENT ON TABLE  pgqueue.session               IS
-    'One row for each client that takes: its registration, which lives exactly as long as its advisory lock is held.';
+    'One row for each client that takes: its registration, which lives exactly as long as its advisory lock is held. '
+    'And one for each further holder in a client, which lives as long as the client''s.';
 COMMENT ON COLUMN pgqueue.session.role          IS
     'The role that opened it: calls of other roles may not name the session. See session.sql.';
 COMMENT ON COLUMN pgqueue.session.label         IS 'Host, process id and program of the client, for people.';
@@ -32,6 +34,8 @@ COMMENT ON COLUMN pgqueue.session.epoch         IS
     'Start of the server on which the lock was last taken: a restart frees every lock at once.';
 COMMENT ON COLUMN pgqueue.session.suspects      IS
     'The suspects (suspect.sql) that the session took and may still hold.';
+COMMENT ON COLUMN pgqueue.session.parent        IS
+    'The session with whose lock it lives: session.sql. NULL: it has a lock of its own.';
 
 CREATE UNLOGGED TABLE pgqueue.observer (
     queue_id    int         NOT NULL,

@@ -71,7 +71,7 @@ BEGIN
         SELECT o.id
           FROM pgqueue.session s JOIN pgqueue.session o ON o.identity = s.identity AND o.role = s.role AND o.id <> s.id
          WHERE s.id = _heir.session
-         ORDER BY pgqueue._session_alive(o.id) DESC
+         ORDER BY pgqueue._session_alive(coalesce(o.parent, o.id)) DESC
     LOOP
         IF pg_try_advisory_xact_lock_shared(pgqueue._claiming_lock(), other)
            AND EXISTS (SELECT FROM pgqueue.session o WHERE o.id = other) THEN

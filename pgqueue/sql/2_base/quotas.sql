@@ -5,10 +5,10 @@
 -- The quotas also hold for superusers and for the owner of the schema, whose programs can run wild too. The owner sets
 -- them.
 --
--- The count walks over an index, up to the quota and no further. It is made when an object is created, which is rare. A
--- row with the number of each role would be cheaper to read, but every creation and every end of a session would wait
--- for it. Two transactions T1 and T2 that create objects at the same time do not see each other's, and may exceed the
--- quota by that number. That does no harm: a quota only has to stop unbounded growth.
+-- The count walks over an index, or over the sessions, up to the quota and no further. It is made when an object is
+-- created, which is rare. A row with the number of each role would be cheaper to read, but every creation and every end
+-- of a session would wait for it. Two transactions T1 and T2 that create objects at the same time do not see each
+-- other's, and may exceed the quota by that number. That does no harm: a quota only has to stop unbounded growth.
 
 CREATE OR REPLACE VIEW pgqueue.quotas AS
 SELECT q.what, q.number FROM pgqueue.quota q;
@@ -33,6 +33,9 @@ BEGIN
             SELECT FROM pgqueue.node n WHERE n.role_id = _made.role LIMIT most) t)
         WHEN 'schedules' THEN (SELECT count(*) FROM (
             SELECT FROM pgqueue.schedule s WHERE s.role_id = _made.role LIMIT most) t)
+        WHEN 'sessions' THEN (SELECT count(*) FROM (        -- those within others: the rest need a connection each
+            SELECT FROM pgqueue.session s
+             WHERE s.parent IS NOT NULL AND s.role::oid = _made.role LIMIT most) t)
         WHEN 'payloads' THEN (SELECT coalesce(sum(p.size), 0) FROM pgqueue.payload p WHERE p.role_id = _made.role)
     END;
 END $$;
@@ -53,8 +56,9 @@ BEGIN
     PERFORM pgqueue._record('set_quota', object => what, detail => coalesce(number::text, 'without limit'));
 END $$;
 COMMENT ON FUNCTION pgqueue.set_quota IS
-    'Set how many queues, exchanges, bindings, open batches, nodes or schedules, or how many bytes of stored payloads, '
-    'each role may have made; NULL: any number. Existing ones stay. Only the owner of the schema may call it.';
+    'Set how many queues, exchanges, bindings, open batches, nodes, schedules or sessions within others, or how many '
+    'bytes of stored payloads, each role may have made; NULL: any number. Existing ones stay. Only the owner of the '
+    'schema may call it.';
 
 -- Called before one more is made. While the row of a quota is missing no role can make any: an unlimited quota is a row
 -- with NULL.

@@ -32,6 +32,14 @@
 -- older than the row's end. If the row was deleted by hand, clean_up finds the takes without a session, and the
 -- client's next sweep tells it that its session is gone.
 --
+-- Sessions within a session
+-- -------------------------
+-- A client may serve several holders, for example the connections of another protocol. Each is a session with a parent,
+-- the client's. It has no lock, and is alive as long as its parent's lock is held. A claim for it has CLAIMING(parent)
+-- as well, and then looks for the row: if that is there, neither its own end, which has CLAIMING(id), nor its parent's,
+-- which has CLAIMING(parent), gets past before the claim has committed. It ends by close_session() on any connection of
+-- its role, or with its parent (_free_within in sweep.sql).
+--
 -- Rights
 -- ------
 -- A session belongs to the role that opened it: session.role. Views show its id, and every role can set the setting
@@ -118,11 +126,47 @@ BEGIN
     RETURN me;
 END $$;
 
+-- A sweep, or the opening or closing of the session, has CLAIMING: for milliseconds.
+CREATE OR REPLACE FUNCTION pgqueue._await_claiming(session int) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._await_lock(pgqueue._claiming_lock(), session, true, false, '1 s', 'claims of session ' || session);
+END $$;
+
+-- CLAIMING(parent), shared: a sweep that ends the parent finds this session too.
+CREATE OR REPLACE FUNCTION pgqueue._open_within(parent int, label text) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    outer_one pgqueue.session;
+    id        int;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(pgqueue._claiming_lock(), parent) THEN
+        PERFORM pgqueue._await_claiming(parent);
+    END IF;
+    PERFORM pgqueue._check_session(parent);
+    SELECT * INTO outer_one FROM pgqueue.session s WHERE s.id = _open_within.parent FOR KEY SHARE;
+    IF outer_one.parent IS NOT NULL THEN
+        RAISE EXCEPTION 'session % is within session % itself', parent, outer_one.parent
+            USING ERRCODE = 'PQ002', HINT = format('Open the new session within session %s.', outer_one.parent);
+    END IF;
+    PERFORM pgqueue._check_quota('sessions');
+    LOOP
+        id := 1 + floor(random() * 2147483646)::int;
+        INSERT INTO pgqueue.session (id, role, grace, epoch, backend_pid, label, parent)
+        VALUES (id, outer_one.role, outer_one.grace, outer_one.epoch, outer_one.backend_pid,
+                coalesce(_open_within.label, outer_one.label), outer_one.id)
+        ON CONFLICT DO NOTHING;
+        EXIT WHEN FOUND;
+    END LOOP;
+    RETURN id;
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.open_session(
     resume int      DEFAULT NULL,
     grace  interval DEFAULT '0.5 s',
     label  text     DEFAULT NULL,
-    identity uuid   DEFAULT NULL             -- of the session to resume; a new session gets it if that was given up
+    identity uuid   DEFAULT NULL,            -- of the session to resume; a new session gets it if that was given up
+    parent int      DEFAULT NULL             -- the session within which a new one lives; see above
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -131,6 +175,9 @@ DECLARE
 BEGIN
     PERFORM pgqueue._check_given('grace', grace), pgqueue._check_time('grace', grace, zero => true),
             pgqueue._check_text('a label', label, 1000);
+    IF parent IS NOT NULL THEN
+        RETURN pgqueue._open_within(parent, label);
+    END IF;
     IF id IS NOT NULL THEN
         -- A sweep may be deciding about this session: wait until it has committed. And until this transaction ends, no
         -- claim may see the lock and take for a session that was swept.
@@ -145,6 +192,8 @@ BEGIN
            SET missing_since = NULL, epoch = pg_postmaster_start_time(), backend_pid = pg_backend_pid()
          WHERE s.id = open_session.resume AND pgqueue._is_callers(s.role);     -- the id may be another session's by now
         IF FOUND THEN
+            UPDATE pgqueue.session s SET epoch = pg_postmaster_start_time(), backend_pid = pg_backend_pid()
+             WHERE s.parent = open_session.resume;
             DELETE FROM pgqueue.lock_holder h WHERE h.session_id = resume;  -- they were freed with the old connection
             PERFORM pgqueue._leave_lines(resume);
         ELSE
@@ -175,14 +224,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.open_session IS
     'Tie a session to this connection, or resume one on it; returns its id, which is a new one if the old session has '
-    'been given up. 42501: the old session belongs to another role.';
-
--- A sweep, or the opening or closing of the session, has CLAIMING: for milliseconds.
-CREATE OR REPLACE FUNCTION pgqueue._await_claiming(session int) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pgqueue._await_lock(pgqueue._claiming_lock(), session, true, false, '1 s', 'claims of session ' || session);
-END $$;
+    'been given up. With a parent: add a session that lives as long as that one, with takes of its own, and leave this '
+    'connection as it is. 42501: the old session, or the parent, belongs to another role. PQ004: the parent is gone.';
 
 -- For a claim of this connection's own session: that session if it is still registered, else a new one. The claim is
 -- marked as under way. NULL: the session belongs to another connection, although the setting names it.
@@ -212,6 +255,27 @@ BEGIN
     RETURN me;
 END $$;
 
+-- For a claim of a session within another one: whether that can be given takes until this transaction ends. A plain
+-- read suffices only if each statement has a new snapshot; with a lock the end of the row is a serialization failure.
+CREATE OR REPLACE FUNCTION pgqueue._enter_within(session int) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    outer_id CONSTANT int := (SELECT s.parent FROM pgqueue.session s WHERE s.id = session);
+BEGIN
+    IF outer_id IS NULL THEN
+        RETURN false;
+    END IF;
+    IF NOT pg_try_advisory_xact_lock_shared(pgqueue._claiming_lock(), outer_id) THEN
+        PERFORM pgqueue._await_claiming(outer_id);
+    END IF;
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        PERFORM FROM pgqueue.session s WHERE s.id = session;
+    ELSE
+        PERFORM FROM pgqueue.session s WHERE s.id = session FOR KEY SHARE;
+    END IF;
+    RETURN FOUND;
+END $$;
+
 -- The first step of every claim: mark the claim as under way, and refuse it if the session is dead or another role's,
 -- or the claim was undone. With `checked` the caller itself reads _session_right, as a part of a statement that it runs
 -- anyway. See the head of this file.
@@ -235,7 +299,7 @@ BEGIN
         IF NOT pg_try_advisory_xact_lock_shared(pgqueue._claiming_lock(), me) THEN
             PERFORM pgqueue._await_claiming(me);
         END IF;
-        IF pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), me) THEN
+        IF pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), me) AND NOT pgqueue._enter_within(me) THEN
             RAISE EXCEPTION 'session % is not alive: nothing can be taken for it', me
                 USING ERRCODE = 'PQ004',
                       HINT = 'Open a session with pgqueue.open_session() on a connection that stays open.';
@@ -259,6 +323,7 @@ BEGIN
     RETURN me;
 END $$;
 
+-- Whether a session with a lock of its own is alive: of one within another it is asked of the parent.
 CREATE OR REPLACE FUNCTION pgqueue._session_alive(session int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,7 +1,7 @@
 -- The verb cancel: cancelling tasks, and notifying their holders. cancelled.sql has the theory.
 
--- The channel on which a session hears that tasks which it holds were cancelled. The payload has their ids, and is a
--- hint, as every notification: the client verifies it by cancelled_takes.
+-- The channel on which a session hears that tasks which it, or a session within it, holds were cancelled. The payload
+-- has their ids, and is a hint, as every notification: the client verifies it by cancelled_takes.
 CREATE OR REPLACE FUNCTION pgqueue._session_channel(session int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:session:' || session;
 
@@ -19,8 +19,9 @@ BEGIN
     SELECT u.id, moment, pgqueue._caller(), _ask_holders.reason FROM unnest(ids) u(id) ON CONFLICT DO NOTHING;
     UPDATE pgqueue.task t SET state = 'C', followed = true WHERE t.id = ANY (ids);
     PERFORM pgqueue._notify(pgqueue._session_channel(h.session_id), array_to_string(h.ids [n : n + portion - 1], ','))
-       FROM (SELECT k.session_id, array_agg(k.task_id) AS ids FROM pgqueue.take k
-              WHERE k.task_id = ANY (_ask_holders.ids) AND k.session_id <> 0 GROUP BY k.session_id) h,
+       FROM (SELECT coalesce(s.parent, k.session_id) AS session_id, array_agg(k.task_id) AS ids
+               FROM pgqueue.take k LEFT JOIN pgqueue.session s ON s.id = k.session_id
+              WHERE k.task_id = ANY (_ask_holders.ids) AND k.session_id <> 0 GROUP BY 1) h,
             generate_series(1, cardinality(h.ids), portion) n;
 END $$;
 

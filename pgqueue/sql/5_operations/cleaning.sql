@@ -23,6 +23,24 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Sessions whose parent was deleted by hand.
+CREATE OR REPLACE FUNCTION pgqueue._clean_within() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    lost pgqueue.session;
+BEGIN
+    FOR lost IN
+        SELECT s.* FROM pgqueue.session s
+         WHERE s.parent IS NOT NULL AND NOT EXISTS (SELECT FROM pgqueue.session o WHERE o.id = s.parent) LIMIT 100
+           FOR UPDATE OF s SKIP LOCKED
+    LOOP
+        IF pg_try_advisory_xact_lock(pgqueue._claiming_lock(), lost.id)
+           AND pg_try_advisory_xact_lock(pgqueue._claiming_lock(), lost.parent) THEN
+            PERFORM pgqueue._free_session(lost.id, 'its taker left: ' || lost.label);
+        END IF;
+    END LOOP;
+END $$;
+
 -- The part of clean_up for tables that no session needs.
 CREATE OR REPLACE FUNCTION pgqueue._clean_data() RETURNS void
 LANGUAGE plpgsql AS $$
@@ -67,7 +85,7 @@ CREATE OR REPLACE FUNCTION pgqueue._clean_sessions() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF pgqueue._can_end_sessions() THEN
-        PERFORM pgqueue._clean_takes();
+        PERFORM pgqueue._clean_within(), pgqueue._clean_takes();
         PERFORM pgqueue._clean_nodes();
         PERFORM pgqueue._clean_routes();
         PERFORM pgqueue._clean_unused();

@@ -110,9 +110,9 @@ CREATE OR REPLACE VIEW pgqueue.sessions WITH (security_barrier) AS
 SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since, coalesce(k.taken, 0) AS taken, s.identity,
        pgqueue._label_host(s.label) AS host, pgqueue._label_pid(s.label) AS pid,
        clock_timestamp() - s.started_at AS age,
-       CASE WHEN s.backend_pid = 0 THEN 'closed' WHEN pgqueue._session_alive(s.id) THEN 'connected'
-            ELSE 'missing' END AS state,
-       k.longest_take, pg_get_userbyid(s.role)::text AS role
+       CASE WHEN s.backend_pid = 0 THEN 'closed' WHEN pgqueue._session_alive(coalesce(s.parent, s.id))
+            THEN 'connected' ELSE 'missing' END AS state,
+       k.longest_take, pg_get_userbyid(s.role)::text AS role, s.parent
   FROM pgqueue.session s
   LEFT JOIN (
        SELECT h.session_id, count(*) AS taken, clock_timestamp() - min(h.taken_at) AS longest_take
@@ -120,13 +120,15 @@ SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since, coa
  WHERE pgqueue._is_callers(s.role) OR (SELECT pgqueue._may_see_all('monitor'));
 COMMENT ON VIEW pgqueue.sessions IS
     'Every client that takes; monitors see all, other roles their own. state: connected; missing: its connection is '
-    'gone, and its grace is running; closed: it left its takes to the other sessions of its identity.';
+    'gone, and its grace is running; closed: it left its takes to the other sessions of its identity. parent: the '
+    'session of the client within which it is one holder of several.';
 
 -- Whether any session is connected, of any role: for health, whose reader may see only its own.
 CREATE OR REPLACE FUNCTION pgqueue._is_attended() RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM pgqueue.session s WHERE s.backend_pid <> 0 AND pgqueue._session_alive(s.id));
+    RETURN EXISTS (SELECT FROM pgqueue.session s
+                    WHERE s.backend_pid <> 0 AND s.parent IS NULL AND pgqueue._session_alive(s.id));
 END $$;
 
 CREATE OR REPLACE VIEW pgqueue.listeners AS
@@ -137,7 +139,8 @@ SELECT a.pid AS backend_pid, s.label, pgqueue._label_host(s.label) AS host, pgqu
   FROM pg_catalog.pg_stat_activity a
   LEFT JOIN (
        SELECT o.id, o.label, o.backend_pid FROM pgqueue.session o
-        WHERE pgqueue._is_callers(o.role) OR (SELECT pgqueue._may_see_all('monitor')) OFFSET 0) s
+        WHERE o.parent IS NULL
+          AND (pgqueue._is_callers(o.role) OR (SELECT pgqueue._may_see_all('monitor'))) OFFSET 0) s
     ON s.backend_pid = a.pid
  WHERE a.datname = current_database() AND a.application_name = 'pgqueue listener';
 COMMENT ON VIEW pgqueue.listeners IS

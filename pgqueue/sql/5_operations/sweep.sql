@@ -30,6 +30,37 @@ BEGIN
     PERFORM pgqueue._free_workers(session);
 END $$;
 
+-- The sessions within one that ends: their takes are the ending one's from now on, and so end with it, as the takes of
+-- one process (suspect.sql); the rest ends here. One statement for all of them, since there may be thousands: what has
+-- no session any more is found by _free_routes, for all at once. A take that a transaction is settling keeps its
+-- session, for the next sweep.
+CREATE OR REPLACE FUNCTION pgqueue._free_within(parent int, died boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    inner_id int;
+BEGIN
+    UPDATE pgqueue.take SET session_id = _free_within.parent
+     WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k JOIN pgqueue.session s ON s.id = k.session_id
+                               WHERE s.parent = _free_within.parent FOR UPDATE OF k SKIP LOCKED));
+    IF NOT died THEN
+        DELETE FROM pgqueue.will w USING pgqueue.session s
+         WHERE s.id = w.session_id AND s.parent = _free_within.parent;
+    END IF;
+    FOR inner_id IN
+        SELECT s.id FROM pgqueue.session s
+         WHERE s.parent = _free_within.parent
+           AND (EXISTS (SELECT FROM pgqueue.node n WHERE n.session_id = s.id)
+                OR EXISTS (SELECT FROM pgqueue.observer o WHERE o.session_id = s.id)
+                OR EXISTS (SELECT FROM pgqueue.worker w WHERE w.session_id = s.id))
+    LOOP
+        PERFORM pgqueue._free_nodes(inner_id), pgqueue._free_observers(inner_id), pgqueue._free_workers(inner_id);
+    END LOOP;
+    DELETE FROM pgqueue.session s
+     WHERE s.parent = _free_within.parent
+       AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.session_id = s.id)
+       AND NOT EXISTS (SELECT FROM pgqueue.node n WHERE n.session_id = s.id);
+END $$;
+
 -- End the takes of a session: its heir gets them if there is one (identity.sql), else their tasks are ready. With a
 -- reason the session died, and one of the tasks may be charged for it (suspect.sql). A take that a transaction T1 is
 -- settling at this moment is left to T1, and the session's row stays, so that the next sweep looks again: waiting here
@@ -39,10 +70,14 @@ CREATE OR REPLACE FUNCTION pgqueue._free_session(session int, reason text) RETUR
 LANGUAGE plpgsql AS $$
 DECLARE
     heir  CONSTANT int := pgqueue._heir(session);
+    outer_of CONSTANT boolean := EXISTS (SELECT FROM pgqueue.session s WHERE s.parent = _free_session.session);
     ids   bigint[] := '{}'::bigint[];
     began timestamptz[] := '{}'::timestamptz[];
     q     record;
 BEGIN
+    IF outer_of AND heir IS NOT NULL THEN
+        PERFORM pgqueue._free_within(session, reason IS NOT NULL);
+    END IF;
     IF heir > 0 THEN
         UPDATE pgqueue.take SET session_id = heir
          WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
@@ -73,7 +108,8 @@ BEGIN
     DELETE FROM pgqueue.session s
      WHERE s.id = session
        AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.session_id = s.id)
-       AND NOT EXISTS (SELECT FROM pgqueue.node n WHERE n.session_id = s.id);
+       AND NOT EXISTS (SELECT FROM pgqueue.node n WHERE n.session_id = s.id)
+       AND NOT (outer_of AND EXISTS (SELECT FROM pgqueue.session i WHERE i.parent = s.id));
     RETURN cardinality(ids);
 END $$;
 
@@ -82,6 +118,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     me       int     := pgqueue._named_session(session);
     is_here  CONSTANT boolean := coalesce(me = pgqueue._own_session(), false);
+    is_within CONSTANT boolean := EXISTS (SELECT FROM pgqueue.session s WHERE s.id = me AND s.parent IS NOT NULL);
     own      pgqueue.session;
     freed    int     := 0;
 BEGIN
@@ -91,7 +128,7 @@ BEGIN
             PERFORM pg_advisory_unlock(pgqueue._session_lock(), me), set_config('pgqueue.session', '', false);
         END IF;
         RETURN 0;
-    ELSIF NOT is_here AND pgqueue._session_alive(me) THEN
+    ELSIF NOT is_here AND NOT is_within AND pgqueue._session_alive(me) THEN
         RAISE EXCEPTION 'session % is alive, and another connection has it: only that one closes it', me
             USING ERRCODE = 'PQ002',
                   HINT = 'Close its client, or end its connection: the view pgqueue.sessions has its backend_pid.';
@@ -103,7 +140,7 @@ BEGIN
     -- An older snapshot does not show all heirs: then the sweep ends the session.
     IF own.identity IS NOT NULL
        AND (own.grace > '0' OR current_setting('transaction_isolation') <> 'read committed') THEN
-        PERFORM pgqueue._session_ended(me, false);
+        PERFORM pgqueue._free_within(me, false), pgqueue._session_ended(me, false);
         UPDATE pgqueue.session s SET missing_since = clock_timestamp(), backend_pid = 0 WHERE s.id = me;
     ELSE
         freed := coalesce(pgqueue._free_session(me, NULL), 0);
@@ -115,8 +152,9 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.close_session IS
     'Give back all tasks of the session, and end it; returns how many tasks. A session with an identity leaves its '
-    'takes to the other sessions of the identity, or for its grace to a session that joins. PQ002: the session is '
-    'alive on another connection. 42501: it belongs to another role.';
+    'takes to the other sessions of the identity, or for its grace to a session that joins. The sessions within it end '
+    'too. PQ002: the session is alive on another connection; one that is within another is closed from any connection. '
+    '42501: it belongs to another role.';
 
 -- Make tasks of all queues ready that are due; returns how many.
 CREATE OR REPLACE FUNCTION pgqueue._promote_due() RETURNS bigint
@@ -216,8 +254,11 @@ BEGIN
         RETURN NULL;
     END IF;
     PERFORM FROM pgqueue.session k WHERE k.id = s.id FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        RETURN NULL;
+    IF NOT FOUND OR EXISTS (SELECT k.id FROM pgqueue.session k WHERE k.parent = s.id
+                            EXCEPT
+                            SELECT k.id FROM (SELECT i.id FROM pgqueue.session i WHERE i.parent = s.id
+                                                 FOR UPDATE SKIP LOCKED) k) THEN
+        RETURN NULL;                               -- close_session() is under way, for this one or one within it
     END IF;
     RETURN pgqueue._free_session(
                s.id, CASE s.backend_pid WHEN 0 THEN 'its taker left: ' ELSE 'its taker died: ' END || s.label);
@@ -261,7 +302,7 @@ BEGIN
         RETURN;
     END IF;
     clients := CASE WHEN me IS NULL THEN 0 ELSE 1 END;
-    FOR s IN SELECT * FROM pgqueue.session WHERE id IS DISTINCT FROM me LOOP
+    FOR s IN SELECT * FROM pgqueue.session WHERE id IS DISTINCT FROM me AND parent IS NULL LOOP
         IF NOT pg_try_advisory_xact_lock_shared(pgqueue._session_lock(), s.id) THEN
             clients := clients + 1;
             CONTINUE;

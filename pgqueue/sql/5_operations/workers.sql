@@ -79,7 +79,7 @@ END $$;
 CREATE OR REPLACE VIEW pgqueue.workers WITH (security_barrier) AS
 SELECT w.session_id AS session, w.number, w.name, pgqueue._label_host(s.label) AS host,
        pgqueue._label_pid(s.label) AS pid, w.started_at, clock_timestamp() - w.started_at AS age,
-       CASE WHEN pgqueue._session_alive(s.id) THEN 'connected' ELSE 'missing' END AS state,
+       CASE WHEN pgqueue._session_alive(coalesce(s.parent, s.id)) THEN 'connected' ELSE 'missing' END AS state,
        w.queues, w.jobs, w.concurrency, w.limits, w.version, pg_get_userbyid(s.role)::text AS role
   FROM pgqueue.worker w JOIN pgqueue.session s ON s.id = w.session_id
  WHERE pgqueue._is_callers(s.role) OR (SELECT pgqueue._may_see_all('monitor'));
