@@ -170,6 +170,22 @@ def test_arguments_of_queues(make: Callable[..., Connection], blocking: Callable
     assert not info.auto_delete
 
 
+def test_what_a_queue_lets_expire_is_told_by_its_dead_letters(make: Callable[..., Connection]) -> None:
+    connection = make()
+    dead = Exchange("dead", "fanout")
+    told = Queue("told", dead)
+    told(connection.channel()).declare()
+    brief = Queue("brief", message_ttl=0.1, queue_arguments={"x-dead-letter-exchange": "dead"})
+    Producer(connection).publish("by the queue", routing_key="brief", declare=[brief])
+    letters = Queue("letters", queue_arguments={"x-dead-letter-exchange": "dead"})
+    Producer(connection).publish("by itself", routing_key="letters", declare=[letters], expiration=0.1)
+    box = connection.SimpleQueue("told")
+    received = [box.get(timeout=30) for _ in range(2)]
+    assert {message.payload for message in received} == {"by the queue", "by itself"}
+    for message in received:
+        message.ack()
+
+
 def test_a_queue_that_expires_outlives_its_channel(
     make: Callable[..., Connection], blocking: Callable[..., pgqueue.Client]
 ) -> None:

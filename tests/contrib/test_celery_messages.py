@@ -57,6 +57,15 @@ def test_other_data_is_a_message_that_celery_rejects(data: Any) -> None:
     assert made["headers"] == {}
 
 
+def test_a_task_that_celery_lets_expire_stays_for_the_worker_that_says_so() -> None:
+    made = message(task="shop.add", expires="2030-01-02T12:00:00")
+    made["properties"]["expiration"] = "1000"
+    assert messages.options_of(made, 0, False) == {}
+    plain = message()
+    plain["properties"]["expiration"] = "1000"
+    assert messages.options_of(plain, 0, False) == {"ttl": 1.0}
+
+
 def test_a_message_with_the_header_is_put_as_a_job() -> None:
     as_job: dict[str, Any] = {messages.AS_JOB: True}
     assert messages.data_of(message('[[], {"to": "ada"}, {}]', task="mail.send", **as_job)) == {

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -113,6 +114,26 @@ def test_inspect(worker: None, celery: Any, note: Any, surroundings: dict[str, s
     assert [queue["name"] for queue in inspect("active_queues")] == ["celery"]
     assert inspect("stats")["broker"]["transport"] == "pgqueue"
     assert "shop.note" in inspect("registered")
+
+
+def test_a_task_that_expired_before_a_worker_came_is_revoked(
+    celery: Any, note: Any, start: Start, db: psycopg.Connection
+) -> None:
+    """Also one that waited in the database for longer than it was to live. Neither ends in silence."""
+    expired = note.apply_async(["expired"], expires=0.1)
+    later = note.apply_async(["later"], countdown=3, expires=1)
+    kept = note.apply_async(["kept"], expires=600)
+    assert value(db, "SELECT count(*) FROM pgqueue.tasks WHERE expires_at IS NOT NULL") == 0
+    over = time.monotonic() + 0.2
+    eventually(lambda: time.monotonic() > over)
+    start("worker", "-n", WORKER, "-c", "1")
+    for result in (expired, later):
+        with pytest.raises(TaskRevokedError, match="expired"):
+            result.get(timeout=PATIENCE)
+        assert result.state == "REVOKED"
+    kept.get(timeout=PATIENCE)
+    assert value(db, "SELECT array_agg(text) FROM noted") == ["kept"]
+    eventually(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") == 0)
 
 
 @pytest.mark.parametrize("by", ["method", "command"])
