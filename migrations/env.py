@@ -29,6 +29,19 @@ OWNED = "6_grants/owned.sql"  # one of schema.CODE: at the end, and first, becau
 KEEP_PATH = "SELECT pg_catalog.set_config('pgqueue.path', pg_catalog.current_setting('search_path'), true);"
 RESTORE_PATH = "SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('pgqueue.path'), true);"
 
+# Citus would hand a part of what a migration makes to its other nodes: the schema and most functions, and no tables.
+# With that nothing works there, and a migration fails. So each node is migrated by itself. Without Citus there is no
+# such setting, and both statements do nothing.
+KEEP_TO_THIS_NODE = """
+SELECT pg_catalog.set_config('pgqueue.ddl_propagation', c.setting, true),
+       pg_catalog.set_config('citus.enable_ddl_propagation', 'off', true)
+  FROM (SELECT pg_catalog.current_setting('citus.enable_ddl_propagation', true)) AS c (setting) WHERE c.setting <> '';
+"""
+GO_ON_AS_BEFORE = """
+SELECT pg_catalog.set_config('citus.enable_ddl_propagation', c.setting, true)
+  FROM (SELECT pg_catalog.current_setting('pgqueue.ddl_propagation', true)) AS c (setting) WHERE c.setting <> '';
+"""
+
 # After the tables: every client may read the schema's version.
 PUBLISH_VERSION = """
 COMMENT ON TABLE pgqueue.schema_version IS 'The version of this schema; written by `pgqueue migrate`.';
@@ -62,6 +75,7 @@ def migrate() -> None:
             run(f"SELECT pg_advisory_xact_lock({LOCK});")
         if attributes.get("force") is not None:  # a downgrade by pgqueue.migrate
             run(f"SET LOCAL pgqueue.force = {'on' if attributes['force'] else 'off'};")
+        run(KEEP_TO_THIS_NODE)
         run(CREATE_SCHEMA)
         run(schema.read(OWNED))
         context.run_migrations()
@@ -69,6 +83,7 @@ def migrate() -> None:
             for name in schema.CODE:
                 run(schema.read(name))
             run(PUBLISH_VERSION)
+        run(GO_ON_AS_BEFORE)
         if context.is_offline_mode():
             run(RESTORE_PATH)
 

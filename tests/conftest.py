@@ -152,6 +152,13 @@ def connect(dsn: str) -> Iterator[Connect]:
 
 
 @pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """Another thread, for a call that waits."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+@pytest.fixture
 def stranger(dsn: str, db: psycopg.Connection) -> Iterator[Connect]:
     """Makes connections of a role that may connect to the test's database, and nothing else."""
     role = f"stranger_{uuid.uuid4().hex[:12]}"

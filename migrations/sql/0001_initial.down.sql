@@ -54,8 +54,9 @@ BEGIN
         END LOOP;
         EXIT WHEN obstacle IS NULL;
         IF NOT progress THEN
-            RAISE EXCEPTION 'something else depends on the pgqueue schema'
-                  USING ERRCODE = 'dependent_objects_still_exist', DETAIL = obstacle;
+            -- In the message, since Citus takes the detail of an error away.
+            RAISE EXCEPTION E'something else depends on the pgqueue schema\n%', obstacle
+                  USING ERRCODE = 'dependent_objects_still_exist';
         END IF;
     END LOOP;
     PERFORM set_config('search_path', search_path, true);

@@ -168,7 +168,7 @@ async def test_a_callers_transaction_that_failed_says_so(shell, queue):
 async def test_a_callers_connection_that_broke_is_a_lost_connection(shell, queue, db):
     conn = await shell.connection()
     await queue.put("x", conn=conn)
-    db.execute("SELECT pg_terminate_backend(%s)", [conn.info.backend_pid])
+    db.execute("SELECT pg_terminate_backend(%s::int)", [conn.info.backend_pid])
     with pytest.raises(pgqueue.ConnectionLost):
         await queue.put("x", conn=conn)
     assert rows(db, TASKS) == []

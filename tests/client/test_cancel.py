@@ -136,7 +136,7 @@ def test_a_cancellation_while_the_listener_is_away_is_seen(db, blocking):
     pid = value(db, "SELECT backend_pid FROM pgqueue.sessions")
     with db.transaction():  # its session cannot be opened again before the commit
         db.execute("SELECT FROM pgqueue.session FOR UPDATE")
-        db.execute("SELECT pg_terminate_backend(%s)", [pid])
+        db.execute("SELECT pg_terminate_backend(%s::int)", [pid])
         assert other.cancel(task) == "cancelling"
         assert not cancelled
     assert cancelled.wait(30)

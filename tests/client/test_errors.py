@@ -31,7 +31,7 @@ async def test_connection_errors_are_those_after_which_the_same_call_may_succeed
     absent = shell.client(f"host={tmp_path} dbname=nowhere", connect_timeout=1)
     standby = shell.client(make_conninfo(dsn, options="-c default_transaction_read_only=on"), connect_timeout=0.5)
     conn = await shell.connection()
-    db.execute("SELECT pg_terminate_backend(%s)", [conn.info.backend_pid])
+    db.execute("SELECT pg_terminate_backend(%s::int)", [conn.info.backend_pid])
     for kind, put in {
         errors.ServerError: absent.queue("q").put(1),
         errors.NotRunning: standby.queue("q").put(1),

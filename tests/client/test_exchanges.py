@@ -268,7 +268,7 @@ def test_a_lost_connection_is_no_death(blocking: Callable[..., pgqueue.Client], 
     backend = "SELECT backend_pid FROM pgqueue.session WHERE id = %s"
     pid = value(db, backend, session)
     witness.queue("q").take(0)  # sweeps from now on
-    value(db, "SELECT pg_terminate_backend(%s)", pid)
+    value(db, "SELECT pg_terminate_backend(%s::int)", pid)
     eventually(lambda: value(db, backend, session) != pid)
     eventually(lambda: listener.session == session)
     task = client.queue("mine").take(10)

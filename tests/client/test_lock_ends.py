@@ -66,7 +66,7 @@ async def test_a_grant_counts_only_if_the_connection_still_stands(shell: Any, db
         for _ in range(i):
             await asyncio.sleep(0)
         for pid in column(db, f"{LISTENERS} AND pid <> {own}"):
-            db.execute("SELECT pg_terminate_backend(%s)", [pid])
+            db.execute("SELECT pg_terminate_backend(%s::int)", [pid])
         lock = await entering
         try:
             await lock.check()

@@ -110,9 +110,9 @@ async def test_a_connection_that_breaks_in_the_middle_gives_the_parent_back(clie
         other.execute("SELECT pgqueue.put('leaf', '0', key => 'k')")
         acking = asyncio.ensure_future(task.ack(put=[Put("q", 1), Put("leaf", 2, key="k"), Put("q", 3)]))
         (first,) = await soon(lambda: row(db, BLOCKED))
-        db.execute("SELECT pg_terminate_backend(%s)", [first])
+        db.execute("SELECT pg_terminate_backend(%s::int)", [first])
         (second,) = await soon(lambda: (found := row(db, BLOCKED)) and found != (first,) and found)
-        db.execute("SELECT pg_terminate_backend(%s)", [second])
+        db.execute("SELECT pg_terminate_backend(%s::int)", [second])
         with pytest.raises(pgqueue.ConnectionLost):
             await acking
         other.rollback()

@@ -259,7 +259,7 @@ async def test_a_wait_for_a_result_outlives_its_listener(shell, client, queue, d
     pids = rows(db, LISTENERS.replace("count(*)", "pid"))
     assert len(pids) == 2
     for (pid,) in pids:
-        db.execute("SELECT pg_terminate_backend(%s)", [pid])
+        db.execute("SELECT pg_terminate_backend(%s::int)", [pid])
     await task.finish("there")
     assert await result == "there"
 

@@ -541,7 +541,7 @@ async def test_a_put_of_which_nobody_knows_is_not_repeated(make, dsns, dbs):
         other.execute("SELECT pgqueue.put('q', '0', key => 'k')")
         putting = asyncio.ensure_future(queue.put(1, shard_key=0, key="k"))
         pid = await soon(lambda: row(dbs[0], PUTTING))
-        rows(dbs[0], "SELECT pg_terminate_backend(%s)", *pid)
+        rows(dbs[0], "SELECT pg_terminate_backend(%s::int)", *pid)
         with pytest.raises(pgqueue.ConnectionLost):
             await putting
         other.rollback()

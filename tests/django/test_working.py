@@ -133,7 +133,7 @@ def test_a_connection_that_broke_is_not_handed_on(database, dsn, db):
             pids.append(cursor.fetchone()[0])
             if data == "break" and not broken.is_set():
                 broken.set()
-                db.execute("SELECT pg_terminate_backend(%s)", [pids[-1]])
+                db.execute("SELECT pg_terminate_backend(%s::int)", [pids[-1]])
                 eventually(lambda: value(db, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pids[0]) == 0)
                 cursor.execute("SELECT 1")
 

@@ -286,7 +286,7 @@ async def test_the_servers_last_words_are_in_the_error(shell, db, connect):
     other.execute("LOCK TABLE pgqueue.task IN EXCLUSIVE MODE")
     put = asyncio.ensure_future(queue.put(1))
     pid = await soon(lambda: waiting(db))
-    db.execute("SELECT pg_terminate_backend(%s)", [pid])
+    db.execute("SELECT pg_terminate_backend(%s::int)", [pid])
     with pytest.raises(ConnectionLost, match="terminating connection"):
         await put
     other.rollback()

@@ -42,7 +42,7 @@ def check_named(db: psycopg.Connection, conn: psycopg.Connection, blocks: str) -
 
 
 def end(db: psycopg.Connection, conn: psycopg.Connection) -> None:
-    assert value(db, "SELECT pg_terminate_backend(%s)", conn.info.backend_pid)
+    assert value(db, "SELECT pg_terminate_backend(%s::int)", conn.info.backend_pid)
 
 
 def names(conn: psycopg.Connection) -> str:

@@ -126,7 +126,7 @@ def test_a_session_whose_connection_is_gone_is_missing_at_once(
     (take(holder, "q"), take(holder, "q"))
     query = "SELECT state, host, pid, taken, missing_since IS NULL, longest_take <= age FROM pgqueue.sessions"
     assert row(db, query) == ("connected", "web-1.example.org", 4711, 2, True, True)
-    db.execute("SELECT pg_terminate_backend(%s)", [holder.info.backend_pid])
+    db.execute("SELECT pg_terminate_backend(%s::int)", [holder.info.backend_pid])
     eventually(lambda: row(db, query) == ("missing", "web-1.example.org", 4711, 2, True, True))  # nobody has swept
     db.execute("SELECT pgqueue.sweep()")
     assert row(db, query) == ("missing", "web-1.example.org", 4711, 2, False, True)
@@ -237,7 +237,7 @@ def test_why_a_queue_stands_still(db: psycopg.Connection, holder: psycopg.Connec
     assert found.keys() == {"full", "taken", "delayed", "buried"}
     assert f"the next is task {due}, at " in found["delayed"]
     assert found["buried"] == "without an error"
-    db.execute("SELECT pg_terminate_backend(%s)", [holder.info.backend_pid])
+    db.execute("SELECT pg_terminate_backend(%s::int)", [holder.info.backend_pid])
     eventually(lambda: "(missing)" in why(db, "q")["taken"])
     assert why(db, id)["taken"].startswith(f"{LABEL} has it since ")
 

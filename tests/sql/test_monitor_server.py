@@ -183,7 +183,7 @@ def test_queues_that_ask_for_a_person(db: psycopg.Connection, tended: None) -> N
 
 
 def test_a_client_that_died(db: psycopg.Connection, tended: psycopg.Connection) -> None:
-    db.execute("SELECT pg_terminate_backend(%s)", [tended.info.backend_pid])
+    db.execute("SELECT pg_terminate_backend(%s::int)", [tended.info.backend_pid])
     eventually(lambda: health(db, "missing") == ("warn", 1, "a:1:b"))
 
 

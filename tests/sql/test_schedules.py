@@ -98,7 +98,7 @@ def test_a_clock_whose_backend_ends_leaves_nothing(s: psycopg.Connection, connec
     first = connect()
     first.execute("BEGIN")
     assert fire(first, revision, at)[0] == "fired"
-    s.execute("SELECT pg_terminate_backend(%s)", [first.info.backend_pid])
+    s.execute("SELECT pg_terminate_backend(%s::int)", [first.info.backend_pid])
     eventually(lambda: fire(s, revision, at)[0] == "fired")
     assert tasks(s) == [1]
     first.close()

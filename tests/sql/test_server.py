@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -49,12 +47,6 @@ def numbered(db: psycopg.Connection) -> psycopg.Connection:
     """A connection to server 3."""
     db.execute("SELECT pgqueue.set_server(3)")
     return db
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as pool:
-        yield pool
 
 
 def names(id: int) -> dict[str, object]:

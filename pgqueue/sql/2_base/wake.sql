@@ -55,6 +55,12 @@
 -- without the line.
 --
 -- A client that does not know of the line arms without in_turn, and hears of every put.
+--
+-- Without notifying
+-- -----------------
+-- PostgreSQL prepares no transaction that notifies (PREPARE TRANSACTION), and a put notifies as soon as a taker waits.
+-- So a transaction that is to be prepared says SET LOCAL pgqueue.notify = off, and keeps silent at P3. Takers that
+-- sleep find its task when they look again. Those that arm before it has ended fail to drain SILENT, and poll.
 
 CREATE OR REPLACE FUNCTION pgqueue._channel(queue_id int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:' || queue_id;
@@ -75,7 +81,9 @@ BEGIN
        OR (CASE WHEN pg_try_advisory_lock(pgqueue._waiter_lock(), k)
                 THEN NOT pg_advisory_unlock(pgqueue._waiter_lock(), k) ELSE true END)
     THEN
-        IF n IS NULL OR n > 64 OR current_setting('transaction_isolation') <> 'read committed'
+        IF current_setting('pgqueue.notify', true) = 'off' THEN
+            PERFORM pg_try_advisory_xact_lock_shared(pgqueue._silent_lock(), k);
+        ELSIF n IS NULL OR n > 64 OR current_setting('transaction_isolation') <> 'read committed'
            OR (CASE WHEN pg_try_advisory_lock(pgqueue._hearing_lock(), k)
                     THEN NOT pg_advisory_unlock(pgqueue._hearing_lock(), k) ELSE true END)
            OR NOT pg_try_advisory_xact_lock_shared(pgqueue._calling_lock(), k)

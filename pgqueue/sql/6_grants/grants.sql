@@ -73,10 +73,24 @@ BEGIN
     RETURN verbs;
 END $$;
 
+-- Say whether Citus, if it is there, hands grants to its other nodes. Returns what it did before, NULL: nothing.
+-- Each node has a schema of its own, so a grant is for one node, as a migration is (migrations/env.py).
+CREATE OR REPLACE FUNCTION pgqueue._propagate(setting text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    before CONSTANT text := nullif(current_setting('citus.enable_ddl_propagation', true), '');
+BEGIN
+    IF before IS NOT NULL THEN
+        PERFORM set_config('citus.enable_ddl_propagation', setting, true);
+    END IF;
+    RETURN before;
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue._grant_verbs(role regrole, verbs text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    g record;
+    propagated CONSTANT text := pgqueue._propagate('off');
+    g          record;
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA pgqueue TO %s', role);
     FOR g IN
@@ -86,6 +100,7 @@ BEGIN
         EXECUTE format('GRANT %s ON %s %s TO %s', CASE g.kind WHEN 'TABLE' THEN 'SELECT' ELSE 'EXECUTE' END,
                        g.kind, g.names, role);
     END LOOP;
+    PERFORM pgqueue._propagate(propagated);
 END $$;
 
 -- Revoke the functions that these verbs needed, and the role's other verbs do not.
@@ -94,6 +109,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     kept CONSTANT text[] := ARRAY (SELECT DISTINCT p.verb FROM pgqueue.privilege p
                                     WHERE p.role_id = _revoke_verbs.role);
+    propagated CONSTANT text := pgqueue._propagate('off');
     g record;
 BEGIN
     FOR g IN
@@ -108,6 +124,7 @@ BEGIN
     IF kept = '{}' THEN
         EXECUTE format('REVOKE USAGE ON SCHEMA pgqueue FROM %s', role);
     END IF;
+    PERFORM pgqueue._propagate(propagated);
 END $$;
 
 -- Revoke the rights that roles had for deleted queues. The deletion of a queue cannot do so: it is often part of a
