@@ -15,6 +15,8 @@ in all processes of the machine, and one that a step of the wall clock does not 
     unlocking NAME                  the release begins             unlocked NAME; lost NAME instead: it is known as lost
     posting LABEL                   the call of post begins        posted LABEL; unposted LABEL ERROR
     listening                       subscribe() has returned       heard LABEL, gap REASON
+    sent LABEL                      a client of Celery has sent a task    got LABEL: it has the result
+    ready                           a worker of Celery takes tasks
     error CLASS TEXT                a call failed; the program goes on
 
 A label names a task or a payload: the process, its life, and a number. Ids do not: after a failover to a standby that
@@ -30,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 #: The events that complete a step: a process that writes one of them works.
-STEPS = frozenset({"put", "acked", "handled", "locked", "posted", "heard"})
+STEPS = frozenset({"put", "acked", "handled", "locked", "posted", "heard", "got"})
 TAIL = 4096  # bytes at the end of a journal in which to look for its last step
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -366,6 +368,14 @@ def test_passive_declarations_of_what_does_not_exist(make: Callable[..., Connect
 def test_an_unknown_option_in_the_url(dsn: str) -> None:
     url = celery_url(dsn, nonsense="1")
     with pytest.raises(ImproperlyConfigured, match="no option 'nonsense'"), Connection(url) as connection:
+        connection.connect()
+
+
+def test_eventlet_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pools would open no connection, and calls would wait for one."""
+    patcher = types.SimpleNamespace(is_monkey_patched=lambda module: module == "thread")
+    monkeypatch.setitem(sys.modules, "eventlet.patcher", patcher)
+    with pytest.raises(ImproperlyConfigured, match="does not run under eventlet"), Connection(url) as connection:
         connection.connect()
 
 

@@ -109,6 +109,26 @@ def test_a_worker_goes_on_after_its_session_has_ended(
     assert worker.poll() is None
 
 
+@pytest.mark.parametrize("pool", ["threads", "gevent"])
+def test_other_pools(celery: Any, note: Any, work: Any, db: psycopg.Connection, pool: str) -> None:
+    """Their tasks wait at the same time, and the worker answers meanwhile and stops in order."""
+    if pool == "gevent":
+        pytest.importorskip("gevent")
+    worker = work("-n", "asked@here", "--pool", pool, "-c", "20")
+    eventually(lambda: celery.control.inspect(timeout=1).ping() == {"asked@here": {"ok": "pong"}})
+    for number in range(20):
+        note.delay(f"{number:02}", 1.0)
+    eventually(lambda: len(_active(celery)) > 2)
+    eventually(lambda: noted(db) == [f"{number:02}" for number in range(20)])
+    worker.terminate()
+    assert worker.wait(60) == 0
+    assert pgqueue_counts(db) == (0, 0)
+
+
+def _active(celery: Any) -> list[Any]:
+    return (celery.control.inspect(timeout=1).active() or {}).get("asked@here", [])
+
+
 def test_a_killed_worker_loses_no_task(note: Any, work: Any, db: psycopg.Connection) -> None:
     first = work()
     texts = [f"{number:03}" for number in range(60)]

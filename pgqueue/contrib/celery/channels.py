@@ -2,7 +2,7 @@
 
 A channel that consumes has a consumer (`client.consumer()`), whose prefetch is the channel's. A message's delivery tag
 names the take, so an ack after the task was given back settles no later take of it. Exchanges and bindings are
-pgqueue's, in the database: every producer sees them, and a publish is one statement.
+pgqueue's, in the database (declaring.py): every producer sees them, and a publish is one statement.
 """
 
 from __future__ import annotations
@@ -10,26 +10,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from queue import Empty
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kombu.exceptions import ChannelError
 from kombu.transport import virtual
-from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from ... import Consumer, TakeLost, Task, errors
 from ..._values.marked import text_of
-from .messages import Message, data_of, message_of, options_of, queue_options
+from .declaring import Declaring
+from .messages import Message, data_of, message_of, options_of
 
 if TYPE_CHECKING:
     from ...types import Session
 
 log = logging.getLogger("pgqueue")
-
-GRACE = 2.0  # seconds in which the session of a killed process has ended: half a second, and a sweep
-AGAIN = 0.1  # seconds
 
 #: The errors after which a consumer continues by itself. A lost ack is not repeated: the task is given back.
 PASSING = (errors.ConnectionLost, errors.ServerError, errors.LockBlocked)
@@ -72,7 +67,7 @@ class QoS(virtual.QoS):
         return []
 
 
-class Channel(virtual.Channel):
+class Channel(Declaring):
     """A channel of AMQP."""
 
     QoS = QoS
@@ -88,13 +83,6 @@ class Channel(virtual.Channel):
         self._tags = itertools.count(1)
         self._tasks: dict[str, Task] = {}  # those that are not settled, by their tag
         self._callbacks: dict[str, Callable[[Message], None]] = {}
-        self._passing: set[str] = set()  # queues whose end is the channel's
-        self._declared: dict[str, int | None] = {}  # queues that end with a session, and the session at that time
-
-    @property
-    def pgqueue(self) -> Session:
-        assert self.connection is not None, "the channel is closed"
-        return self.connection.pgqueue
 
     # --- receiving
 
@@ -140,11 +128,11 @@ class Channel(virtual.Channel):
         """
         if self.consumer is None:
             return False
-        self._check_session()
+        self.check_session()
         try:
             tasks = self.consumer.receive()
         except errors.QueueExclusive:
-            self._check_session()
+            self.check_session()
             raise
         except TakeLost as error:
             log.warning("an ack came too late: %s", error)
@@ -160,12 +148,6 @@ class Channel(virtual.Channel):
             else:  # a callback before it has cancelled this consumer
                 self._give_back([task])
         return bool(tasks)
-
-    def _check_session(self) -> None:
-        assert self.connection is not None
-        session = self.connection.session
-        if ended := [queue for queue, before in self._declared.items() if before != session]:
-            raise errors.ConnectionLost(f"the session has ended, and with it {', '.join(ended)}: connect anew")
 
     def _consume(self) -> None:
         """Have the consumer take from the queues that are consumed now."""
@@ -262,9 +244,7 @@ class Channel(virtual.Channel):
                     if consumer is not None:
                         consumer.flush()
                     self.give_back()
-                for queue in self._passing:
-                    with contextlib.suppress(errors.Error):  # it is gone, or its session ends it
-                        self.pgqueue.delete_queue(queue, if_unused=True)
+                self.delete_passing()
         finally:
             self.consumer = None
             if consumer is not None:
@@ -301,123 +281,3 @@ class Channel(virtual.Channel):
         """The application's connection, if it is in a transaction that the message is to be part of."""
         assert self.connection is not None
         return self.connection.joined()
-
-    # --- declaring
-
-    def exchange_declare(
-        self,
-        exchange: str | None = None,
-        type: str = "direct",
-        durable: bool = False,
-        auto_delete: bool = False,
-        arguments: dict[str, Any] | None = None,
-        nowait: bool = False,
-        passive: bool = False,
-    ) -> None:
-        type = type or "direct"
-        exchange = exchange or f"amq.{type}"
-        if passive:
-            if exchange not in self.get_exchanges():
-                raise ChannelError(f"NOT_FOUND - no exchange {exchange!r}", (50, 10), "Channel.exchange_declare", "404")
-            return
-        if type not in ("direct", "fanout", "topic"):
-            raise ChannelError(
-                f"pgqueue has no exchanges of the type {type!r}, for {exchange!r}: direct, fanout, topic"
-            )
-        self.pgqueue.exchanges.declare(exchange, type)
-
-    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
-        with contextlib.suppress(errors.NoExchange):
-            if not (if_unused and self.pgqueue.exchanges.bindings(exchange)):
-                self.pgqueue.exchanges.delete(exchange)
-
-    def _new_queue(self, queue: str, **options: Any) -> None:
-        """Make the queue, unless there is one.
-
-        A queue with `auto_delete` is deleted once its last consumer's channel closes, or its process has ended; an
-        exclusive one with its connection, which alone consumes it.
-        """
-        given = queue_options(options.get("arguments"))
-        if options.get("exclusive"):
-            given["exclusive"] = True
-        elif options.get("auto_delete"):
-            given["auto_delete"] = True
-        self._create(queue, given)
-        if options.get("auto_delete"):
-            self._passing.add(queue)
-        if options.get("auto_delete") or options.get("exclusive"):
-            assert self.connection is not None
-            self._declared[queue] = self.connection.session
-
-    def _create(self, queue: str, options: dict[str, Any]) -> None:
-        """An exclusive queue of a killed process, which is started again, is still there for a moment."""
-        until = time.monotonic() + GRACE
-        while True:
-            try:
-                self.pgqueue.create_queue(queue, if_not_exists=True, **cast(Any, options))
-            except errors.QueueExclusive:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(AGAIN)
-            else:
-                return
-
-    def prepare_queue_arguments(self, arguments: dict[str, Any], **options: Any) -> Any:
-        return to_rabbitmq_queue_arguments(arguments, **options)
-
-    def _has_queue(self, queue: str, **options: Any) -> bool:
-        try:
-            self.pgqueue.queue(queue).info()
-        except errors.NoQueue:
-            return False
-        return True
-
-    def _size(self, queue: str) -> int:
-        return int(self.pgqueue.queue(queue).stats()["ready"])
-
-    def _purge(self, queue: str) -> int:
-        try:
-            return self.pgqueue.queue(queue).truncate(states=["ready", "delayed"])
-        except errors.NoQueue:
-            return 0
-
-    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **options: Any) -> None:
-        self._passing.discard(queue)
-        self._declared.pop(queue, None)
-        with contextlib.suppress(errors.NoQueue, errors.QueueInUse):
-            self.pgqueue.delete_queue(queue, if_empty=if_empty, if_unused=if_unused, force=not if_unused)
-
-    def queue_bind(
-        self,
-        queue: str,
-        exchange: str | None = None,
-        routing_key: str = "",
-        arguments: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
-        exchange = exchange or "amq.direct"
-        try:
-            self.pgqueue.exchanges.bind(queue, exchange, routing_key or "")
-        except errors.NoExchange:
-            self.pgqueue.exchanges.declare(exchange, "direct")
-            self.pgqueue.exchanges.bind(queue, exchange, routing_key or "")
-
-    def queue_unbind(
-        self,
-        queue: str,
-        exchange: str | None = None,
-        routing_key: str = "",
-        arguments: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
-        with contextlib.suppress(errors.NoQueue, errors.NoExchange):
-            self.pgqueue.exchanges.unbind(queue, exchange or "amq.direct", routing_key or "")
-
-    def get_exchanges(self) -> list[str]:
-        return [known.name for known in self.pgqueue.exchanges.list()]
-
-    def get_table(self, exchange: str) -> list[tuple[str, None, str]]:
-        return [(known.key, None, known.queue) for known in self.pgqueue.exchanges.bindings(exchange)]
-
-    def list_bindings(self) -> Iterator[tuple[str, str, str]]:
-        return ((known.queue, known.exchange, known.key) for known in self.pgqueue.exchanges.bindings())

@@ -7,6 +7,7 @@ an application whose broker and results are in one database.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,8 +48,9 @@ class Clients:
             options: those of urls.URL_OPTIONS; the URL's have precedence. Others are ignored, as other transports do.
 
         Raises:
-            ImproperlyConfigured: the URL or an option is not valid.
+            ImproperlyConfigured: the URL or an option is not valid, or this is a process of eventlet.
         """
+        _refuse_eventlet()
         address, arguments = urls.read(url, options)
         key = (address, *sorted(arguments.items(), key=lambda one: one[0]))
         with self._lock:
@@ -73,6 +75,13 @@ class Clients:
                 return
             del self._lent[key]
         client.close()
+
+
+def _refuse_eventlet() -> None:
+    """Where eventlet has replaced threads, the pools' threads open no connection, and each call waits for one."""
+    patcher = sys.modules.get("eventlet.patcher")
+    if patcher is not None and patcher.is_monkey_patched("thread"):
+        raise ImproperlyConfigured("pgqueue does not run under eventlet: use the pool gevent, threads, prefork or solo")
 
 
 CLIENTS = Clients()
