@@ -140,6 +140,7 @@ def set_will(exchange: str, key: str, text: str, retain: bool, session: int | No
         key=arguments.key("key", key),
         data=text,
         retain=arguments.flag("retain", retain),
+        session=session,
     )
 
 

@@ -93,7 +93,7 @@ async def test_an_option_that_there_is_not(client: Any, option: dict[str, Any]) 
         {"dead_letter": 5},
         {"dead_letter": "x" * 256},
         {"metadata": {1, 2}},
-        {"metadata": "\0"},
+        {"metadata": {"\0": 1}},
     ],
 )
 async def test_options_that_cannot_be(client: Any, option: dict[str, Any]) -> None:

@@ -290,7 +290,7 @@ async def test_a_key_that_cannot_be(client, db, key):
     assert rows(db, "SELECT FROM pgqueue.status") == []
 
 
-@pytest.mark.parametrize("status", [None, {1, 2}, float("inf"), "a\0", "\ud800", "x" * 2_000_000])
+@pytest.mark.parametrize("status", [None, {1, 2}, float("inf"), {"a\0": 1}, {"\ud800": 1}, "x" * 2_000_000])
 async def test_a_status_that_cannot_be(client, db, status):
     with pytest.raises(ValueError):  # noqa: PT011
         await client.statuses.set("k", status)
