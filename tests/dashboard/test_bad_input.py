@@ -46,7 +46,7 @@ NAME = '\u202e<b>\x07"&' + "ü" * 120  # 254 bytes
         ("tasks?queue=mail&job=%00", 400),
         ("tasks?queue=mail&contains={to:1}", 400),
         ("tasks?queue=mail&contains=" + "[" * 9000, 400),
-        ("tasks?queue=mail&contains=%22%5Cu0000%22", 400),
+        ("tasks?queue=mail&contains=%7B%22%5Cu0000%22:1%7D", 400),
         ("tasks?queue=mail&error=" + "x" * 2000, 400),
         ("jobs?order=luck", 400),
         ("job", 400),

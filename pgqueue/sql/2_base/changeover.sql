@@ -2,9 +2,9 @@
 --
 -- Theory of operation
 -- -------------------
--- A transaction T1 alters a row that other transactions follow: it switches `listed` of a queue on, or alters a limit. A
--- transaction T2 that read the row before T1 committed follows the old form, and may commit at any time after. T1 leaves
--- a row with two columns, in which the ticks note how far the changeover is:
+-- A transaction T1 alters a row that other transactions follow: it switches `listed` of a queue on, or alters a limit.
+-- A transaction T2 that read the row before T1 committed follows the old form, and may commit at any time after. T1
+-- leaves a row with two columns, in which the ticks note how far the changeover is:
 --
 --   altered is set   A snapshot may be in use that does not see T1: its xmin is at most T1. When a tick finds no such
 --                    snapshot in the database, all T2 have ended their statements, and have an xid. The tick clears
