@@ -94,9 +94,7 @@ def test_the_newest_version_is_the_last_revision(dsn: str) -> None:
 
 def test_up_again_puts_the_functions_back(db: psycopg.Connection, dsn: str) -> None:
     before = catalogue.describe(db)
-    query = "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'pgqueue'::regnamespace"
-    routine = db.execute(query).fetchall()[0][0]
-    db.execute(f"ALTER ROUTINE {routine} SET work_mem = '1MB'".encode())
+    db.execute("ALTER ROUTINE pgqueue.put SET work_mem = '1MB'")
     assert catalogue.describe(db) != before
     migrate.up(dsn)
     assert catalogue.describe(db) == before
