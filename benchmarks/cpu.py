@@ -5,6 +5,7 @@ The time by the clock depends on what else the machine does. The CPU time depend
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,38 @@ class BackendTime:
         return {pid: _nanoseconds(pid) for pid in pids}
 
 
+class TreeTime:
+    """The CPU time of a process and its children so far. Of a child that has ended it is what was read last."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._known: dict[int, float] = {}
+
+    def seconds(self) -> float:
+        for pid in (self._pid, *children(self._pid)):
+            if found := seconds(pid):
+                self._known[pid] = found
+        return sum(self._known.values())
+
+
+def children(pid: int) -> list[int]:
+    """Those of the main thread of a process."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def postmaster(conn: psycopg.Connection[Any]) -> int:
+    """The parent of all processes of the server, which has to run on this machine."""
+    stat = Path(f"/proc/{conn.info.backend_pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
 def seconds(pid: int) -> float:
-    """The CPU time of all threads of a process that live."""
-    return sum(_read(stat) for stat in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+    """The CPU time of all threads of a process that live; 0 if it has ended."""
+    found = 0
+    for stat in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += _read(stat)
+    return found / 1e9
 
 
 def _read(stat: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..bench import Measure
 from . import (
     bulk_put,
+    celery,
     dashboard,
     delayed,
     depth,
@@ -53,6 +54,7 @@ MEASURES: dict[str, Measure] = {
     "dashboard": dashboard.measure,
     "jobs": jobs.measure,
     "kill": kill.measure,
+    "celery": celery.measure,
 }
 
 #: Those that the page's table of targets shows.
