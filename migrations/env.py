@@ -35,11 +35,13 @@ RESTORE_PATH = "SELECT pg_catalog.set_config('search_path', pg_catalog.current_s
 KEEP_TO_THIS_NODE = """
 SELECT pg_catalog.set_config('pgqueue.ddl_propagation', c.setting, true),
        pg_catalog.set_config('citus.enable_ddl_propagation', 'off', true)
-  FROM (SELECT pg_catalog.current_setting('citus.enable_ddl_propagation', true)) AS c (setting) WHERE c.setting <> '';
+  FROM (SELECT pg_catalog.current_setting('citus.enable_ddl_propagation', true) AS setting) AS c
+ WHERE c.setting OPERATOR(pg_catalog.<>) '';
 """
 GO_ON_AS_BEFORE = """
 SELECT pg_catalog.set_config('citus.enable_ddl_propagation', c.setting, true)
-  FROM (SELECT pg_catalog.current_setting('pgqueue.ddl_propagation', true)) AS c (setting) WHERE c.setting <> '';
+  FROM (SELECT pg_catalog.current_setting('pgqueue.ddl_propagation', true) AS setting) AS c
+ WHERE c.setting OPERATOR(pg_catalog.<>) '';
 """
 
 # After the tables: every client may read the schema's version.
