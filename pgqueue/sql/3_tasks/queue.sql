@@ -51,6 +51,20 @@ BEGIN
     RETURN q;
 END $$;
 
+-- Remove a queue, and at most so many of its tasks. The caller has locked the queue's row FOR UPDATE, and thereby
+-- its bindings (exchanges.sql). Tasks and takes are not waited for: a task that is locked, or one too many, stays
+-- without a queue until the next _clean_routes().
+CREATE OR REPLACE FUNCTION pgqueue._remove_queue(queue_id int, most int DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    removed int;
+BEGIN
+    DELETE FROM pgqueue.queue q WHERE q.id = _remove_queue.queue_id;
+    removed := pgqueue._remove_tasks(queue_id, most);
+    PERFORM pgqueue._signal(queue_id), pgqueue._signal(-queue_id);      -- sleepers learn that the queue is gone
+    RETURN removed;
+END $$;
+
 -- Remove a queue whose session has ended, in place of the sweep or the cleaning, which may come later.
 CREATE OR REPLACE FUNCTION pgqueue._remove_ended(name text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -238,20 +252,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.rename_queue IS
     'Give a queue another name; its tasks, takes, bindings and schedules stay. PQ003 if a queue of that name exists.';
-
--- Remove a queue, and at most so many of its tasks. The caller has locked the queue's row FOR UPDATE, and thereby
--- its bindings (exchanges.sql). Tasks and takes are not waited for: a task that is locked, or one too many, stays
--- without a queue until the next _clean_routes().
-CREATE OR REPLACE FUNCTION pgqueue._remove_queue(queue_id int, most int DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    removed int;
-BEGIN
-    DELETE FROM pgqueue.queue q WHERE q.id = _remove_queue.queue_id;
-    removed := pgqueue._remove_tasks(queue_id, most);
-    PERFORM pgqueue._signal(queue_id), pgqueue._signal(-queue_id);      -- sleepers learn that the queue is gone
-    RETURN removed;
-END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_queue(
     name      text,
