@@ -13,10 +13,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from eventually import eventually
+from eventually import eventually, in_time
 from processes import Program
 from statements import rows, value
-from steady import Steady, steady
+from steady import steady
 
 import pgqueue
 
@@ -36,42 +36,52 @@ def test_killed_workers_never_run_six_and_soon_run_five(
 ) -> None:
     """By the database's clock. A killed run lasts until the process is known to be dead."""
     db.execute("CREATE TABLE run (pid int, task_id bigint, began timestamptz, ended timestamptz)")
+    names = iter("abc")
+
+    def attempt() -> float:
+        db.execute("TRUNCATE run")
+        _kill_workers(dsn, db, next(names), size, start)
+        assert value(db, "SELECT count(DISTINCT task_id) FROM run") == size["limited_tasks"]
+        most, longest = _at_once(rows(db, RUNS))
+        record_property("most at once", most)
+        record_property("longest time with fewer", longest)
+        print(f"at most {most} at once; fewer than {LIMIT} for at most {longest:.3f} s")
+        assert most == LIMIT
+        return longest
+
+    in_time(attempt, within=1)
+
+
+def _kill_workers(
+    dsn: str, db: psycopg.Connection, name: str, size: dict[str, int], start: Callable[..., Program]
+) -> None:
     ready = threading.Semaphore(0)
 
     def worker() -> Program:
-        program = start("limited_worker", dsn, "q", 4, 0.02, heard=lambda line: ready.release())
+        program = start("limited_worker", dsn, name, 4, 0.02, heard=lambda line: ready.release())
         assert ready.acquire(timeout=30)
         return program
 
     with pgqueue.Client(dsn) as client:
-        queue = client.queue("q")
+        queue = client.queue(name)
         queue.put_many([None] * size["limited_tasks"])
-        client.limits.set("q", concurrency=LIMIT)
+        client.limits.set(name, concurrency=LIMIT)
         chance = random.Random(size["limited_kills"])
         workers = [worker() for _ in range(WORKERS)]
-        with steady(dsn) as watch:
-            for kill in range(1, size["limited_kills"] + 1):
-                left = size["limited_tasks"] * (1 - kill / (size["limited_kills"] + 1))
-                eventually(lambda left=left: queue.stats()["total"] <= left, within=300)
-                victim = workers.pop(chance.randrange(WORKERS))
-                victim.kill()
-                db.execute("UPDATE run SET ended = clock_timestamp() WHERE ended IS NULL AND pid = %s", [victim.pid])
-                workers.append(worker())
-            eventually(lambda: queue.stats()["total"] == 0, within=300)
-    most, longest = _at_once(rows(db, RUNS), watch)
-    record_property("most at once", most)
-    record_property("longest time with fewer", longest)
-    print(f"at most {most} at once; fewer than {LIMIT} for at most {longest:.3f} s")
-    assert most == LIMIT
-    assert longest < 1
-    assert value(db, "SELECT count(DISTINCT task_id) FROM run") == size["limited_tasks"]
+        for kill in range(1, size["limited_kills"] + 1):
+            left = size["limited_tasks"] * (1 - kill / (size["limited_kills"] + 1))
+            eventually(lambda left=left: queue.stats()["total"] <= left, within=300)
+            victim = workers.pop(chance.randrange(WORKERS))
+            victim.kill()
+            db.execute("UPDATE run SET ended = clock_timestamp() WHERE ended IS NULL AND pid = %s", [victim.pid])
+            workers.append(worker())
+        eventually(lambda: queue.stats()["total"] == 0, within=300)
+        for program in workers:
+            program.kill()
 
 
-def _at_once(runs: list[tuple[float, float]], watch: Steady) -> tuple[int, float]:
-    """How many ran at once, at most; and the longest time with fewer, from the first full moment to the last.
-
-    What the machine or the server lost of that time does not count.
-    """
+def _at_once(runs: list[tuple[float, float]]) -> tuple[int, float]:
+    """How many ran at once, at most; and the longest time with fewer, from the first full moment to the last."""
     events = sorted([(began, 1) for began, _ in runs] + [(ended, -1) for _, ended in runs])
     now = most = 0
     below: float | None = None
@@ -80,7 +90,7 @@ def _at_once(runs: list[tuple[float, float]], watch: Steady) -> tuple[int, float
         now += change
         most = max(most, now)
         if now >= LIMIT and below is not None:
-            longest, below = max(longest, moment - below - watch.lost(below, moment)), None
+            longest, below = max(longest, moment - below), None
         elif now == LIMIT - 1 and change < 0:
             below = moment
     return most, longest
