@@ -1,4 +1,4 @@
-"""A primary and its standby: after each failover the old primary is made anew, as the standby of the new one."""
+"""A primary and its standby: after each failover the old primary is rebuilt as the standby of the new one."""
 
 from __future__ import annotations
 

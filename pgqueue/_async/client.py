@@ -162,7 +162,8 @@ class AsyncClient(AsyncQueues, AsyncFlows, AsyncChannels, AsyncLocking):
         the client's connections, and its listener. Nothing is sent to the database before its first take.
 
         Args:
-            label: what views show behind the client's own label as the holder of its tasks.
+            label: views show it behind the client's own label, as the holder of its tasks. Default: the client's
+                label alone.
 
         Raises:
             ValueError: the label is not valid.

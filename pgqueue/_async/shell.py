@@ -79,7 +79,7 @@ class AsyncShell(ShellBase):
         return tasks
 
     async def for_session(self, make: Callable[[int], Call[T]], conn: Conn | None) -> T:
-        """Run a call that names the session, which owns what it makes.
+        """Run a call that names the session, which owns the queue, exchange or will that it makes.
 
         The call is made again under a new session if the server says that the session is dead.
         """

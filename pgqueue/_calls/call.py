@@ -27,7 +27,7 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What calls of one function with the same arguments have in common, the statement above all."""
+    """The common part of all calls of one function with the same arguments, such as the statement."""
 
     sql: LiteralString
     function: LiteralString
@@ -44,7 +44,7 @@ class Call(Generic[T]):
 
     Attributes:
         sql, args: the statement, and the values of its placeholders.
-        read: what the answer is, of the rows.
+        read: makes the answer from the rows.
         long: it may change all tasks of a queue, so it has 40 times the client's call_timeout.
         shape: the function, and which arguments it has; None for another statement.
     """
@@ -131,7 +131,7 @@ def query(sql: LiteralString, args: Sequence[Any], read: Callable[[Rows], T], lo
 
 
 def written(function: LiteralString, *names: LiteralString, **expressions: LiteralString) -> LiteralString:
-    """The call of a function as a part of a statement for query(); `expressions`: what is not its usual cast."""
+    """The call of a function as a part of a statement for query(). `expressions` replace the usual casts."""
     usual = [(name, cast(function, name)) for name in names]
     listed: LiteralString = ", ".join([f"{name} => {one}" for name, one in (*usual, *expressions.items())])
     return f"pgqueue.{function}({listed})"

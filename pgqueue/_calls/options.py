@@ -1,7 +1,7 @@
 """The options that puts, publishes, schedules and queues share. They are checked when they are made.
 
 An option is declared once, as the field of a record: its name, type, default and check. put_options.py has those of a
-put, and says what follows from a declaration.
+put.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Check = Callable[[str, Any], Any]
 
 
 def option(check: Check, default: Any = None) -> Any:
-    """A field of a record. `check` gets its name and its value, unless that is the default; what it returns is kept."""
+    """A field of a record. `check` gets its name and a value other than the default, and returns the value to keep."""
     return field(default=default, metadata={"check": check})
 
 

@@ -48,4 +48,4 @@ def pop_next(queues: Sequence[str], n: int, session: int) -> Call[list[Taken]]:
 
 
 def _taken(queue: str, id: int, priority: int, attempts: int, data: str) -> Taken:
-    return Taken(id, None, priority, attempts, None, data, queue)  # type: ignore[arg-type]
+    return Taken(id, None, priority, attempts, None, data, queue)  # type: ignore[arg-type]  # no take, no token

@@ -143,7 +143,7 @@ class SharedOptions(TaskOptions):
 
     @property
     def ids(self) -> list[int]:
-        """What it waits for. Raises ValueError for a task that is not put yet."""
+        """The ids of the tasks and batches that it waits for. Raises ValueError for a task that is not put yet."""
         for one in self.after or ():
             if isinstance(one, Deferred):
                 raise ValueError("a Put in `after` is not put yet: put both in one call, by put_graph")

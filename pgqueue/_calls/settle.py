@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import LiteralString
 
 from .._values import arguments
 from .._values.arguments import Seconds
@@ -17,6 +16,7 @@ from .call import (
     Fence,
     Named,
     Refused,
+    Rows,
     call,
     columns,
     error_text,
@@ -25,6 +25,7 @@ from .call import (
     query,
     refusals,
     settled,
+    shaped,
 )
 from .options import check, option, positive_seconds
 
@@ -45,8 +46,15 @@ class Return:
             raise ValueError(f"a task is released with a delay or every so often, not both: {self.delay}, {self.every}")
 
 
+_RELEASE = shaped("release", SETTLED, "id", "token", "session", "delay", "error", "priority", "every", "hold_lane")
+
+
 def release(id: int, fence: Fence, how: Return, report: Report | None = None) -> Call[str]:
     """Release a task; `report` says how the attempt failed, if `how` has an error."""
+    if report is None:
+        proof = (id, fence.token, fence.session)
+        args = (*proof, how.delay, error_text(how.error), how.priority, how.every, how.hold_lane)
+        return Call(_RELEASE.sql, args, settled(id, fence), False, _RELEASE)
     return call(
         "release",
         SETTLED,
@@ -57,23 +65,23 @@ def release(id: int, fence: Fence, how: Return, report: Report | None = None) ->
         priority=how.priority,
         every=how.every,
         hold_lane=how.hold_lane,
-        **({} if report is None else {"counts": report.counts, **said(report)}),
+        counts=report.counts,
+        **said(report),
     )
 
 
-_TOUCHED: LiteralString = f"{SETTLED}, deadline"
+_TOUCH = shaped("touch", f"{SETTLED}, deadline", "id", "token", "session", "more")
 
 
 def touch(id: int, fence: Fence, more: Seconds | None) -> Call[tuple[str, datetime | None]]:
     """Give the holder more time: the state, and the deadline from now on."""
     state = settled(id, fence)
-    return call(
-        "touch",
-        _TOUCHED,
-        lambda rows: (state([row[:3] for row in rows]), rows[0][3]),
-        **fence.of(id),
-        more=arguments.seconds("more", more),
-    )
+
+    def read(rows: Rows) -> tuple[str, datetime | None]:
+        return state([row[:3] for row in rows]), rows[0][3]
+
+    args = (id, fence.token, fence.session, arguments.seconds("more", more))
+    return Call(_TOUCH.sql, args, read, False, _TOUCH)
 
 
 def bury(

@@ -52,7 +52,10 @@ _TAKE_MANY = shaped("take_many", f"{_FIRST}, queue, redelivered, waited", "queue
 def take(queue: str, session: int, token: int, after: tuple[int, int] | None) -> Call[list[Taken]]:
     def read(rows: Rows) -> list[Taken]:
         now = time.monotonic()
-        return [Taken(*row[:6], queue, row[6], arrived=now) for row in rows]  # type: ignore[call-arg, misc]
+        return [
+            Taken(*row[:6], queue, row[6], arrived=now)  # type: ignore[call-arg, misc]  # mypy: a row has any length
+            for row in rows
+        ]
 
     priority, id = after or (None, None)
     return Call(_TAKE.sql, (queue, session, token, priority, id), read, False, _TAKE)

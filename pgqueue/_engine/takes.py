@@ -61,7 +61,8 @@ def take(
     The list is empty after `timeout` seconds, when the client closes, or once `stopped()` is true and the signal of the
     current wait is set. With `deadline_soon` the wait raises DeadlineSoon when a take of this session is about to end.
     With `timed` the rows tell for how long their tasks were ready, which costs a claim of one task a little more.
-    `looked`: the caller has just found no task, so this take begins with the sleep, and its last look finds what came.
+    `looked`: the caller has just found no task, so this take begins with the sleep, and its last look finds a task that
+    was put since.
     """
     kind = _TakeInTime if deadline_soon else _TimedTake if timed else Take
     found = kind(core, listener, make_signal, tuple(queues), n, timeout, stopped)

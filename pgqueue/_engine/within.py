@@ -1,11 +1,11 @@
 """The listener of a client, as a session within the client's own sees it: sql/2_base/session.sql has the protocol.
 
 A take, a consumer and a call for a session know the session by their listener: its id while it is alive, a signal for
-when it is, the waiters in the hub. This class gives them those of one session of several, and everything else of the
-one listener that there is. So they work for both, without knowing.
+when it is, the waiters in the hub. This class has these three for one session of several, and passes everything else to
+the client's listener. So the same takes, consumers and calls serve both.
 
 The session is opened when the first of them asks for it, by the listener's thread. It needs no lock and no renewal: it
-lives as long as the session of the client within which it was opened, and when that was given up it is opened anew.
+lives as long as the session of the client within which it was opened, and after that was given up, a new one is opened.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Within:
             done.then(lambda: self._answered(asked, outer_id))
 
     def refused(self, session: int) -> None:
-        """The server has refused a call for this session: open it anew."""
+        """The server has refused a call for this session: open a new one."""
         with self._lock:
             if session == self.last:
                 self._outer_id = None
@@ -95,7 +95,7 @@ class Within:
         return self.last
 
     def _answered(self, asked: Asked[int], outer_id: int) -> None:
-        """In the listener's thread, mostly."""
+        """Runs in the thread of the listener, unless the answer was there before."""
         opened, pause = None, 0.0
         try:
             opened = asked.outcome()

@@ -4,11 +4,11 @@ r"""Bytes and texts that jsonb cannot hold, in a marked form of JSON.
     "a\0b"        {"$text": "YQBi"}    base64 of its UTF-8; a lone surrogate is three bytes there
 
 An object is one of these if its only key is a mark and its value is base64; line breaks in it, which PostgreSQL's
-encode() writes, are skipped. Other objects with such a key are what they are, but cannot be put by Python: a take would
-not return what was put.
+encode() writes, are skipped. Other objects with such a key are read unchanged, but Python cannot put them: a
+take would not return the data of the put.
 
-A column of type bytea is the other form; docs/design.md has the figures of both. Base64 takes a third more room than
-bytes, and hexadecimal digits twice as much.
+A column of type bytea was measured beside it: docs/design.md has the figures of both. Base64 takes a third more room
+than bytes, and hexadecimal digits twice as much.
 """
 
 from __future__ import annotations

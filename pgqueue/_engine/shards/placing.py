@@ -52,7 +52,7 @@ def _by_name(servers: Servers[Any], options: Mapping[str, Any]) -> tuple[int, bo
 
 
 def _joined(options: Mapping[str, Any]) -> Iterator[Any]:
-    """What the task waits for, and its batch: tasks, batches and ids."""
+    """The tasks, batches and ids that the task waits for, and its own batch."""
     after = options.get("after")
     yield from after if isinstance(after, list | tuple) else [after] if after is not None else []
     if (batch := options.get("batch")) is not None:

@@ -47,7 +47,7 @@ class Declaring(virtual.Channel):
         assert self.connection is not None
         session = self.connection.session
         if ended := [queue for queue, before in self._declared.items() if before != session]:
-            raise errors.ConnectionLost(f"the session has ended, and with it {', '.join(ended)}: connect anew")
+            raise errors.ConnectionLost(f"the session has ended, and with it {', '.join(ended)}: connect again")
 
     def delete_passing(self) -> None:
         """Delete the queues that end with the channel."""

@@ -53,7 +53,7 @@ COMMENT ON FUNCTION pgqueue.set_server IS
     'and batches are behind number << 43. Only the owner of the schema may call it. PQ048: it has another number, or '
     'has put tasks.';
 
--- What an error says of an id that another server gave; NULL: it is of this server, or of none.
+-- The message for an id of another server; NULL: the id is of this server, or of none.
 CREATE OR REPLACE FUNCTION pgqueue._elsewhere(id bigint, what text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

@@ -30,10 +30,10 @@ BEGIN
     PERFORM pgqueue._free_workers(session);
 END $$;
 
--- The sessions within one that ends: their takes are the ending one's from now on, and so end with it, as the takes of
--- one process (suspect.sql); the rest ends here. One statement for all of them, since there may be thousands: what has
--- no session any more is found by _free_routes, for all at once. A take that a transaction is settling keeps its
--- session, for the next sweep.
+-- End the sessions within one that ends. Their takes are moved to the ending session, and so end as the takes of one
+-- process (suspect.sql). One statement serves all of them, since there may be thousands; _free_routes then deletes all
+-- queues and exchanges that have lost their session. A take that a transaction is settling keeps its session, for the
+-- next sweep.
 CREATE OR REPLACE FUNCTION pgqueue._free_within(parent int, died boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -73,7 +73,7 @@ BEGIN
     RETURN verbs;
 END $$;
 
--- Say whether Citus, if it is there, hands grants to its other nodes. Returns what it did before, NULL: nothing.
+-- Set whether Citus, if it is installed, sends grants to its other nodes. Returns the setting before; NULL: none.
 -- Each node has a schema of its own, so a grant is for one node, as a migration is (migrations/env.py).
 CREATE OR REPLACE FUNCTION pgqueue._propagate(setting text) RETURNS text
 LANGUAGE plpgsql AS $$
