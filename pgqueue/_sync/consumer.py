@@ -37,6 +37,7 @@ from .shell import Shell
 from .task import Task
 
 AT_ONCE = 200  # tasks of a claim, at most
+GATHER = 0.002  # seconds for which a consumer that is full waits for further acks
 
 
 class Consumer:
@@ -69,7 +70,8 @@ class Consumer:
         self._until = float("inf")  # the end of this wait
         self._held: dict[tuple[int, int | None], Task] = {}  # by take: a task may be taken again while it is held
         self._acks: deque[Task] = deque()
-        self._told = False  # that acks are due
+        self._told = False  # that receive() has something to do
+        self._gathers = False  # an alarm will tell it
         self._emptied = False  # the last claim got less than it asked for: there was no more
         self._closed = False
         listener.uses.add(self)
@@ -116,21 +118,24 @@ class Consumer:
             self._bell.quiet()  # before the looks: a ring from here on is for the next call
             self.flush()
             tasks = self._advance()
+            if self._gathers:  # an ack during the claim has set an alarm, which the end of the claim has dropped
+                self._bell.ring()
             if tasks or left.over():
                 return tasks
             rung(self._bell, left.at_most(max(0.0, self._until - monotonic())).seconds())
 
     def ack(self, task: Task) -> None:
-        """Ack a task with the next receive() or flush(), for which the descriptor becomes readable.
+        """Ack a task with the next receive() or flush().
+
+        The descriptor becomes readable for it: at once, or, while `prefetch` allows no further task, as soon as half of
+        the tasks are acked, or after two milliseconds.
 
         Raises:
             ValueError: the consumer does not hold the task.
         """
-        self.settled(task)
+        self._let_go(task)
         self._acks.append(task)
-        if not self._told:  # after the append: flush() clears it before it looks
-            self._told = True
-            self._bell.ring()
+        self._call_soon()
 
     def settled(self, task: Task) -> None:
         """Stop holding a task that was settled by one of its own verbs, for example task.bury().
@@ -138,14 +143,13 @@ class Consumer:
         Raises:
             ValueError: the consumer does not hold the task.
         """
-        if self._held.pop(named(task), None) is None:
-            raise ValueError(f"task {task.id} is not held by this consumer: it was settled before, or is another one's")
+        self._let_go(task)
         if self._flow is None:
-            self._bell.ring()  # there is room again
+            self._call_soon()  # there is room again
 
     def flush(self) -> None:
         """Send the acks that are due. Raises as receive()."""
-        self._told = False
+        self._told = self._gathers = False  # before the look: an ack from here on tells it again
         acks = []
         with contextlib.suppress(IndexError):
             while True:
@@ -199,8 +203,31 @@ class Consumer:
                 "the client or session of this consumer is closed, or this is a fork of the process that made it"
             )
 
+    def _let_go(self, task: Task) -> None:
+        if self._held.pop(named(task), None) is None:
+            raise ValueError(f"task {task.id} is not held by this consumer: it was settled before, or is another one's")
+
+    def _call_soon(self) -> None:
+        """Have receive() called: at once, or, by a consumer that was full, once half of its tasks are settled.
+
+        After GATHER seconds fewer are enough. So a statement acks several tasks, and a claim takes several, while the
+        program works on the others.
+        """
+        if self._told:
+            return
+        if self._flow is not None or self._room() >= max(1, self._most() // 2):
+            self._told = True
+            self._bell.ring()
+        elif not self._gathers:
+            self._gathers = True
+            if self._listener.alarms.set(self._bell, monotonic() + GATHER):
+                self._listener.poke()
+
     def _ring(self) -> Ring:
         return Ring(self._bell)
+
+    def _most(self) -> int:
+        return AT_ONCE if self.prefetch is None else min(AT_ONCE, self.prefetch)
 
     def _room(self) -> int:
         return AT_ONCE if self.prefetch is None else min(AT_ONCE, self.prefetch - len(self._held))

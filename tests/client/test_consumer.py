@@ -7,7 +7,7 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -16,6 +16,7 @@ from eventually import eventually
 from waiters import waiting
 
 import pgqueue
+from pgqueue._engine import takes
 
 
 async def received(consumer: Any, n: int) -> list[Any]:
@@ -204,6 +205,72 @@ def test_an_event_loop_of_any_kind_waits_for_its_descriptor(blocking: Callable[.
         queue.put("delayed", delay=0.2)
         assert [task.data for task in next_tasks()] == ["delayed"]
         eventually(lambda: consumer.receive() == [] and not selector.select(0.2))
+
+
+class Full:
+    """A consumer that holds as many tasks as it may, 4 of 8."""
+
+    def __init__(self, client: pgqueue.Client, selector: selectors.BaseSelector) -> None:
+        self.queue = client.queue("q")
+        self.queue.put_many(range(8))
+        self.consumer = client.consumer(["q"], 4)
+        self.tasks: list[pgqueue.Task] = []
+        while len(self.tasks) < 4:
+            self.tasks += self.consumer.receive(30)
+        self.consumer.receive()
+        self._selector = selector
+        selector.register(self.consumer, selectors.EVENT_READ)
+
+    def is_readable(self, within: float) -> bool:
+        return bool(self._selector.select(within))
+
+
+@pytest.fixture
+def full(blocking: Callable[..., pgqueue.Client]) -> Iterator[Full]:
+    with selectors.DefaultSelector() as selector:
+        made = Full(blocking(), selector)
+        yield made
+        made.consumer.close()
+
+
+def test_a_full_consumer_gathers_acks_until_half_of_its_tasks_are_settled(
+    full: Full, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgqueue._sync.consumer.GATHER", 60)
+    full.consumer.ack(full.tasks[0])
+    assert not full.is_readable(0)
+    full.tasks[1].bury()
+    full.consumer.settled(full.tasks[1])
+    assert full.is_readable(0)
+    assert [task.data for task in full.consumer.receive()] == [4, 5]
+
+
+def test_a_full_consumer_gathers_acks_for_a_moment(full: Full) -> None:
+    full.consumer.ack(full.tasks[0])
+    assert full.is_readable(30)
+    assert [task.data for task in full.consumer.receive()] == [4]
+
+
+def test_an_ack_beside_a_claim_is_not_forgotten(full: Full, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread acks between the flush and a claim that begins to wait, which drops the alarm of that ack."""
+    monkeypatch.setattr("pgqueue._sync.consumer.GATHER", 60)
+    take = takes.take
+
+    def beside(*arguments: Any, **options: Any) -> Any:
+        thread = threading.Thread(target=full.consumer.ack, args=(full.tasks[2],))
+        thread.start()
+        thread.join()
+        return take(*arguments, **options)
+
+    full.queue.take_many(4, 0)
+    full.consumer.ack(full.tasks[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(full.consumer, "_room", lambda: 1)  # as if the other ack came a moment before
+        patch.setattr("pgqueue._sync.consumer.takes.take", beside)
+        assert full.consumer.receive() == []
+    assert full.is_readable(0)
+    full.consumer.receive()
+    assert full.queue.stats()["calls"]["ack"] == 2
 
 
 def test_acks_of_many_threads_are_all_sent(blocking: Callable[..., pgqueue.Client]) -> None:
