@@ -214,6 +214,22 @@ CREATE INDEX task_done     ON pgqueue.task (queue_id, done_at, id)  WHERE state 
 CREATE INDEX task_listed   ON pgqueue.task (queue_id, xid, id)      WHERE xid IS NOT NULL AND state <> 'F';
 CREATE UNIQUE INDEX task_key ON pgqueue.task (queue_id, key)        WHERE key IS NOT NULL AND state <> 'F';
 
+CREATE TYPE pgqueue.specification AS (
+    data        jsonb,
+    priority    int,
+    delay       interval,
+    ttr         interval,
+    ttl         interval,
+    lane        text,
+    key         text,
+    if_exists   text,
+    sender      uuid,
+    run_at      timestamptz,
+    unique_for  interval
+);
+COMMENT ON TYPE pgqueue.specification IS
+    'A task to put with its options, in the order of the arguments of put. NULL: as the queue says. See put.sql.';
+
 CREATE UNLOGGED TABLE pgqueue.take (
     task_id     bigint      PRIMARY KEY,
     queue_id    int         NOT NULL,

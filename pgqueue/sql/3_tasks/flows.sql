@@ -238,6 +238,7 @@ CREATE OR REPLACE FUNCTION pgqueue.put_flow_many(
 LANGUAGE plpgsql AS $$
 DECLARE
     q   pgqueue.queue;
+    s   pgqueue.specification;
     ids bigint[];
 BEGIN
     PERFORM pgqueue._check_items('data', data), pgqueue._check_after(after, on_failure);
@@ -269,10 +270,9 @@ BEGIN
         delay := pgqueue._delay_until(run_at, delay);
     END IF;
     q := pgqueue._defaults(queue, priority, delay, ttr, ttl);
-    PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, name.lane, NULL, if_exists)
-       FROM (SELECT DISTINCT unnest(lanes) UNION SELECT NULL) name(lane);
-    ids := pgqueue._put_special_many(q, data, pgqueue._later(q.delay, run_at), lanes, NULL, if_exists, sender,
-                                     followed => true);
+    s := (NULL, priority, delay, ttr, ttl, NULL, NULL, if_exists, sender, run_at, NULL);
+    PERFORM pgqueue._check_put_many(q, s, lanes, NULL);
+    ids := pgqueue._put_special_many(q, s, data, pgqueue._later(q.delay, run_at), lanes, NULL, followed => true);
     PERFORM pgqueue._add_members(batch, ids);
     RETURN ids;
 END $$;

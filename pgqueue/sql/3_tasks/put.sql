@@ -1,8 +1,8 @@
 -- Putting tasks. A put is one statement in the caller's transaction: the task exists if and when that commits.
 --
 -- A queue without options, and a task without a lane or a key, take the short way: one INSERT, one row for the
--- statistics, one signal to waiting takers (pgqueue._signal, wake.sql). All other puts use special.sql, where many
--- tasks without keys are one INSERT too.
+-- statistics, one signal to waiting takers (pgqueue._signal, wake.sql). All other puts of one task use _put_task, which
+-- takes a specification: the task and the options of its put. Many tasks without keys are one INSERT (together.sql).
 
 -- The delay to a moment that a caller asked for. The put keeps the moment itself as run_at.
 CREATE OR REPLACE FUNCTION pgqueue._delay_until(run_at timestamptz, delay interval) RETURNS interval
@@ -49,6 +49,34 @@ BEGIN
     RETURN q;
 END $$;
 
+-- Put one task as its specification says, and say what became of it: the way of each put that has options. The row of
+-- the queue has the queue's own options. A schedule sets its `guarded` to false, since it has checked the rights of
+-- another role.
+CREATE OR REPLACE FUNCTION pgqueue._put_task(
+    q pgqueue.queue, s pgqueue.specification,
+    OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    later timestamptz;
+BEGIN
+    IF s.run_at IS NOT NULL THEN
+        s.delay := pgqueue._delay_until(s.run_at, s.delay);
+    END IF;
+    IF s.delay IS NOT NULL OR s.ttr IS NOT NULL OR s.ttl IS NOT NULL THEN
+        PERFORM pgqueue._check_times(s.delay, s.ttr, s.ttl);
+    END IF;
+    PERFORM pgqueue._check_put(q, s);
+    IF coalesce(s.delay, q.delay) > '0' THEN
+        later := coalesce(s.run_at, clock_timestamp() + coalesce(s.delay, q.delay));
+    END IF;
+    IF s.unique_for IS NULL THEN
+        SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(q, s, later);
+    ELSE
+        SELECT * INTO id, state, existed, kept FROM pgqueue._put_once(q, s, later);
+    END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION pgqueue.put(
     queue       text,
     data        jsonb,
@@ -71,33 +99,25 @@ CREATE OR REPLACE FUNCTION pgqueue.put(
 LANGUAGE plpgsql AS $$
 DECLARE
     q     record;                              -- the fields of the queue that a put needs
-    whole pgqueue.queue;
     later timestamptz;
 BEGIN
     IF (pg_column_size(data) > pgqueue._most_data()) IS NOT FALSE THEN
         PERFORM pgqueue._check_data('data', data);
     END IF;
-    IF run_at IS NOT NULL THEN
-        delay := pgqueue._delay_until(run_at, delay);
-    END IF;
     SELECT d.id, d.priority, d.delay, d.ttr, d.ttl, d.guarded, d.restricted INTO q
       FROM pgqueue.queue d WHERE d.name = put.queue AND NOT d.special;
     IF NOT FOUND OR lane IS NOT NULL OR key IS NOT NULL OR sender IS NOT NULL OR unique_for IS NOT NULL THEN
-        whole := pgqueue._defaults(queue, priority, delay, ttr, ttl);
-        PERFORM pgqueue._check_put(whole, priority, delay, ttr, ttl, lane, key, if_exists);
-        IF unique_for IS NOT NULL THEN
-            SELECT * INTO id, state, existed, kept FROM pgqueue._put_once(
-                       whole, data, pgqueue._later(whole.delay, run_at), lane, coalesce(key, pgqueue.data_key(data)),
-                       if_exists, sender, unique_for);
-        ELSE
-            SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(
-                       whole, data, pgqueue._later(whole.delay, run_at), lane, key, if_exists, sender);
-        END IF;
+        SELECT * INTO id, state, existed, kept FROM pgqueue._put_task(
+                   pgqueue._defaults(queue, NULL, NULL, NULL, NULL),
+                   (data, priority, delay, ttr, ttl, lane, key, if_exists, sender, run_at, unique_for));
         IF kept IS NOT NULL THEN
             SELECT jsonb_build_array(t.priority, t.attempts, t.lane, t.deadline) INTO there
               FROM pgqueue._tasks t WHERE t.id = put.id;
         END IF;
         RETURN;
+    END IF;
+    IF run_at IS NOT NULL THEN
+        delay := pgqueue._delay_until(run_at, delay);
     END IF;
     IF q.guarded THEN                              -- the first query of _may, which the queue's row makes cheaper
         PERFORM FROM pgqueue.privilege p
@@ -159,12 +179,9 @@ BEGIN
                CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane, e.n::int
           FROM jsonb_array_elements(_put_many_once.data) WITH ORDINALITY e(data, n) ORDER BY 2, e.n
     LOOP
-        SELECT * INTO new FROM pgqueue.put(
-                   queue => _put_many_once.queue, data => item.data, priority => _put_many_once.priority,
-                   delay => _put_many_once.delay, ttr => _put_many_once.ttr, ttl => _put_many_once.ttl,
-                   lane => item.lane, key => item.key, if_exists => _put_many_once.if_exists,
-                   sender => _put_many_once.sender, run_at => _put_many_once.run_at,
-                   unique_for => _put_many_once.unique_for);
+        SELECT * INTO new FROM pgqueue._put_task(
+                   pgqueue._defaults(queue, NULL, NULL, NULL, NULL),
+                   (item.data, priority, delay, ttr, ttl, item.lane, item.key, if_exists, sender, run_at, unique_for));
         IF new.state = 'full' THEN
             RAISE EXCEPTION 'queue "%" has no room for % tasks', queue, total USING ERRCODE = 'PQ037';
         END IF;
@@ -190,6 +207,7 @@ CREATE OR REPLACE FUNCTION pgqueue.put_many(
 LANGUAGE plpgsql AS $$
 DECLARE
     q     pgqueue.queue;
+    s     pgqueue.specification;
     later timestamptz;
     fresh timestamptz;
     ids   bigint[];
@@ -205,12 +223,9 @@ BEGIN
     q := pgqueue._defaults(queue, priority, delay, ttr, ttl);
     IF q.special OR lanes IS NOT NULL OR keys IS NOT NULL OR sender IS NOT NULL THEN
         PERFORM pgqueue._check_array('lanes', lanes, nulls => true), pgqueue._check_array('keys', keys, nulls => true);
-        PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, name.lane, name.key, if_exists)
-           FROM (SELECT DISTINCT unnest(lanes), NULL
-                  UNION SELECT NULL, unnest(keys)
-                  UNION SELECT NULL, NULL) name(lane, key);
-        RETURN pgqueue._put_special_many(
-                   q, data, pgqueue._later(q.delay, run_at), lanes, keys, if_exists, sender);
+        s := (NULL, priority, delay, ttr, ttl, NULL, NULL, if_exists, sender, run_at, NULL);
+        PERFORM pgqueue._check_put_many(q, s, lanes, keys);
+        RETURN pgqueue._put_special_many(q, s, data, pgqueue._later(q.delay, run_at), lanes, keys);
     END IF;
     IF q.guarded AND NOT pgqueue._may(q.id, 'put') THEN
         PERFORM pgqueue._refuse('put', queue);

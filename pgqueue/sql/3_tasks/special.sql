@@ -23,9 +23,7 @@
 -- stays locked even if it has lost the key by then; and, in the order of the queues, before the task of an ack that
 -- puts follow-up tasks.
 
-CREATE OR REPLACE FUNCTION pgqueue._check_put(
-    q pgqueue.queue, priority int, delay interval, ttr interval, ttl interval, lane text, key text, if_exists text
-) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_put(q pgqueue.queue, s pgqueue.specification) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF q.guarded THEN
@@ -33,22 +31,40 @@ BEGIN
     END IF;
     IF q.draining THEN
         RAISE EXCEPTION 'queue "%" is draining: nothing is put any more', q.name USING ERRCODE = 'PQ035';
-    ELSIF if_exists IS NULL OR if_exists NOT IN ('ignore', 'error', 'replace') THEN
-        RAISE EXCEPTION 'if_exists is ignore, error or replace, not %', pgqueue._shown(if_exists)
+    ELSIF s.if_exists IS NULL OR s.if_exists NOT IN ('ignore', 'error', 'replace') THEN
+        RAISE EXCEPTION 'if_exists is ignore, error or replace, not %', pgqueue._shown(s.if_exists)
             USING ERRCODE = 'PQ002';
-    ELSIF octet_length(lane) NOT BETWEEN 1 AND 255 OR octet_length(key) NOT BETWEEN 1 AND 255 THEN
+    ELSIF octet_length(s.lane) NOT BETWEEN 1 AND 255 OR octet_length(s.key) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'a lane and a key have 1 to 255 bytes: the lane has %, the key has %',
-            octet_length(lane), octet_length(key) USING ERRCODE = 'PQ001';
+            octet_length(s.lane), octet_length(s.key) USING ERRCODE = 'PQ001';
     END IF;
     IF q.type IS NOT NULL THEN
-        PERFORM pgqueue._check_type(q.type, priority, delay, ttr, ttl, lane);
+        PERFORM pgqueue._check_type(q.type, s.priority, s.delay, s.ttr, s.ttl, s.lane);
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed'
-       AND (q.capacity IS NOT NULL OR key IS NOT NULL AND if_exists = 'replace') THEN
+       AND (q.capacity IS NOT NULL OR s.key IS NOT NULL AND s.if_exists = 'replace') THEN
         RAISE EXCEPTION
             'a put into a queue with a capacity, or that replaces a task, must run at READ COMMITTED, not at %',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'PQ002';
     END IF;
+END $$;
+
+-- The same for many tasks, each with its lane and its key.
+CREATE OR REPLACE FUNCTION pgqueue._check_put_many(
+    q pgqueue.queue, s pgqueue.specification, lanes text[], keys text[]
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    name record;
+BEGIN
+    PERFORM pgqueue._check_put(q, s);
+    FOR name IN
+        SELECT DISTINCT lane, NULL AS key FROM unnest(lanes) lane UNION SELECT NULL, key FROM unnest(keys) key
+    LOOP
+        s.lane := name.lane;
+        s.key := name.key;
+        PERFORM pgqueue._check_put(q, s);
+    END LOOP;
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._check_size(q pgqueue.queue, data jsonb) RETURNS void
@@ -104,41 +120,40 @@ END $$;
 
 -- The task that already has the key, and the outcome of the put; no row if no task has it.
 CREATE OR REPLACE FUNCTION pgqueue._meet_key(
-    q pgqueue.queue, data jsonb, later timestamptz, lane text, key text, if_exists text, sender uuid,
-    OUT id bigint, OUT state text, OUT kept jsonb
+    q pgqueue.queue, s pgqueue.specification, later timestamptz, OUT id bigint, OUT state text, OUT kept jsonb
 )
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     t      record;
 BEGIN
-    IF if_exists = 'replace' THEN
+    IF s.if_exists = 'replace' THEN
         SELECT task.id, task.data, task.state = 'C' OR task.state <> 'D' AND task.expires_at <= moment AS expired
           INTO t FROM pgqueue.task
-         WHERE task.queue_id = q.id AND task.key = _meet_key.key AND task.state <> 'F' FOR UPDATE;
+         WHERE task.queue_id = q.id AND task.key = s.key AND task.state <> 'F' FOR UPDATE;
     ELSE
         SELECT task.id, task.data, task.state = 'C' OR task.state <> 'D' AND task.expires_at <= moment AS expired
           INTO t FROM pgqueue.task
-         WHERE task.queue_id = q.id AND task.key = _meet_key.key AND task.state <> 'F';
+         WHERE task.queue_id = q.id AND task.key = s.key AND task.state <> 'F';
     END IF;
     IF NOT FOUND OR (CASE WHEN t.expired THEN pgqueue._end_expired(q, t.id) END) THEN
         RETURN;
-    ELSIF if_exists = 'error' THEN
-        RAISE EXCEPTION 'queue "%" has a task with the key "%" already: task %', q.name, key, t.id
+    ELSIF s.if_exists = 'error' THEN
+        RAISE EXCEPTION 'queue "%" has a task with the key "%" already: task %', q.name, s.key, t.id
             USING ERRCODE = 'PQ038';
-    ELSIF if_exists = 'replace' THEN
+    ELSIF s.if_exists = 'replace' THEN
         IF pgqueue._is_held(t.id) THEN
-            RAISE EXCEPTION 'task % of queue "%" has the key "%" and is taken: it cannot be replaced', t.id, q.name, key
-                USING ERRCODE = 'PQ039';
+            RAISE EXCEPTION 'task % of queue "%" has the key "%" and is taken: it cannot be replaced',
+                t.id, q.name, s.key USING ERRCODE = 'PQ039';
         END IF;
         UPDATE pgqueue.task
-           SET data = _meet_key.data, priority = q.priority, ttr = q.ttr,
-               expires_at = coalesce(later, moment) + q.ttl,
+           SET data = s.data, priority = coalesce(s.priority, q.priority), ttr = coalesce(s.ttr, q.ttr),
+               expires_at = coalesce(later, moment) + coalesce(s.ttl, q.ttl),
                run_at = later, ready_at = CASE WHEN later IS NULL THEN moment END, buried_at = NULL,
-               attempts = 0, error = NULL, suspect = NULL, killed_after = NULL, lane = _meet_key.lane,
-               holds_lane = NULL, sender = _meet_key.sender, meter = NULL,
+               attempts = 0, error = NULL, suspect = NULL, killed_after = NULL, lane = s.lane,
+               holds_lane = NULL, sender = s.sender, meter = NULL,
                state = CASE WHEN later IS NOT NULL THEN 'D' WHEN task.followed THEN pgqueue._ready_state(task)
-                            WHEN _meet_key.lane IS NULL THEN 'R' ELSE 'L' END
+                            WHEN s.lane IS NULL THEN 'R' ELSE 'L' END
          WHERE task.id = t.id;
         PERFORM pgqueue._note(q.id, 'put', ARRAY [t.id]), pgqueue._signal(q.id, CASE WHEN later IS NULL THEN 1 END);
     ELSIF NOT q.guarded OR pgqueue._may(q.id, 'look') THEN
@@ -148,26 +163,31 @@ BEGIN
     SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = t.id;
 END $$;
 
+-- Put a task that was checked. later: when it is ready; NULL: now.
 CREATE OR REPLACE FUNCTION pgqueue._put_special(
-    q pgqueue.queue, data jsonb, later timestamptz, lane text, key text, if_exists text, sender uuid,
+    q pgqueue.queue, s pgqueue.specification, later timestamptz,
     OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    place "char" := 'R';
-    fresh timestamptz;
-    meter text;
+    urgency CONSTANT int      := coalesce(s.priority, q.priority);
+    life    CONSTANT interval := coalesce(s.ttl, q.ttl);
+    place   "char" := 'R';
+    fresh   timestamptz;
+    meter   text;
 BEGIN
     existed := false;
-    PERFORM pgqueue._check_size(q, data), pgqueue._lock_room(q);
-    IF lane IS NOT NULL AND NOT q.lanes THEN
+    IF q.max_size IS NOT NULL OR q.capacity IS NOT NULL THEN
+        PERFORM pgqueue._check_size(q, s.data), pgqueue._lock_room(q);
+    END IF;
+    IF s.lane IS NOT NULL AND NOT q.lanes THEN
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
     IF q.metered THEN
-        meter := pgqueue._meter_of_put(q, data, lane);
+        meter := pgqueue._meter_of_put(q, s.data, s.lane);
     END IF;
-    IF key IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
-        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, later, lane, key, if_exists, sender);
+    IF s.key IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
+        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, s, later);
         IF id IS NOT NULL THEN
             existed := true;
             RETURN;
@@ -179,23 +199,23 @@ BEGIN
     END IF;
     IF later IS NOT NULL THEN
         place := 'D';
-    ELSIF lane IS NOT NULL THEN
-        place := pgqueue._enter_lane(q.id, lane, q.priority);
+    ELSIF s.lane IS NOT NULL THEN
+        place := pgqueue._enter_lane(q.id, s.lane, urgency);
     ELSIF meter IS NOT NULL THEN
         place := 'W';                              -- a claim admits it: limits.sql
     END IF;
-    IF q.ttl IS NOT NULL AND later IS NULL THEN
+    IF life IS NOT NULL AND later IS NULL THEN
         fresh := clock_timestamp();
     END IF;
     LOOP
         INSERT INTO pgqueue.task
                (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, key, sender, meter, xid)
-        VALUES (q.id, place, later, coalesce(fresh, now()), coalesce(later, fresh) + q.ttl, q.priority, q.ttr,
-                _put_special.data, _put_special.lane, _put_special.key, _put_special.sender, meter,
+        VALUES (q.id, place, later, coalesce(fresh, now()), coalesce(later, fresh) + life, urgency,
+                coalesce(s.ttr, q.ttr), s.data, s.lane, s.key, s.sender, meter,
                 CASE WHEN q.listed THEN pg_current_xact_id() END)
         ON CONFLICT DO NOTHING RETURNING task.id INTO _put_special.id;
         EXIT WHEN FOUND;
-        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, data, later, lane, key, if_exists, sender);
+        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, s, later);
         IF id IS NOT NULL THEN
             existed := true;
             RETURN;
@@ -205,8 +225,16 @@ BEGIN
     IF place = 'W' THEN
         INSERT INTO pgqueue.meter_check (queue_id, meter) VALUES (q.id, meter);
     END IF;
-    PERFORM pgqueue._count_new(ARRAY [q.id], ARRAY [place], ARRAY [lane]),
-            pgqueue._note(q.id, 'put', ARRAY [id]), pgqueue._signal(q.id, CASE WHEN place <> 'D' THEN 1 END);
+    -- As _count_new and _note, in one row.
+    INSERT INTO pgqueue.delta (queue_id, standing, delayed, blocked, verb, calls)
+    VALUES (q.id, (place = 'R')::int, (place = 'D')::int, (place IN ('L', 'W'))::int, 'put', 1);
+    IF place = 'L' THEN
+        PERFORM pgqueue._tell_lanes(ARRAY [q.id], ARRAY [s.lane], ARRAY [false]);
+    END IF;
+    IF q.observed THEN
+        PERFORM pgqueue._tell_change(q.id, 'put', ARRAY [id]);
+    END IF;
+    PERFORM pgqueue._signal(q.id, CASE WHEN place <> 'D' THEN 1 END);
     IF q.maxlen IS NOT NULL THEN
         PERFORM pgqueue._trim_queue(q.id, q.maxlen);
     END IF;
@@ -214,20 +242,14 @@ END $$;
 
 -- Check a message against the options of all queues that it is routed to, before any of them gets it. Dead letters and
 -- wills are not checked: no caller could get an error.
-CREATE OR REPLACE FUNCTION pgqueue._check_publish(
-    queue_ids int[], data jsonb, priority int, delay interval, ttr interval, ttl interval
-) RETURNS void
+CREATE OR REPLACE FUNCTION pgqueue._check_publish(queue_ids int[], s pgqueue.specification) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
     FOR q IN SELECT * FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) AND (named.special OR named.guarded)
               ORDER BY named.id LOOP
-        IF q.guarded THEN
-            PERFORM pgqueue._check_right(q.id, 'put');
-        END IF;
-        PERFORM pgqueue._check_put(q, priority, delay, ttr, ttl, NULL, NULL, 'ignore'), pgqueue._check_size(q, data),
-                pgqueue._lock_room(q);
+        PERFORM pgqueue._check_put(q, s), pgqueue._check_size(q, s.data), pgqueue._lock_room(q);
         IF q.capacity IS NOT NULL AND pgqueue._queue_length(q.id) >= q.capacity THEN
             RAISE EXCEPTION 'queue "%" is full: it holds % tasks at most, and nothing was published', q.name, q.capacity
                 USING ERRCODE = 'PQ037';

@@ -85,7 +85,7 @@ END $$;
 -- Many tasks with keys: one after another, in the order of the keys, so that two calls with the same keys cannot
 -- deadlock.
 CREATE OR REPLACE FUNCTION pgqueue._put_by_key(
-    q pgqueue.queue, data jsonb, later timestamptz, lanes text[], keys text[], if_exists text, sender uuid,
+    q pgqueue.queue, s pgqueue.specification, data jsonb, later timestamptz, lanes text[], keys text[],
     OUT ids bigint[], OUT added int
 )
 LANGUAGE plpgsql AS $$
@@ -104,8 +104,10 @@ BEGIN
          WHERE e.n <= cardinality(ids)
          ORDER BY e.key, e.n
     LOOP
-        SELECT * INTO done FROM pgqueue._put_special(
-                            q, item.data, later, item.lane, item.key, if_exists, sender);
+        s.data := item.data;
+        s.lane := item.lane;
+        s.key := item.key;
+        SELECT * INTO done FROM pgqueue._put_special(q, s, later);
         added := added + (NOT done.existed)::int;
         ids [item.n] := done.id;
     END LOOP;
@@ -114,7 +116,7 @@ END $$;
 -- Many tasks at once. The queue's tasks are counted once and trimmed once: doing so at each put would read all earlier
 -- puts of this transaction, which is quadratic.
 CREATE OR REPLACE FUNCTION pgqueue._put_special_many(
-    q pgqueue.queue, data jsonb, later timestamptz, lanes text[], keys text[], if_exists text, sender uuid,
+    q pgqueue.queue, s pgqueue.specification, data jsonb, later timestamptz, lanes text[], keys text[],
     followed boolean DEFAULT NULL
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
@@ -138,10 +140,10 @@ BEGIN
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
     IF keys IS NULL THEN
-        ids := pgqueue._put_together(q, data, later, lanes, sender, followed);
+        ids := pgqueue._put_together(q, data, later, lanes, s.sender, followed);
         added := total;
     ELSE
-        SELECT * INTO ids, added FROM pgqueue._put_by_key(q, data, later, lanes, keys, if_exists, sender);
+        SELECT * INTO ids, added FROM pgqueue._put_by_key(q, s, data, later, lanes, keys);
     END IF;
     IF limits.capacity IS NOT NULL AND added > 0 THEN          -- else the length, which is expensive, is not needed
         IF pgqueue._queue_length(q.id) > limits.capacity THEN

@@ -40,23 +40,24 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._put_once(
-    q pgqueue.queue, data jsonb, later timestamptz, lane text, key text, if_exists text, sender uuid,
-    unique_for interval, OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
+    q pgqueue.queue, s pgqueue.specification, later timestamptz,
+    OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
 )
 LANGUAGE plpgsql AS $$
 DECLARE
     own boolean;
 BEGIN
-    PERFORM pgqueue._check_time('unique_for', unique_for);
-    IF if_exists = 'replace' THEN
+    PERFORM pgqueue._check_time('unique_for', s.unique_for);
+    IF s.if_exists = 'replace' THEN
         RAISE EXCEPTION 'a put that replaces a task cannot be unique for a time' USING ERRCODE = 'PQ002';
     END IF;
-    PERFORM pgqueue._check_size(q, data), pgqueue._lock_room(q);      -- the lock of the room comes before all others
-    SELECT NOT c.known, c.task_id INTO own, id FROM pgqueue._claim_key(q.id, key, unique_for) c;
+    PERFORM pgqueue._check_size(q, s.data), pgqueue._lock_room(q);    -- the lock of the room comes before all others
+    s.key := coalesce(s.key, pgqueue.data_key(s.data));
+    SELECT NOT c.known, c.task_id INTO own, id FROM pgqueue._claim_key(q.id, s.key, s.unique_for) c;
     IF NOT own THEN
-        IF if_exists = 'error' THEN
+        IF s.if_exists = 'error' THEN
             RAISE EXCEPTION 'queue "%" had a task with the key "%" within the time of unique_for: task %',
-                q.name, key, id
+                q.name, s.key, id
                 USING ERRCODE = 'PQ038';
         END IF;
         existed := true;
@@ -65,11 +66,11 @@ BEGIN
         state := coalesce(state, 'unknown');
         RETURN;
     END IF;
-    SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(q, data, later, lane, key, if_exists, sender);
+    SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(q, s, later);
     IF existed OR id IS NULL THEN                  -- an older task has the key, or there is no room: nothing was put
-        DELETE FROM pgqueue.recent_key r WHERE r.queue_id = q.id AND r.key = _put_once.key;
+        DELETE FROM pgqueue.recent_key r WHERE r.queue_id = q.id AND r.key = s.key;
     ELSE
-        UPDATE pgqueue.recent_key r SET task_id = _put_once.id WHERE r.queue_id = q.id AND r.key = _put_once.key;
+        UPDATE pgqueue.recent_key r SET task_id = _put_once.id WHERE r.queue_id = q.id AND r.key = s.key;
     END IF;
 END $$;
 

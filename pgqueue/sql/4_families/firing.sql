@@ -49,20 +49,14 @@ CREATE OR REPLACE FUNCTION pgqueue._put_scheduled(s pgqueue.schedule, occurrence
 LANGUAGE plpgsql AS $$
 DECLARE
     q   pgqueue.queue;
-    o   record;
+    o   pgqueue.specification;
     new record;
 BEGIN
     q := pgqueue._schedule_queue(s);
     q.guarded := false;                            -- checked for the role that set it, and not for the caller
-    SELECT * INTO o FROM pgqueue._schedule_options(s.options);
-    PERFORM pgqueue._check_put(q, o.priority, o.delay, o.ttr, o.ttl, o.lane, o.key, o.if_exists);
-    q.priority := coalesce(o.priority, q.priority);
-    q.delay := coalesce(o.delay, q.delay);
-    q.ttr := coalesce(o.ttr, q.ttr);
-    q.ttl := coalesce(o.ttl, q.ttl);
-    SELECT * INTO new FROM pgqueue._put_special(
-               q, pgqueue._scheduled_data(s, occurrence), pgqueue._later(q.delay, NULL), o.lane, o.key, o.if_exists,
-               NULL);
+    o := pgqueue._schedule_options(s.options);
+    o.data := pgqueue._scheduled_data(s, occurrence);
+    SELECT * INTO new FROM pgqueue._put_task(q, o);
     IF new.id IS NULL THEN
         RAISE EXCEPTION 'queue "%" is full', q.name USING ERRCODE = 'PQ037';
     END IF;

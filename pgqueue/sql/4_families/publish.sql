@@ -87,7 +87,8 @@ BEGIN
         IF exchange <> '' THEN
             ids := pgqueue._reachable(ids);
         END IF;
-        PERFORM pgqueue._check_publish(ids, data, priority, delay, ttr, ttl);
+        PERFORM pgqueue._check_publish(
+                    ids, (data, priority, delay, ttr, ttl, NULL, NULL, 'ignore', NULL, run_at, NULL));
     END IF;
     RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl, run_at);
 END $$;

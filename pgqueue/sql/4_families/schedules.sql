@@ -76,17 +76,17 @@ BEGIN
 END $$;
 
 -- The options of a put of the schedule, as for the puts of an ack.
-CREATE OR REPLACE FUNCTION pgqueue._schedule_options(
-    options jsonb, OUT priority int, OUT delay interval, OUT ttr interval, OUT ttl interval, OUT lane text,
-    OUT key text, OUT if_exists text
-)
+CREATE OR REPLACE FUNCTION pgqueue._schedule_options(options jsonb) RETURNS pgqueue.specification
 LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    s pgqueue.specification;
 BEGIN
     SELECT r.priority, make_interval(secs => r.delay), make_interval(secs => r.ttr), make_interval(secs => r.ttl),
            r.lane, r.key, coalesce(r.if_exists, 'ignore')
-      INTO priority, delay, ttr, ttl, lane, key, if_exists
+      INTO s.priority, s.delay, s.ttr, s.ttl, s.lane, s.key, s.if_exists
       FROM jsonb_to_record(options)
            r(priority int, delay float8, ttr float8, ttl float8, lane text, key text, if_exists text);
+    RETURN s;
 END $$;
 
 -- Check everything but the cron expression, of which only the characters are checked here: a client reads it.
@@ -96,7 +96,7 @@ CREATE OR REPLACE FUNCTION pgqueue._check_schedule(
 LANGUAGE plpgsql AS $$
 DECLARE
     known CONSTANT text[] := '{priority,delay,ttr,ttl,lane,key,if_exists}'::text[];
-    o     record;
+    o     pgqueue.specification;
     q     pgqueue.queue;
 BEGIN
     IF name IS NULL OR length(name) NOT BETWEEN 1 AND 200 THEN
@@ -131,7 +131,7 @@ BEGIN
     SELECT * INTO q FROM pgqueue.queue named WHERE named.id = q.id;
     q.draining := false;                           -- draining may end
     PERFORM pgqueue._check_times(o.delay, o.ttr, o.ttl),
-            pgqueue._check_put(q, o.priority, o.delay, o.ttr, o.ttl, o.lane, o.key, o.if_exists);
+            pgqueue._check_put(q, o);
 END $$;
 
 -- Returns created, changed or kept. A schedule whose times stay the same keeps its next_at, so that a missed occurrence
