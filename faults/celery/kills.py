@@ -47,6 +47,7 @@ KINDS = ("parent", "child", "all")
 class Kill:
     """A kill, and the labels of the tasks that ran at that moment in the processes that it concerns."""
 
+    kind: str
     at: float
     interrupted: frozenset[str]
 
@@ -67,7 +68,7 @@ class Outcome:
     held: int
     again: int
     interrupted: int
-    back: list[float]
+    back: list[tuple[str, float]]  # the kind of the kill, and the seconds until the task began again
 
 
 def kill(victim: Program, kind: str) -> Kill:
@@ -87,7 +88,7 @@ def kill(victim: Program, kind: str) -> Kill:
             (running.add if line.event == "took" else running.discard)(line.fields[0])
     if kind != "child":
         victim.start()
-    return Kill(at, frozenset(running))
+    return Kill(kind, at, frozenset(running))
 
 
 def run(broker: Broker, late: bool, kills: int, tasks: int, folder: Path) -> Outcome:
@@ -112,7 +113,7 @@ def run(broker: Broker, late: bool, kills: int, tasks: int, folder: Path) -> Out
                 if task >= BEFORE and len(done) == victims and _running(victim, began):
                     time.sleep(random.uniform(0, SECONDS / 2))
                     done.append(kill(victim, KINDS[number % len(KINDS)]))
-            print(f"{broker.name}, late acks {late}: {number + 1} of {kills} kills", end="\r", file=sys.stderr)
+            print(f"{broker.name}, late acks {late}: {number + 1} of {kills} kills", file=sys.stderr)
         _wait_for_rest(workers, sent)
         return _outcome(workers, sent, done, broker.held())
 
@@ -150,7 +151,7 @@ def _outcome(workers: list[Program], sent: list[str], done: list[Kill], texts: l
     missing = [label for label in sent if label not in counts]
     held = [label for label in missing if any(f"'{label}'" in text for text in texts)]
     back = [
-        min(again) - each.at
+        (each.kind, min(again) - each.at)
         for each in done
         for label in each.interrupted
         if (again := [at for other, at in took if other == label and at > each.at])
@@ -190,10 +191,16 @@ def redis_broker() -> Iterator[Broker]:
 
 
 def row(name: str, late: bool, kills: int, found: Outcome) -> str:
-    back = f"{statistics.median(found.back):.2f} s, {max(found.back):.2f} s" if found.back else "-"
     returned = f"{len(found.back)} of {found.interrupted}"
-    numbers = f"{kills} | {found.sent:,} | {found.lost} | {found.held} | {found.again} | {returned} | {back}"
+    times = [_times([seconds for kind, seconds in found.back if kind in kinds]) for kinds in (KINDS, *zip(KINDS))]
+    numbers = (
+        f"{kills} | {found.sent:,} | {found.lost} | {found.held} | {found.again} | {returned} | {' | '.join(times)}"
+    )
     return f"| {name} | {'late' if late else 'early'} | {numbers} |"
+
+
+def _times(back: list[float]) -> str:
+    return f"{statistics.median(back):.2f} s, {max(back):.2f} s" if back else "-"
 
 
 def main() -> int:
@@ -205,8 +212,9 @@ def main() -> int:
     parser.add_argument("--bindir", type=Path, help="PostgreSQL's programs; default: those of the embedded server")
     options = parser.parse_args()
     lost = 0
-    print("| broker | acks | kills | tasks | lost | held | run twice | back | after: median, worst |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
+    kinds = " | ".join(f"of a killed {kind}" for kind in ("parent", "child", "worker with its children"))
+    print(f"| broker | acks | kills | tasks | lost | held | run twice | back | after: median, worst | {kinds} |")
+    print(f"|---|---|{'--:|' * (7 + len(KINDS))}")
     for late in (True, False):
         if options.acks not in (None, "late" if late else "early"):
             continue
