@@ -44,9 +44,10 @@ class ShardedQueue:
 
         Args:
             data: anything that JSON can hold, and bytes.
-            shard_key: tasks of one key are on one server, for example those of one user: an int counts modulo the
-                number of servers, a string or bytes by their CRC-32. None, the default, uses the lane, else the key, as
-                the shard key, and then no other server; without both it takes the servers in turn.
+            shard_key: tasks of one key are on one server, for example those of one user. Of strings and bytes few move
+                to another server when one is added to the end of the list; an int is the server's index, modulo the
+                number of servers. None, the default, uses the lane, else the key, as the shard key, and then no other
+                server; without both it takes the servers in turn.
             options: those of Queue.put. Their promises hold on one server: a put with a shard key that fails over
                 meets neither its lane nor its key. A task that is put after others, or into a batch, is put on the
                 server of these, and on no other; ids need a shard key, which names their server.

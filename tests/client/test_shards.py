@@ -14,7 +14,6 @@ import signal
 import socket
 import tempfile
 import threading
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +114,20 @@ async def empty(queue, n):
 def test_a_key_names_a_server_for_all_time():
     servers = Servers([None] * 3, 5.0)
     assert [servers.home(key) for key in (0, 1, 2, 3, -1, 10**30)] == [0, 1, 2, 0, 2, 1]
-    assert zlib.crc32(b"bob") == 4123767104
-    assert servers.home("bob") == servers.home(b"bob") == 4123767104 % 3
+    assert [servers.home(key) for key in ("ann", "bob", b"bob", "ida", "a")] == [0, 1, 1, 1, 2]
     assert servers.home("\ud800") in range(3)
     assert [servers.home(None) for _ in range(4)] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 19])
+def test_few_keys_move_when_a_server_is_added(n):
+    keys = [f"user {number}" for number in range(10_000)]
+    before, after = ([Servers([None] * size, 5.0).home(key) for key in keys] for size in (n, n + 1))
+    moved = [new for old, new in zip(before, after, strict=True) if new != old]
+    assert set(moved) == {n}
+    assert len(moved) <= 10_000 * (1 / (n + 1) + 0.05)
+    for server in range(n + 1):
+        assert after.count(server) == pytest.approx(10_000 / (n + 1), rel=0.15)
 
 
 @pytest.mark.parametrize("key", [True, 1.0, ("a",), object()])
@@ -144,9 +153,9 @@ async def test_without_a_key_the_servers_take_turns(queue, dbs):
 async def test_a_lane_or_a_key_names_a_server(queue, dbs):
     """Else two tasks of a lane would run at once, and a key would be there twice."""
     for n in range(6):
-        await queue.put(n, lane="ann")  # zlib.crc32(b"ann") % 3 == 0
-        await queue.put(n, key="bob")  # zlib.crc32(b"bob") % 3 == 2
-    assert counts(dbs) == [6, 0, 1]
+        await queue.put(n, lane="ann")  # of server 0
+        await queue.put(n, key="bob")  # of server 1
+    assert counts(dbs) == [6, 1, 0]
     assert [task.data for task in await queue.take_many(10, 0)] == [0, 0]
 
 
@@ -162,7 +171,7 @@ async def test_data_that_is_unique_needs_a_shard_key(queue, dbs):
             await queue.put(1, **options)
         for _ in range(3):
             await queue.put(1, shard_key=1, **options)
-    await queue.put(2, unique_for=60, key="bob")
+    await queue.put(2, unique_for=60, key="a")  # of server 2
     assert counts(dbs) == [0, 1, 1]
 
 

@@ -7,9 +7,9 @@ new connection, which fails at once if the server is down; a pool would try to c
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
@@ -85,7 +85,11 @@ class Servers(Generic[C]):
         return next(self._turns) % len(self.all)
 
     def home(self, key: ShardKey | None) -> int:
-        """The index of a key's server: an int, or the CRC-32 of the bytes, modulo the number of servers. None: turn().
+        """The index of a key's server. None: turn().
+
+        An int is the index, modulo the number of servers. The server of a string or bytes is the one that scores
+        highest (rendezvous hashing): when a server is added to the end of n, one key in n + 1 moves, to that server. By
+        a digest modulo the number of servers n keys in n + 1 would move.
 
         Raises:
             ValueError: it is not an int, a string or bytes.
@@ -96,8 +100,8 @@ class Servers(Generic[C]):
             raise ValueError(f"a shard key is an int, a string or bytes, not {key!r}")
         if isinstance(key, int):
             return key % len(self.all)
-        # Not hash(), which Python salts differently in each process.
-        return zlib.crc32(key.encode(errors="surrogatepass") if isinstance(key, str) else key) % len(self.all)
+        text = key.encode(errors="surrogatepass") if isinstance(key, str) else key
+        return max(range(len(self.all)), key=lambda index: _score(text, index))
 
     def to_ask(self, first: int) -> Iterator[Server[C]]:
         """The servers that do not rest, from `first` on; all of them if every one rests.
@@ -143,3 +147,8 @@ class Servers(Generic[C]):
         error = ServerError(f"none of the {len(self.all)} servers can be reached; the last said: {failures[-1]}")
         error.__cause__ = failures[-1]
         return error
+
+
+def _score(key: bytes, index: int) -> bytes:
+    """Of a key at a server. Not hash(), which Python salts differently in each process."""
+    return hashlib.blake2b(key, digest_size=8, salt=index.to_bytes(4)).digest()
