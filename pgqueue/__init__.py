@@ -48,23 +48,23 @@ if TYPE_CHECKING:  # at run time __getattr__ imports them
     from . import types
     from ._async.batches import AsyncBatch
     from ._async.channels import AsyncSubscription
+    from ._async.cluster import AsyncCluster
     from ._async.consumer import AsyncConsumer
     from ._async.elections import AsyncElection
     from ._async.locks import AsyncLock
     from ._async.messages import AsyncClaim
     from ._async.queue import AsyncQueue
-    from ._async.shards import AsyncShards
     from ._async.task import AsyncTask
     from ._async.watchlist import AsyncWatchList
     from ._records.puts import Put
     from ._sync.batches import Batch
     from ._sync.channels import Subscription
+    from ._sync.cluster import Cluster
     from ._sync.consumer import Consumer
     from ._sync.elections import Election
     from ._sync.locks import Lock
     from ._sync.messages import Claim
     from ._sync.queue import Queue
-    from ._sync.shards import Shards
     from ._sync.task import Task
     from ._sync.watchlist import WatchList
     from ._values.ranges import split_range
@@ -79,11 +79,11 @@ __all__ = [
     "AsyncBatch",
     "AsyncClaim",
     "AsyncClient",
+    "AsyncCluster",
     "AsyncConsumer",
     "AsyncElection",
     "AsyncLock",
     "AsyncQueue",
-    "AsyncShards",
     "AsyncSubscription",
     "AsyncTask",
     "AsyncWatchList",
@@ -94,6 +94,7 @@ __all__ = [
     "Claim",
     "Client",
     "ClosedError",
+    "Cluster",
     "ConnectionLost",
     "Consumer",
     "Election",
@@ -115,7 +116,6 @@ __all__ = [
     "RetryLater",
     "SchemaError",
     "ServerError",
-    "Shards",
     "SoftTimeLimit",
     "Subscription",
     "TakeLost",
@@ -145,7 +145,7 @@ _HOMES = {
     "AsyncElection": "._async.elections",
     "AsyncLock": "._async.locks",
     "AsyncQueue": "._async.queue",
-    "AsyncShards": "._async.shards",
+    "AsyncCluster": "._async.cluster",
     "AsyncSubscription": "._async.channels",
     "AsyncTask": "._async.task",
     "AsyncWatchList": "._async.watchlist",
@@ -162,7 +162,7 @@ _HOMES = {
     "Rate": ".jobs.limits",
     "Retry": ".jobs.retry",
     "RetryLater": ".jobs.retry",
-    "Shards": "._sync.shards",
+    "Cluster": "._sync.cluster",
     "Subscription": "._sync.channels",
     "Task": "._sync.task",
     "WatchList": "._sync.watchlist",

@@ -3,6 +3,7 @@
 from ._async.audit import AsyncAudit
 from ._async.batches import AsyncBatches
 from ._async.cancellation import AsyncCancellation
+from ._async.cluster import AsyncClusterQueue
 from ._async.exchanges import AsyncExchanges
 from ._async.groups import AsyncGroups, AsyncMembership, AsyncMembersWatch
 from ._async.limits import AsyncLimits
@@ -12,7 +13,6 @@ from ._async.privileges import AsyncPrivileges
 from ._async.results import AsyncResults
 from ._async.schedules import AsyncClock, AsyncSchedules
 from ._async.session import AsyncSession
-from ._async.shards import AsyncShardedQueue
 from ._async.statuses import AsyncStatuses
 from ._async.watches import AsyncWatch
 from ._calls.attempts import Attempt
@@ -38,6 +38,7 @@ from ._records.task import TaskPage
 from ._sync.audit import Audit
 from ._sync.batches import Batches
 from ._sync.cancellation import Cancellation
+from ._sync.cluster import ClusterQueue
 from ._sync.exchanges import Exchanges
 from ._sync.groups import Groups, Membership, MembersWatch
 from ._sync.limits import Limits
@@ -47,7 +48,6 @@ from ._sync.privileges import Privileges
 from ._sync.results import Results
 from ._sync.schedules import Clock, Schedules
 from ._sync.session import Session
-from ._sync.shards import ShardedQueue
 from ._sync.statuses import Statuses
 from ._sync.watches import Watch
 from .jobs.job import BoundJob
@@ -59,6 +59,7 @@ __all__ = [
     "AsyncBatches",
     "AsyncCancellation",
     "AsyncClock",
+    "AsyncClusterQueue",
     "AsyncExchanges",
     "AsyncGroups",
     "AsyncLimits",
@@ -71,7 +72,6 @@ __all__ = [
     "AsyncResults",
     "AsyncSchedules",
     "AsyncSession",
-    "AsyncShardedQueue",
     "AsyncStatuses",
     "AsyncWatch",
     "Attempt",
@@ -83,6 +83,7 @@ __all__ = [
     "Cancellation",
     "Change",
     "Clock",
+    "ClusterQueue",
     "Death",
     "Declared",
     "Deed",
@@ -115,7 +116,6 @@ __all__ = [
     "ScheduleInfo",
     "Schedules",
     "Session",
-    "ShardedQueue",
     "Start",
     "Stats",
     "Statuses",

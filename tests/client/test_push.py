@@ -8,7 +8,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from eventually import Stopwatch, eventually, soon, soon_enough
+from eventually import eventually, soon, soon_enough
 from processes import programs
 from statements import column, everything, row, rows, state, value
 

@@ -177,9 +177,9 @@ def work(dsn: str) -> None:
     raise RuntimeError("stopped")
 
 
-def shard(dsn: str) -> None:
-    with pgqueue.Shards([dsn, dsn], connect_timeout=BRIEF) as shards:
-        shards.queue("q").put(1)
+def on_a_cluster(dsn: str) -> None:
+    with pgqueue.Cluster([dsn, dsn], connect_timeout=BRIEF) as cluster:
+        cluster.queue("q").put(1)
 
 
 def listen(dsn: str, good: str) -> None:
@@ -200,7 +200,7 @@ def test_entry_points(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
         lambda: pgqueue.Client(dsn, connect_timeout=BRIEF).queue("q").put(1),
         lambda: asyncio.run(awaited(dsn)),
         lambda: work(dsn),
-        lambda: shard(dsn),
+        lambda: on_a_cluster(dsn),
         lambda: migrate.up(dsn),
         lambda: migrate.down(dsn),
         lambda: migrate.status(dsn),

@@ -1,4 +1,4 @@
-"""A queue over several servers; see _engine/shards."""
+"""A queue over several servers; see _engine/cluster."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Self, TypeVar, Unpack
 from .._calls.put_options import PutArguments
 from .._calls.stats import Stats
 from .._engine.awaiting import drive, in_thread
-from .._engine.shards import flows
-from .._engine.shards.awaiting import race
-from .._engine.shards.flows import Ask, Flow, Race
-from .._engine.shards.servers import Servers, ShardKey
+from .._engine.cluster import flows
+from .._engine.cluster.awaiting import race
+from .._engine.cluster.flows import Ask, Flow, Race
+from .._engine.cluster.servers import Place, Servers
 from .._values import arguments
 from .._values.arguments import Seconds
 from .client import AsyncClient
@@ -22,8 +22,8 @@ from .task import AsyncTask
 T = TypeVar("T")
 
 
-class AsyncShardedQueue:
-    """A queue over several servers, from Shards.queue()."""
+class AsyncClusterQueue:
+    """A queue over several servers, from Cluster.queue()."""
 
     def __init__(self, servers: Servers[AsyncClient], name: str) -> None:
         self.name = arguments.queue_name(name)
@@ -37,18 +37,18 @@ class AsyncShardedQueue:
         """The queue on each server, in their order: for verbs of a single server, for example kick."""
         return [server.client.queue(self.name) for server in self._servers.all]
 
-    async def put(self, data: Any, *, shard_key: ShardKey | None = None, **options: Unpack[PutArguments]) -> AsyncTask:
+    async def put(self, data: Any, *, place: Place | None = None, **options: Unpack[PutArguments]) -> AsyncTask:
         """Add a task on the server that its key names or, if that cannot be reached, on the next one that can.
 
         Args:
             data: anything that JSON can hold, and bytes.
-            shard_key: tasks of one key are on one server, for example those of one user. Of strings and bytes few move
+            place: tasks of one key are on one server, for example those of one user. Of strings and bytes few move
                 to another server when one is added to the end of the list; an int is the server's index, modulo the
-                number of servers. None, the default, uses the lane, else the key, as the shard key, and then no other
+                number of servers. None, the default, uses the lane, else the key, as the place, and then no other
                 server; without both it takes the servers in turn.
-            options: those of Queue.put. Their promises hold on one server: a put with a shard key that fails over
+            options: those of Queue.put. Their promises hold on one server: a put with a place that fails over
                 meets neither its lane nor its key. A task that is put after others, or into a batch, is put on the
-                server of these, and on no other; ids need a shard key, which names their server.
+                server of these, and on no other; ids need a place, which names their server.
 
         Returns:
             The task, on the server that has it.
@@ -57,11 +57,11 @@ class AsyncShardedQueue:
             ServerError: none of the servers can be reached, or not the only one that may have the task.
             ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
                 second put that may use another server is sent to the next one.
-            BadData, PutRefused, ValueError: as for Queue.put, and for a shard key of another type; the tasks of
+            BadData, PutRefused, ValueError: as for Queue.put, and for a place of another type; the tasks of
                 `after` are on several servers; `conn` is given: use home() for a put in a transaction; two servers of
                 the list are the same database, or have the same number.
         """
-        task: AsyncTask = await self._drive(flows.put(self._servers, shard_key, data, options))
+        task: AsyncTask = await self._drive(flows.put(self._servers, place, data, options))
         return task
 
     async def take(self, timeout: Seconds | None = None) -> AsyncTask | None:
@@ -115,11 +115,11 @@ class AsyncShardedQueue:
         return await step.verb(step.server.client.queue(self.name))
 
 
-class AsyncShards:
+class AsyncCluster:
     """Several servers, each with a pgqueue of its own, used as one. Connects at its first call.
 
     Args:
-        servers: a DSN or a Client for each. A shard key selects a server by their order and number, so these have to be
+        servers: a DSN or a Client for each. A place selects a server by their order and number, so these have to be
             the same in every process that puts. Two that are the same database are refused at the first call that
             reaches both.
         connect_timeout: seconds after which a server counts as down; for the clients that are made here from DSNs.
@@ -145,13 +145,13 @@ class AsyncShards:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    def queue(self, name: str) -> AsyncShardedQueue:
+    def queue(self, name: str) -> AsyncClusterQueue:
         """The queue of this name on all servers. Raises ValueError for a name that is not valid."""
-        return AsyncShardedQueue(self._servers, name)
+        return AsyncClusterQueue(self._servers, name)
 
-    def home(self, shard_key: ShardKey) -> AsyncClient:
+    def home(self, place: Place) -> AsyncClient:
         """The client of the server that a key names. Raises ValueError for a key of another type."""
-        return self.clients[self._servers.home(shard_key)]
+        return self.clients[self._servers.home(place)]
 
     async def close(self) -> None:
         """Close the clients that were made here, as Client.close(). May be called twice."""

@@ -25,8 +25,8 @@ from ..._calls.stats import Stats
 from ..._records.task import home_of
 from ...errors import ClosedError, ServerError, TakeLost
 from ..waits import TimeLeft
-from .placing import place
-from .servers import UNREACHABLE, Server, Servers, ShardKey
+from .placing import choose
+from .servers import UNREACHABLE, Place, Server, Servers
 
 T = TypeVar("T")
 
@@ -52,12 +52,12 @@ Raced = tuple[list[Any], list[Exception]]
 Flow = Generator[Ask | Race, Any, T]
 
 
-def put(servers: Servers[Any], key: ShardKey | None, data: Any, options: PutArguments) -> Flow[Any]:
+def put(servers: Servers[Any], place: Place | None, data: Any, options: PutArguments) -> Flow[Any]:
     """Put on the server where the task belongs, or, if it may be on any, on the first that can be reached.
 
     If the connection breaks during the put, that server may have the task, so no other server is tried.
     """
-    first, moves = place(servers, key, options)
+    first, moves = choose(servers, place, options)
     verb = methodcaller("put", data, **options)
     if not moves:
         return (yield from _ask(servers, servers.all[first], verb))

@@ -1,7 +1,7 @@
 """Where a put goes: which server it asks first, and whether another one may have the task if that cannot be reached.
 
 A task shares with others its lane, its key, what it waits for, and its batch: these are on one server. So it goes to
-that server or fails. A shard key comes before the lane and the key, and then another server may have the task.
+that server or fails. A place comes before the lane and the key, and then another server may have the task.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..._records.task import Bound, home_of
-from .servers import Servers, ShardKey
+from .servers import Place, Servers
 
 
-def place(servers: Servers[Any], shard_key: ShardKey | None, options: Mapping[str, Any]) -> tuple[int, bool]:
+def choose(servers: Servers[Any], place: Place | None, options: Mapping[str, Any]) -> tuple[int, bool]:
     """The index of the server to ask first, and whether the next ones may be asked after it.
 
     Raises:
@@ -22,23 +22,21 @@ def place(servers: Servers[Any], shard_key: ShardKey | None, options: Mapping[st
     if options.get("conn") is not None:
         raise ValueError(
             "a connection leads to one server, so put with it into the queue of that server:"
-            " shards.home(shard_key).queue(name).put(data, conn=conn)"
+            " cluster.home(place).queue(name).put(data, conn=conn)"
         )
-    asked = set() if shard_key is None else {servers.home(shard_key)}
+    asked = set() if place is None else {servers.home(place)}
     joined = list(_joined(options))
     named = asked | {servers.index(home) for home in map(_home, joined) if home is not None}
     if len(named) > 1:
         several = ", ".join(map(str, sorted(named)))
         raise ValueError(
-            f"after, batch and shard_key name servers {several} of the list: a task waits for tasks of its own server,"
+            f"after, batch and place name servers {several} of the list: a task waits for tasks of its own server,"
             " and belongs to a batch of it"
         )
     if named:
         return named.pop(), not joined
     if joined:
-        raise ValueError(
-            "an id in after or batch needs a shard_key, which says whose it is; a task or a batch does not"
-        )
+        raise ValueError("an id in after or batch needs a place, which says whose it is; a task or a batch does not")
     return _by_name(servers, options)
 
 
@@ -47,7 +45,7 @@ def _by_name(servers: Servers[Any], options: Mapping[str, Any]) -> tuple[int, bo
         if isinstance(name, str):
             return servers.home(name), False
     if options.get("unique_data") or options.get("unique_for") is not None:
-        raise ValueError("a task that is unique by its data needs a shard_key, so that equal data meets on one server")
+        raise ValueError("a task that is unique by its data needs a place, so that equal data meets on one server")
     return servers.turn(), True
 
 

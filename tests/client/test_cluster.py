@@ -27,10 +27,10 @@ from statements import column, row, rows, value
 
 import pgqueue
 from pgqueue import migrate
-from pgqueue._engine.shards import awaiting as awaiting_race
-from pgqueue._engine.shards import blocking as blocking_race
-from pgqueue._engine.shards.flows import Race
-from pgqueue._engine.shards.servers import Server, Servers
+from pgqueue._engine.cluster import awaiting as awaiting_race
+from pgqueue._engine.cluster import blocking as blocking_race
+from pgqueue._engine.cluster.flows import Race
+from pgqueue._engine.cluster.servers import Server, Servers
 from pgqueue.embedded import EmbeddedServer, reaper
 
 pytestmark = pytest.mark.once
@@ -64,13 +64,13 @@ def down(dsns):
 
 @pytest.fixture
 async def make(dsns, shell):  # in this order: clients are closed before their databases go
-    """Makes Shards of DSNs, over clients that do not poll."""
+    """Makes Cluster of DSNs, over clients that do not poll."""
 
     def make(dsns, **options):
         clients = [unwrapped(shell.client(dsn, connect_timeout=1)) for dsn in dsns]
         if shell.name == "async":
-            return pgqueue.AsyncShards(clients, **options)
-        return Awaitable(pgqueue.Shards(clients, **options), shell._threads)
+            return pgqueue.AsyncCluster(clients, **options)
+        return Awaitable(pgqueue.Cluster(clients, **options), shell._threads)
 
     return make
 
@@ -132,14 +132,14 @@ def test_few_keys_move_when_a_server_is_added(n):
 
 @pytest.mark.parametrize("key", [True, 1.0, ("a",), object()])
 async def test_other_keys_are_refused(queue, key, dbs):
-    with pytest.raises(ValueError, match="shard key"):
-        await queue.put(1, shard_key=key)
+    with pytest.raises(ValueError, match="place"):
+        await queue.put(1, place=key)
     assert counts(dbs) == [0, 0, 0]
 
 
 async def test_a_put_goes_where_its_key_says(queue, dbs):
     for key in (0, 1, 1, 2, 5):
-        await queue.put(key, shard_key=key, priority=key)
+        await queue.put(key, place=key, priority=key)
     assert counts(dbs) == [1, 2, 2]
     assert column(dbs[2], "SELECT data FROM pgqueue.tasks ORDER BY priority") == [2, 5]
 
@@ -159,18 +159,18 @@ async def test_a_lane_or_a_key_names_a_server(queue, dbs):
     assert [task.data for task in await queue.take_many(10, 0)] == [0, 0]
 
 
-async def test_the_lane_comes_before_the_key_and_the_shard_key_before_both(queue, dbs):
+async def test_the_lane_comes_before_the_key_and_the_place_before_both(queue, dbs):
     await queue.put(1, lane="ann", key="bob")
-    await queue.put(2, lane="ann", key="bob", shard_key=1)
+    await queue.put(2, lane="ann", key="bob", place=1)
     assert counts(dbs) == [1, 1, 0]
 
 
-async def test_data_that_is_unique_needs_a_shard_key(queue, dbs):
+async def test_data_that_is_unique_needs_a_place(queue, dbs):
     for options in ({"unique_data": True}, {"unique_for": 60}):
-        with pytest.raises(ValueError, match="unique by its data needs a shard_key"):
+        with pytest.raises(ValueError, match="unique by its data needs a place"):
             await queue.put(1, **options)
         for _ in range(3):
-            await queue.put(1, shard_key=1, **options)
+            await queue.put(1, place=1, **options)
     await queue.put(2, unique_for=60, key="a")  # of server 2
     assert counts(dbs) == [0, 1, 1]
 
@@ -185,7 +185,7 @@ async def test_a_lane_or_a_key_goes_to_no_other_server(make, dsns, dbs, down, op
 
 
 async def test_a_task_goes_to_the_server_of_those_that_it_waits_for(queue, dbs):
-    first = unwrapped(await queue.put("first", shard_key=1))
+    first = unwrapped(await queue.put("first", place=1))
     for after in (first, [first], (first,)):
         waiting = await queue.put("then", after=after)
         assert waiting.state == "waiting"
@@ -194,40 +194,40 @@ async def test_a_task_goes_to_the_server_of_those_that_it_waits_for(queue, dbs):
 
 async def test_a_task_waits_for_no_task_of_another_server(queue, dbs):
     """It waited for the unrelated task with that number, and ran while the other one was not done."""
-    first = unwrapped(await queue.put("first", shard_key=0))
-    second = unwrapped(await queue.put("second", shard_key=1))
+    first = unwrapped(await queue.put("first", place=0))
+    second = unwrapped(await queue.put("second", place=1))
     assert first.id == second.id
-    for options in ({"after": first, "shard_key": 1}, {"after": [first, second]}):
-        with pytest.raises(ValueError, match="after, batch and shard_key name servers 0, 1 of the list"):
+    for options in ({"after": first, "place": 1}, {"after": [first, second]}):
+        with pytest.raises(ValueError, match="after, batch and place name servers 0, 1 of the list"):
             await queue.put("then", **options)
     assert counts(dbs) == [1, 1, 0]
 
 
-async def test_an_id_needs_a_shard_key(queue, dbs):
-    first = await queue.put("first", shard_key=1)
+async def test_an_id_needs_a_place(queue, dbs):
+    first = await queue.put("first", place=1)
     for after in (first.id, str(first.id), [first.id]):
-        with pytest.raises(ValueError, match="an id in after or batch needs a shard_key"):
+        with pytest.raises(ValueError, match="an id in after or batch needs a place"):
             await queue.put("then", after=after)
-    assert (await queue.put("then", after=first.id, shard_key=1)).state == "waiting"
+    assert (await queue.put("then", after=first.id, place=1)).state == "waiting"
     assert counts(dbs) == [0, 2, 0]
 
 
 async def test_an_id_of_another_numbered_server_is_refused(queue, dbs):
     for number, db in enumerate(dbs, 1):
         db.execute("SELECT pgqueue.set_server(%s)", [number])
-    first = await queue.put("first", shard_key=0)
+    first = await queue.put("first", place=0)
     with pytest.raises(ValueError, match=f"task {first.id} belongs to server 1, this is server 2"):
-        await queue.put("then", after=first.id, shard_key=1)
+        await queue.put("then", after=first.id, place=1)
     assert counts(dbs) == [1, 0, 0]
 
 
 async def test_a_task_goes_to_the_server_of_its_batch(make, dsns, dbs):
-    shards = make(dsns)
-    queue = shards.queue("q")
-    async with shards.clients[2].batch() as batch:
+    cluster = make(dsns)
+    queue = cluster.queue("q")
+    async with cluster.clients[2].batch() as batch:
         await queue.put(1, batch=batch)
         with pytest.raises(ValueError, match="name servers 0, 2 of the list"):
-            await queue.put(2, batch=batch, shard_key=0)
+            await queue.put(2, batch=batch, place=0)
     assert counts(dbs) == [0, 0, 1]
 
 
@@ -239,23 +239,23 @@ async def test_a_task_or_batch_of_a_stranger_is_refused(queue, client, dbs):
 
 
 async def test_a_connection_is_refused(queue, dbs):
-    """It leads to one server, and the shard key may name another one."""
+    """It leads to one server, and the place may name another one."""
     with pytest.raises(ValueError, match="a connection leads to one server"):
-        await queue.put(1, shard_key=1, conn=object())
+        await queue.put(1, place=1, conn=object())
     assert counts(dbs) == [0, 0, 0]
 
 
 async def test_a_server_that_is_named_twice_is_refused(make, dsns, dbs):
-    """By whatever address. Its tasks would count twice, and a shard key would name it twice."""
+    """By whatever address. Its tasks would count twice, and a place would name it twice."""
     again = make_conninfo(dsns[0], application_name="again")
     for call in (lambda queue: queue.stats(), lambda queue: queue.take(0)):
         with pytest.raises(ValueError, match="servers 0 and 2 of the list are the same database"):
             await call(make([dsns[0], dsns[1], again]).queue("q"))
     queue = make([dsns[0], dsns[1], again]).queue("q")
-    await queue.put(1, shard_key=0)
+    await queue.put(1, place=0)
     for _ in range(2):
         with pytest.raises(ValueError, match="servers 0 and 2 of the list are the same database"):
-            await queue.put(1, shard_key=2)
+            await queue.put(1, place=2)
     assert counts(dbs) == [1, 0, 0]
 
 
@@ -267,8 +267,8 @@ async def test_servers_with_one_number_are_refused(make, dsns, dbs):
 
 
 async def test_home_is_the_client_of_a_key(make, dsns):
-    shards = make(dsns)
-    assert unwrapped(shards.home(4)) is unwrapped(shards.clients[1])
+    cluster = make(dsns)
+    assert unwrapped(cluster.home(4)) is unwrapped(cluster.clients[1])
 
 
 # --- taking
@@ -276,7 +276,7 @@ async def test_home_is_the_client_of_a_key(make, dsns):
 
 async def test_servers_serve_in_turn(queue):
     for n in range(9):
-        await queue.put(n, shard_key=n % 3)
+        await queue.put(n, place=n % 3)
     taken = [(await queue.take(0)).data for _ in range(9)]
     assert [data % 3 for data in taken] in ([0, 1, 2] * 3, [1, 2, 0] * 3, [2, 0, 1] * 3)
     assert [data for data in taken if data % 3 == 0] == [0, 3, 6]
@@ -285,7 +285,7 @@ async def test_servers_serve_in_turn(queue):
 
 async def test_a_batch_is_gathered_server_by_server(queue):
     for n in range(9):
-        await queue.put(n, shard_key=n % 3)
+        await queue.put(n, place=n % 3)
     first = [task.data for task in await queue.take_many(7, 0)]
     assert len(first) == 7
     assert [data % 3 for data in first[:3]] == [first[0] % 3] * 3
@@ -354,14 +354,14 @@ async def test_twenty_takers_are_all_served(queue):
     takers = [asyncio.ensure_future(queue.take(20)) for _ in range(20)]
     await waits_everywhere(queue)
     for n in range(20):
-        await queue.put(n, shard_key=n)
+        await queue.put(n, place=n)
     assert sorted([task.data for task in await asyncio.gather(*takers)]) == list(range(20))
 
 
 @pytest.mark.slow
 async def test_a_take_that_is_cancelled_leaves_all_ready(dsns, dbs):
     clients = [pgqueue.AsyncClient(dsn, poll=None) for dsn in dsns]
-    queue = pgqueue.AsyncShards(clients).queue("q")
+    queue = pgqueue.AsyncCluster(clients).queue("q")
     for turn in range(20):
         taking = asyncio.ensure_future(queue.take(20))
         await waits_everywhere(queue)
@@ -381,7 +381,7 @@ async def test_a_take_that_is_cancelled_leaves_all_ready(dsns, dbs):
 
 def test_ctrl_c_leaves_all_ready(dsns, dbs):
     clients = [pgqueue.Client(dsn, poll=None) for dsn in dsns]
-    queue = pgqueue.Shards(clients).queue("q")
+    queue = pgqueue.Cluster(clients).queue("q")
 
     def interrupt():
         for client in clients:
@@ -402,11 +402,11 @@ def test_ctrl_c_leaves_all_ready(dsns, dbs):
 
 
 async def test_a_client_that_closes_ends_the_wait(make, dsns):
-    shards = make(dsns)
-    queue = shards.queue("q")
+    cluster = make(dsns)
+    queue = cluster.queue("q")
     taking = asyncio.ensure_future(queue.take(20))
     await waits_everywhere(queue)
-    for client in unwrapped(shards).clients:
+    for client in unwrapped(cluster).clients:
         await asyncio.to_thread(client.shell.core.close)
     assert await taking is None
     with pytest.raises(pgqueue.ClosedError):
@@ -499,7 +499,7 @@ async def test_a_task_of_another_server_is_refused(queue, shell, dsn):
 
 async def test_stats(queue):
     for n in range(4):
-        await queue.put(n, shard_key=n)
+        await queue.put(n, place=n)
     await queue.take(0)
     stats = await queue.stats()
     assert (stats["total"], stats["ready"], stats["taken"]) == (4, 3, 1)
@@ -513,11 +513,11 @@ async def test_stats(queue):
 async def test_the_next_live_server_gets_what_is_put(make, dsns, dbs, down):
     queue = make([down, *dsns[1:]]).queue("q")
     for n in range(6):
-        await queue.put(n, shard_key=n)
+        await queue.put(n, place=n)
     assert counts(dbs) == [0, 4, 2]
     assert sorted(task.data for task in await queue.take_many(10, 0)) == list(range(6))
     last = make([*dsns[1:], down]).queue("q")
-    await last.put("x", shard_key=2)
+    await last.put("x", place=2)
     assert counts(dbs) == [0, 5, 2]
 
 
@@ -527,7 +527,7 @@ async def test_the_others_are_taken_from_and_counted(make, dsns, down):
     await soon(
         lambda: (found := unwrapped(queue)._servers.all[0].client.shell.core.running_listener) and _armed(found.hub)
     )
-    await queue.put("x", shard_key=0)
+    await queue.put("x", place=0)
     await (await taking).ack()
     assert await queue.take(0) is None
     assert await queue.take(0.05) is None
@@ -538,7 +538,7 @@ async def test_the_others_are_taken_from_and_counted(make, dsns, down):
 @pytest.mark.slow
 async def test_all_are_down(make, down):
     queue = make([down, down]).queue("q")
-    for call in (queue.put("x", shard_key=1), queue.take(0), queue.take(0.1), queue.take(), queue.stats()):
+    for call in (queue.put("x", place=1), queue.take(0), queue.take(0.1), queue.take(), queue.stats()):
         with pytest.raises(pgqueue.ServerError, match="none of the 2 servers"):
             await call
 
@@ -548,23 +548,23 @@ async def test_a_put_of_which_nobody_knows_is_not_repeated(make, dsns, dbs):
     queue = make(dsns).queue("q")
     with psycopg.connect(dsns[0]) as other:
         other.execute("SELECT pgqueue.put('q', '0', key => 'k')")
-        putting = asyncio.ensure_future(queue.put(1, shard_key=0, key="k"))
+        putting = asyncio.ensure_future(queue.put(1, place=0, key="k"))
         pid = await soon(lambda: row(dbs[0], PUTTING))
         rows(dbs[0], "SELECT pg_terminate_backend(%s::int)", *pid)
         with pytest.raises(pgqueue.ConnectionLost):
             await putting
         other.rollback()
     assert counts(dbs) == [0, 0, 0]
-    await queue.put(1, shard_key=0, key="k")
+    await queue.put(1, place=0, key="k")
     assert counts(dbs) == [0, 1, 0]
 
 
 async def test_another_error_is_the_callers(queue, dbs):
-    await queue.put(1, shard_key=0, key="k")
+    await queue.put(1, place=0, key="k")
     with pytest.raises(pgqueue.KeyExists):
-        await queue.put(2, shard_key=0, key="k", if_exists="error")
+        await queue.put(2, place=0, key="k", if_exists="error")
     with pytest.raises(pgqueue.BadData):
-        await queue.put({1}, shard_key=0)
+        await queue.put({1}, place=0)
     assert counts(dbs) == [1, 0, 0]
 
 
@@ -609,14 +609,14 @@ def test_who_failed_rests_and_is_tried_by_one_call():
 
 async def test_the_clients_that_were_given_stay_open(dsns, shell):
     given = shell.client(dsns[0])
-    kind = pgqueue.AsyncShards if shell.name == "async" else pgqueue.Shards
-    shards: Any = kind([unwrapped(given), dsns[1]], connect_timeout=1.5)
-    async with shards if shell.name == "async" else Awaitable(shards, shell._threads) as inside:
-        await inside.queue("q").put("x", shard_key=1)
+    kind = pgqueue.AsyncCluster if shell.name == "async" else pgqueue.Cluster
+    cluster: Any = kind([unwrapped(given), dsns[1]], connect_timeout=1.5)
+    async with cluster if shell.name == "async" else Awaitable(cluster, shell._threads) as inside:
+        await inside.queue("q").put("x", place=1)
         assert inside.clients[1].shell.core.settings.connect_timeout == 1.5
     await given.queue("q").put("x")
     with pytest.raises(pgqueue.ClosedError):
-        shards.clients[1].shell.core.conninfo()
+        cluster.clients[1].shell.core.conninfo()
 
 
 @pytest.mark.parametrize(
@@ -631,8 +631,8 @@ async def test_the_clients_that_were_given_stay_open(dsns, shell):
         (["postgresql://one"], {"connect_timeout": -1}),
     ],
 )
-@pytest.mark.parametrize("kind", [pgqueue.Shards, pgqueue.AsyncShards])
-def test_what_cannot_be_shards(kind, servers, options):
+@pytest.mark.parametrize("kind", [pgqueue.Cluster, pgqueue.AsyncCluster])
+def test_what_cannot_be_a_cluster(kind, servers, options):
     with pytest.raises(ValueError, match=r"list|DSN|retry|connect_timeout"):
         kind(servers, **options)
 
@@ -670,7 +670,7 @@ def private(pg_server, request):
     elif pg_server.kind != "embedded":
         pytest.skip(f"a server of kind {pg_server.kind} is not ours to stop")
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it tells of each broken connection
-    root = Path(tempfile.mkdtemp(prefix="pgqueue-shards-"))
+    root = Path(tempfile.mkdtemp(prefix="pgqueue-cluster-"))
     root.chmod(0o711)  # for the account that the server runs as
     server = Stoppable(root, bindir)
     try:
@@ -684,13 +684,13 @@ def private(pg_server, request):
 async def test_tasks_of_a_dead_server_wait_for_it(make, private, dsns, dbs):
     """What it holds comes when it is back; what is put meanwhile goes elsewhere and is taken; then it serves again."""
     queue = make([private.dsn, dsns[1]], retry=0.5).queue("q")
-    await queue.put("before", shard_key=0)
+    await queue.put("before", place=0)
     first = await queue.take(0)
     await first.forward("q", "handed on")  # an acked handover is as durable as any put
-    await queue.put("too", shard_key=0)
+    await queue.put("too", place=0)
     await asyncio.to_thread(private.go_down)
 
-    assert (await queue.put("meanwhile", shard_key=0)).data == "meanwhile"
+    assert (await queue.put("meanwhile", place=0)).data == "meanwhile"
     assert counts(dbs) == [0, 1, 0]
     task = await queue.take(5)
     assert task.data == "meanwhile"
@@ -704,6 +704,6 @@ async def test_tasks_of_a_dead_server_wait_for_it(make, private, dsns, dbs):
     tasks += await queue.take_many(2, 60) if len(tasks) == 1 else []
     assert [task.data for task in tasks] == ["handed on", "too"]
     await queue.ack_many(tasks)
-    task = await queue.put("after", shard_key=0)
+    task = await queue.put("after", place=0)
     assert [one["total"] for one in await queue.stats_by_server()] == [1, 0]
     assert (await task.peek()).data == "after"

@@ -1,7 +1,7 @@
 """One queue over several servers, for a load that one server cannot carry.
 
 There is no coordinator, and no server knows of the others: each has a complete pgqueue of its own. A put is sent to
-the server that its shard key, its lane or its key names; without a lane or a key also to the next one that can be
+the server that its place, its lane or its key names; without a lane or a key also to the next one that can be
 reached.
 A take takes from all servers. So a server that fails holds up its own tasks and nothing else, and no task has to move
 when a server is added or removed.

@@ -29,7 +29,7 @@ def race(race: Race, name: str, take: Take) -> Raced:
     try:
         for server in race.servers:
             arguments = (course, server, take, name, race.n, race.seconds)
-            errand("pgqueue-shard", _run_one, *arguments).start()
+            errand("pgqueue-cluster", _run_one, *arguments).start()
         for _ in race.servers:
             tasks, failure = course.arrivals.get()
             if tasks:

@@ -27,7 +27,7 @@ class ClientLike(Protocol):
 
 
 C = TypeVar("C", bound=ClientLike)
-ShardKey = int | str | bytes
+Place = int | str | bytes
 UNREACHABLE = (ServerError, ConnectionLost)
 
 
@@ -84,7 +84,7 @@ class Servers(Generic[C]):
         """The index of the server to begin with, for a call without a key: each server in turn."""
         return next(self._turns) % len(self.all)
 
-    def home(self, key: ShardKey | None) -> int:
+    def home(self, key: Place | None) -> int:
         """The index of a key's server. None: turn().
 
         An int is the index, modulo the number of servers. The server of a string or bytes is the one that scores
@@ -97,7 +97,7 @@ class Servers(Generic[C]):
         if key is None:
             return self.turn()
         if isinstance(key, bool) or not isinstance(key, int | str | bytes):
-            raise ValueError(f"a shard key is an int, a string or bytes, not {key!r}")
+            raise ValueError(f"a place is an int, a string or bytes, not {key!r}")
         if isinstance(key, int):
             return key % len(self.all)
         text = key.encode(errors="surrogatepass") if isinstance(key, str) else key
