@@ -303,18 +303,18 @@ class AsyncCluster(AsyncHandlers):
     workers = over_all(AsyncClient.workers, merging.joined)
 
     async def take(self, queues: Sequence[str], timeout: Seconds | None = None) -> AsyncTask | None:
-        """Take the next task of several queues of a server. As ClusterQueue.take and Client.take."""
+        """Take the next task of several queues of a server. Otherwise as ClusterQueue.take."""
         tasks = await self.take_many(queues, 1, timeout)
         return tasks[0] if tasks else None
 
     async def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
-        """Take up to `n` tasks of several queues, server by server. As ClusterQueue.take_many and Client.take_many."""
+        """Take up to `n` tasks of several queues, server by server. Otherwise as ClusterQueue.take_many."""
         return await self._members.take(
             arguments.queue_names(queues), arguments.count("n", n), arguments.timeout(timeout)
         )
 
     async def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[AsyncTask]:
-        """Take and ack up to `n` tasks of several queues, server by server. As ClusterQueue.pop and Client.pop."""
+        """Take and ack up to `n` tasks of several queues, server by server. Otherwise as Client.pop."""
         tasks = await self.take_many(queues, n, timeout)
         for task in tasks:
             await task.ack()

@@ -176,7 +176,7 @@ class AsyncClusterQueue:
         return await self._members.take([self.name], arguments.count("n", n), arguments.timeout(timeout))
 
     async def pop(self, n: int = 1, timeout: Seconds | None = 0, *, conn: Conn | None = None) -> list[AsyncTask]:
-        """Take and ack up to `n` tasks, server by server, as soon as there is one. As Queue.pop.
+        """Take and ack up to `n` tasks, server by server, as soon as there is one. Otherwise as Queue.pop.
 
         With `conn` only the server that it leads to is asked, in the caller's transaction.
         """

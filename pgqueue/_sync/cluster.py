@@ -303,16 +303,16 @@ class Cluster(Handlers):
     workers = over_all(Client.workers, merging.joined)
 
     def take(self, queues: Sequence[str], timeout: Seconds | None = None) -> Task | None:
-        """Take the next task of several queues of a server. As ClusterQueue.take and Client.take."""
+        """Take the next task of several queues of a server. Otherwise as ClusterQueue.take."""
         tasks = self.take_many(queues, 1, timeout)
         return tasks[0] if tasks else None
 
     def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[Task]:
-        """Take up to `n` tasks of several queues, server by server. As ClusterQueue.take_many and Client.take_many."""
+        """Take up to `n` tasks of several queues, server by server. Otherwise as ClusterQueue.take_many."""
         return self._members.take(arguments.queue_names(queues), arguments.count("n", n), arguments.timeout(timeout))
 
     def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[Task]:
-        """Take and ack up to `n` tasks of several queues, server by server. As ClusterQueue.pop and Client.pop."""
+        """Take and ack up to `n` tasks of several queues, server by server. Otherwise as Client.pop."""
         tasks = self.take_many(queues, n, timeout)
         for task in tasks:
             task.ack()

@@ -178,7 +178,7 @@ class ClusterQueue:
         return self._members.take([self.name], arguments.count("n", n), arguments.timeout(timeout))
 
     def pop(self, n: int = 1, timeout: Seconds | None = 0, *, conn: Conn | None = None) -> list[Task]:
-        """Take and ack up to `n` tasks, server by server, as soon as there is one. As Queue.pop.
+        """Take and ack up to `n` tasks, server by server, as soon as there is one. Otherwise as Queue.pop.
 
         With `conn` only the server that it leads to is asked, in the caller's transaction.
         """

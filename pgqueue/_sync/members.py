@@ -83,7 +83,8 @@ class Members(Servers[Client]):
         """The server of a task or a batch, or of an id, whose upper bits are the number of its server.
 
         Raises:
-            ValueError: no server of the cluster, or more than one, has this number.
+            TaskElsewhere: no server of the cluster has this number.
+            ValueError: more than one may have it.
             ServerError: no server that was reached has it, and one was not reached.
             TaskIdRequired: it is no task, batch or id.
         """

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from ..._calls.server import Whereabouts
-from ...errors import ConnectionLost, ServerError
+from ...errors import ConnectionLost, ServerError, TaskElsewhere
 from ..shell import ShellBase
 
 
@@ -137,8 +137,9 @@ class Servers(Generic[C]):
             failure: of a server that could not be reached. It may be the one; without a number it may be another one.
 
         Raises:
-            ServerError: none of the servers that were reached has the number.
-            ValueError: none has it, or more than one.
+            TaskElsewhere: no server has the number.
+            ServerError: none of the servers that were reached has it.
+            ValueError: it is 0, and several servers may have it.
         """
         number = id >> BITS
         known = [server for server in self.all if server.whereabouts is not None]
@@ -152,7 +153,7 @@ class Servers(Generic[C]):
             return found[0]
         if len(known) < len(self.all):
             raise ServerError(f"server {number}, which has id {id}, was not reached: {failure}") from failure
-        raise ValueError(f"id {id} is of server {number}, and no server of this cluster has this number")
+        raise TaskElsewhere(f"id {id} is of server {number}, and no server of this cluster has this number", id)
 
     def name(self, server: Server[C]) -> str:
         """A server's name in messages: its number, or its place in the list."""
