@@ -68,7 +68,7 @@ class AsyncClusterQueue:
                 to another server when one is added to the end of the list; an int is the server's index, modulo the
                 number of servers. None, the default, uses the lane, else the key, as the place, and then no other
                 server; without both it takes the servers in turn.
-            timeout: as for Queue.put.
+            timeout: seconds to wait for room, or a timedelta; see Queue.put.
             conn: the caller's connection, which decides the server: that which it leads to.
             options: those of Queue.put. Their promises hold on one server: a put with a place that fails over
                 meets neither its lane nor its key. A task that is put after others, or into a batch, is put on the
