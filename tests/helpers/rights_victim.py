@@ -57,6 +57,7 @@ STATE = """
     SELECT pgqueue.put_flow('secret', '"xyzzy waiting"',
                             after => ARRAY (SELECT id FROM pgqueue.tasks WHERE data = '"xyzzy ready"'));
     SELECT pgqueue.create_batch('victim batch');
+    SELECT pgqueue.add_server(0, 'service=victim');
     SELECT pgqueue.put('secret.own', '"xyzzy own"');
     SELECT pgqueue.put('secret.source', '"xyzzy dead"');
     SELECT pgqueue.release(id, token, error => 'xyzzy died') FROM pgqueue.take('secret.source');

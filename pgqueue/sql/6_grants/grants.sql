@@ -26,7 +26,7 @@ BEGIN
                 '_session_lock _strange_objects _unserved _vacuums _waiter_lock'),
                ('client',
                 'arm arm_again await_ends clean_up close_session disarm due_schedules fire_schedule forget_undo '
-                'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id session_deadline '
+                'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id servers session_deadline '
                 'stop_hearing sweep tick tick_ages undo_take '
                 '_await_lock _calling_lock _hear _hear_alone _hearing_lock _lock_holders _others_wait _silent_lock'),
                ('put',
