@@ -588,7 +588,7 @@ SELECT pgqueue.set_server_state(4, 'draining');
 SELECT pgqueue.remove_server(4);
 
 -- name: copy_servers
-SELECT pgqueue.copy_servers('6c0d3c4e-8e43-4d0b-9f5c-0e5d9a3a7a51', 1, '[]');
+SELECT pgqueue.copy_servers(cluster, version, jsonb_agg(to_jsonb(s))) FROM pgqueue.servers() s GROUP BY cluster, version;
 
 -- name: own_id
 SELECT * FROM pgqueue.tasks WHERE id = (SELECT pgqueue.own_id(id) FROM pgqueue.put('mail', '{"to": "ada@example.org"}'));

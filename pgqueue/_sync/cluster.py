@@ -4,18 +4,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
+import psycopg
+
+from .._calls import servers as table_calls
+from .._calls.call import Call
 from .._calls.put_options import PutArguments
 from .._calls.stats import Stats
 from .._engine.blocking import drive, in_thread
 from .._engine.cluster import flows
 from .._engine.cluster.blocking import race
 from .._engine.cluster.flows import Ask, Flow, Race
-from .._engine.cluster.servers import Place, Servers
+from .._engine.cluster.following import Following
+from .._engine.cluster.members import Listed, Listing, none_told, of_citus, of_table, unreadable
+from .._engine.cluster.servers import UNREACHABLE, Place, Servers
 from .._values import arguments
 from .._values.arguments import Seconds
+from ..errors import ClusterError, NotAllowed
 from .client import Client
 from .queue import Queue
 from .take import take
@@ -112,7 +119,7 @@ class ClusterQueue:
     def _perform(self, step: Ask | Race) -> object:
         if isinstance(step, Race):
             return race(step, self.name, take)
-        if step.server.failed:
+        if step.server.unchecked:
             in_thread(step.server.check)
         return step.verb(step.server.client.queue(self.name))
 
@@ -137,9 +144,81 @@ class Cluster:
         self, servers: Sequence[str | Client], *, connect_timeout: Seconds = 2.0, retry: Seconds = 5.0
     ) -> None:
         made = [Client(given, connect_timeout=connect_timeout) for given in _dsns(servers, Client)]
-        self._own = made.copy()
-        self.clients = [given if isinstance(given, Client) else made.pop(0) for given in servers]
-        self._servers = Servers(self.clients, arguments.required_seconds("retry", retry, positive=True))
+        own = made.copy()
+        clients = [given if isinstance(given, Client) else made.pop(0) for given in servers]
+        self._begin(clients, own, retry)
+
+    def _begin(self, clients: Sequence[Client], own: list[Client], retry: Seconds) -> None:
+        self._own = own
+        self._servers = Servers(clients, arguments.required_seconds("retry", retry, positive=True))
+        self._following: Following[Client] | None = None
+
+    @classmethod
+    def from_server(cls, dsn: str | Sequence[str], *, connect_timeout: Seconds = 2.0, retry: Seconds = 5.0) -> Self:
+        """The cluster that a server belongs to, by its table of servers, whose changes are followed.
+
+        Servers that are added get puts and takes from then on. One that is draining gets no put that may be on another
+        server, and is still taken from. One that is gone is left: tasks that were taken from it can still be settled.
+        A server that is down, or is not the one that the table means, rests, and a warning names it: a standby, an old
+        primary, one with another number, or with a schema that this library does not know. The others go on.
+
+        Args:
+            dsn: a server of the cluster, or a list of some: the first that answers is asked. The table has no
+                passwords: libpq finds them in a password file or a service file.
+            connect_timeout: as for the class.
+            retry: as for the class.
+
+        Raises:
+            ServerError: none of these servers answers.
+            ClusterError: the server belongs to no cluster.
+            SchemaError, SetupError: the server cannot be used by this library.
+        """
+
+        def read(asked: str) -> Call[Listing]:
+            return table_calls.servers().then(lambda table: of_table(table, asked))
+
+        return cls._following_of(dsn, read, None, connect_timeout, retry)
+
+    @classmethod
+    def from_citus(cls, dsn: str, *, connect_timeout: Seconds = 2.0, retry: Seconds = 5.0) -> Self:
+        """The nodes of Citus with shards, each with a pgqueue of its own. Otherwise as from_server().
+
+        The catalogue of the node that is asked is read again every 5 s. A node keeps its keys while its groupid stays,
+        as after a fail-over. The node with the lowest groupid is the home server.
+
+        Args:
+            dsn: a node of Citus, for example the coordinator. The other nodes are reached by the same DSN with another
+                host and port.
+
+        Raises:
+            ServerError: the node does not answer.
+            ClusterError: its catalogue cannot be read, or has no node with shards.
+        """
+        return cls._following_of(dsn, of_citus, dsn, connect_timeout, retry)
+
+    @classmethod
+    def _following_of(
+        cls,
+        dsn: str | Sequence[str],
+        read: Callable[[str], Call[Listing]],
+        citus: str | None,
+        connect_timeout: Seconds,
+        retry: Seconds,
+    ) -> Self:
+        listing = _told([dsn] if isinstance(dsn, str) else dsn, read, connect_timeout)
+
+        def make(listed: Listed) -> Client:
+            return Client(listed.dsn, listen_dsn=listed.listen_dsn, connect_timeout=connect_timeout)
+
+        self = cls.__new__(cls)
+        self._begin([], [], retry)
+        self._following = Following(self._servers, make, listing, citus)
+        return self
+
+    @property
+    def clients(self) -> list[Client]:
+        """The client of each server, in their order."""
+        return [server.client for server in self._servers.all]
 
     def __enter__(self) -> Self:
         return self
@@ -157,8 +236,28 @@ class Cluster:
 
     def close(self) -> None:
         """Close the clients that were made here, as Client.close(). May be called twice."""
-        for client in self._own:
+        made = []
+        if self._following is not None:
+            self._following.close()
+            made = [server.client for server in (*self._servers.all, *self._servers.left)]
+        for client in (*self._own, *made):
             client.close()
+
+
+def _told(dsns: Sequence[str], read: Callable[[str], Call[Listing]], connect_timeout: Seconds) -> Listing:
+    """The listing of the first server that answers."""
+    failures: list[Exception] = []
+    for dsn in dsns:
+        with Client(dsn, connect_timeout=connect_timeout) as client:
+            try:
+                return client.shell.run(read(dsn))
+            except (*UNREACHABLE, ClusterError) as error:
+                failures.append(error)
+            except (psycopg.Error, NotAllowed) as error:
+                failures.append(unreadable(dsn, error))
+    if len(failures) == 1:
+        raise failures[0]
+    raise none_told(failures)
 
 
 def _dsns(servers: Sequence[object], kind: type) -> list[str]:

@@ -57,7 +57,6 @@ STATE = """
     SELECT pgqueue.put_flow('secret', '"xyzzy waiting"',
                             after => ARRAY (SELECT id FROM pgqueue.tasks WHERE data = '"xyzzy ready"'));
     SELECT pgqueue.create_batch('victim batch');
-    SELECT pgqueue.add_server(0, 'service=victim');
     SELECT pgqueue.put('secret.own', '"xyzzy own"');
     SELECT pgqueue.put('secret.source', '"xyzzy dead"');
     SELECT pgqueue.release(id, token, error => 'xyzzy died') FROM pgqueue.take('secret.source');
@@ -191,7 +190,7 @@ def victim(dsn: str, kinds: Mapping[str, tuple[str, ...]] = KINDS, options: str 
             for kind, grants in kinds.items():
                 for grant in grants:
                     owner.execute(grant.format(role=f"'{roles[kind]}'"))
-            owner.execute("SELECT pgqueue.clean_up()")
+            owner.execute("SELECT pgqueue.add_server(0, 'service=victim'), pgqueue.clean_up()")
             eventually(lambda: _is_settled(owner))
             names = {name: _value(owner, query) for name, query in NAMES.items()}
             owner.execute(

@@ -40,7 +40,7 @@ async def race(race: Race, name: str, take: Take) -> Raced:
 
 async def _run_one(server: Server[Any], name: str, race: Race, take: Take) -> Tasks:
     with server.asked():
-        if server.failed:
+        if server.unchecked:
             await asyncio.to_thread(server.check)
         return await take(server.client.shell, [name], race.n, race.seconds)
 

@@ -88,7 +88,7 @@ def _run_one(course: _Course, server: Server[Any], take: Take, name: str, n: int
     failure: Exception | None = None
     try:
         with server.asked():
-            if server.failed:
+            if server.unchecked:
                 server.check()
             tasks = take(
                 server.client.shell, [name], n, seconds, stopped=course.closed.is_set, make_signal=course.signal

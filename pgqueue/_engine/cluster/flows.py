@@ -5,8 +5,8 @@ performs it, blocking or awaiting, and sends the answer.
 
 A take asks each server in turn for ready tasks; successive takes start at different servers. Only when no server has a
 ready task, the take starts a race and waits. Races alone would be enough, but each task would then cost n claims, and
-the tasks of all claims but one would be released again. While a server rests, a race ends after `retry` seconds and
-another one begins, so that the take notices when the server is back.
+the tasks of all claims but one would be released again. While a server rests, or if the servers are those of a table, a
+race ends after `retry` seconds and another one begins, so that the take notices a server that is back or new.
 
 A take that is cut off (Ctrl-C, a cancelled coroutine) releases the tasks that it has taken so far.
 """
@@ -23,10 +23,10 @@ from ..._calls import stats as calls
 from ..._calls.put_options import PutArguments
 from ..._calls.stats import Stats
 from ..._records.task import home_of
-from ...errors import ClosedError, ServerError, TakeLost
+from ...errors import ClosedError, TakeLost
 from ..waits import TimeLeft
 from .placing import choose
-from .servers import UNREACHABLE, Place, Server, Servers
+from .servers import ABSENT, UNREACHABLE, Place, Server, Servers
 
 T = TypeVar("T")
 
@@ -62,10 +62,10 @@ def put(servers: Servers[Any], place: Place | None, data: Any, options: PutArgum
     if not moves:
         return (yield from _ask(servers, servers.all[first], verb))
     failures = []
-    for server in servers.to_ask(first):
+    for server in servers.to_ask(first, puts=True):
         try:
             return (yield from _ask(servers, server, verb))
-        except ServerError as error:
+        except ABSENT as error:
             failures.append(error)
     raise servers.unreachable(failures)
 
@@ -75,9 +75,9 @@ def take(servers: Servers[Any], n: int, timeout: float | None) -> Flow[list[Any]
     tasks = yield from _take_what_is_there(servers, n)
     while not tasks and not left.over():
         racing = list(servers.to_ask(0))
-        some_rest = any(server.failed for server in servers.all)
+        changes = any(server.failed or server.listed for server in servers.all)
         try:
-            tasks, failures = yield Race(racing, n, (left.at_most(servers.retry) if some_rest else left).seconds())
+            tasks, failures = yield Race(racing, n, (left.at_most(servers.retry) if changes else left).seconds())
         except ClosedError:
             break
         if len(failures) == len(racing):
@@ -111,7 +111,7 @@ def ack_many(servers: Servers[Any], tasks: Iterable[Any]) -> Flow[None]:
     failed: Exception | None = None
     parts: dict[Server[Any], list[Any]] = {}
     for task in tasks:
-        parts.setdefault(servers.all[servers.index(home_of(task))], []).append(task)
+        parts.setdefault(servers.of(home_of(task)), []).append(task)
     for server, part in parts.items():
         try:
             yield from _ask(servers, server, methodcaller("ack_many", part))
@@ -148,7 +148,7 @@ def give_back(tasks: Iterable[Any]) -> None:
 def _ask(servers: Servers[Any], server: Server[Any], verb: Callable[[Any], Any]) -> Flow[Any]:
     """Call a server. The first call that reaches it asks before where it is."""
     with server.asked():
-        if server.whereabouts is None:
+        if server.listed is None and server.whereabouts is None:
             run = methodcaller("run", server_calls.whereabouts())
             servers.reached(server, (yield Ask(server, lambda queue: run(server.client.shell))))
         return (yield Ask(server, verb))

@@ -41,8 +41,8 @@ BEGIN
     ELSIF dsn ~* '(^|[\s?&''])(ssl)?password\s*='
        OR dsn ~* '^postgres(ql)?://[^/?@]*:[^/?]*@'
        OR dsn ~* '^postgres(ql)?://.*[?&][^=&]*%[^=&]*=' THEN
-        RAISE EXCEPTION '% has a password, and every role that uses queues can read the table of servers: leave it out, '
-                        'and let clients have it in a password file (PGPASSFILE, ~/.pgpass) or a service file', name
+        RAISE EXCEPTION '% has a password, and every role that uses queues can read the table of servers: leave it '
+                        'out, and let clients have it in a password file (PGPASSFILE) or a service file', name
             USING ERRCODE = 'PQ002';
     END IF;
 END $$;
