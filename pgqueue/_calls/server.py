@@ -27,8 +27,17 @@ class Whereabouts(NamedTuple):
 
 
 def whereabouts() -> Call[Whereabouts]:
+    return _where("pgqueue.server_number()")
+
+
+def database() -> Call[Whereabouts]:
+    """As whereabouts(), of a database that may have no schema of pgqueue yet, as if it were server 0."""
+    return _where("0")
+
+
+def _where(number: LiteralString) -> Call[Whereabouts]:
     return query(
-        "SELECT s.system_identifier, pg_catalog.pg_postmaster_start_time(), d.oid::bigint, pgqueue.server_number(),"
+        f"SELECT s.system_identifier, pg_catalog.pg_postmaster_start_time(), d.oid::bigint, {number},"
         " CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN ('x' OPERATOR(pg_catalog.||) pg_catalog.left("
         "pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int END"
         " FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d"

@@ -1,4 +1,4 @@
-"""A cluster's servers from the table of servers: its members, their changes, and servers that are not what they should be.
+"""The servers of a cluster by their table: the members, their changes, and servers that are not what they should be.
 
 The servers are databases of one server; one that is killed is a private server of the test's own.
 """
@@ -9,52 +9,38 @@ import contextlib
 import logging
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
 from eventually import eventually
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from servers import system_binaries
-from statements import row, value
+from members import change, copy
+from psycopg.conninfo import make_conninfo
+from statements import value
 
 import pgqueue
-from pgqueue._calls import servers as calls
-from pgqueue._engine.cluster.servers import Server, Servers
+from pgqueue import migrate
+from pgqueue._calls.server import Whereabouts
 from pgqueue._engine.cluster.members import Listed
-from pgqueue.embedded import EmbeddedServer
+from pgqueue._engine.cluster.servers import Server, Servers
+from pgqueue.embedded import EmbeddedServer, reaper
 from pgqueue.errors import ClusterError, ServerError
 
 pytestmark = pytest.mark.once
 
 
-def change(conns, call, *args):
-    """Change the table on the first server, and copy it to all of them."""
-    home, *others = conns
-    home.execute(f"SELECT pgqueue.{call}({', '.join(['%s'] * len(args))})", args)
-    for conn in others:
-        copy(home, conn)
-
-
-def copy(home, conn):
-    made = calls.servers()
-    table = made.read(home.execute(made.sql, made.args).fetchall())
-    copying = calls.copy(table)
-    conn.execute(copying.sql, copying.args)
-
-
 @pytest.fixture
-def dsns(pg_server, lender, monkeypatch):
-    """Four numbered servers. Their DSNs have no password."""
+def dsns(pg_server, lender, without_password):
+    """Four numbered servers."""
     with contextlib.ExitStack() as stack:
         found = []
         for number in range(1, 5):
-            known = conninfo_to_dict(pg_server.dsn(stack.enter_context(lender.lent())))
-            if password := known.pop("password", None):
-                monkeypatch.setenv("PGPASSWORD", str(password))
-            dsn = make_conninfo("", **known)
+            dsn = without_password(pg_server.dsn(stack.enter_context(lender.lent())))
             with psycopg.connect(dsn, autocommit=True) as conn:
                 conn.execute("SELECT pgqueue.set_server(%s)", [number])
             found.append(dsn)
@@ -243,7 +229,9 @@ def test_a_server_with_another_schema_version_rests_and_is_named(dsns, dbs, capl
     with caplog.at_level(logging.WARNING), pgqueue.Cluster.from_server(dsns[0]) as cluster:
         assert {cluster.queue("q").put(n).id >> 43 for n in range(6)} == {1, 2}
         assert len(cluster.queue("q").take_many(10, 5)) == 6
-    dbs[2].execute("UPDATE pgqueue.schema_version SET version_num = %s", [value(dbs[0], "TABLE pgqueue.schema_version")])
+    dbs[2].execute(
+        "UPDATE pgqueue.schema_version SET version_num = %s", [value(dbs[0], "TABLE pgqueue.schema_version")]
+    )
     assert "server 3 (" in caplog.text
     assert "9999" in caplog.text
 
@@ -255,40 +243,28 @@ def test_a_server_that_is_down_at_the_start_rests_and_is_named(dsns, dbs, caplog
     assert "server 2 (host=127.0.0.1 port=1" in caplog.text
 
 
-class Found:
+def found(number=2, timeline=1, system=7):
     """Where a connection led, for Server.expect."""
-
-    def __new__(cls, number=2, timeline=1, system=7):
-        return calls_whereabouts(system, timeline, number)
-
-
-def calls_whereabouts(system, timeline, number):
-    from datetime import UTC, datetime
-
-    from pgqueue._calls.server import Whereabouts
-
     return Whereabouts(system, datetime.now(UTC), 5, number, timeline)
 
 
 def test_a_standby_and_an_old_primary_are_refused_by_their_timeline():
     with pgqueue.Client("service=db2") as client:
         server = Server(client, 5.0, listed=Listed(2, 2, "service=db2"))
-        with pytest.raises(ServerError, match="server 2 .* is a standby"):
-            server.expect(Found(timeline=None))
-        server.expect(Found())
-        server.whereabouts = Found(timeline=2)
-        with pytest.raises(ServerError, match="server 2 .* is an old primary: it is at timeline 1"):
-            server.expect(Found(timeline=1))
-        server.expect(Found(timeline=1, system=8))  # restored from a dump
+        with pytest.raises(ServerError, match=r"server 2 .* is a standby"):
+            server.expect(found(timeline=None))
+        server.expect(found())
+        server.whereabouts = found(timeline=2)
+        with pytest.raises(ServerError, match=r"server 2 .* is an old primary: it is at timeline 1"):
+            server.expect(found(timeline=1))
+        server.expect(found(timeline=1, system=8))  # restored from a dump
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 19])
 def test_few_places_move_when_a_server_joins_or_drains(n):
     def servers(states):
         made = Servers([], 5.0)
-        made.replace(
-            [Server(None, 5.0, listed=Listed(k, k, "", state=state)) for k, state in enumerate(states, 1)]
-        )
+        made.replace([Server(None, 5.0, listed=Listed(k, k, "", state=state)) for k, state in enumerate(states, 1)])
         return made
 
     keys = [*range(5_000), *(f"user {number}" for number in range(5_000))]
@@ -300,24 +276,43 @@ def test_few_places_move_when_a_server_joins_or_drains(n):
     assert [drained.home(key) for key in keys] == [before.home(key) for key in keys]
 
 
-@pytest.mark.timeout(120)
-def test_a_killed_server_rests_and_is_back_after_its_restart(dsns, dbs, tmp_path, monkeypatch):
-    """kill -9, while puts and takes go on at the others."""
-    home = EmbeddedServer(tmp_path / "s", durable=False, ephemeral=True).start()
-    try:
-        from pgqueue import migrate
+@pytest.fixture
+def fourth(dsns, dbs):
+    """A private server, number 9, in the cluster beside the three."""
+    with tempfile.TemporaryDirectory(prefix="pgqueue-member-") as root:
+        Path(root).chmod(0o711)  # for the account that the server runs as
+        server = EmbeddedServer(Path(root), durable=True, ephemeral=True).start()
+        try:
+            migrate.up(server.dsn(), server=9)
+            change(dbs[:3], "add_server", 9, server.dsn())
+            with psycopg.connect(server.dsn(), autocommit=True) as conn:
+                copy(dbs[0], conn)
+            yield server, Path(root)
+        finally:
+            server.stop()
 
-        migrate.up(home.dsn(), server=9)
-        known = conninfo_to_dict(home.dsn())
-        known.pop("password", None)
-        change(dbs, "add_server", 9, make_conninfo("", **known))
-        with pgqueue.Cluster.from_server(dsns[0], retry=0.2, connect_timeout=1) as cluster:
-            queue = cluster.queue("q")
-            assert {queue.put(n).id >> 43 for n in range(4)} == {1, 2, 3, 9}
-            pid = int((home.data / "postmaster.pid").read_text().split()[0])
-            os.kill(pid, signal.SIGKILL)
-            assert {queue.put(n).id >> 43 for n in range(20)} == {1, 2, 3}
-            assert len(queue.take_many(100, 5)) >= 20
-    finally:
-        with contextlib.suppress(Exception):
-            home.stop()
+
+def test_a_killed_server_rests_and_works_again_after_its_restart(fourth, dsns):
+    """kill -9, while puts and takes go on at the others; then what it had is taken."""
+    server, root = fourth
+    with pgqueue.Cluster.from_server(dsns[0], retry=0.2, connect_timeout=1) as cluster:
+        queue = cluster.queue("q")
+        assert {queue.put(n).id >> 43 for n in range(4)} == {1, 2, 3, 9}
+        postmaster = reaper.find(root)
+        os.kill(postmaster.pid, signal.SIGKILL)
+        eventually(lambda: not reaper.is_postgres(postmaster.pid))
+        assert {put_until_placed(queue, n).id >> 43 for n in range(20)} == {1, 2, 3}
+        taken = queue.take_many(100, 5)
+        assert {task.id >> 43 for task in taken} == {1, 2, 3}
+        server.start()
+        eventually(lambda: cluster._servers.all[3].whereabouts and 9 in {queue.put(1).id >> 43 for _ in range(4)})
+        taken += eventually(lambda: [task for task in queue.take_many(100, 1) if task.id >> 43 == 9])
+        queue.ack_many([task for task in taken if task.id >> 43 != 9])
+
+
+def put_until_placed(queue, data):
+    """A put; the first one after a kill may lose its connection, and is then put again."""
+    try:
+        return queue.put(data)
+    except pgqueue.ConnectionLost:
+        return queue.put(data)

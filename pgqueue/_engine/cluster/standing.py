@@ -8,11 +8,13 @@ just started asks all hosts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from ..._calls.call import Call
 from ..._calls.server import Whereabouts, whereabouts
 from ...errors import ServerError
 from ..dsn import describe, unreachable
@@ -20,20 +22,23 @@ from ..dsn import describe, unreachable
 ATTEMPT = 2  # seconds to connect to one host
 
 
-def look(conninfo: str) -> Whereabouts:
+def look(conninfo: str, where: Callable[[], Call[Whereabouts]] = whereabouts) -> Whereabouts:
     """Connect once to where a DSN leads, and ask which server that is.
+
+    Args:
+        where: the question; database() where there may be no schema yet.
 
     Raises:
         ServerError: it cannot be reached, or is an old primary.
     """
     try:
         with psycopg.connect(conninfo, autocommit=True, connect_timeout=ATTEMPT) as conn:
-            found = _asked(conn)
+            found = _asked(conn, where())
             host, port = conn.info.host, conn.info.port
     except psycopg.Error as error:
         raise unreachable(conninfo, error) from error
     for other in _hosts(conninfo):
-        if (seen := _at(other)) is not None and is_older(found, seen):
+        if (seen := _at(other, where())) is not None and is_older(found, seen):
             raise ServerError(
                 f"{host}:{port} is an old primary: it is at timeline {found.timeline}, and {describe(other)} was"
                 f" promoted to timeline {seen.timeline}. Stop the old one, or make it a standby"
@@ -46,9 +51,8 @@ def is_older(one: Whereabouts, other: Whereabouts) -> bool:
     return one.system == other.system and (one.timeline or 0) < (other.timeline or 0)
 
 
-def _asked(conn: psycopg.Connection[tuple[object, ...]]) -> Whereabouts:
-    call = whereabouts()
-    return call.read(conn.execute(call.sql, call.args).fetchall())
+def _asked(conn: psycopg.Connection[Any], call: Call[Whereabouts]) -> Whereabouts:
+    return call.read(conn.execute(call.sql.encode(), call.args).fetchall())
 
 
 def _hosts(conninfo: str) -> Iterator[str]:
@@ -61,9 +65,9 @@ def _hosts(conninfo: str) -> Iterator[str]:
             yield make_conninfo(conninfo, host=host, port=port or None, target_session_attrs="any")
 
 
-def _at(conninfo: str) -> Whereabouts | None:
+def _at(conninfo: str, call: Call[Whereabouts]) -> Whereabouts | None:
     try:
         with psycopg.connect(conninfo, autocommit=True, connect_timeout=ATTEMPT) as conn:
-            return _asked(conn)
+            return _asked(conn, call)
     except psycopg.Error:  # down: it is not the one that libpq found
         return None
