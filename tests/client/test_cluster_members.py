@@ -67,7 +67,7 @@ def cluster(dsns, dbs) -> Iterator[pgqueue.Cluster]:
 
 
 def numbers(cluster):
-    return [server.listed.number for server in cluster._servers.all]
+    return [server.listed.number for server in cluster._members.all]
 
 
 def counts(dbs):
@@ -138,7 +138,7 @@ def test_a_draining_server_gets_no_puts_that_may_be_elsewhere_and_is_taken_from(
     queue = cluster.queue("q")
     before = [queue.put(n, place=f"user {n}") for n in range(30)]
     change(dbs[:3], "set_server_state", 2, "draining")
-    eventually(lambda: [server.is_active for server in cluster._servers.all] == [True, False, True])
+    eventually(lambda: [server.is_active for server in cluster._members.all] == [True, False, True])
     after = [queue.put(n, place=f"user {n}") for n in range(30)] + [queue.put(n) for n in range(5)]
     assert {task.id >> 43 for task in before} == {1, 2, 3}
     assert {task.id >> 43 for task in after} == {1, 3}
@@ -220,8 +220,8 @@ def put_at(cluster, number):
 
 
 def at(cluster, place):
-    servers = cluster._servers
-    return servers.all[servers.home(place)].listed.number
+    servers = cluster._members
+    return servers.all[servers.placed(place)].listed.number
 
 
 def test_a_server_with_another_schema_version_rests_and_is_named(dsns, dbs, caplog):
@@ -269,11 +269,11 @@ def test_few_places_move_when_a_server_joins_or_drains(n):
 
     keys = [*range(5_000), *(f"user {number}" for number in range(5_000))]
     before, after = servers(["active"] * n), servers(["active"] * (n + 1))
-    moved = [key for key in keys if before.home(key) != after.home(key)]
-    assert {after.home(key) for key in moved} == {n}
+    moved = [key for key in keys if before.placed(key) != after.placed(key)]
+    assert {after.placed(key) for key in moved} == {n}
     assert len(moved) <= 10_000 * (1 / (n + 1) + 0.05)
     drained = servers(["active"] * n + ["draining"])
-    assert [drained.home(key) for key in keys] == [before.home(key) for key in keys]
+    assert [drained.placed(key) for key in keys] == [before.placed(key) for key in keys]
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ def test_a_killed_server_rests_and_works_again_after_its_restart(fourth, dsns):
         taken = queue.take_many(100, 5)
         assert {task.id >> 43 for task in taken} == {1, 2, 3}
         server.start()
-        eventually(lambda: cluster._servers.all[3].whereabouts and 9 in {queue.put(1).id >> 43 for _ in range(4)})
+        eventually(lambda: cluster._members.all[3].whereabouts and 9 in {queue.put(1).id >> 43 for _ in range(4)})
         taken += eventually(lambda: [task for task in queue.take_many(100, 1) if task.id >> 43 == 9])
         queue.ack_many([task for task in taken if task.id >> 43 != 9])
 
