@@ -22,7 +22,7 @@ import pytest
 from commands import Commands
 from lending import Lender
 from processes import Program, programs
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from servers import CHOICES, Server, Unavailable, check, serve, system_binaries
 from shells import Shell
 
@@ -132,6 +132,22 @@ def empty_dsn(pg_server: Server) -> Iterator[str]:
     name = pg_server.create()
     yield pg_server.dsn(name)
     pg_server.drop(name)
+
+
+@pytest.fixture
+def without_password(tmp_path: Path) -> Callable[[str], str]:
+    """Makes a DSN without a password of one with it: libpq then reads it in a file."""
+
+    def make(dsn: str) -> str:
+        known = conninfo_to_dict(dsn)
+        if password := known.pop("password", None):
+            file = tmp_path / "pgpass"
+            file.write_text(f"*:*:*:*:{password}\n")
+            file.chmod(0o600)
+            known["passfile"] = str(file)
+        return make_conninfo("", **known)
+
+    return make
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ LAYERS = {
         "schedules",
         "ticks",
         "flows",
+        "servers",
     ),
     "2_base": (
         *("advisory", "nowait", "parts", "caller", "bounds", "record", "quotas", "server", "rights", "roles", "names"),
@@ -72,6 +73,7 @@ LAYERS = {
             "monitor",
             "neighbours",
             "audit",
+            "servers",
             "foreign",
             "workers",
             "health",

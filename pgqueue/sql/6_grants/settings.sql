@@ -5,8 +5,8 @@
 -- helper runs as its caller: as the owner inside a public function, and without rights on any table when a role calls
 -- it directly. Public functions that run as their caller touch no table (arm, arm_again, data_key, disarm,
 -- own_session, server_number, stop_hearing), or are only for the owner (grants.sql, set_quota of quotas.sql,
--- set_server of server.sql). Some helpers run as the owner because a view calls them, with the rights of its reader:
--- _may_see, _may_see_all, _foreign_locks, _is_attended, _lost_roles, _health_stats.
+-- set_server of server.sql, the changes of servers.sql). Some helpers run as the owner because a view calls them, with
+-- the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended, _lost_roles, _health_stats.
 --
 -- search_path. With a caller's path, a function or an operator that another role has planted in the schema `public`
 -- could fit a call in a function of pgqueue better than the server's own, and would run with the rights of that
@@ -75,8 +75,8 @@ BEGIN
                 'delete_exchange delete_node delete_queue delete_schedule drain_queue drain_queues drop_limit '
                 'drop_lock forget_undo identify last_tick leave_ends observe open_session own_id pause_queue '
                 'pause_schedule post queue_id register_worker release_all rename_queue resume_schedule run_schedule '
-                'session_deadline set_limit set_node set_schedule set_will stored_payload sweep take_or_listen tick '
-                'truncate_queue try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
+                'servers session_deadline set_limit set_node set_schedule set_will stored_payload sweep take_or_listen '
+                'tick truncate_queue try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
                 '_may_see _may_see_all'),
                (definer || generic,
                 'count_runs delete_status due_schedules get_status publish put put_flow_many put_many set_status '
