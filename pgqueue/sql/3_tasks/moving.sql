@@ -90,8 +90,8 @@ CREATE OR REPLACE FUNCTION pgqueue.move_out(
     n     int    DEFAULT 1000,
     lane  text   DEFAULT NULL,                -- NULL: tasks that are in no lane
     after bigint DEFAULT 0,                   -- 0, then `last` of the previous call
-    OUT tasks jsonb,                          -- for move_in
-    OUT moved int,
+    OUT tasks jsonb[],                        -- for move_in
+    OUT keys  text[],                         -- of these tasks
     OUT last  bigint,                         -- the last task that was looked at; NULL: there are no more
     OUT more  boolean                         -- the lane has more tasks, which have to be moved in this transaction
 )
@@ -99,9 +99,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     q   CONSTANT pgqueue.queue := pgqueue._known_queue(queue, 'manage');
     ids bigint[];
+    n_of_lane int;
 BEGIN
     PERFORM pgqueue._check_read_committed('move_out'), pgqueue._check_count('n', n);
-    moved := 0;
     more := false;
     IF lane IS NULL THEN
         ids := pgqueue._first_of_size(pgqueue._lock_others(q.id, n, after), n);
@@ -110,20 +110,20 @@ BEGIN
                        WHERE t.id = ANY (ids) AND pgqueue._why_stays(t) IS NULL ORDER BY t.id);
     ELSE
         ids := pgqueue._lock_lane(q.id, lane, after);
-        moved := cardinality(ids);
+        n_of_lane := cardinality(ids);
         ids := pgqueue._first_of_size(ids, n);
-        more := cardinality(ids) < moved;
+        more := cardinality(ids) < n_of_lane;
         last := ids [cardinality(ids)];
     END IF;
-    moved := cardinality(ids);
-    IF moved > 0 THEN
-        SELECT jsonb_agg(to_jsonb(t) - '{id,queue_id,xid,followed,meter,done_at}'::text[]
+    IF ids <> '{}' THEN
+        SELECT array_agg(to_jsonb(t) - '{id,queue_id,xid,followed,meter,done_at}'::text[]
                          || jsonb_build_object('steps', (
                                 SELECT jsonb_agg(s ORDER BY s.recorded_at) FROM pgqueue.step s WHERE s.task_id = t.id))
-                         ORDER BY t.id)
-          INTO tasks FROM pgqueue.task t WHERE t.id = ANY (ids);
+                         ORDER BY t.id),
+               array_agg(t.key ORDER BY t.id)
+          INTO tasks, keys FROM pgqueue.task t WHERE t.id = ANY (ids);
         PERFORM pgqueue._note(q.id, 'delete', ids), pgqueue._delete_tasks(ids),
-                pgqueue._record('move_out', q.name, lane, moved);
+                pgqueue._record('move_out', q.name, lane, cardinality(ids));
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.move_out IS
@@ -144,14 +144,14 @@ COMMENT ON FUNCTION pgqueue.moving_lanes IS
     'The lanes of a queue that have tasks, for move_out: up to n names behind `after`.';
 
 -- Those of the tasks whose key no task has here, by their places in the array.
-CREATE OR REPLACE FUNCTION pgqueue._without_key_here(q pgqueue.queue, tasks jsonb) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION pgqueue._without_key_here(q pgqueue.queue, tasks jsonb[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     fits bigint[] := '{}'::bigint[];
     t    record;
 BEGIN
     FOR t IN
-        SELECT e.n, e.task ->> 'key' AS key FROM jsonb_array_elements(tasks) WITH ORDINALITY e(task, n)
+        SELECT e.n, e.task ->> 'key' AS key FROM unnest(tasks) WITH ORDINALITY e(task, n)
          ORDER BY e.task ->> 'key'                 -- so that two movers cannot deadlock
     LOOP
         IF t.key IS NULL OR (SELECT m.id FROM pgqueue._meet_key(
@@ -184,35 +184,33 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.move_in(
-    queue text,
-    tasks jsonb,                              -- of move_out
-    more  boolean DEFAULT false               -- this transaction moves more tasks of the last lane
+    queue     text,
+    tasks     jsonb[],                        -- of move_out
+    continued boolean DEFAULT false           -- this transaction moves more tasks of the last lane
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     q      pgqueue.queue;
+    fits   bigint[];
     new    record;
     newest record;
 BEGIN
     PERFORM pgqueue._check_read_committed('move_in'), pgqueue.queue_id(queue);
-    IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'tasks must be the JSON array of move_out, not %', coalesce(jsonb_typeof(tasks), 'NULL')
-            USING ERRCODE = 'PQ002';
-    END IF;
     q := pgqueue._known_queue(queue, 'manage');
     PERFORM pgqueue._check_put(q, (NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'ignore', NULL, NULL, NULL)),
             pgqueue._lock_room(q);
-    IF NOT q.lanes AND jsonb_path_exists(tasks, '$[*].lane ? (@ != null)') THEN
+    IF NOT q.lanes AND EXISTS (SELECT FROM unnest(tasks) t(task) WHERE t.task ->> 'lane' IS NOT NULL) THEN
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
+    fits := pgqueue._without_key_here(q, tasks);
     WITH given AS (
         SELECT nextval('pgqueue.task_id_seq') AS new_id, o.* FROM (
             SELECT e.task -> 'steps' AS steps, t.*,
                    CASE WHEN q.metered AND t.state NOT IN ('D', 'B') THEN pgqueue._meter_of_put(q, t.data, t.lane) END
                    AS slot
-              FROM jsonb_array_elements(tasks) WITH ORDINALITY e(task, n),
+              FROM unnest(tasks) WITH ORDINALITY e(task, n),
                    LATERAL jsonb_populate_record(NULL::pgqueue.task, e.task) t
-             WHERE e.n = ANY (pgqueue._without_key_here(q, tasks)) ORDER BY e.n) o),
+             WHERE e.n = ANY (fits) ORDER BY e.n) o),
     added AS (
         INSERT INTO pgqueue.task AS i
                (id, queue_id, state, priority, created_at, run_at, ready_at, expires_at, buried_at, ttr, attempts,
@@ -243,7 +241,7 @@ BEGIN
     IF new.ids IS NULL THEN
         RETURN 0;
     END IF;
-    IF NOT more THEN
+    IF NOT continued THEN
         FOR newest IN
             SELECT t.lane, max(t.created_at) AS moment FROM pgqueue.task t
              WHERE t.id = ANY (new.ids) AND t.lane IS NOT NULL AND t.state IN ('L', 'D') GROUP BY t.lane
