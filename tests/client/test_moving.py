@@ -80,7 +80,9 @@ def test_tasks_arrive_as_they_were(dsns, dbs):
     assert datas(source) == []
     assert column(target, "SELECT id >> 43 FROM pgqueue.task") == [2, 2, 2]
     for db, counted in ((source, (0, 0, 0)), (target, (1, 1, 1))):
-        counts = "SELECT coalesce(sum(ready), 0), coalesce(sum(delayed), 0), coalesce(sum(buried), 0) FROM pgqueue.stats"
+        counts = (
+            "SELECT coalesce(sum(ready), 0), coalesce(sum(delayed), 0), coalesce(sum(buried), 0) FROM pgqueue.stats"
+        )
         assert rows(db, counts) == [counted]
 
 

@@ -132,10 +132,9 @@ class Mover:
 
     @contextmanager
     def _step(self, queue: str, done: Moved) -> Iterator[_Step]:
-        with self._source.transaction():
-            with ExitStack() as copies:
-                step = _Step(queue, self._targets, copies)
-                yield step
+        with self._source.transaction(), ExitStack() as copies:
+            step = _Step(queue, self._targets, copies)
+            yield step
         done.copied += step.copied
         done.met += step.moved - step.copied
 
