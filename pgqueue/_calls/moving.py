@@ -26,7 +26,8 @@ class Page(NamedTuple):
 
 def move_out(queue: str, n: int, lane: str | None, after: int) -> Call[Page]:
     return query(
-        "SELECT tasks::pg_catalog.text[], keys, last, more FROM pgqueue.move_out(%s::text, %s::int, %s::text, %s::int8)",
+        "SELECT tasks::pg_catalog.text[], keys, last, more"
+        " FROM pgqueue.move_out(%s::text, %s::int, %s::text, %s::int8)",
         (queue, n, lane, after),
         lambda rows: Page(rows[0][0] or [], rows[0][1] or [], *rows[0][2:]),
     )

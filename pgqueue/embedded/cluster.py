@@ -79,10 +79,10 @@ class Cluster:
 
     def _copy(self, primary: str, programs: binaries.Binaries, user: account.Account, gate: int) -> None:
         unfinished = self._make_unfinished(user)
-        command = [programs.bindir / "pg_basebackup", "-D", reaper.UNFINISHED, "-d", primary]
         options = ["--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast"]
+        options += ["-D", reaper.UNFINISHED, "-d", primary]
         try:
-            result = user.run(*command, *options, cwd=self.root, pass_fds=(gate,))
+            result = user.run(programs.bindir / "pg_basebackup", *options, cwd=self.root, pass_fds=(gate,))
         except FileNotFoundError:
             raise ServerError(f"{programs.bindir} has no pg_basebackup, which a standby needs") from None
         if result.returncode != 0:

@@ -6,13 +6,7 @@ Most servers are databases of one server. Those that are killed are private serv
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
-from collections import Counter
 from typing import Any
 
 import psycopg
@@ -21,9 +15,7 @@ from eventually import eventually
 from statements import column, rows, value
 
 import pgqueue
-from pgqueue import migrate
 from pgqueue._engine.cluster.moving import Mover
-from pgqueue.embedded import EmbeddedServer, reaper
 
 pytestmark = pytest.mark.once
 
@@ -33,15 +25,16 @@ def first(name: str) -> int:
 
 
 @pytest.fixture
-def dsns(pg_server):
+def dsns(pg_server, pg_template):
     """Three numbered servers."""
     with contextlib.ExitStack() as stack:
         found = []
         for number in (1, 2, 3):
-            name = pg_server.create()
+            name = pg_server.create(pg_template)
             stack.callback(pg_server.drop, name)
-            migrate.up(pg_server.dsn(name), server=number)
             found.append(pg_server.dsn(name))
+            with psycopg.connect(found[-1], autocommit=True) as db:
+                db.execute("SELECT pgqueue.set_server(%s)", [number])
         yield found
 
 
@@ -109,7 +102,7 @@ def test_those_whose_id_others_know_stay(dsns, dbs):
 def test_an_awaited_task_stays(dsns, dbs):
     with pgqueue.Client(dsns[0]) as client:
         task = client.queue("q").put("awaited")
-        waiter = threading.Thread(target=contextlib.suppress(Exception)(task.result), kwargs={"timeout": 20})
+        waiter = threading.Thread(target=lambda: client.results.get(task.id, timeout=20))
         waiter.start()
         locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = pgqueue._awaiting_lock()::oid"
         eventually(lambda: value(dbs[0], locks) == 1)
