@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import Client
-from ..errors import ConnectionLost, Error, ServerError, TakeLost
+from ..errors import ClosedError, ConnectionLost, Error, ServerError, TakeLost
 from .crew import CONCURRENCY, Crew
 from .outcome import Outcome
 from .screen import Screen
@@ -79,7 +79,7 @@ class Results:
         results = client.queue("demo-results")
         while not self.over.is_set():
             # What was taken and not acked is given again: a second result of a file is the same as the first.
-            with contextlib.suppress(ServerError, ConnectionLost, TakeLost):
+            with contextlib.suppress(ServerError, ConnectionLost, TakeLost, ClosedError):
                 tasks = results.take_many(500, timeout=LOOK)
                 for task in tasks:
                     self.arrivals.put((index, time.monotonic(), task.data))
