@@ -287,5 +287,5 @@ def test_servers_that_it_cannot_start(folder, options, error):
 
 def test_a_disk_without_room_for_the_servers(folder, monkeypatch):
     monkeypatch.setattr("pgqueue.demo.servers.ROOM", 10**9)
-    with pytest.raises(pgqueue.Error, match="^4 servers need 4000000000 MB in .* MB are free: set TMPDIR"):
+    with pytest.raises(pgqueue.Error, match=r"^4 servers need 4000000000 MB in .* MB are free: set TMPDIR"):
         demo.run_cluster(folder, 3, True, 1.0)
