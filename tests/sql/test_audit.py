@@ -40,7 +40,7 @@ VERBS: list[tuple[str, tuple[Any, ...]]] = [
     ("truncate_queue('q', states => '{buried,ready}')", ("truncate", "q", None, 2)),
     ("move_out('q')", ("move_out", "q", None, 3)),
     (
-        'move_in(\'q\', ARRAY [\'{"data": 9, "state": "B", "priority": 0, "attempts": 0, "created_at": "now"}\'::jsonb])',
+        'move_in(\'q\', ARRAY [\'{"data":9, "state":"B", "priority":0, "attempts":0, "created_at":"now"}\'::jsonb])',
         ("move_in", "q", None, 1),
     ),
     ("release_all('q')", ("release", "q", None, 1)),
