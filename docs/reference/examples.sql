@@ -257,6 +257,21 @@ SELECT pgqueue.drain_queues(false);
 SELECT pgqueue.truncate_queue('reports', states => '{ready,delayed}');
 SELECT pgqueue.truncate_queue('reports');
 
+-- name: move_out
+-- On the server that has the tasks, in a transaction that is committed after that of move_in.
+SELECT tasks, last FROM pgqueue.move_out('reports', 100);
+
+-- name: move_in
+-- On the server that gets them: the tasks of move_out.
+SELECT pgqueue.move_in('reports', ARRAY ['{"data": {"month": 5}, "state": "R", "priority": 0, "attempts": 0,
+    "created_at": "2026-05-01T06:00:00+00:00"}'::jsonb]);
+
+-- name: moving_lanes
+SELECT * FROM pgqueue.moving_lanes('reports');
+
+-- name: staying
+SELECT reason, n FROM pgqueue.staying('reports');
+
 -- name: queue_id
 SELECT pgqueue.queue_id('mail');
 

@@ -62,7 +62,7 @@ LAYERS = {
             "touch",
         ),
         *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "again", "find"),
-        *("truncate", "limit_rules", "limit_ticks"),
+        *("truncate", "moving", "limit_rules", "limit_ticks"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),

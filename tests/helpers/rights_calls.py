@@ -352,6 +352,10 @@ FUNCTIONS: dict[str, list[Call]] = {
     "take_or_listen": [named("take", "SELECT * FROM pgqueue.take_or_listen('{{secret}}')")],
     "time_left": [held("SELECT pgqueue.time_left('{{{taken}}}', '{{1}}')")],
     "touch": [held("SELECT pgqueue.touch({taken})")],
+    "move_in": [named("manage", "SELECT pgqueue.move_in('secret', '{{}}')")],
+    "move_out": [named("manage", "SELECT * FROM pgqueue.move_out('secret')")],
+    "moving_lanes": [named("manage", "SELECT pgqueue.moving_lanes('secret')")],
+    "staying": [named("manage", "SELECT * FROM pgqueue.staying('secret')")],
     "truncate_queue": [named("manage", "SELECT pgqueue.truncate_queue('secret')")],
     "try_lock": [Call("SELECT pgqueue.try_lock('victim lock')", "share", "", "nothing")],
     "unbind": [Call("SELECT pgqueue.unbind('secret', 'news', '#')", "manage")],  # it asks for share as well

@@ -41,6 +41,11 @@ VERBS: list[tuple[str, tuple[Any, ...]]] = [
     ("drain_queues()", ("drain", None, None, None)),
     ("truncate_queue('q')", ("truncate", "q", None, 4)),
     ("truncate_queue('q', states => '{buried,ready}')", ("truncate", "q", None, 2)),
+    ("move_out('q')", ("move_out", "q", None, 3)),
+    (
+        'move_in(\'q\', ARRAY [\'{"data":9, "state":"B", "priority":0, "attempts":0, "created_at":"now"}\'::jsonb])',
+        ("move_in", "q", None, 1),
+    ),
     ("release_all('q')", ("release", "q", None, 1)),
     ("kick('q')", ("kick", "q", "2", 1)),
     ("kick_task(3)", ("kick", "q", "3", 1)),

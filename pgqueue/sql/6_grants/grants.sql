@@ -46,8 +46,8 @@ BEGIN
                ('manage',
                 'act_on_tasks alter_queue bind bury cancel cancel_key cancel_many create_queue delete delete_messages '
                 'delete_queue delete_schedule delete_strict drain_queue drain_queues drop_limit kick kick_task '
-                'pause_queue pause_schedule put_again release_all rename_queue resume_schedule run_schedule set_limit '
-                'truncate_queue unbind'),
+                'move_in move_out moving_lanes pause_queue pause_schedule put_again release_all rename_queue '
+                'resume_schedule run_schedule set_limit staying truncate_queue unbind'),
                ('share',
                 'ask_lock children clear_will create_node declare_exchange delete_exchange delete_node delete_status '
                 'drop_lock get_status join_group post set_node set_status set_will stored_payload try_lock unlock '

@@ -73,7 +73,7 @@ BEGIN
                 'allow_flows allow_lanes alter_queue ask_lock await_ends bind children clean_up clear_will '
                 'close_session create_node create_queue declare_exchange declare_limit declare_schedules '
                 'delete_exchange delete_node delete_queue delete_schedule drain_queue drain_queues drop_limit '
-                'drop_lock forget_undo identify last_tick leave_ends observe open_session own_id pause_queue '
+                'drop_lock forget_undo identify last_tick leave_ends move_in observe open_session own_id pause_queue '
                 'pause_schedule post queue_id register_worker release_all rename_queue resume_schedule run_schedule '
                 'servers session_deadline set_limit set_node set_schedule set_will stored_payload sweep take_or_listen '
                 'tick truncate_queue try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
@@ -89,7 +89,8 @@ BEGIN
                 'promote_all put_flow put_graph queue_stats record_step release release_claim renew_claim requeue '
                 'take_id touch'),
                (definer || by_key || in_order || loops,
-                'act_on_tasks find_key find_tasks neighbours newest_tasks put_again search_tasks'),
+                'act_on_tasks find_key find_tasks move_out moving_lanes neighbours newest_tasks put_again search_tasks '
+                'staying'),
                (definer || generic || by_key || in_order,
                 'claim_messages enter_line first_task kick leave_line message_stats next_due pass_on take take_many '
                 'urgent_priority'),
