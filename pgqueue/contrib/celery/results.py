@@ -158,9 +158,9 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
     def _may_be_lost(self, state: str, request: Any) -> bool:
         """Whether the commit of a result need not wait for the disk, so that a crash of the server may lose the result.
 
-        That is so with `result_persistent = False`, and where a task whose result is lost runs again. With late acks the
-        ack commits after the result, in the same database, so a crash that loses the result loses the ack too. An ack
-        that the worker sends after the crash is refused, since a crash empties the table of takes (1_tables/tasks.sql).
+        That is so with `result_persistent = False`, and where a task whose result is lost runs again. With late acks
+        the ack commits after the result, in the same database, so a crash that loses the result loses the ack too. An
+        ack that the worker sends after the crash is refused: a crash empties the table of takes (1_tables/tasks.sql).
 
         Some failures are stored by the parent process, after its ack. So this holds for a success only, and not for a
         task that was applied eagerly, which has no message.
