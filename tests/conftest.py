@@ -195,7 +195,7 @@ def shared(pg_server: Server, lender: Lender) -> Iterator[str]:
         yield pg_server.dsn(name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def own_bindir(pg_server: Server, request: pytest.FixtureRequest) -> Path | None:
     """PostgreSQL's programs for a server that a test starts for itself; None: the embedded ones."""
     if pg_server.kind == "system":
