@@ -39,8 +39,7 @@ BEGIN
         PERFORM set_config('search_path', search_path, true);
         RETURN;
     END IF;
-    SELECT g.groupid, EXISTS (SELECT FROM pg_dist_node n WHERE n.groupid = g.groupid) INTO here, listed
-      FROM pg_dist_local_group g;
+    SELECT g.groupid INTO here FROM pg_dist_local_group g;
 
     PERFORM set_config('citus.enable_ddl_propagation', 'on', true);
     IF to_regnamespace('pgqueue_citus') IS NULL THEN
@@ -53,6 +52,7 @@ BEGIN
         CREATE TABLE pgqueue_citus.node (key int);
         PERFORM create_distributed_table('pgqueue_citus.node', 'key', colocate_with => 'none');
     END IF;
+    listed := EXISTS (SELECT FROM pg_dist_node n WHERE n.groupid = here);
     IF here = 0 AND listed
        AND NOT EXISTS (SELECT FROM pg_dist_partition p WHERE p.logicalrelid = 'pgqueue_citus.coordinator'::regclass)
     THEN
