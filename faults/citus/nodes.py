@@ -15,7 +15,7 @@ from .. import servers
 SETTINGS = {
     "shared_preload_libraries": "citus",
     "wal_level": "logical",
-    "max_prepared_transactions": "20",
+    "max_prepared_transactions": "100",
     "citus.node_conninfo": "sslmode=disable",
     "citus.max_background_task_executors": "1",
     "citus.recover_2pc_interval": "-1",  # the rig recovers, so that it knows when

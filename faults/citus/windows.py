@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -25,8 +25,8 @@ WITHIN = 30.0  # seconds
 
 
 @contextmanager
-def held(name: str, dsn: str, victim: Connection) -> Iterator[None]:
-    """Commit the victim's transaction, and hold it in the window. The block has to end the node."""
+def held(name: str, dsn: str, victims: Sequence[Connection]) -> Iterator[None]:
+    """Commit the victims' transactions, and hold them in the window. The block has to end the node."""
     with ExitStack() as stack:
         if name == "before":
             blocker = stack.enter_context(psycopg.connect(dsn))
@@ -35,11 +35,14 @@ def held(name: str, dsn: str, victim: Connection) -> Iterator[None]:
             blocker.execute("NOTIFY held")
             stack.enter_context(_committing(blocker))
             _await(dsn, blocker, STANDBY)
-        else:
-            _ask_for_standby(victim)
-        victim.execute("NOTIFY held")
-        stack.enter_context(_committing(victim))
-        _await(dsn, victim, NOTIFY if name == "before" else STANDBY)
+        for victim in victims:
+            if name == "before":
+                victim.execute("NOTIFY held")
+            else:
+                _ask_for_standby(victim)
+            stack.enter_context(_committing(victim))
+        for victim in victims:
+            _await(dsn, victim, NOTIFY if name == "before" else STANDBY)
         yield
 
 

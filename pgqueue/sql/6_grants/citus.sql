@@ -41,13 +41,22 @@ BEGIN
     END IF;
     SELECT g.groupid INTO here FROM pg_dist_local_group g;
 
+    -- Its functions run with the rights of pgqueue's owner.
+    IF to_regnamespace('pgqueue_citus') IS NOT NULL
+       AND (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'pgqueue_citus')
+           <> (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'pgqueue') THEN
+        RAISE EXCEPTION 'the schema pgqueue_citus does not belong to the owner of the schema pgqueue'
+            USING ERRCODE = 'PQ091', HINT = 'Look at what is in it, and drop it. Then migrate again.';
+    END IF;
     PERFORM set_config('citus.enable_ddl_propagation', 'on', true);
-    IF to_regnamespace('pgqueue_citus') IS NULL THEN
+    IF to_regclass('pgqueue_citus.node') IS NULL THEN
         IF here <> 0 THEN
             RAISE EXCEPTION 'this is a node of Citus whose coordinator has no pgqueue: migrate the coordinator first'
                 USING ERRCODE = 'PQ048';
         END IF;
-        CREATE SCHEMA pgqueue_citus;
+        IF to_regnamespace('pgqueue_citus') IS NULL THEN
+            CREATE SCHEMA pgqueue_citus;           -- IF NOT EXISTS needs the right to create schemas in any case
+        END IF;
         CREATE TABLE pgqueue_citus.coordinator (key int);
         CREATE TABLE pgqueue_citus.node (key int);
         PERFORM create_distributed_table('pgqueue_citus.node', 'key', colocate_with => 'none');
@@ -59,13 +68,6 @@ BEGIN
         PERFORM citus_add_local_table_to_metadata('pgqueue_citus.coordinator');
     END IF;
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
-
-    -- Its functions run with the rights of pgqueue's owner.
-    IF (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'pgqueue_citus')
-       <> (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'pgqueue') THEN
-        RAISE EXCEPTION 'the schema pgqueue_citus does not belong to the owner of the schema pgqueue'
-            USING ERRCODE = 'PQ091', HINT = 'Look at what is in it, and drop it. Then migrate again.';
-    END IF;
 
     IF here = 0 AND listed THEN
         CREATE OR REPLACE FUNCTION pgqueue_citus.touch() RETURNS void
