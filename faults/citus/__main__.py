@@ -2,8 +2,8 @@
 
 A transaction on the coordinator writes a row, which is on another node, and puts a task, or acks one (`conn=`). One
 window of windows.py is held open for some such transactions, and the coordinator is stopped as by a crash, and started.
-Citus then finishes what was prepared. There must be the row and the task, or neither; the row and no task any more, or no row and the task. The
-exit code is 1 if one is without the other.
+Citus then finishes what was prepared. There must be the row and the task, or neither; for an ack the row and no task
+any more, or no row and the task. The exit code is 1 if one is without the other.
 
 The row comes before and after the call of pgqueue in turn. `--off` switches two-phase commit off, to show that the rig
 finds what it is there for.
