@@ -115,7 +115,7 @@ def _worker(conn: psycopg.Connection[Any], dsn: str) -> tuple[int, float]:
 
 
 def _tasks(conn: psycopg.Connection[Any]) -> int:
-    return conn.execute("SELECT FROM pgqueue.tasks").rowcount
+    return int(conn.execute("SELECT FROM pgqueue.tasks").rowcount)
 
 
 def _backends(conn: psycopg.Connection[Any]) -> set[int]:
