@@ -115,7 +115,7 @@ def _worker(conn: psycopg.Connection[Any], dsn: str) -> tuple[int, float]:
 
 
 def _tasks(conn: psycopg.Connection[Any]) -> int:
-    return int(conn.execute("SELECT FROM pgqueue.tasks").rowcount)
+    return len(conn.execute("SELECT FROM pgqueue.tasks").fetchall())
 
 
 def _backends(conn: psycopg.Connection[Any]) -> set[int]:
@@ -134,7 +134,7 @@ def _private(pid: int) -> float:
 
 def needed(options: argparse.Namespace, cpu: float) -> int:
     """The servers for the rate, if each gets the same part."""
-    return math.ceil(options.rate * cpu / 1e6 / (options.cores * options.busy))
+    return int(math.ceil(options.rate * cpu / 1e6 / (options.cores * options.busy)))
 
 
 def simulated(servers: Sequence[int], options: argparse.Namespace) -> Load:
