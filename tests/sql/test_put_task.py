@@ -41,7 +41,7 @@ def ways(options: str, many: str) -> dict[str, str]:
         "put": f"SELECT pgqueue.put(queue, {quoted}{options})",
         "put_many": f"SELECT pgqueue.put_many(queue, '[{DATA}]'{many})",
         "door": f"""
-            SELECT pgqueue._put_task(pgqueue._defaults(queue, NULL, NULL, NULL, NULL), ROW({quoted}, {fields}))""",
+            SELECT pgqueue._put_task(pgqueue._queue_of_put(queue), pgqueue._specify({quoted}, {fields}))""",
         "ack": f"""
             SELECT pgqueue.put_graph(jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
                        'queue', queue, 'data', {quoted}::jsonb, 'priority', {given.get("priority", "NULL")}::int,
@@ -98,7 +98,7 @@ def test_each_way_puts_the_same(db: psycopg.Connection, of_queue: str, options: 
         db.execute(f"SELECT pgqueue.create_queue('{way}'{QUEUES[of_queue]})")
         with db.transaction():
             for _ in range(2):  # the second one finds the first: in its lane, and in the counts
-                db.execute(call.replace("(queue,", f"('{way}',").replace("'queue', queue", f"'queue', '{way}'"))
+                db.execute(call.replace("(queue", f"('{way}'").replace("'queue', queue", f"'queue', '{way}'"))
             found[way] = outcome(db, way)
     assert len(found["put"][0]) == 2
     assert {way: found[way] for way in found if found[way] != found["put"]} == {}
@@ -109,7 +109,7 @@ def test_a_task_that_waits_for_a_limit_is_put_the_same_way(db: psycopg.Connectio
     for way, call in ways("", "").items():
         db.execute(f"SELECT pgqueue.create_queue('{way}'), pgqueue.set_limit('{way}', concurrency => 1)")
         with db.transaction():
-            db.execute(call.replace("(queue,", f"('{way}',").replace("'queue', queue", f"'queue', '{way}'"))
+            db.execute(call.replace("(queue", f"('{way}'").replace("'queue', queue", f"'queue', '{way}'"))
             tasks, *rest = outcome(db, way)
         found[way] = ([task[:9] + task[10:] for task in tasks], *rest)  # a meter begins with the limit's id
     assert found["put"][0][0][1] == "W"

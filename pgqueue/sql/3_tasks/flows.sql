@@ -237,8 +237,6 @@ CREATE OR REPLACE FUNCTION pgqueue.put_flow_many(
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    q   pgqueue.queue;
-    s   pgqueue.specification;
     ids bigint[];
 BEGIN
     PERFORM pgqueue._check_items('data', data), pgqueue._check_after(after, on_failure);
@@ -266,13 +264,10 @@ BEGIN
                                 ttl => ttl, lanes => lanes, if_exists => if_exists, sender => sender, run_at => run_at);
     END IF;
     PERFORM pgqueue._enter_batch(batch);
-    IF run_at IS NOT NULL THEN
-        delay := pgqueue._delay_until(run_at, delay);
-    END IF;
-    q := pgqueue._defaults(queue, priority, delay, ttr, ttl);
-    s := (NULL, priority, delay, ttr, ttl, NULL, NULL, if_exists, sender, run_at, NULL);
-    PERFORM pgqueue._check_put_many(q, s, lanes, NULL);
-    ids := pgqueue._put_special_many(q, s, data, pgqueue._later(q.delay, run_at), lanes, NULL, followed => true);
+    ids := pgqueue._put_many(
+               pgqueue._queue_of_put(queue),
+               pgqueue._specify(priority => priority, delay => delay, ttr => ttr, ttl => ttl, if_exists => if_exists,
+                                sender => sender, run_at => run_at, batch => batch), data, lanes, NULL);
     PERFORM pgqueue._add_members(batch, ids);
     RETURN ids;
 END $$;

@@ -88,7 +88,7 @@ BEGIN
             ids := pgqueue._reachable(ids);
         END IF;
         PERFORM pgqueue._check_publish(
-                    ids, (data, priority, delay, ttr, ttl, NULL, NULL, 'ignore', NULL, run_at, NULL));
+                    ids, pgqueue._specify(data => data, priority => priority, delay => delay, ttr => ttr, ttl => ttl));
     END IF;
     RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl, run_at);
 END $$;
