@@ -1,7 +1,8 @@
 -- Putting many tasks at once: tasks for one queue, or one task for each of several queues.
 
 -- Put a task for each of these queues and each of the items, of which only the data differ: one INSERT, in the order of
--- the items. The tasks were checked. lanes, places and meters: those of each task (_places). Returns the ids.
+-- the items. The tasks were checked. lanes, places and meters: those of each task (_places). Returns the ids. Copies of
+-- a dead letter keep the time of its put and count as no put; the caller signals their queues (dead.sql).
 --
 -- The statement that puts the tasks also writes the rows of the statistics, one for each queue. Calls of _count_new and
 -- _note for each queue would cost three times as much as the INSERT of the task.
@@ -23,7 +24,8 @@ BEGIN
     END IF;
     WITH q AS MATERIALIZED (
         SELECT u.id, u.later, coalesce(s.priority, u.priority) AS priority, coalesce(s.ttr, u.ttr) AS ttr,
-               CASE WHEN u.life IS NULL THEN now() ELSE moment END AS created_at,
+               coalesce(s.created_at, CASE WHEN u.life IS NULL THEN now() ELSE moment END) AS created_at,
+               CASE WHEN u.later IS NULL AND s.deaths IS NOT NULL THEN moment END AS ready_at,
                coalesce(u.later, moment) + u.life AS expires_at,
                CASE WHEN u.listed THEN pg_current_xact_id() END AS xid,
                u.observed, u.maxlen IS NOT NULL AS bounded
@@ -33,11 +35,11 @@ BEGIN
                   FROM unnest(queues) named OFFSET 0) u),
     put AS (
         INSERT INTO pgqueue.task
-               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, sender, meter, followed,
-                xid)
+               (queue_id, state, run_at, created_at, ready_at, expires_at, priority, ttr, data, lane, sender, meter,
+                followed, routing_key, error, deaths, xid)
         SELECT q.id, CASE WHEN q.later IS NULL THEN coalesce(item.place, 'R') ELSE 'D' END, q.later, q.created_at,
-               q.expires_at, q.priority, q.ttr, item.data, item.lane, s.sender, item.meter,
-               CASE WHEN s.batch IS NOT NULL THEN true END, q.xid
+               q.ready_at, q.expires_at, q.priority, q.ttr, item.data, item.lane, s.sender, item.meter,
+               CASE WHEN s.batch IS NOT NULL THEN true END, s.routing_key, s.error, s.deaths, q.xid
           FROM q, ROWS FROM (jsonb_array_elements(items), unnest(lanes), unnest(places), unnest(meters))
                   item(data, lane, place, meter)
         RETURNING task.id, task.queue_id),
@@ -45,13 +47,15 @@ BEGIN
         INSERT INTO pgqueue.delta (queue_id, standing, delayed, blocked, verb, calls)
         SELECT q.id, CASE WHEN q.later IS NULL THEN total - blocked ELSE 0 END,
                CASE WHEN q.later IS NULL THEN 0 ELSE total END, CASE WHEN q.later IS NULL THEN blocked ELSE 0 END,
-               'put', total
+               CASE WHEN s.deaths IS NULL THEN 'put' END, CASE WHEN s.deaths IS NULL THEN total ELSE 0 END
           FROM q)
     SELECT t.*, w.* INTO new
       FROM (SELECT array_agg(put.id) AS ids, array_agg(put.queue_id) AS queues FROM put) t,
            (SELECT array_agg(q.id) AS signalled, array_agg(CASE WHEN q.later IS NULL THEN total END) AS ready,
                    bool_or(q.observed) AS observed, bool_or(q.bounded) AS bounded FROM q) w;
-    IF blocked > 0 THEN
+    IF s.deaths IS NOT NULL THEN
+        RETURN new.ids;
+    ELSIF blocked > 0 THEN
         INSERT INTO pgqueue.meter_check (queue_id, meter)
         SELECT DISTINCT new.queues [1], u.meter FROM unnest(places, meters) u(place, meter) WHERE u.place = 'W';
         PERFORM pgqueue._tell_lanes(array_agg(new.queues [1]), array_agg(u.lane), array_agg(false))

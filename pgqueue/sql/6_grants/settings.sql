@@ -105,14 +105,14 @@ BEGIN
                (definer || no_jit, 'history job_runs queue_rates _jobs_taken'),
                (definer || generic || by_key, '_health_stats count_version'),
                -- helpers
-               (by_key, '_put_each _put_task _clean_routes _clean_unused _queues_expire'),
+               (by_key, '_clean_routes _clean_unused _deliver _put_each _put_task _queues_expire'),
                (by_key || in_order || loops, '_remove_states'),
                (generic,
                 '_arrived _count_new _count_places _count_takes _enter_queue _free_session _is_counted '
                 '_note _note_use _routes _tell_change'),
                (no_jit, '_check_health'),
                (generic || by_key,
-                '_burials _count_attempt _count_death _delete_tasks _deliver _die _drop_old_claims '
+                '_burials _count_attempt _count_death _delete_tasks _die _drop_old_claims '
                 '_end_takes _fold_deltas _kick _lock_claimed _move _record_attempts '
                 '_refuse_suspects _remove_task _take_sample _trim_queue _untaken _write_history'),
                (generic || by_key || hashed, '_add_history _count_anew _counts _known _write_minute'),
