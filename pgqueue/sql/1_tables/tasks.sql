@@ -226,6 +226,8 @@ CREATE TYPE pgqueue.specification AS (
     sender      uuid,
     run_at      timestamptz,
     unique_for  interval,
+    after       bigint[],
+    on_failure  text,
     batch       bigint,
     routing_key text,
     created_at  timestamptz,

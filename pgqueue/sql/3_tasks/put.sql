@@ -31,6 +31,8 @@ CREATE OR REPLACE FUNCTION pgqueue._specify(
     sender      uuid        DEFAULT NULL,
     run_at      timestamptz DEFAULT NULL,
     unique_for  interval    DEFAULT NULL,
+    after       bigint[]    DEFAULT NULL,
+    on_failure  text        DEFAULT 'wait',
     batch       bigint      DEFAULT NULL,
     routing_key text        DEFAULT NULL,
     created_at  timestamptz DEFAULT NULL,
@@ -39,7 +41,7 @@ CREATE OR REPLACE FUNCTION pgqueue._specify(
 ) RETURNS pgqueue.specification
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN ROW(data, priority, delay, ttr, ttl, lane, key, if_exists, sender, run_at, unique_for,
-           batch, routing_key, created_at, error, deaths)::pgqueue.specification;
+           after, on_failure, batch, routing_key, created_at, error, deaths)::pgqueue.specification;
 
 -- The queue's row; creates the queue if it does not exist.
 CREATE OR REPLACE FUNCTION pgqueue._queue_of_put(queue text) RETURNS pgqueue.queue
@@ -57,11 +59,13 @@ END $$;
 
 -- Put one task as its specification says, and say what became of it: the way of each put that has options. The row of
 -- the queue has the queue's own options. A schedule sets its `guarded` to false, since it has checked the rights of
--- another role.
+-- another role. alone: the caller's transaction ends with this call (put_flow).
 --
 -- The functions of this way return one composite value, which PL/pgSQL assigns without a query. SELECT ... INTO from a
 -- function with OUT parameters runs a query, and keeps its row in a store of tuples.
-CREATE OR REPLACE FUNCTION pgqueue._put_task(q pgqueue.queue, s pgqueue.specification) RETURNS pgqueue.put_outcome
+CREATE OR REPLACE FUNCTION pgqueue._put_task(
+    q pgqueue.queue, s pgqueue.specification, alone boolean DEFAULT false
+) RETURNS pgqueue.put_outcome
 LANGUAGE plpgsql AS $$
 DECLARE
     later timestamptz;
@@ -76,7 +80,15 @@ BEGIN
     IF coalesce(s.delay, q.delay) > '0' THEN
         later := coalesce(s.run_at, clock_timestamp() + coalesce(s.delay, q.delay));
     END IF;
-    RETURN pgqueue._put_checked(q, s, later);
+    RETURN pgqueue._put_checked(q, s, later, alone);
+END $$;
+
+-- More of the task that has the key of an ignored put.
+CREATE OR REPLACE FUNCTION pgqueue._there(id bigint) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT jsonb_build_array(t.priority, t.attempts, t.lane, t.deadline)
+              FROM pgqueue._tasks t WHERE t.id = _there.id);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.put(
@@ -118,8 +130,7 @@ BEGIN
         existed := new.existed;
         kept := new.kept;
         IF kept IS NOT NULL THEN
-            SELECT jsonb_build_array(t.priority, t.attempts, t.lane, t.deadline) INTO there
-              FROM pgqueue._tasks t WHERE t.id = put.id;
+            there := pgqueue._there(id);
         END IF;
         RETURN;
     END IF;

@@ -166,14 +166,16 @@ BEGIN
     RETURN met;
 END $$;
 
--- Put a task that was checked. later: when it is ready; NULL: now.
+-- Put a task that was checked, once its key and its flow are. later: when it is ready; NULL: now. A task that waits for
+-- others is delayed, and its ttl counts, from their end (flows.sql).
 CREATE OR REPLACE FUNCTION pgqueue._put_special(
     q pgqueue.queue, s pgqueue.specification, later timestamptz
 ) RETURNS pgqueue.put_outcome
 LANGUAGE plpgsql AS $$
 DECLARE
     urgency CONSTANT int      := coalesce(s.priority, q.priority);
-    life    CONSTANT interval := coalesce(s.ttl, q.ttl);
+    waits   CONSTANT boolean  := coalesce(s.after <> '{}', false);
+    life    CONSTANT interval := CASE WHEN NOT waits THEN coalesce(s.ttl, q.ttl) END;
     place   "char" := 'R';
     fresh   timestamptz;
     meter   text;
@@ -198,7 +200,10 @@ BEGIN
     IF q.capacity IS NOT NULL AND pgqueue._queue_length(q.id) >= q.capacity THEN
         RETURN (NULL, 'full', false, NULL)::pgqueue.put_outcome;
     END IF;
-    IF later IS NOT NULL THEN
+    IF waits THEN
+        place := 'W';
+        meter := NULL;
+    ELSIF later IS NOT NULL THEN
         place := 'D';
     ELSIF s.lane IS NOT NULL THEN
         place := pgqueue._enter_lane(q.id, s.lane, urgency);
@@ -210,10 +215,11 @@ BEGIN
     END IF;
     LOOP
         INSERT INTO pgqueue.task
-               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, key, sender, meter, xid)
+               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, key, sender, meter, followed,
+                xid)
         VALUES (q.id, place, later, coalesce(fresh, now()), coalesce(later, fresh) + life, urgency,
                 coalesce(s.ttr, q.ttr), s.data, s.lane, s.key, s.sender, meter,
-                CASE WHEN q.listed THEN pg_current_xact_id() END)
+                CASE WHEN waits OR s.batch IS NOT NULL THEN true END, CASE WHEN q.listed THEN pg_current_xact_id() END)
         ON CONFLICT DO NOTHING RETURNING task.id INTO new_id;
         EXIT WHEN FOUND;
         met := pgqueue._meet_key(q, s, later);
@@ -221,7 +227,7 @@ BEGIN
             RETURN met;
         END IF;
     END LOOP;
-    IF place = 'W' THEN
+    IF place = 'W' AND NOT waits THEN
         INSERT INTO pgqueue.meter_check (queue_id, meter) VALUES (q.id, meter);
     END IF;
     -- As _count_new and _note, in one row.
@@ -233,7 +239,9 @@ BEGIN
     IF q.observed THEN
         PERFORM pgqueue._tell_change(q.id, 'put', ARRAY [new_id]);
     END IF;
-    PERFORM pgqueue._signal(q.id, CASE WHEN place <> 'D' THEN 1 END);
+    IF NOT waits THEN
+        PERFORM pgqueue._signal(q.id, CASE WHEN place <> 'D' THEN 1 END);
+    END IF;
     IF q.maxlen IS NOT NULL THEN
         PERFORM pgqueue._trim_queue(q.id, q.maxlen);
     END IF;
@@ -241,13 +249,15 @@ BEGIN
             false, NULL)::pgqueue.put_outcome;
 END $$;
 
--- Put a task that was checked, with any option. later: as for _put_special.
+-- Put a task whose own options were checked. later: as for _put_special.
 CREATE OR REPLACE FUNCTION pgqueue._put_checked(
-    q pgqueue.queue, s pgqueue.specification, later timestamptz
+    q pgqueue.queue, s pgqueue.specification, later timestamptz, alone boolean
 ) RETURNS pgqueue.put_outcome
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF s.unique_for IS NOT NULL THEN
+    IF s.after IS NOT NULL OR s.batch IS NOT NULL THEN
+        RETURN pgqueue._put_in_flow(q, s, later, alone);
+    ELSIF s.unique_for IS NOT NULL THEN
         RETURN pgqueue._put_once(q, s, later);
     END IF;
     RETURN pgqueue._put_special(q, s, later);

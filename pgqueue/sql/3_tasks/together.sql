@@ -103,7 +103,8 @@ END $$;
 
 -- Many tasks one after another, in the order of their keys, so that two calls with the same keys cannot deadlock.
 CREATE OR REPLACE FUNCTION pgqueue._put_each(
-    q pgqueue.queue, s pgqueue.specification, data jsonb, lanes text[], keys text[], OUT ids bigint[], OUT added int
+    q pgqueue.queue, s pgqueue.specification, data jsonb, lanes text[], keys text[], alone boolean,
+    OUT ids bigint[], OUT added int
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -128,7 +129,7 @@ BEGIN
         s.data := item.data;
         s.lane := item.lane;
         s.key := item.key;
-        new := pgqueue._put_checked(q, s, later);
+        new := pgqueue._put_checked(q, s, later, alone);
         added := added + (NOT new.existed)::int;
         ids [item.n] := new.id;
     END LOOP;
@@ -137,7 +138,7 @@ END $$;
 -- Many tasks for one queue, with any option. The queue's tasks are counted once and trimmed once: doing so at each put
 -- would read all earlier puts of this transaction, which is quadratic.
 CREATE OR REPLACE FUNCTION pgqueue._put_many(
-    q pgqueue.queue, s pgqueue.specification, data jsonb, lanes text[], keys text[]
+    q pgqueue.queue, s pgqueue.specification, data jsonb, lanes text[], keys text[], alone boolean DEFAULT false
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -165,9 +166,12 @@ BEGIN
         q.lanes := true;
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
-    IF keys IS NOT NULL OR s.unique_for IS NOT NULL THEN
-        SELECT * INTO ids, added FROM pgqueue._put_each(q, s, data, lanes, keys);
+    IF keys IS NOT NULL OR s.unique_for IS NOT NULL OR s.after <> '{}' THEN
+        SELECT * INTO ids, added FROM pgqueue._put_each(q, s, data, lanes, keys, alone);
     ELSE
+        IF s.after IS NOT NULL THEN
+            PERFORM pgqueue._enter_flow(q, s);
+        END IF;
         IF q.max_size IS NOT NULL THEN
             PERFORM pgqueue._check_size(q, e.data) FROM jsonb_array_elements(_put_many.data) e(data);
         END IF;
@@ -176,6 +180,9 @@ BEGIN
             ids := pgqueue._put_together(ARRAY [q], s, data, line.lanes, line.places, line.meters);
         ELSE
             ids := pgqueue._put_together(ARRAY [q], s, data);
+        END IF;
+        IF s.batch IS NOT NULL THEN
+            PERFORM pgqueue._add_members(s.batch, ids);
         END IF;
         added := total;
     END IF;
