@@ -91,7 +91,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(queue_ids) > 1 THEN
         PERFORM pgqueue._put_together(
-                    ARRAY (SELECT q FROM pgqueue.queue q WHERE q.id = ANY (queue_ids [2:])),
+                    queue_ids [2:],
                     pgqueue._specify(priority => t.priority, ttr => t.ttr, routing_key => _move.key,
                                      created_at => t.created_at, error => t.error, deaths => story),
                     jsonb_build_array(t.data))

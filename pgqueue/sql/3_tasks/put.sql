@@ -190,15 +190,20 @@ CREATE OR REPLACE FUNCTION pgqueue.put_many(
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    q pgqueue.queue;
+    q     record;                                  -- the fields of the queue that the short way needs
+    later timestamptz;
+    fresh timestamptz;
+    ids   bigint[];
 BEGIN
     PERFORM pgqueue._check_items('data', data);
-    q := pgqueue._queue_of_put(queue);
-    IF q.special OR lanes IS NOT NULL OR keys IS NOT NULL OR unique_for IS NOT NULL THEN
+    SELECT d.id, d.priority, d.delay, d.ttr, d.ttl, d.guarded INTO q
+      FROM pgqueue.queue d WHERE d.name = queue AND NOT d.special;
+    IF NOT FOUND OR lanes IS NOT NULL OR keys IS NOT NULL OR unique_for IS NOT NULL THEN
         RETURN pgqueue._put_many(
-                   q, pgqueue._specify(priority => priority, delay => delay, ttr => ttr, ttl => ttl,
-                                       if_exists => if_exists, sender => sender, run_at => run_at,
-                                       unique_for => unique_for), data, lanes, keys);
+                   pgqueue._queue_of_put(queue),
+                   pgqueue._specify(priority => priority, delay => delay, ttr => ttr, ttl => ttl,
+                                    if_exists => if_exists, sender => sender, run_at => run_at,
+                                    unique_for => unique_for), data, lanes, keys);
     END IF;
     IF run_at IS NOT NULL THEN
         delay := pgqueue._delay_until(run_at, delay);
@@ -209,9 +214,29 @@ BEGIN
     IF q.guarded AND NOT pgqueue._may(q.id, 'put') THEN
         PERFORM pgqueue._refuse('put', queue);
     END IF;
-    RETURN pgqueue._put_together(
-               ARRAY [q], pgqueue._specify(priority => priority, delay => delay, ttr => ttr, ttl => ttl,
-                                           sender => sender, run_at => run_at), data);
+    priority := coalesce(priority, q.priority);
+    delay := coalesce(delay, q.delay);
+    ttr := coalesce(ttr, q.ttr);
+    ttl := coalesce(ttl, q.ttl);
+    IF delay > '0' THEN
+        later := coalesce(run_at, clock_timestamp() + delay);
+    ELSIF ttl IS NOT NULL THEN
+        fresh := clock_timestamp();
+    END IF;
+    WITH new AS (
+        INSERT INTO pgqueue.task (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, sender)
+        SELECT q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, coalesce(fresh, now()),
+               coalesce(later, fresh) + put_many.ttl, put_many.priority, put_many.ttr, item, put_many.sender
+          FROM jsonb_array_elements(put_many.data) item
+        RETURNING task.id)
+    SELECT array_agg(new.id) INTO ids FROM new;
+    IF ids IS NOT NULL THEN
+        INSERT INTO pgqueue.delta (queue_id, standing, delayed, verb, calls)
+        VALUES (q.id, CASE WHEN later IS NULL THEN cardinality(ids) ELSE 0 END,
+                CASE WHEN later IS NULL THEN 0 ELSE cardinality(ids) END, 'put', cardinality(ids));
+        PERFORM pgqueue._signal(q.id, CASE WHEN later IS NULL THEN cardinality(ids) END);
+    END IF;
+    RETURN coalesce(ids, '{}');
 END $$;
 COMMENT ON FUNCTION pgqueue.put_many IS
     'Add one task for each element of a JSON array; returns their ids, in that order. All or none: PQ037 if the '

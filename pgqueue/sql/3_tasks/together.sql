@@ -7,7 +7,7 @@
 -- The statement that puts the tasks also writes the rows of the statistics, one for each queue. Calls of _count_new and
 -- _note for each queue would cost three times as much as the INSERT of the task.
 CREATE OR REPLACE FUNCTION pgqueue._put_together(
-    queues pgqueue.queue[], s pgqueue.specification, items jsonb,
+    queue_ids int[], s pgqueue.specification, items jsonb,
     lanes text[] DEFAULT NULL, places "char"[] DEFAULT NULL, meters text[] DEFAULT NULL
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
@@ -23,51 +23,54 @@ BEGIN
         blocked := cardinality(array_positions(places, 'L')) + cardinality(array_positions(places, 'W'));
     END IF;
     WITH q AS MATERIALIZED (
-        SELECT u.id, u.later, coalesce(s.priority, u.priority) AS priority, coalesce(s.ttr, u.ttr) AS ttr,
+        SELECT u.id, u.observed, u.maxlen IS NOT NULL AS bounded, u.later, CASE WHEN u.later IS NULL THEN total END AS ready,
+               coalesce(s.priority, u.priority) AS priority, coalesce(s.ttr, u.ttr) AS ttr,
                coalesce(s.created_at, CASE WHEN u.life IS NULL THEN now() ELSE moment END) AS created_at,
                CASE WHEN u.later IS NULL AND s.deaths IS NOT NULL THEN moment END AS ready_at,
                coalesce(u.later, moment) + u.life AS expires_at,
-               CASE WHEN u.listed THEN pg_current_xact_id() END AS xid,
-               u.observed, u.maxlen IS NOT NULL AS bounded
-          FROM (SELECT *, coalesce(s.ttl, named.ttl) AS life,
+               s.sender, s.routing_key, s.error, s.deaths, CASE WHEN s.batch IS NOT NULL THEN true END AS followed,
+               CASE WHEN u.listed THEN pg_current_xact_id() END AS xid
+          FROM (SELECT named.id, named.observed, named.maxlen, named.priority, named.ttr, named.listed,
+                       coalesce(s.ttl, named.ttl) AS life,
                        CASE WHEN coalesce(s.delay, named.delay) > '0'
                             THEN coalesce(s.run_at, moment + coalesce(s.delay, named.delay)) END AS later
-                  FROM unnest(queues) named OFFSET 0) u),
+                  FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) OFFSET 0) u),
     put AS (
         INSERT INTO pgqueue.task
                (queue_id, state, run_at, created_at, ready_at, expires_at, priority, ttr, data, lane, sender, meter,
                 followed, routing_key, error, deaths, xid)
         SELECT q.id, CASE WHEN q.later IS NULL THEN coalesce(item.place, 'R') ELSE 'D' END, q.later, q.created_at,
-               q.ready_at, q.expires_at, q.priority, q.ttr, item.data, item.lane, s.sender, item.meter,
-               CASE WHEN s.batch IS NOT NULL THEN true END, s.routing_key, s.error, s.deaths, q.xid
+               q.ready_at, q.expires_at, q.priority, q.ttr, item.data, item.lane, q.sender, item.meter, q.followed,
+               q.routing_key, q.error, q.deaths, q.xid
           FROM q, ROWS FROM (jsonb_array_elements(items), unnest(lanes), unnest(places), unnest(meters))
                   item(data, lane, place, meter)
-        RETURNING task.id, task.queue_id),
+        RETURNING task.id),
     counted AS (
         INSERT INTO pgqueue.delta (queue_id, standing, delayed, blocked, verb, calls)
-        SELECT q.id, CASE WHEN q.later IS NULL THEN total - blocked ELSE 0 END,
-               CASE WHEN q.later IS NULL THEN 0 ELSE total END, CASE WHEN q.later IS NULL THEN blocked ELSE 0 END,
-               CASE WHEN s.deaths IS NULL THEN 'put' END, CASE WHEN s.deaths IS NULL THEN total ELSE 0 END
+        SELECT q.id, coalesce(q.ready - blocked, 0), CASE WHEN q.ready IS NULL THEN total ELSE 0 END,
+               CASE WHEN q.ready IS NULL THEN 0 ELSE blocked END,
+               CASE WHEN q.deaths IS NULL THEN 'put' END, CASE WHEN q.deaths IS NULL THEN total ELSE 0 END
           FROM q)
     SELECT t.*, w.* INTO new
-      FROM (SELECT array_agg(put.id) AS ids, array_agg(put.queue_id) AS queues FROM put) t,
-           (SELECT array_agg(q.id) AS signalled, array_agg(CASE WHEN q.later IS NULL THEN total END) AS ready,
-                   bool_or(q.observed) AS observed, bool_or(q.bounded) AS bounded FROM q) w;
+      FROM (SELECT array_agg(put.id) AS ids FROM put) t,
+           (SELECT array_agg(q.id) AS queues, array_agg(q.ready) AS ready, bool_or(q.observed) AS observed,
+                   bool_or(q.bounded) AS bounded FROM q) w;
     IF s.deaths IS NOT NULL THEN
         RETURN new.ids;
     ELSIF blocked > 0 THEN
         INSERT INTO pgqueue.meter_check (queue_id, meter)
-        SELECT DISTINCT new.queues [1], u.meter FROM unnest(places, meters) u(place, meter) WHERE u.place = 'W';
-        PERFORM pgqueue._tell_lanes(array_agg(new.queues [1]), array_agg(u.lane), array_agg(false))
+        SELECT DISTINCT queue_ids [1], u.meter FROM unnest(places, meters) u(place, meter) WHERE u.place = 'W';
+        PERFORM pgqueue._tell_lanes(array_agg(queue_ids [1]), array_agg(u.lane), array_agg(false))
            FROM unnest(places, lanes) u(place, lane) WHERE u.place = 'L' HAVING count(*) > 0;
     END IF;
     IF new.observed THEN
         PERFORM pgqueue._tell_change(t.queue_id, 'put', array_agg(t.id ORDER BY t.id))
-           FROM unnest(new.queues, new.ids) t(queue_id, id) GROUP BY t.queue_id;
+           FROM pgqueue.task t WHERE t.id = ANY (new.ids) GROUP BY t.queue_id;
     END IF;
-    PERFORM pgqueue._signal(u.id, u.ready) FROM unnest(new.signalled, new.ready) u(id, ready);
+    PERFORM pgqueue._signal(u.id, u.ready) FROM unnest(new.queues, new.ready) u(id, ready);
     IF new.bounded THEN
-        PERFORM pgqueue._trim_queue(u.id, u.maxlen) FROM unnest(queues) u WHERE u.maxlen IS NOT NULL;
+        PERFORM pgqueue._trim_queue(q.id, q.maxlen)
+           FROM pgqueue.queue q WHERE q.id = ANY (queue_ids) AND q.maxlen IS NOT NULL;
     END IF;
     RETURN coalesce(new.ids, '{}');
 END $$;
@@ -135,7 +138,42 @@ BEGIN
     END LOOP;
 END $$;
 
--- Many tasks for one queue, with any option. The queue's tasks are counted once and trimmed once: doing so at each put
+-- Many tasks for one queue that differ only in their data and lanes.
+CREATE OR REPLACE FUNCTION pgqueue._put_alike(
+    q pgqueue.queue, s pgqueue.specification, data jsonb, lanes text[]
+) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    line record;
+    ids  bigint[];
+BEGIN
+    IF s.after IS NOT NULL OR s.batch IS NOT NULL THEN
+        PERFORM pgqueue._enter_flow(q, s);
+    END IF;
+    IF q.max_size IS NOT NULL THEN
+        PERFORM pgqueue._check_size(q, e.data) FROM jsonb_array_elements(_put_alike.data) e(data);
+    END IF;
+    IF lanes IS NULL AND NOT q.metered THEN
+        ids := pgqueue._put_together(ARRAY [q.id], s, data);
+    ELSE
+        line := pgqueue._places(q, s, data, lanes);
+        ids := pgqueue._put_together(ARRAY [q.id], s, data, line.lanes, line.places, line.meters);
+    END IF;
+    IF s.batch IS NOT NULL THEN
+        PERFORM pgqueue._add_members(s.batch, ids);
+    END IF;
+    RETURN ids;
+END $$;
+
+CREATE OR REPLACE FUNCTION pgqueue._check_room(q pgqueue.queue, more int, total int) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF pgqueue._queue_length(q.id) + more > q.capacity AND total > 0 THEN
+        RAISE EXCEPTION 'queue "%" has no room for % tasks', q.name, total USING ERRCODE = 'PQ037';
+    END IF;
+END $$;
+
+-- Many tasks for one queue, with any option. Of tasks with keys, the queue's tasks are counted once and trimmed once: doing so at each put
 -- would read all earlier puts of this transaction, which is quadratic.
 CREATE OR REPLACE FUNCTION pgqueue._put_many(
     q pgqueue.queue, s pgqueue.specification, data jsonb, lanes text[], keys text[], alone boolean DEFAULT false
@@ -144,9 +182,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     total  CONSTANT int           := jsonb_array_length(data);
     limits CONSTANT pgqueue.queue := q;
-    ids    bigint[];
-    added  int;
-    line   record;
+    alike  CONSTANT boolean       := keys IS NULL AND s.unique_for IS NULL AND coalesce(s.after, '{}') = '{}';
+    each   record;
 BEGIN
     PERFORM pgqueue._check_array('lanes', lanes, nulls => true), pgqueue._check_array('keys', keys, nulls => true);
     IF cardinality(lanes) NOT IN (1, total) OR cardinality(keys) <> total THEN
@@ -158,41 +195,23 @@ BEGIN
     END IF;
     PERFORM pgqueue._check_times(s.delay, s.ttr, s.ttl), pgqueue._check_put_many(q, s, lanes, keys);
     IF q.capacity IS NOT NULL THEN
-        PERFORM pgqueue._lock_room(q);
+        PERFORM pgqueue._lock_room(q), CASE WHEN alike THEN pgqueue._check_room(q, total, total) END;
     END IF;
-    q.capacity := NULL;
-    q.maxlen := NULL;
     IF NOT q.lanes AND array_remove(lanes, NULL) <> '{}' THEN
         q.lanes := true;
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
-    IF keys IS NOT NULL OR s.unique_for IS NOT NULL OR s.after <> '{}' THEN
-        SELECT * INTO ids, added FROM pgqueue._put_each(q, s, data, lanes, keys, alone);
-    ELSE
-        IF s.after IS NOT NULL THEN
-            PERFORM pgqueue._enter_flow(q, s);
-        END IF;
-        IF q.max_size IS NOT NULL THEN
-            PERFORM pgqueue._check_size(q, e.data) FROM jsonb_array_elements(_put_many.data) e(data);
-        END IF;
-        IF lanes IS NOT NULL OR q.metered THEN
-            line := pgqueue._places(q, s, data, lanes);
-            ids := pgqueue._put_together(ARRAY [q], s, data, line.lanes, line.places, line.meters);
-        ELSE
-            ids := pgqueue._put_together(ARRAY [q], s, data);
-        END IF;
-        IF s.batch IS NOT NULL THEN
-            PERFORM pgqueue._add_members(s.batch, ids);
-        END IF;
-        added := total;
+    IF alike THEN
+        RETURN pgqueue._put_alike(q, s, data, lanes);
     END IF;
-    IF limits.capacity IS NOT NULL AND added > 0 THEN          -- else the length, which is expensive, is not needed
-        IF pgqueue._queue_length(q.id) > limits.capacity THEN
-            RAISE EXCEPTION 'queue "%" has no room for % tasks', q.name, total USING ERRCODE = 'PQ037';
-        END IF;
+    q.capacity := NULL;
+    q.maxlen := NULL;
+    each := pgqueue._put_each(q, s, data, lanes, keys, alone);
+    IF limits.capacity IS NOT NULL AND each.added > 0 THEN     -- else the length, which is expensive, is not needed
+        PERFORM pgqueue._check_room(limits, 0, total);
     END IF;
     IF limits.maxlen IS NOT NULL THEN
         PERFORM pgqueue._trim_queue(q.id, limits.maxlen);
     END IF;
-    RETURN ids;
+    RETURN each.ids;
 END $$;

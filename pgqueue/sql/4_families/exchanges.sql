@@ -188,14 +188,6 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN pattern IS NULL THEN key = mask
             ELSE pgqueue._subject(type, key) LIKE hint AND pgqueue._subject(type, key) ~ pattern END IS TRUE;
 
--- Put a message into these queues; returns into how many.
-CREATE OR REPLACE FUNCTION pgqueue._deliver(queue_ids int[], s pgqueue.specification) RETURNS int
-LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN cardinality(pgqueue._put_together(
-               ARRAY (SELECT q FROM pgqueue.queue q WHERE q.id = ANY (queue_ids)), s, jsonb_build_array(s.data)));
-END $$;
-
 CREATE OR REPLACE FUNCTION pgqueue.bind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -232,7 +224,8 @@ BEGIN
                               AND pgqueue._matches(kind, m.key, b.key, b.hint, b.pattern))
          ORDER BY m.updated_at
     LOOP
-        PERFORM pgqueue._deliver(ARRAY [q], pgqueue._specify(r.data, routing_key => r.key));
+        PERFORM pgqueue._put_together(
+                    ARRAY [q], pgqueue._specify(routing_key => r.key), jsonb_build_array(r.data));
     END LOOP;
     RETURN true;
 END $$;

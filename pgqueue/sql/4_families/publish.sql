@@ -91,7 +91,7 @@ BEGIN
         END IF;
         PERFORM pgqueue._check_publish(ids, s);
     END IF;
-    RETURN pgqueue._deliver(ids, s);
+    RETURN cardinality(pgqueue._put_together(ids, s, jsonb_build_array(data)));
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
     'Put a task into every queue that is bound to the exchange with a matching key; returns how many queues. Queues '
