@@ -60,7 +60,7 @@ LAYERS = {
             "settle",
             "touch",
         ),
-        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "again", "find"),
+        *("ack", "hand_on", "graphs", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "again", "find"),
         *("truncate", "limit_rules", "limit_ticks"),
     ),
     "4_families": (

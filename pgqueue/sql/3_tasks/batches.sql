@@ -1,5 +1,4 @@
--- Graphs, which are put in one call; and batches, sets of tasks that other tasks wait for as for one. The theory is in
--- flows.sql.
+-- Batches: sets of tasks that other tasks wait for as for one. The theory is in flows.sql.
 --
 -- A batch is open until close_batch, which puts the tasks that wait for it: so these exist if and only if the batch is
 -- complete. If a process dies before it closes its batch, the batch stays open, never ends, and is deleted after a day.
@@ -7,17 +6,6 @@
 --
 -- Closing waits for the transactions that have put into the batch (_closing_lock): otherwise a task of an open
 -- transaction could enter a batch that has ended. The lock is shared by puts, so these do not wait for each other.
-
-CREATE OR REPLACE FUNCTION pgqueue.put_graph(puts jsonb, alone boolean DEFAULT false) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
-    RETURN pgqueue._put_all(puts, coalesce(alone, false));
-END $$;
-COMMENT ON FUNCTION pgqueue.put_graph IS
-    'Put tasks that wait for each other, all or none: an array, as for ack. In `after`, -1 is the first task of the '
-    'array, -2 the second, and so on; a task follows the tasks that it waits for. Returns their ids, in that order. '
-    'alone: as for put_flow.';
 
 CREATE OR REPLACE FUNCTION pgqueue.create_batch(name text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$

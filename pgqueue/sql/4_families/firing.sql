@@ -54,7 +54,7 @@ DECLARE
 BEGIN
     q := pgqueue._schedule_queue(s);
     q.guarded := false;                            -- checked for the role that set it, and not for the caller
-    o := pgqueue._schedule_options(s.options);
+    SELECT (r.s).* INTO o FROM pgqueue._read_puts(jsonb_build_array(s.options)) r;
     o.data := pgqueue._scheduled_data(s, occurrence);
     new := pgqueue._put_task(q, o);
     IF new.id IS NULL THEN

@@ -60,9 +60,9 @@ DECLARE
          _label_of _latched _limits_due _line_start _lock_heads _lock_room _lock_rooms _make_wait _mark_members _may
          _meet_key _meter _meter_of_put _meter_value _move _note _note_use _notify _open_meter _places _promote
          _put_alike _put_all _put_checked _put_each _put_in_flow _put_many _put_once _put_special _put_task
-         _put_together _queue_length _queue_of_put _ready_state _record_attempts _refuse_suspects _release_dropped
-         _release_waiting _retain _role_id _routes _routes_for _signal _tell_change _tell_ends _tell_lanes _tell_meters
-         _there _trim_queue _type_lacks _unblock _untaken _wait_again _waits_for_tasks';
+         _put_together _queue_length _queue_of_put _read_puts _ready_state _record_attempts _refuse_suspects
+         _release_dropped _release_waiting _retain _role_id _routes _routes_for _signal _tell_change _tell_ends
+         _tell_lanes _tell_meters _there _trim_queue _type_lacks _unblock _untaken _wait_again _waits_for_tasks';
     f record;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
