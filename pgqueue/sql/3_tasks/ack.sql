@@ -45,7 +45,7 @@ CREATE OR REPLACE FUNCTION pgqueue.ack(
     id          bigint,
     token       bigint DEFAULT NULL,
     session     int    DEFAULT NULL,
-    puts        jsonb  DEFAULT NULL,       -- follow-up tasks to put: an array, as for _put_all
+    puts        jsonb  DEFAULT NULL,       -- follow-up tasks to put: an array, as for _read_puts
     OUT state   text,
     OUT problem text,
     OUT holder  text,
@@ -54,9 +54,11 @@ CREATE OR REPLACE FUNCTION pgqueue.ack(
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
+    handed   record;
 BEGIN
     IF puts IS NOT NULL THEN
-        PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
+        handed := pgqueue._read_puts(puts);
+        PERFORM pgqueue._lock_rooms(handed.queues);
     END IF;
     IF token IS NULL THEN
         session := pgqueue._named_session(session);
@@ -77,7 +79,7 @@ BEGIN
             PERFORM pgqueue._end_tasks(ARRAY [id]);
         END IF;
         IF puts IS NOT NULL THEN
-            ids := pgqueue._put_all(puts);
+            ids := pgqueue._put_all(handed.queues, handed.specs);
         END IF;
         state := 'done';
     ELSE

@@ -2,9 +2,11 @@
 
 CREATE OR REPLACE FUNCTION pgqueue.put_graph(puts jsonb, alone boolean DEFAULT false) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
+DECLARE
+    given CONSTANT record := pgqueue._read_puts(puts);
 BEGIN
-    PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
-    RETURN pgqueue._put_all(puts, coalesce(alone, false));
+    PERFORM pgqueue._lock_rooms(given.queues);
+    RETURN pgqueue._put_all(given.queues, given.specs, coalesce(alone, false));
 END $$;
 COMMENT ON FUNCTION pgqueue.put_graph IS
     'Put tasks that wait for each other, all or none: an array, as for ack. In `after`, -1 is the first task of the '

@@ -54,7 +54,7 @@ DECLARE
 BEGIN
     q := pgqueue._schedule_queue(s);
     q.guarded := false;                            -- checked for the role that set it, and not for the caller
-    SELECT (r.s).* INTO o FROM pgqueue._read_puts(jsonb_build_array(s.options)) r;
+    o := (pgqueue._read_puts(jsonb_build_array(s.options))).specs [1];
     o.data := pgqueue._scheduled_data(s, occurrence);
     new := pgqueue._put_task(q, o);
     IF new.id IS NULL THEN

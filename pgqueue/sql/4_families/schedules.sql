@@ -109,10 +109,10 @@ BEGIN
             pgqueue._check_data('data', data);
     BEGIN
         PERFORM now() AT TIME ZONE tz;
-        SELECT (r.s).* INTO o FROM pgqueue._read_puts(jsonb_build_array(options)) r;
-    EXCEPTION WHEN data_exception THEN             -- an unknown zone, a value of another type
+    EXCEPTION WHEN data_exception THEN             -- an unknown zone
         RAISE EXCEPTION 'schedule "%": %', name, SQLERRM USING ERRCODE = 'PQ002';
     END;
+    o := (pgqueue._read_puts(jsonb_build_array(options), what => format('schedule "%s"', name))).specs [1];
     q.id := pgqueue.queue_id(queue);
     SELECT * INTO q FROM pgqueue.queue named WHERE named.id = q.id;
     q.draining := false;                           -- draining may end
