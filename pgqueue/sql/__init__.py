@@ -61,8 +61,8 @@ LAYERS = {
             "settle",
             "touch",
         ),
-        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "again", "find"),
-        *("truncate", "moving", "limit_rules", "limit_ticks"),
+        *("ack", "hand_on", "graphs", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining"),
+        *("again", "find", "truncate", "moving", "limit_rules", "limit_ticks"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),
