@@ -56,7 +56,7 @@ def move(dsns: list[str], queue: str = "q", home: Any = first) -> Any:
         return mover.move(queue)
 
 
-def datas(db: psycopg.Connection[Any]) -> list[Any]:
+def found(db: psycopg.Connection[Any]) -> list[Any]:
     return column(db, "SELECT data FROM pgqueue.task ORDER BY id")
 
 
@@ -77,7 +77,7 @@ def test_tasks_arrive_as_they_were(dsns, dbs):
     done = move(dsns[:2])
     assert (done.copied, done.met, done.staying) == (3, 0, {})
     assert rows(target, fields) == before
-    assert datas(source) == []
+    assert found(source) == []
     assert column(target, "SELECT id >> 43 FROM pgqueue.task") == [2, 2, 2]
     for db, counted in ((source, (0, 0, 0)), (target, (1, 1, 1))):
         counts = (
@@ -99,7 +99,7 @@ def test_those_whose_id_others_know_stay(dsns, dbs):
         queue.put("goes")
         done = move(dsns[:2])
         assert (done.copied, done.staying) == (1, {"flow": 2, "taken": 2, "lane": 1})
-        assert datas(target) == ["goes"]
+        assert found(target) == ["goes"]
         while held:
             queue.ack_many(held)
             held = queue.take_many(5, timeout=0)
@@ -123,7 +123,7 @@ def test_a_lane_goes_whole_and_before_what_was_put_there_since(dsns, dbs):
     source.execute("SELECT pgqueue.put('q', to_jsonb(n), lane => 'l') FROM generate_series(1, 2500) n")
     target.execute("SELECT pgqueue.put('q', to_jsonb(n), lane => 'l') FROM generate_series(2501, 2503) n")
     assert move(dsns[:2]).copied == 2500
-    assert datas(target) == list(range(1, 2504))
+    assert found(target) == list(range(1, 2504))
     assert value(target, "SELECT count(*) FROM pgqueue.task WHERE state = 'R'") >= 1
     popped = [value(target, "SELECT data FROM pgqueue.pop('q')") for _ in range(5)]
     assert popped == [1, 2, 3, 4, 5]
@@ -134,7 +134,7 @@ def test_older_tasks_of_the_lane_there_stay_in_front(dsns, dbs):
     target.execute("SELECT pgqueue.put('q', '1', lane => 'l')")
     source.execute("SELECT pgqueue.put('q', '2', lane => 'l')")
     move(dsns[:2])
-    assert datas(target) == [1, 2]
+    assert found(target) == [1, 2]
 
 
 def test_names_choose_the_target(dsns, dbs):
@@ -143,9 +143,9 @@ def test_names_choose_the_target(dsns, dbs):
         " key => CASE WHEN n % 2 = 1 THEN 'k' || n END) FROM generate_series(1, 100) n"
     )
     assert move(dsns, home=lambda name: int(name[-1]) % 3 % 2).copied == 100
-    assert all(n % 10 % 3 % 2 == 0 for n in datas(dbs[1]))
-    assert all(n % 10 % 3 % 2 == 1 for n in datas(dbs[2]))
-    assert len(datas(dbs[1])) + len(datas(dbs[2])) == 100
+    assert all(n % 10 % 3 % 2 == 0 for n in found(dbs[1]))
+    assert all(n % 10 % 3 % 2 == 1 for n in found(dbs[2]))
+    assert len(found(dbs[1])) + len(found(dbs[2])) == 100
 
 
 def test_a_key_meets_the_task_that_has_it(dsns, dbs):
@@ -218,8 +218,8 @@ def test_no_kill_loses_a_task(servers, mover, victim):
     dsns = [server.start().dsn() for server in servers]
     move(dsns)
     with psycopg.connect(dsns[0], autocommit=True) as source, psycopg.connect(dsns[1], autocommit=True) as target:
-        assert datas(source) == []
-        there = Counter(datas(target))
+        assert found(source) == []
+        there = Counter(found(target))
         assert set(there) == set(range(1, n + 1))
         assert {data for data, copies in there.items() if copies > 1 and data % 3 == 1} == set()
         for lane in column(target, "SELECT DISTINCT lane FROM pgqueue.task WHERE lane IS NOT NULL"):
@@ -240,7 +240,7 @@ def test_a_copy_whose_deletion_is_lost_comes_twice(servers):
     done = move([servers[0].start().dsn(), dsns[1]])
     assert (done.copied, done.met) == (1, 1)
     with psycopg.connect(dsns[1], autocommit=True) as target:
-        assert sorted(datas(target)) == ["keyed", "plain", "plain"]
+        assert sorted(found(target)) == ["keyed", "plain", "plain"]
 
 
 @pytest.mark.slow
