@@ -3,7 +3,7 @@
 -- A queue without options, and a task without a lane or a key, take the short way: one INSERT, one row for the
 -- statistics, one signal to waiting takers (pgqueue._signal, wake.sql). All other puts of one task use _put_task, which
 -- takes a specification: the task and the options of its put. It leads to the INSERT of special.sql. All other puts of
--- many tasks use _put_many, and publishes use the INSERT of together.sql.
+-- many tasks use _put_many, which leads to the INSERT of together.sql or, one by one, to that of special.sql.
 
 -- The delay to a moment that a caller asked for. The put keeps the moment itself as run_at.
 CREATE OR REPLACE FUNCTION pgqueue._delay_until(run_at timestamptz, delay interval) RETURNS interval

@@ -58,7 +58,6 @@ CREATE OR REPLACE FUNCTION pgqueue.publish(
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    s       pgqueue.specification;
     ids     int[];
     checked boolean;                               -- one of the queues has options, or is guarded
 BEGIN
@@ -84,14 +83,14 @@ BEGIN
         END IF;
         RETURN 0;
     END IF;
-    s := pgqueue._specify(data, priority, delay, ttr, ttl, run_at => run_at, routing_key => key);
     IF checked THEN
         IF exchange <> '' THEN
             ids := pgqueue._reachable(ids);
         END IF;
-        PERFORM pgqueue._check_publish(ids, s);
+        PERFORM pgqueue._check_publish(
+                    ids, pgqueue._specify(data => data, priority => priority, delay => delay, ttr => ttr, ttl => ttl));
     END IF;
-    RETURN cardinality(pgqueue._put_together(ids, s, jsonb_build_array(data)));
+    RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl, run_at);
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
     'Put a task into every queue that is bound to the exchange with a matching key; returns how many queues. Queues '

@@ -52,9 +52,9 @@ DECLARE
          _check_after _check_attempt _check_batch _check_batches _check_guarded _check_keep _check_lanes _check_name
          _check_not_default _check_publish _check_publishing _check_put _check_put_many _check_read_committed
          _check_right _check_room _check_size _check_time _check_times _check_type _check_verb _claim _claim_heads
-         _claim_key _close_meter _count_attempt _count_new _count_places _count_takes _delay_until _delete_tasks _die
-         _die_one _drop_take _drop_takes _end_cancelled _end_expired _end_tasks _end_wait _enter_batch _enter_claim
-         _enter_flow _enter_lane _enter_own _enter_queue _enter_within _exchange_type _explain_refusal
+         _claim_key _close_meter _count_attempt _count_new _count_places _count_takes _delay_until _delete_tasks
+         _deliver _die _die_one _drop_take _drop_takes _end_cancelled _end_expired _end_tasks _end_wait _enter_batch
+         _enter_claim _enter_flow _enter_lane _enter_own _enter_queue _enter_within _exchange_type _explain_refusal
          _explain_refusals _find _find_heads _find_limited _find_oldest _follow _follow_each _follow_tasks _given_back
          _has_waiter _hold_back _insert_takes _is_circle _is_counted _is_held _is_ours _keep_result _keep_tasks
          _label_of _latched _limits_due _line_start _lock_heads _lock_room _lock_rooms _make_wait _mark_members _may
@@ -114,7 +114,7 @@ BEGIN
                 '_note _note_use _routes _tell_change'),
                (no_jit, '_check_health'),
                (generic || by_key,
-                '_burials _count_attempt _count_death _delete_tasks _die _drop_old_claims '
+                '_burials _count_attempt _count_death _delete_tasks _deliver _die _drop_old_claims '
                 '_end_takes _fold_deltas _kick _lock_claimed _move _record_attempts '
                 '_refuse_suspects _remove_task _take_sample _trim_queue _untaken _write_history'),
                (generic || by_key || hashed, '_add_history _count_anew _counts _known _write_minute'),
