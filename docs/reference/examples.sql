@@ -589,6 +589,22 @@ SELECT pgqueue.set_server(3);
 -- name: server_number
 SELECT pgqueue.server_number();
 
+-- name: add_server
+SELECT pgqueue.add_server(3, 'postgresql://app@db3.example.org/app');
+SELECT pgqueue.add_server(4, 'service=db4');
+
+-- name: servers
+SELECT number, dsn, listen_dsn, state, is_home, version FROM pgqueue.servers();
+
+-- name: set_server_state
+SELECT pgqueue.set_server_state(4, 'draining');
+
+-- name: remove_server
+SELECT pgqueue.remove_server(4);
+
+-- name: copy_servers
+SELECT pgqueue.copy_servers(cluster, version, jsonb_agg(to_jsonb(s))) FROM pgqueue.servers() s GROUP BY cluster, version;
+
 -- name: own_id
 SELECT * FROM pgqueue.tasks WHERE id = (SELECT pgqueue.own_id(id) FROM pgqueue.put('mail', '{"to": "ada@example.org"}'));
 

@@ -26,8 +26,8 @@ BEGIN
                 '_session_lock _strange_objects _unserved _vacuums _waiter_lock'),
                ('client',
                 'arm arm_again await_ends clean_up close_session disarm due_schedules fire_schedule forget_undo '
-                'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id session_deadline '
-                'stop_hearing sweep tick tick_ages undo_take '
+                'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id servers '
+                'session_deadline stop_hearing sweep tick tick_ages undo_take '
                 '_await_lock _calling_lock _hear _hear_alone _hearing_lock _lock_holders _others_wait _silent_lock'),
                ('put',
                 'allow_flows allow_lanes close_batch create_batch data_key declare_schedules delete_batch '
