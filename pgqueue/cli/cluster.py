@@ -11,6 +11,7 @@ from .. import Client
 from .._calls.privileges import Verb
 from .._engine import dsn as dsns
 from .._engine.cluster import operating
+from .._engine.cluster.moving import Moved
 from .._values import arguments, printable
 from ..terminal import Column, Progress
 from .grouping import Group
@@ -110,7 +111,7 @@ def move(given: str | None, queue: str | None, source: int, targets: tuple[int, 
         sys.exit(FAILED)
 
 
-def _moved(queue: str, done: operating.Moved) -> str:
+def _moved(queue: str, done: Moved) -> str:
     text = f"{queue}: {done.copied:,} moved"
     if done.met:
         text += f", {done.met:,} met a task with their key"
