@@ -11,7 +11,8 @@ from .. import Client
 from .._calls.privileges import Verb
 from .._engine import dsn as dsns
 from .._engine.cluster import operating
-from .._values import arguments
+from .._engine.cluster.moving import Moved
+from .._values import arguments, printable
 from ..terminal import Column, Progress
 from .grouping import Group
 from .plainly import FAILED, plainly
@@ -23,7 +24,7 @@ NUMBER = click.IntRange(0, 1023)
 DSN = Checked("dsn", lambda text: arguments.text(text, "a DSN"))
 
 
-SECTIONS = {"Servers": ("status", "add", "drain", "remove"), "All servers": ("migrate", "grant")}
+SECTIONS = {"Servers": ("status", "add", "drain", "move", "remove"), "All servers": ("migrate", "grant")}
 
 
 class Sections(Group):
@@ -85,6 +86,40 @@ def add(given: str | None, dsn: str, listen_dsn: str | None, number: int | None)
 def drain(given: str | None, number: int, off: bool) -> None:
     """Put no more tasks on server NUMBER that may be elsewhere. Takes work as before."""
     _tell(operating.drain(dsns.resolve(given), number, off))
+
+
+@cluster.command()
+@click.argument("queue", required=False)
+@click.option("--from", "source", type=NUMBER, required=True, help="The server that has the tasks.")
+@click.option(
+    "--to", "targets", type=NUMBER, multiple=True, help="A server that gets some; may be repeated. Default: all active."
+)
+@click.pass_obj
+@plainly
+def move(given: str | None, queue: str | None, source: int, targets: tuple[int, ...]) -> None:
+    """Move the tasks of QUEUE, or of all queues, from one server to others. Exit code 1 if some stay.
+
+    Tasks stay that are taken, whose result a client awaits, that are in a batch or have dependencies, or that are in a
+    lane with such a task: repeat the command once these have ended. Drain the server before, or new tasks arrive there.
+    If the command is cut off, no task is lost; some may be done twice.
+    """
+    with Progress("moving", unit=" tasks") as progress:
+        found = list(operating.move(dsns.resolve(given), source, targets, queue, progress.show))
+    for name, done in found:
+        click.echo(_moved(name, done))
+    if any(done.staying for _, done in found):
+        sys.exit(FAILED)
+
+
+def _moved(queue: str, done: Moved) -> str:
+    text = f"{queue}: {done.copied:,} moved"
+    if done.met:
+        text += f", {done.met:,} met a task with their key"
+    if done.staying:
+        text += f", {sum(done.staying.values()):,} stay: " + ", ".join(
+            f"{n:,} {why}" for why, n in done.staying.items()
+        )
+    return printable.line(text)
 
 
 @cluster.command()

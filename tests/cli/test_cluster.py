@@ -241,3 +241,32 @@ def test_grant_gives_rights_on_each_server(cluster, dbs):
         for db in dbs:
             db.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
         dbs[0].execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+def test_move_empties_a_draining_server(cluster, dbs):
+    dbs[0].execute("SELECT pgqueue.put('q', to_jsonb(n), key => 'k' || n) FROM generate_series(1, 30) n")
+    dbs[0].execute("SELECT pgqueue.put('other', '1')")
+    cluster.lines("cluster", "drain", "1")
+    assert cluster.lines("cluster", "move", "--from", "1") == ["other: 1 moved", "q: 30 moved"]
+    assert value(dbs[0], "SELECT count(*) FROM pgqueue.task") == 0
+    assert sum(value(db, "SELECT count(*) FROM pgqueue.task") for db in dbs[1:]) == 31
+
+
+def test_move_says_what_stays(cluster, dbs):
+    dbs[0].execute("SELECT pgqueue.put('q', '1'), pgqueue.put('q', '2')")
+    dbs[0].execute("SELECT pgqueue.take('q')")
+    done = cluster("cluster", "move", "q", "--from", "1", "--to", "2")
+    assert (done.returncode, done.stdout) == (1, "q: 1 moved, 1 stay: 1 taken\n")
+    assert value(dbs[1], "SELECT data FROM pgqueue.task") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--from", "9"], "the cluster has no server 9"),
+        (["--from", "1", "--to", "1"], "there is no server to move to"),
+        (["none", "--from", "1", "--to", "2"], 'there is no queue "none"'),
+    ],
+)
+def test_moves_that_cannot_be(cluster, options, error):
+    assert error in cluster.fails(1, "cluster", "move", *options)

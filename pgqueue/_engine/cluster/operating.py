@@ -7,9 +7,10 @@ servers, a migration or a grant, begins only if all of them can be reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -26,6 +27,8 @@ from ..._values.record import Record
 from ...errors import ClusterError, Error, SchemaError, ServerError
 from ..dsn import describe, unreachable
 from . import standing
+from .moving import Moved, Mover
+from .servers import placed_among
 
 T = TypeVar("T")
 Conn = psycopg.Connection[Any]
@@ -123,10 +126,38 @@ def remove(dsn: str, number: int, force: bool = False) -> list[str]:
         if left:
             raise ClusterError(
                 f"server {number} still has {', '.join(f'{n} of queue {queue}' for queue, n in left)}:"
-                " wait until they are taken"
+                " wait until they are taken, or move them with `pgqueue cluster move`"
             )
     _run(table.home.dsn, calls.remove(number))
     return _copy(table.home.dsn)
+
+
+def move(
+    dsn: str, source: int, targets: Sequence[int], queue: str | None, on_progress: Callable[[int], None]
+) -> Iterator[tuple[str, Moved]]:
+    """Move tasks of a queue from one server to others, or of all its queues. Yields each queue, and what was done.
+
+    Args:
+        targets: the numbers of the others; none: all active ones.
+        on_progress: gets the number of tasks of a queue so far, after each step.
+
+    Raises:
+        ClusterError: the cluster has no such server, or no other one to move to.
+        ServerError, ConnectionLost, QueueNotFound, PutRefused: as Mover.move().
+    """
+    members = {member.number: member for member in _present(_table(dsn))}
+    chosen = list(targets) or [number for number, member in members.items() if member.state == "active"]
+    for number in (source, *chosen):
+        if number not in members:
+            raise ClusterError(f"the cluster has no server {number}")
+    to = [members[number] for number in dict.fromkeys(chosen) if number != source]
+    if not to:
+        raise ClusterError(f"there is no server to move to: {source} is the only one, or no other one is active")
+    with Mover(
+        members[source].dsn, [one.dsn for one in to], partial(placed_among, [one.number for one in to])
+    ) as mover:
+        for name in [queue] if queue is not None else mover.queues():
+            yield name, mover.move(name, on_progress)
 
 
 def migrate_all(dsn: str) -> Iterator[tuple[int, str | None, str | None]]:

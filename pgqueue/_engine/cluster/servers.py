@@ -269,6 +269,12 @@ class Servers(Generic[C]):
         return error
 
 
+def placed_among(salts: Sequence[int], name: str) -> int:
+    """The index, among servers by their salts, of the one that a lane or a key names, as Servers.placed() finds it."""
+    text = name.encode(errors="surrogatepass")
+    return max(range(len(salts)), key=lambda index: _score(text, salts[index]))
+
+
 def _score(key: bytes, salt: int) -> bytes:
     """Of a key at a server. Not hash(), which Python salts differently in each process."""
     return hashlib.blake2b(key, digest_size=8, salt=salt.to_bytes(4)).digest()

@@ -23,10 +23,10 @@
 --   awaited   a client waits for its result or its progress, or for that of a task of the same bucket (ends.sql)
 --
 -- Lanes. The tasks of a lane go together, and in one transaction: otherwise the source would go on with the second half
--- of the lane while the target begins with the first. S holds the lane's latch (latches.sql), so no claim takes from it.
--- If one task of the lane stays, all stay. Tasks of the lane that were put on the target in the meantime are
--- newer than these, so they get new ids behind them; unless they are taken, or stay as above. A task that is not in its
--- lane, since it is delayed or buried, moves as a task without a lane.
+-- of the lane while the target begins with the first. S holds the lane's latch (latches.sql), so no claim takes from
+-- it. If one task of the lane stays, all stay. Tasks of the lane that were put on the target in the meantime are newer
+-- than these, so they get new ids behind them; unless they are taken, or stay as above. A task that is not in its lane,
+-- since it is delayed or buried, moves as a task without a lane.
 
 -- Why a task stays on this server; NULL: it may move. From a transaction that moves tasks.
 CREATE OR REPLACE FUNCTION pgqueue._why_stays(t pgqueue.task) RETURNS text
