@@ -40,7 +40,7 @@ async def race(race: Race, queues: Sequence[str], take: Take) -> Raced:
 
 async def _run_one(server: Server[Any], queues: Sequence[str], race: Race, take: Take) -> Tasks:
     with server.asked():
-        if server.failed:
+        if server.unchecked:
             await asyncio.to_thread(server.check)
         return await take(server.client.shell, [*queues], race.n, race.seconds)
 

@@ -90,7 +90,7 @@ def _run_one(
     failure: Exception | None = None
     try:
         with server.asked():
-            if server.failed:
+            if server.unchecked:
                 server.check()
             tasks = take(
                 server.client.shell, [*queues], n, seconds, stopped=course.closed.is_set, make_signal=course.signal

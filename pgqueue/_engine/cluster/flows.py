@@ -5,8 +5,8 @@ performs it, blocking or awaiting, and sends the answer.
 
 A take asks each server in turn for ready tasks; successive takes start at different servers. Only when no server has a
 ready task, the take starts a race and waits. Races alone would be enough, but each task would then cost n claims, and
-the tasks of all claims but one would be released again. While a server rests, a race ends after `retry` seconds and
-another one begins, so that the take notices when the server is back.
+the tasks of all claims but one would be released again. While a server rests, or if the servers are those of a table, a
+race ends after `retry` seconds and another one begins, so that the take notices a server that is back or new.
 
 A take that is cut off (Ctrl-C, a cancelled coroutine) releases the tasks that it has taken so far.
 """
@@ -52,9 +52,9 @@ def take(servers: Servers[Any], queues: Sequence[str], n: int, timeout: float | 
     tasks = yield from _take_what_is_there(servers, queues, n)
     while not tasks and not left.over():
         racing = list(servers.to_ask(0))
-        some_rest = any(server.failed for server in servers.all)
+        changes = any(server.failed or server.listed for server in servers.all)
         try:
-            tasks, failures = yield Race(racing, n, (left.at_most(servers.retry) if some_rest else left).seconds())
+            tasks, failures = yield Race(racing, n, (left.at_most(servers.retry) if changes else left).seconds())
         except ClosedError:
             break
         if len(failures) == len(racing):
