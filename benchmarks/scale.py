@@ -134,7 +134,8 @@ def _private(pid: int) -> float:
 
 def needed(options: argparse.Namespace, cpu: float) -> int:
     """The servers for the rate, if each gets the same part."""
-    return int(math.ceil(options.rate * cpu / 1e6 / (options.cores * options.busy)))
+    full: float = options.rate * cpu / 1e6 / (options.cores * options.busy)
+    return math.ceil(full)
 
 
 def simulated(servers: Sequence[int], options: argparse.Namespace) -> Load:
