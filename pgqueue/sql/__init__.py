@@ -45,7 +45,7 @@ LAYERS = {
         *("stats", "queue_stats", "task"),
     ),
     "3_tasks": (
-        *("ends", "cancelled", "links", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits"),
+        *("ends", "untake", "leave", "cancelled", "moves", "links", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits"),
         *(
             "admission",
             "heads",

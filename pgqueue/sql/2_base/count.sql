@@ -172,40 +172,6 @@ BEGIN
     END IF;
 END $$;
 
--- Delete tasks. how: how they ended, for _follow (follow.sql).
-CREATE OR REPLACE FUNCTION pgqueue._delete_tasks(ids bigint[], how text DEFAULT 'deleted') RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    gone record;
-BEGIN
-    WITH deleted AS (
-        DELETE FROM pgqueue.task t WHERE t.id = ANY (ids)
-        RETURNING t.id, t.queue_id, t.state, t.lane, t.holds_lane, t.followed, t.meter)
-    SELECT place.*, free.*, slot.*, mark.* INTO gone
-      FROM (SELECT array_agg(p.queue_id) AS queues, array_agg(p.state) AS states, array_agg(p.n) AS n
-              FROM (SELECT d.queue_id, d.state, -count(*) AS n FROM deleted d GROUP BY d.queue_id, d.state) p) place,
-           (SELECT array_agg(d.queue_id) AS lanes_of, array_agg(d.lane) AS lanes, array_agg(true) AS freed
-              FROM deleted d
-             WHERE (d.state IN ('R', 'C') OR d.state = 'D' AND d.holds_lane) AND d.lane IS NOT NULL) free,
-           (SELECT array_agg(d.queue_id) AS meters_of, array_agg(d.meter) AS meters
-              FROM deleted d WHERE d.state IN ('R', 'C') AND d.meter IS NOT NULL) slot,
-           (SELECT array_agg(d.queue_id) AS followed_in, array_agg(d.id) AS followed
-              FROM deleted d WHERE d.followed) mark;
-    IF gone.queues IS NOT NULL THEN
-        PERFORM pgqueue._count_places(gone.queues, gone.states, gone.n);
-    END IF;
-    IF gone.lanes IS NOT NULL THEN
-        PERFORM pgqueue._tell_lanes(gone.lanes_of, gone.lanes, gone.freed);
-    END IF;
-    IF gone.meters IS NOT NULL THEN
-        PERFORM pgqueue._tell_meters(gone.meters_of, gone.meters);
-    END IF;
-    IF gone.followed IS NOT NULL THEN
-        DELETE FROM pgqueue.cancellation c WHERE c.task_id = ANY (gone.followed);
-        PERFORM pgqueue._follow_each(gone.followed_in, gone.followed, how);
-    END IF;
-END $$;
-
 CREATE OR REPLACE FUNCTION pgqueue._count_takes(queues int[], one int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

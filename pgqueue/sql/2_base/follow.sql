@@ -54,20 +54,3 @@ BEGIN
     RETURN CASE WHEN pgqueue._waits_for_tasks(t) THEN 'W'
                 WHEN t.lane IS NOT NULL THEN 'L' ELSE 'R' END;
 END $$;
-
--- Make waiting tasks of a queue ready, except those that have to wait for something else; returns how many. For the
--- hooks, which know that one reason to wait is over. The caller has locked the tasks' rows, or may wait for them.
-CREATE OR REPLACE FUNCTION pgqueue._end_wait(queue_id int, ids bigint[]) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    waiting CONSTANT "char" := 'W';    -- a variable: by a literal the planner could walk the index of all that wait
-    n       int;
-BEGIN
-    UPDATE pgqueue.task t SET state = pgqueue._ready_state(t), ready_at = clock_timestamp()
-     WHERE t.id = ANY (ids) AND t.state = waiting AND pgqueue._ready_state(t) <> 'W';
-    GET DIAGNOSTICS n = ROW_COUNT;
-    IF n > 0 THEN
-        PERFORM pgqueue._signal(queue_id, n);
-    END IF;
-    RETURN n;
-END $$;

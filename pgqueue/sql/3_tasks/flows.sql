@@ -136,12 +136,10 @@ CREATE OR REPLACE FUNCTION pgqueue._make_wait(
 ) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
-    q record;
+    of_queue CONSTANT int := pgqueue._wait_for_tasks(id);
+    q        record;
 BEGIN
-    UPDATE pgqueue.task t SET state = 'W', run_at = NULL, expires_at = NULL, followed = true, meter = NULL
-     WHERE t.id = _make_wait.id
-    RETURNING t.queue_id INTO q;
-    SELECT named.id, named.delay, named.ttl INTO q FROM pgqueue.queue named WHERE named.id = q.queue_id;
+    SELECT named.delay, named.ttl INTO q FROM pgqueue.queue named WHERE named.id = of_queue;
     INSERT INTO pgqueue.dependant (task_id, run_at, delay, ttl, on_failure, role)
     VALUES (id, _make_wait.run_at, CASE WHEN _make_wait.run_at IS NULL THEN coalesce(_make_wait.delay, q.delay) END,
             coalesce(_make_wait.ttl, q.ttl), left(on_failure, 1)::"char", pgqueue._caller());
