@@ -41,27 +41,15 @@ LAYERS = {
     ),
     "2_base": (
         *("advisory", "nowait", "parts", "caller", "bounds", "record", "quotas", "server", "rights", "roles", "names"),
-        *("secret", "changeover", "latches", "line", "wake", "session", "turns", "identity", "follow", "count"),
+        *("secret", "changeover", "latches", "line", "wake", "session", "turns", "identity"),
         *("stats", "queue_stats", "task"),
     ),
     "3_tasks": (
-        *("ends", "untake", "leave", "cancelled", "moves", "links", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits"),
-        *(
-            "admission",
-            "heads",
-            "unanswered",
-            "special",
-            "together",
-            "unique",
-            "put",
-            "flows",
-            "take",
-            "undo",
-            "settle",
-            "touch",
-        ),
-        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "again", "find"),
-        *("truncate", "limit_rules", "limit_ticks"),
+        *("ends", "follow", "count", "untake", "leave", "cancelled", "moves"),  # the moves of tasks
+        *("links", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits", "admission"),
+        *("heads", "unanswered", "special", "together", "unique", "put", "flows", "take", "undo", "settle"),
+        *("touch", "ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining"),
+        *("again", "find", "truncate", "limit_rules", "limit_ticks"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),

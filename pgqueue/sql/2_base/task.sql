@@ -1,4 +1,11 @@
--- Tasks: the view of them; which queues have something due; and tasks without a take.
+-- Tasks: the view of them; which are in a lane; which queues have something due; and tasks without a take.
+
+-- The tasks that are in a lane; the first of them is its head (lane.sql). It is a view, so that PostgreSQL plans it
+-- into the statements that use it.
+CREATE OR REPLACE VIEW pgqueue._in_lane AS
+SELECT t.id, t.queue_id, t.lane, t.priority, t.state, t.expires_at, t.xmin AS writer
+  FROM pgqueue.task t
+ WHERE (t.state IN ('R', 'L', 'C') OR t.state = 'D' AND t.holds_lane) AND t.lane IS NOT NULL;
 
 -- Which queues have something due. It is a view, so that PostgreSQL plans it into the statements that use it. It asks
 -- for the start of the statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS:

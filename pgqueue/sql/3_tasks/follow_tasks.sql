@@ -1,4 +1,4 @@
--- Flows at the end of a followed task: the hooks that follow.sql (2_base) calls, and the functions that decide which
+-- Flows at the end of a followed task: the hooks that follow.sql calls, and the functions that decide which
 -- tasks need not wait any more. The theory is in flows.sql.
 
 -- Mark members of batches as ended; returns the batches.

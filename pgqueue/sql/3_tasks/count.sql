@@ -96,13 +96,6 @@ BEGIN
     END IF;
 END $$;
 
--- The tasks that are in a lane; the first of them is its head (lane.sql). It is a view, so that PostgreSQL plans it
--- into the statements that use it.
-CREATE OR REPLACE VIEW pgqueue._in_lane AS
-SELECT t.id, t.queue_id, t.lane, t.priority, t.state, t.expires_at, t.xmin AS writer
-  FROM pgqueue.task t
- WHERE (t.state IN ('R', 'L', 'C') OR t.state = 'D' AND t.holds_lane) AND t.lane IS NOT NULL;
-
 -- Make the heads of these lanes R if they are L and not locked; returns how many. In lanes that are not among `freed`,
 -- only a head that this transaction wrote, outside of a savepoint: any other head is left to the check.
 CREATE OR REPLACE FUNCTION pgqueue._unblock(queue_id int, lanes text[], freed text[]) RETURNS int
