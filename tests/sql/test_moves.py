@@ -126,7 +126,11 @@ def outcome(db: psycopg.Connection, queue: str) -> tuple[Any, ...]:
               FROM pgqueue.delta WHERE {of_queue}""",
             queue,
         ),
-        rows(db, f"SELECT verb, sum(calls) FROM pgqueue.delta WHERE {of_queue} AND calls > 0 GROUP BY 1 ORDER BY 1", queue),
+        rows(
+            db,
+            f"SELECT verb, sum(calls) FROM pgqueue.delta WHERE {of_queue} AND calls > 0 GROUP BY 1 ORDER BY 1",
+            queue,
+        ),
         rows(db, f"SELECT DISTINCT lane FROM pgqueue.lane_check WHERE {of_queue}", queue),
         rows(db, f"SELECT DISTINCT split_part(meter, ':', 2) FROM pgqueue.meter_check WHERE {of_queue}", queue),
         row(db, f"SELECT count(*) FROM pgqueue.flow_check WHERE {of_queue}", queue),
@@ -165,15 +169,13 @@ def test_an_inline_copy_does_what_its_function_does(db: psycopg.Connection, verb
 # --- races
 
 
-def test_a_delete_waits_for_a_touch_and_ends_the_take(
-    db: psycopg.Connection, connect: Connect, verb: str = "SELECT pgqueue.delete(%s)"
-) -> None:
+def test_a_delete_waits_for_a_touch_and_ends_the_take(db: psycopg.Connection, connect: Connect) -> None:
     """The touched take has moved to a place that the snapshot of the statement that locked it does not show."""
     toucher = connect(autocommit=False)
     put(db, "q", ttr="1 min")
     id, token = take(db, "q")
     toucher.execute("SELECT pgqueue.touch(%s, %s, more => '1 min')", [id, token])
-    with waiting(connect(), db, verb, id) as deleted:
+    with waiting(connect(), db, "SELECT pgqueue.delete(%s)", id) as deleted:
         toucher.commit()
     assert deleted.result() == [(True,)]
     assert column(db, "SELECT task_id FROM pgqueue.take") == []
