@@ -66,9 +66,9 @@ TAKEN = {
     "lane": "SELECT pgqueue.put(queue, '1', lane => 'a'), pgqueue.put(queue, '2', lane => 'a')",
     "limit": "SELECT pgqueue.set_limit(queue, concurrency => 1), pgqueue.put(queue, '1'), pgqueue.put(queue, '2')",
     "flow": """
-        SELECT pgqueue.put_graph(jsonb_build_array(jsonb_build_object('queue', queue, 'data', 1),
-                                                   jsonb_build_object('queue', queue, 'data', 2, 'after', '[-1]'::jsonb)))
-    """,
+        SELECT pgqueue.put_graph(jsonb_build_array(
+                   jsonb_build_object('queue', queue, 'data', 1),
+                   jsonb_build_object('queue', queue, 'data', 2, 'after', '[-1]'::jsonb)))""",
     "kept": "SELECT pgqueue.put(queue, '1')",
     "capacity": "SELECT pgqueue.put(queue, '1')",
     "dead letter": "SELECT pgqueue.put(queue, '1')",

@@ -85,21 +85,18 @@ END $$;
 
 -- A task comes back behind all others of its priority, by a new id. NULL: other rows name it by its id, so it keeps its
 -- place.
-CREATE OR REPLACE FUNCTION pgqueue._move_behind(id bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION pgqueue._move_behind(id bigint, OUT new_id bigint, OUT stored "char")
 LANGUAGE plpgsql AS $$
-DECLARE
-    new_id bigint;
 BEGIN
     UPDATE pgqueue.task t
        SET id = DEFAULT, state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END,
            suspect = NULL, killed_after = NULL, releases = coalesce(t.releases, 0) + 1
      WHERE t.id = _move_behind.id AND t.followed IS NULL
-    RETURNING t.id INTO new_id;
+    RETURNING t.id, t.state INTO new_id, stored;
     IF FOUND THEN
         UPDATE pgqueue.attempt a SET task_id = new_id WHERE a.task_id = _move_behind.id;
         UPDATE pgqueue.step s SET task_id = new_id WHERE s.task_id = _move_behind.id;
     END IF;
-    RETURN new_id;
 END $$;
 
 -- Tasks of a queue, locked by the caller, become ready, blocked, or waiting for others. verb: delay, of delayed tasks

@@ -13,25 +13,30 @@ CREATE OR REPLACE FUNCTION pgqueue.requeue(
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue CONSTANT int := (pgqueue._drop_take(id, token, session)).queue_id;
-    is_cancelled boolean;
+    stored      "char";
+    keeps_place boolean;
 BEGIN
     IF of_queue IS NULL THEN
         SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
         RETURN;
     END IF;
-    new_id := pgqueue._move_behind(id);
-    IF new_id IS NULL THEN
+    SELECT moved.new_id, moved.stored INTO new_id, stored FROM pgqueue._move_behind(id) moved;
+    keeps_place := new_id IS NULL;
+    IF keeps_place THEN
         new_id := id;
-        is_cancelled := pgqueue._come_back(id) = 'C';
+        stored := pgqueue._come_back(id);
     END IF;
     PERFORM pgqueue._note(of_queue, 'release', ARRAY [new_id]);
-    IF is_cancelled THEN
+    IF stored = 'C' THEN
         PERFORM pgqueue._end_cancelled(of_queue, ARRAY [id]);
         state := 'cancelled';
         RETURN;
     END IF;
     PERFORM pgqueue._signal(of_queue, 1);
-    SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = new_id;
+    state := 'ready';
+    IF keeps_place OR stored = 'L' THEN            -- it may wait for others, or be blocked in its lane
+        SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = new_id;
+    END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.requeue IS
     'Give a task back behind all other tasks of its priority, under a new id, which is returned. A task that waited '

@@ -189,9 +189,9 @@ BEGIN
      WHERE t.id = bury.id AND t.state <> 'F'
     RETURNING t.queue_id, t.state, t.followed INTO queue_id, stored, marked;
     IF FOUND THEN
-        PERFORM pgqueue._untake_tasks(ARRAY [id]);
         state := 'buried';
-        IF token IS NULL THEN
+        IF token IS NULL THEN                      -- of a claim that was under way; a holder's own take kept it away
+            PERFORM pgqueue._untake_tasks(ARRAY [id]);
             PERFORM pgqueue._check_guarded(queue_id, 'manage', is_named => false),
                     pgqueue._record_tasks('bury', queue_id, ARRAY [id]);
         END IF;

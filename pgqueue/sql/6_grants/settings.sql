@@ -52,14 +52,14 @@ DECLARE
          _can_call _check_admission _check_attempt _check_batch _check_batches _check_guarded _check_keep _check_lanes
          _check_name _check_not_default _check_publish _check_publishing _check_put _check_put_many
          _check_read_committed _check_right _check_size _check_time _check_times _check_type _check_verb _claim
-         _claim_heads _claim_key _close_meter _count_attempt _count_new _count_places _count_takes _defaults
+         _claim_heads _claim_key _close_meter _come_back _count_attempt _count_new _count_places _count_takes _defaults
          _delay_until _delete_tasks _deliver _die _die_one _drop_take _drop_takes _end_cancelled _end_expired
          _end_limit_wait _end_tasks _enter_batch _enter_claim _enter_lane _enter_own _enter_queue _enter_within
          _exchange_type _explain_refusal _explain_refusals _find _find_heads _find_limited _find_oldest _follow
          _follow_each _follow_tasks _given_back _has_waiter _hold_back _insert_takes _is_circle _is_counted _is_held
          _is_ours _keep_result _keep_tasks _label_of _latched _later _limits_due _line_start _lock_heads _lock_room
-         _lock_rooms _mark_members _may _meet_key _meter _meter_of_put _meter_value _move _note _note_use _notify
-         _open_meter _promote _put_alike _put_all _put_by_key _put_many_once _put_once _put_over _put_special
+         _lock_rooms _mark_members _may _meet_key _meter _meter_of_put _meter_value _move _note _note_use
+         _notify _open_meter _promote _put_alike _put_all _put_by_key _put_many_once _put_once _put_over _put_special
          _put_special_many _put_task _put_together _queue_length _ready_state _record_attempts _refuse_suspects
          _release_dropped _retain _role_id _routes _routes_for _signal _tell_change _tell_ends _tell_lanes _tell_meters
          _trim_queue _type_lacks _unblock _untake _untake_tasks _untaken _waits_for_tasks';
@@ -113,8 +113,8 @@ BEGIN
                 '_note _note_use _routes _tell_change'),
                (no_jit, '_check_health'),
                (generic || by_key,
-                '_burials _bury _call_up _come_back _count_attempt _count_death _delete_tasks _deliver _die '
-                '_drop_old_claims _end_takes _fold_deltas _lock_claimed _make_ready _meet_key _move _move_behind '
+                '_burials _bury _call_up _count_attempt _count_death _delete_tasks _deliver _die '
+                '_drop_old_claims _end_takes _fold_deltas _lock_claimed _make_ready _meet_key _move '
                 '_put_once _put_special _record_attempts _refuse_suspects _remove_task _take_sample _trim_queue '
                 '_untaken _write_history'),
                (generic || by_key || hashed, '_add_history _count_anew _counts _known _write_minute'),
