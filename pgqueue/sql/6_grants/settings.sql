@@ -58,7 +58,7 @@ DECLARE
          _exchange_type _explain_refusal _explain_refusals _find _find_heads _find_limited _find_oldest _follow
          _follow_each _follow_tasks _given_back _has_waiter _hold_back _insert_takes _is_circle _is_counted _is_held
          _is_ours _keep_result _keep_tasks _label_of _latched _later _limits_due _line_start _lock_heads _lock_room
-         _lock_rooms _mark_members _may _meet_key _meter _meter_of_put _meter_value _move _note _note_use
+         _lock_rooms _mark_members _may _meet_key _meter _meter_of_put _meter_value _move _move_behind _note _note_use
          _notify _open_meter _promote _put_alike _put_all _put_by_key _put_many_once _put_once _put_over _put_special
          _put_special_many _put_task _put_together _queue_length _ready_state _record_attempts _refuse_suspects
          _release_dropped _retain _role_id _routes _routes_for _signal _tell_change _tell_ends _tell_lanes _tell_meters
