@@ -38,6 +38,7 @@ LAYERS = {
         "schedules",
         "ticks",
         "flows",
+        "servers",
     ),
     "2_base": (
         *("advisory", "nowait", "parts", "caller", "bounds", "record", "quotas", "server", "rights", "roles", "names"),
@@ -49,7 +50,7 @@ LAYERS = {
         *("links", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits", "admission"),
         *("heads", "unanswered", "special", "together", "unique", "put", "flows", "take", "undo", "settle"),
         *("touch", "ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining"),
-        *("again", "find", "truncate", "limit_rules", "limit_ticks"),
+        *("again", "find", "truncate", "moving", "limit_rules", "limit_ticks"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),
@@ -60,6 +61,7 @@ LAYERS = {
             "monitor",
             "neighbours",
             "audit",
+            "servers",
             "foreign",
             "workers",
             "health",

@@ -192,3 +192,23 @@ def test_a_delegated_put_wakes_a_taker(cluster: Nodes, coordinator: psycopg.Conn
         for order in range(2000, 2020):
             coordinator.execute("SELECT place_order(%s::bigint, 'new')", [order])
         assert taken.result(30)
+
+
+def test_a_cluster_has_the_nodes_with_shards_and_follows_the_catalogue(cluster: Nodes) -> None:
+    with pgqueue.Cluster.from_citus(cluster.coordinator, retry=0.2) as members:
+        queue = members.queue("of the catalogue")
+        assert {queue.put(n).id >> 43 for n in range(4)} == {2, 3}
+        with psycopg.connect(cluster.coordinator, autocommit=True) as conn:
+            conn.execute(
+                "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true)"
+                " FROM pg_dist_node WHERE groupid = 0"
+            )
+            try:
+                eventually(lambda: len(members.clients) == 3)
+                assert {queue.put(n).id >> 43 for n in range(6)} == {1, 2, 3}
+            finally:
+                conn.execute(
+                    "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', false)"
+                    " FROM pg_dist_node WHERE groupid = 0"
+                )
+        eventually(lambda: len(members.clients) == 2)

@@ -7,7 +7,7 @@ this task too, up to the number that it asked for; further tasks are released.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from .flows import Race, Raced, give_back
@@ -19,8 +19,8 @@ Take = Callable[..., Awaitable[Tasks]]  # of _async/take.py
 _ending: set[asyncio.Task[Tasks]] = set()  # references until they end: an event loop keeps only weak ones
 
 
-async def race(race: Race, name: str, take: Take) -> Raced:
-    running = {asyncio.create_task(_run_one(server, name, race, take)) for server in race.servers}
+async def race(race: Race, queues: Sequence[str], take: Take) -> Raced:
+    running = {asyncio.create_task(_run_one(server, queues, race, take)) for server in race.servers}
     tasks: Tasks = []
     failures: list[Exception] = []
     try:
@@ -38,11 +38,11 @@ async def race(race: Race, name: str, take: Take) -> Raced:
     return tasks[: race.n], failures if tasks else [_expected(failure) for failure in failures]
 
 
-async def _run_one(server: Server[Any], name: str, race: Race, take: Take) -> Tasks:
+async def _run_one(server: Server[Any], queues: Sequence[str], race: Race, take: Take) -> Tasks:
     with server.asked():
-        if server.failed:
+        if server.unchecked:
             await asyncio.to_thread(server.check)
-        return await take(server.client.shell, [name], race.n, race.seconds)
+        return await take(server.client.shell, [*queues], race.n, race.seconds)
 
 
 def _result(one: asyncio.Task[Tasks], failures: list[Exception]) -> Tasks:

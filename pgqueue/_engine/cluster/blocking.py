@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..owners import errand
@@ -21,14 +21,14 @@ Tasks = list[Any]
 Take = Callable[..., Tasks]  # of _sync/take.py
 
 
-def race(race: Race, name: str, take: Take) -> Raced:
+def race(race: Race, queues: Sequence[str], take: Take) -> Raced:
     """Run the race in daemon threads. (A process waits for the threads of an executor before it ends.)"""
     course = _Course()
     tasks: Tasks = []
     failures: list[Exception] = []
     try:
         for server in race.servers:
-            arguments = (course, server, take, name, race.n, race.seconds)
+            arguments = (course, server, take, queues, race.n, race.seconds)
             errand("pgqueue-cluster", _run_one, *arguments).start()
         for _ in race.servers:
             tasks, failure = course.arrivals.get()
@@ -83,15 +83,17 @@ class _Course:
         return late
 
 
-def _run_one(course: _Course, server: Server[Any], take: Take, name: str, n: int, seconds: float | None) -> None:
+def _run_one(
+    course: _Course, server: Server[Any], take: Take, queues: Sequence[str], n: int, seconds: float | None
+) -> None:
     tasks: Tasks = []
     failure: Exception | None = None
     try:
         with server.asked():
-            if server.failed:
+            if server.unchecked:
                 server.check()
             tasks = take(
-                server.client.shell, [name], n, seconds, stopped=course.closed.is_set, make_signal=course.signal
+                server.client.shell, [*queues], n, seconds, stopped=course.closed.is_set, make_signal=course.signal
             )
     except Exception as error:  # of any kind: the caller has to see it
         failure = error

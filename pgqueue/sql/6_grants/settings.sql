@@ -5,8 +5,8 @@
 -- helper runs as its caller: as the owner inside a public function, and without rights on any table when a role calls
 -- it directly. Public functions that run as their caller touch no table (arm, arm_again, data_key, disarm,
 -- own_session, server_number, stop_hearing), or are only for the owner (grants.sql, set_quota of quotas.sql,
--- set_server of server.sql). Some helpers run as the owner because a view calls them, with the rights of its reader:
--- _may_see, _may_see_all, _foreign_locks, _is_attended, _lost_roles, _health_stats.
+-- set_server of server.sql, the changes of servers.sql). Some helpers run as the owner because a view calls them, with
+-- the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended, _lost_roles, _health_stats.
 --
 -- search_path. With a caller's path, a function or an operator that another role has planted in the schema `public`
 -- could fit a call in a function of pgqueue better than the server's own, and would run with the rights of that
@@ -74,10 +74,10 @@ BEGIN
                 'allow_flows allow_lanes alter_queue ask_lock await_ends bind children clean_up clear_will '
                 'close_session create_node create_queue declare_exchange declare_limit declare_schedules '
                 'delete_exchange delete_node delete_queue delete_schedule drain_queue drain_queues drop_limit '
-                'drop_lock forget_undo identify last_tick leave_ends observe open_session own_id pause_queue '
+                'drop_lock forget_undo identify last_tick leave_ends move_in observe open_session own_id pause_queue '
                 'pause_schedule post queue_id register_worker release_all rename_queue resume_schedule run_schedule '
-                'session_deadline set_limit set_node set_schedule set_will stored_payload sweep take_or_listen tick '
-                'truncate_queue try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
+                'servers session_deadline set_limit set_node set_schedule set_will stored_payload sweep take_or_listen '
+                'tick truncate_queue try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
                 '_may_see _may_see_all'),
                (definer || generic,
                 'count_runs delete_status due_schedules get_status publish put put_flow_many put_many set_status '
@@ -90,7 +90,8 @@ BEGIN
                 'promote_all put_flow put_graph queue_stats record_step release release_claim renew_claim requeue '
                 'take_id touch'),
                (definer || by_key || in_order || loops,
-                'act_on_tasks find_key find_tasks neighbours newest_tasks put_again search_tasks'),
+                'act_on_tasks find_key find_tasks move_out moving_lanes neighbours newest_tasks put_again search_tasks '
+                'staying'),
                (definer || generic || by_key || in_order,
                 'claim_messages enter_line first_task kick leave_line message_stats next_due pass_on take take_many '
                 'urgent_priority'),
