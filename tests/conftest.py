@@ -198,7 +198,7 @@ def shared(pg_server: Server, lender: Lender) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def own_bindir(pg_server: Server, request: pytest.FixtureRequest) -> Path | None:
     """PostgreSQL's programs for a server that a test starts for itself; None: the embedded ones."""
-    if pg_server.kind == "system":
+    if pg_server.kind in ("system", "citus"):
         _, _, given = request.config.getoption("--pg").partition(":")
         return Path(given) if given else system_binaries()[0]
     if pg_server.kind != "embedded":

@@ -49,7 +49,20 @@ LAYERS = {
         *("ends", "follow", "count", "untake", "leave", "cancelled", "moves"),  # the moves of tasks
         *("links", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits", "admission"),
         *("heads", "unanswered", "special", "together", "unique", "put", "flows", "take", "undo", "settle"),
-        *("touch", "ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining"),
+        *(
+            "touch",
+            "ack",
+            "hand_on",
+            "graphs",
+            "batches",
+            "pop",
+            "pick",
+            "requeue",
+            "cancel",
+            "listed",
+            "queue",
+            "draining",
+        ),
         *("again", "find", "truncate", "moving", "limit_rules", "limit_ticks"),
     ),
     "4_families": (
@@ -72,7 +85,7 @@ LAYERS = {
             "outside",
         ),
     ),
-    "6_grants": ("owned", "grants", "bound", "settings", "restored"),
+    "6_grants": ("owned", "grants", "bound", "settings", "restored", "citus"),
 }
 TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])
 CODE = tuple(f"{layer}/{name}.sql" for layer, names in LAYERS.items() if layer != "1_tables" for name in names)

@@ -24,7 +24,7 @@ DELETE = re.compile(r"DELETE FROM pgqueue\.(task|take)\b")
 # The functions of the moves, each with the number of its statements that change a state.
 CHANGES = dict.fromkeys(
     (
-        *("_come_back", "_move_behind", "_make_ready", "_delay", "_wait_for_tasks", "_await_slots"),
+        *("_come_back", "_move_behind", "_make_ready", "_delay", "_await_slots"),
         *("_end_limit_wait", "_call_up", "_bury", "_put_over", "_ask_holders", "_keep_tasks"),
         "_unblock",  # of a lane: count.sql
         "_move",  # into another queue, with the copies for others: dead.sql

@@ -20,7 +20,6 @@
 --   C               gone          _end_cancelled    the end of its take
 --   D B W           R L W         _make_ready       a time that is due, a kick, the end of other tasks
 --   W               D             _delay            the end of other tasks
---   D               W             _wait_for_tasks   put_flow, which puts it with a delay
 --   R               W             _await_slots      a claim that finds no place in its limit
 --   W               R             _end_limit_wait   a claim that finds one, or the end of the limit
 --   L               R             _unblock          an event in its lane (count.sql)
@@ -131,19 +130,6 @@ LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE pgqueue.task t SET state = 'D', run_at = u.run_at
       FROM unnest(ids, times) u(id, run_at) WHERE t.id = u.id;
-END $$;
-
--- Make a task wait for others that was just put with a delay, so that no other transaction has seen it ready. Returns
--- its queue.
-CREATE OR REPLACE FUNCTION pgqueue._wait_for_tasks(id bigint) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    of_queue int;
-BEGIN
-    UPDATE pgqueue.task t SET state = 'W', run_at = NULL, expires_at = NULL, followed = true, meter = NULL
-     WHERE t.id = _wait_for_tasks.id
-    RETURNING t.queue_id INTO of_queue;
-    RETURN of_queue;
 END $$;
 
 -- Ready tasks that a claim has found and must not take wait for a slot of their meters. Only those without a take: the
