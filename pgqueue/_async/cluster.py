@@ -9,14 +9,13 @@ from .._calls.put_options import PutArguments
 from .._calls.stats import Stats
 from .._engine.awaiting import drive, in_thread
 from .._engine.cluster import flows
-from .._engine.cluster.awaiting import race
-from .._engine.cluster.flows import Ask, Flow, Race
+from .._engine.cluster.flows import Ask, Flow
 from .._engine.cluster.servers import Place, Servers
 from .._values import arguments
 from .._values.arguments import Seconds
 from .client import AsyncClient
+from .cluster_take import take_from_all
 from .queue import AsyncQueue
-from .take import take
 from .task import AsyncTask
 
 T = TypeVar("T")
@@ -85,7 +84,8 @@ class AsyncClusterQueue:
             ServerError: none of the servers can be reached.
             ClosedError: a client is closed.
         """
-        return await self._drive(flows.take(self._servers, arguments.count("n", n), arguments.timeout(timeout)))
+        count, seconds = arguments.count("n", n), arguments.timeout(timeout)
+        return await take_from_all(self._servers, [self.name], count, seconds)
 
     async def ack_many(self, tasks: Iterable[AsyncTask]) -> None:
         """Ack tasks, in one statement for each server that they came from. All servers are asked.
@@ -107,9 +107,7 @@ class AsyncClusterQueue:
     async def _drive(self, flow: Flow[T]) -> T:
         return await drive(flow, self._perform)
 
-    async def _perform(self, step: Ask | Race) -> object:
-        if isinstance(step, Race):
-            return await race(step, self.name, take)
+    async def _perform(self, step: Ask) -> object:
         if step.server.failed:
             await in_thread(step.server.check)
         return await step.verb(step.server.client.queue(self.name))

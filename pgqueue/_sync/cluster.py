@@ -11,14 +11,13 @@ from .._calls.put_options import PutArguments
 from .._calls.stats import Stats
 from .._engine.blocking import drive, in_thread
 from .._engine.cluster import flows
-from .._engine.cluster.blocking import race
-from .._engine.cluster.flows import Ask, Flow, Race
+from .._engine.cluster.flows import Ask, Flow
 from .._engine.cluster.servers import Place, Servers
 from .._values import arguments
 from .._values.arguments import Seconds
 from .client import Client
+from .cluster_take import take_from_all
 from .queue import Queue
-from .take import take
 from .task import Task
 
 T = TypeVar("T")
@@ -87,7 +86,8 @@ class ClusterQueue:
             ServerError: none of the servers can be reached.
             ClosedError: a client is closed.
         """
-        return self._drive(flows.take(self._servers, arguments.count("n", n), arguments.timeout(timeout)))
+        count, seconds = arguments.count("n", n), arguments.timeout(timeout)
+        return take_from_all(self._servers, [self.name], count, seconds)
 
     def ack_many(self, tasks: Iterable[Task]) -> None:
         """Ack tasks, in one statement for each server that they came from. All servers are asked.
@@ -109,9 +109,7 @@ class ClusterQueue:
     def _drive(self, flow: Flow[T]) -> T:
         return drive(flow, self._perform)
 
-    def _perform(self, step: Ask | Race) -> object:
-        if isinstance(step, Race):
-            return race(step, self.name, take)
+    def _perform(self, step: Ask) -> object:
         if step.server.failed:
             in_thread(step.server.check)
         return step.verb(step.server.client.queue(self.name))

@@ -27,9 +27,6 @@ from statements import column, row, rows, value
 
 import pgqueue
 from pgqueue import migrate
-from pgqueue._engine.cluster import awaiting as awaiting_race
-from pgqueue._engine.cluster import blocking as blocking_race
-from pgqueue._engine.cluster.flows import Race
 from pgqueue._engine.cluster.servers import Server, Servers
 from pgqueue.embedded import EmbeddedServer, reaper
 
@@ -417,48 +414,6 @@ async def test_a_client_that_closes_ends_the_wait(make, dsns):
 async def test_a_bad_number(queue, n):
     with pytest.raises(ValueError, match="n must be"):
         await queue.take_many(n)
-
-
-@pytest.fixture
-def given_back(monkeypatch):
-    """What a race gives back."""
-    tasks = []
-    for module in (awaiting_race, blocking_race):
-        monkeypatch.setattr(module, "give_back", tasks.extend)
-    return tasks
-
-
-def test_what_arrives_together_is_returned_as_far_as_it_is_wanted(monkeypatch, given_back):
-    def run_one(course, server, take, name, n, seconds):
-        with course._lock:  # so the race cannot be closed in between
-            for task in ("first", "second", "third"):
-                course.arrivals.put(([task], None))
-
-    monkeypatch.setattr(blocking_race, "_run_one", run_one)
-    assert blocking_race.race(Race([None], 2, None), "q", None) == (["first", "second"], [])
-    assert given_back == ["third"]
-
-
-async def test_the_same_of_coroutines(monkeypatch, given_back):
-    async def run_one(server, name, race, take):
-        return [server]
-
-    monkeypatch.setattr(awaiting_race, "_run_one", run_one)
-    tasks, failures = await awaiting_race.race(Race(["a", "b", "c"], 2, None), "q", None)  # type: ignore[list-item]
-    assert (len(tasks), failures) == (2, [])
-    assert sorted(tasks + given_back) == ["a", "b", "c"]
-
-
-async def test_a_take_that_had_ended_when_it_was_cancelled(monkeypatch, given_back):
-    async def run_one(server, name, race, take):
-        if server == "late":
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-        return [server]
-
-    monkeypatch.setattr(awaiting_race, "_run_one", run_one)
-    assert await awaiting_race.race(Race(["late", "first"], 1, None), "q", None) == (["first"], [])  # type: ignore[list-item]
-    await soon(lambda: given_back == ["late"])
 
 
 # --- settling

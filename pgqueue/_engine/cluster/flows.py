@@ -1,19 +1,12 @@
-"""Calls on several servers: a put that fails over, a take from all of them. Generators, as in ../flows.py.
+"""Calls on several servers: a put that fails over, acks and statistics of all of them. Generators.
 
-A flow yields an Ask, one call to the queue on one server, or a Race, the same take on several servers at once. A shell
-performs it, blocking or awaiting, and sends the answer.
-
-A take asks each server in turn for ready tasks; successive takes start at different servers. Only when no server has a
-ready task, the take starts a race and waits. Races alone would be enough, but each task would then cost n claims, and
-the tasks of all claims but one would be released again. While a server rests, a race ends after `retry` seconds and
-another one begins, so that the take notices when the server is back.
-
-A take that is cut off (Ctrl-C, a cancelled coroutine) releases the tasks that it has taken so far.
+A flow yields an Ask, one call to the queue on one server. A shell performs it, blocking or awaiting, and sends the
+answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, TypeVar
@@ -23,8 +16,7 @@ from ..._calls import stats as calls
 from ..._calls.put_options import PutArguments
 from ..._calls.stats import Stats
 from ..._records.task import home_of
-from ...errors import ClosedError, ServerError, TakeLost
-from ..waits import TimeLeft
+from ...errors import ServerError, TakeLost
 from .placing import choose
 from .servers import UNREACHABLE, Place, Server, Servers
 
@@ -39,17 +31,7 @@ class Ask:
     verb: Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Race:
-    """Take from all of these servers. Send the first tasks that arrive, and the errors of the servers that failed."""
-
-    servers: Sequence[Server[Any]]
-    n: int
-    seconds: float | None
-
-
-Raced = tuple[list[Any], list[Exception]]
-Flow = Generator[Ask | Race, Any, T]
+Flow = Generator[Ask, Any, T]
 
 
 def put(servers: Servers[Any], place: Place | None, data: Any, options: PutArguments) -> Flow[Any]:
@@ -68,42 +50,6 @@ def put(servers: Servers[Any], place: Place | None, data: Any, options: PutArgum
         except ServerError as error:
             failures.append(error)
     raise servers.unreachable(failures)
-
-
-def take(servers: Servers[Any], n: int, timeout: float | None) -> Flow[list[Any]]:
-    left = TimeLeft(timeout)
-    tasks = yield from _take_what_is_there(servers, n)
-    while not tasks and not left.over():
-        racing = list(servers.to_ask(0))
-        some_rest = any(server.failed for server in servers.all)
-        try:
-            tasks, failures = yield Race(racing, n, (left.at_most(servers.retry) if some_rest else left).seconds())
-        except ClosedError:
-            break
-        if len(failures) == len(racing):
-            raise servers.unreachable(failures)
-    return tasks
-
-
-def _take_what_is_there(servers: Servers[Any], n: int) -> Flow[list[Any]]:
-    tasks: list[Any] = []
-    failures: list[Exception] = []
-    any_reached = False
-    try:
-        for server in servers.to_ask(servers.turn()):
-            try:
-                tasks += yield from _ask(servers, server, methodcaller("take_many", n - len(tasks), 0))
-                any_reached = True
-            except UNREACHABLE as error:
-                failures.append(error)
-            if len(tasks) == n:
-                break
-    except BaseException:
-        give_back(tasks)
-        raise
-    if not any_reached:
-        raise servers.unreachable(failures)
-    return tasks
 
 
 def ack_many(servers: Servers[Any], tasks: Iterable[Any]) -> Flow[None]:
@@ -137,12 +83,6 @@ def stats(servers: Servers[Any]) -> Flow[list[Stats | None]]:
 
 def summed(found: Iterable[Stats | None]) -> Stats:
     return calls.summed(one for one in found if one is not None)
-
-
-def give_back(tasks: Iterable[Any]) -> None:
-    """Release tasks that no caller will handle, soon and without waiting for it."""
-    for task in tasks:
-        home_of(task).give_back([(task.id, task.token)])
 
 
 def _ask(servers: Servers[Any], server: Server[Any], verb: Callable[[Any], Any]) -> Flow[Any]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from ..._calls.server import Whereabouts
-from ...errors import ConnectionLost, ServerError
+from ...errors import CallTimeout, ConnectionLost, ServerError
 from ..shell import ShellBase
 
 
@@ -41,6 +41,7 @@ class Server(Generic[C]):
         self._retry = retry
         self._clock = clock
         self._rests_until = 0.0
+        self.silent_until = float("-inf")  # the end of a rest after a call that had no answer
 
     def resting(self) -> bool:
         """Whether calls skip this server. Returns False to the one call that tries it again."""
@@ -56,9 +57,11 @@ class Server(Generic[C]):
         """Wrap a call: if it does not reach the server, the server rests."""
         try:
             yield
-        except UNREACHABLE:
+        except UNREACHABLE as error:
             self.failed = True
             self._rests_until = self._clock() + self._retry
+            if isinstance(error, CallTimeout):
+                self.silent_until = self._rests_until
             raise
         self.failed = False
 
