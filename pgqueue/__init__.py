@@ -48,7 +48,6 @@ if TYPE_CHECKING:  # at run time __getattr__ imports them
     from . import types
     from ._async.batches import AsyncBatch
     from ._async.channels import AsyncSubscription
-    from ._async.cluster import AsyncCluster
     from ._async.consumer import AsyncConsumer
     from ._async.elections import AsyncElection
     from ._async.locks import AsyncLock
@@ -59,7 +58,6 @@ if TYPE_CHECKING:  # at run time __getattr__ imports them
     from ._records.puts import Put
     from ._sync.batches import Batch
     from ._sync.channels import Subscription
-    from ._sync.cluster import Cluster
     from ._sync.consumer import Consumer
     from ._sync.elections import Election
     from ._sync.locks import Lock
@@ -68,7 +66,7 @@ if TYPE_CHECKING:  # at run time __getattr__ imports them
     from ._sync.task import Task
     from ._sync.watchlist import WatchList
     from ._values.ranges import split_range
-    from .jobs.clients import AsyncClient, Client
+    from .jobs.clients import AsyncClient, AsyncCluster, Client, Cluster
     from .jobs.job import Job
     from .jobs.limits import Rate
     from .jobs.retry import Bury, Retry, RetryLater
@@ -145,7 +143,7 @@ _HOMES = {
     "AsyncElection": "._async.elections",
     "AsyncLock": "._async.locks",
     "AsyncQueue": "._async.queue",
-    "AsyncCluster": "._async.cluster",
+    "AsyncCluster": ".jobs.clients",
     "AsyncSubscription": "._async.channels",
     "AsyncTask": "._async.task",
     "AsyncWatchList": "._async.watchlist",
@@ -162,7 +160,7 @@ _HOMES = {
     "Rate": ".jobs.limits",
     "Retry": ".jobs.retry",
     "RetryLater": ".jobs.retry",
-    "Cluster": "._sync.cluster",
+    "Cluster": ".jobs.clients",
     "Subscription": "._sync.channels",
     "Task": "._sync.task",
     "WatchList": "._sync.watchlist",

@@ -3,7 +3,8 @@
 from ._async.audit import AsyncAudit
 from ._async.batches import AsyncBatches
 from ._async.cancellation import AsyncCancellation
-from ._async.cluster import AsyncClusterQueue
+from ._async.cluster import AsyncClusterBatches, AsyncClusterLimits, AsyncClusterPrivileges, AsyncClusterResults
+from ._async.cluster_queue import AsyncClusterQueue
 from ._async.exchanges import AsyncExchanges
 from ._async.groups import AsyncGroups, AsyncMembership, AsyncMembersWatch
 from ._async.limits import AsyncLimits
@@ -38,7 +39,8 @@ from ._records.task import TaskPage
 from ._sync.audit import Audit
 from ._sync.batches import Batches
 from ._sync.cancellation import Cancellation
-from ._sync.cluster import ClusterQueue
+from ._sync.cluster import ClusterBatches, ClusterLimits, ClusterPrivileges, ClusterResults
+from ._sync.cluster_queue import ClusterQueue
 from ._sync.exchanges import Exchanges
 from ._sync.groups import Groups, Membership, MembersWatch
 from ._sync.limits import Limits
@@ -59,7 +61,11 @@ __all__ = [
     "AsyncBatches",
     "AsyncCancellation",
     "AsyncClock",
+    "AsyncClusterBatches",
+    "AsyncClusterLimits",
+    "AsyncClusterPrivileges",
     "AsyncClusterQueue",
+    "AsyncClusterResults",
     "AsyncExchanges",
     "AsyncGroups",
     "AsyncLimits",
@@ -83,7 +89,11 @@ __all__ = [
     "Cancellation",
     "Change",
     "Clock",
+    "ClusterBatches",
+    "ClusterLimits",
+    "ClusterPrivileges",
     "ClusterQueue",
+    "ClusterResults",
     "Death",
     "Declared",
     "Deed",

@@ -1,127 +1,125 @@
-"""A queue over several servers; see _engine/cluster."""
+"""Several servers in place of one client: a verb goes to the server of its task, to the home server, or to all.
+
+There is no coordinator: each server is a whole pgqueue, and each class here names the families of its verbs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self
 
-from .._calls.put_options import PutArguments
-from .._calls.stats import Stats
-from .._engine.awaiting import drive, in_thread
-from .._engine.cluster import flows
-from .._engine.cluster.flows import Ask, Flow
-from .._engine.cluster.servers import Place, Servers
+from .._engine.awaiting import Conn
+from .._engine.cluster import merging
+from .._engine.cluster.placing import choose
+from .._engine.cluster.servers import Place
+from .._records.puts import Put
+from .._records.task import TaskLike
 from .._values import arguments
 from .._values.arguments import Seconds
+from .audit import AsyncAudit
+from .batches import AsyncBatch, AsyncBatches
 from .client import AsyncClient
-from .cluster_take import take_from_all
-from .queue import AsyncQueue
+from .cluster_queue import AsyncClusterQueue, popped
+from .exchanges import AsyncExchanges
+from .families import at_each, at_home, by_task, made_at_home, over_all
+from .groups import AsyncGroups
+from .handlers import AsyncHandlers
+from .limits import AsyncLimits
+from .members import AsyncMembers
+from .nodes import AsyncNodes
+from .privileges import AsyncPrivileges
+from .results import AsyncResults
+from .statuses import AsyncStatuses
 from .task import AsyncTask
 
-T = TypeVar("T")
+
+class AsyncClusterResults:
+    """Outcomes and results of tasks, as `cluster.results`: a task's id names its server."""
+
+    def __init__(self, members: AsyncMembers) -> None:
+        self._members = members
+
+    def _at(self, client: AsyncClient) -> AsyncResults:
+        return client.results
+
+    outcome = by_task(AsyncResults.outcome)
+    attempts = by_task(AsyncResults.attempts)
+    get = by_task(AsyncResults.get)
+    report = by_task(AsyncResults.report)
 
 
-class AsyncClusterQueue:
-    """A queue over several servers, from Cluster.queue()."""
+class AsyncClusterBatches:
+    """Batches of tasks, as `cluster.batches`: each batch is on one server, which its id names."""
 
-    def __init__(self, servers: Servers[AsyncClient], name: str) -> None:
-        self.name = arguments.queue_name(name)
-        self._servers = servers
+    def __init__(self, members: AsyncMembers) -> None:
+        self._members = members
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
+    def _at(self, client: AsyncClient) -> AsyncBatches:
+        return client.batches
 
-    @property
-    def queues(self) -> list[AsyncQueue]:
-        """The queue on each server, in their order: for verbs of a single server, for example kick."""
-        return [server.client.queue(self.name) for server in self._servers.all]
-
-    async def put(self, data: Any, *, place: Place | None = None, **options: Unpack[PutArguments]) -> AsyncTask:
-        """Add a task on the server that its key names or, if that cannot be reached, on the next one that can.
-
-        Args:
-            data: anything that JSON can hold, and bytes.
-            place: tasks of one key are on one server, for example those of one user. Of strings and bytes few move
-                to another server when one is added to the end of the list; an int is the server's index, modulo the
-                number of servers. None, the default, uses the lane, else the key, as the place, and then no other
-                server; without both it takes the servers in turn.
-            options: those of Queue.put. Their promises hold on one server: a put with a place that fails over
-                meets neither its lane nor its key. A task that is put after others, or into a batch, is put on the
-                server of these, and on no other; ids need a place, which names their server.
-
-        Returns:
-            The task, on the server that has it.
-
-        Raises:
-            ServerError: none of the servers can be reached, or not the only one that may have the task.
-            ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
-                second put that may use another server is sent to the next one.
-            BadData, PutRefused, ValueError: as for Queue.put, and for a place of another type; the tasks of
-                `after` are on several servers; `conn` is given: use home() for a put in a transaction; two servers of
-                the list are the same database, or have the same number.
-        """
-        task: AsyncTask = await self._drive(flows.put(self._servers, place, data, options))
-        return task
-
-    async def take(self, timeout: Seconds | None = None) -> AsyncTask | None:
-        """Take the next task of a server, beginning at each of them in turn. Otherwise as take_many."""
-        tasks = await self.take_many(1, timeout)
-        return tasks[0] if tasks else None
-
-    async def take_many(self, n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
-        """Take up to `n` tasks, server by server, as soon as there is one. Each server gives its own in their order.
-
-        Args:
-            n: how many at most.
-            timeout: seconds to wait for one, at all servers at once, or a timedelta; None waits without limit, 0 does
-                not wait. A server that has only just failed may add its connect_timeout.
-
-        Returns:
-            The tasks, each of which is settled on its own server. An empty list if none was ready in time, or when a
-            client is closed while waiting.
-
-        Raises:
-            ServerError: none of the servers can be reached.
-            ClosedError: a client is closed.
-        """
-        count, seconds = arguments.count("n", n), arguments.timeout(timeout)
-        return await take_from_all(self._servers, [self.name], count, seconds)
-
-    async def ack_many(self, tasks: Iterable[AsyncTask]) -> None:
-        """Ack tasks, in one statement for each server that they came from. All servers are asked.
-
-        Raises:
-            TakeLost, ServerError, ConnectionLost: of the first server that failed; the tasks of the others are acked.
-            ValueError: a task is from none of these servers.
-        """
-        await self._drive(flows.ack_many(self._servers, tasks))
-
-    async def stats(self) -> Stats:
-        """The number of tasks in each state, on all servers that can be reached. Raises ServerError if none can."""
-        return flows.summed(await self.stats_by_server())
-
-    async def stats_by_server(self) -> list[Stats | None]:
-        """The stats of each server, in their order; None for one that cannot be reached. Raises as stats."""
-        return await self._drive(flows.stats(self._servers))
-
-    async def _drive(self, flow: Flow[T]) -> T:
-        return await drive(flow, self._perform)
-
-    async def _perform(self, step: Ask) -> object:
-        if step.server.failed:
-            await in_thread(step.server.check)
-        return await step.verb(step.server.client.queue(self.name))
+    get = by_task(AsyncBatches.get)
+    failures = by_task(AsyncBatches.failures)
+    newest = over_all(AsyncBatches.newest, merging.joined)
 
 
-class AsyncCluster:
-    """Several servers, each with a pgqueue of its own, used as one. Connects at its first call.
+class AsyncClusterLimits:
+    """Limits of jobs and queues, as `cluster.limits`: each server has all of them, and counts its own tasks."""
+
+    def __init__(self, members: AsyncMembers) -> None:
+        self._members = members
+
+    def _at(self, client: AsyncClient) -> AsyncLimits:
+        return client.limits
+
+    set = at_each(AsyncLimits.set, merging.first)
+    declare = at_each(AsyncLimits.declare, merging.first)
+    drop = at_each(AsyncLimits.drop, any)
+    list = over_all(AsyncLimits.list, merging.joined)
+
+
+class AsyncClusterPrivileges:
+    """The rights of roles to queues, as `cluster.privileges`: each server has all of them."""
+
+    def __init__(self, members: AsyncMembers) -> None:
+        self._members = members
+
+    def _at(self, client: AsyncClient) -> AsyncPrivileges:
+        return client.privileges
+
+    grant = at_each(AsyncPrivileges.grant, merging.first)
+    grant_to = at_each(AsyncPrivileges.grant_to, merging.first)
+    revoke = at_each(AsyncPrivileges.revoke, merging.first)
+    revoke_from = at_each(AsyncPrivileges.revoke_from, merging.first)
+    restrict = at_each(AsyncPrivileges.restrict, merging.first)
+    list = over_all(AsyncPrivileges.list, merging.joined)
+
+
+#: Verbs of a client that are one server's.
+NOT_HERE = {
+    "consumer": "a consumer takes from one server: use cluster.clients[index].consumer()",
+    "identify": "an identity is one server's: use cluster.clients[index].identify()",
+    "session": "a session is one server's: use cluster.clients[index].session()",
+    "shell": "a cluster has a shell for each server: use cluster.clients[index].shell",
+}
+
+
+class AsyncCluster(AsyncHandlers):
+    """Several servers, each with a pgqueue of its own, in place of one client. Connects at its first call.
 
     Args:
-        servers: a DSN or a Client for each. A place selects a server by their order and number, so these have to be
-            the same in every process that puts. Two that are the same database are refused at the first call that
-            reaches both.
+        servers: a DSN or a Client for each; the first one is the home server. A place selects a server by their order
+            and number, so these have to be the same in every process that puts. Two that are the same database are
+            refused at the first call that reaches both.
         connect_timeout: seconds after which a server counts as down; for the clients that are made here from DSNs.
         retry: seconds for which a server that could not be reached is passed over, until one call tries it again.
+
+    Attributes:
+        clients: the client of each server, in their order.
+        batches: batches of tasks, each on one server.
+        limits: how many tasks of a job or a queue run at once on each server, and how many begin in a time.
+        privileges: the rights of roles to queues, the same on each server.
+        results: outcomes, results and progress of tasks.
+        handlers, jobs, middleware: as those of a Client.
 
     Raises:
         ValueError: there is no server, one is neither a DSN nor a Client, or a time is not valid.
@@ -135,7 +133,19 @@ class AsyncCluster:
         made = [AsyncClient(given, connect_timeout=connect_timeout) for given in _dsns(servers, AsyncClient)]
         self._own = made.copy()
         self.clients = [given if isinstance(given, AsyncClient) else made.pop(0) for given in servers]
-        self._servers = Servers(self.clients, arguments.required_seconds("retry", retry, positive=True))
+        self._members = AsyncMembers(self.clients, arguments.required_seconds("retry", retry, positive=True))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._begin_handlers()
+        self.batches = AsyncClusterBatches(self._members)
+        self.limits = AsyncClusterLimits(self._members)
+        self.privileges = AsyncClusterPrivileges(self._members)
+        self.results = AsyncClusterResults(self._members)
+        self.schedules = self.home.schedules
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self.clients)} servers>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,18 +153,172 @@ class AsyncCluster:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    def queue(self, name: str) -> AsyncClusterQueue:
-        """The queue of this name on all servers. Raises ValueError for a name that is not valid."""
-        return AsyncClusterQueue(self._servers, name)
+    if not TYPE_CHECKING:  # with it, a type checker would find any attribute
 
-    def home(self, place: Place) -> AsyncClient:
-        """The client of the server that a key names. Raises ValueError for a key of another type."""
-        return self.clients[self._servers.home(place)]
+        def __getattr__(self, name: str) -> object:
+            reason = NOT_HERE.get(name, f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(reason, name=name, obj=self)
+
+    def _at(self, client: AsyncClient) -> AsyncClient:
+        return client
+
+    # --- servers
+
+    @property
+    def home(self) -> AsyncClient:
+        """The client of the home server, which has what is one for the cluster."""
+        return self._members.home.client
+
+    def client(self, place: Place) -> AsyncClient:
+        """The client of the server that a place names, for example for puts in a transaction.
+
+        Raises:
+            ValueError: the place is not an int, a string or bytes.
+        """
+        return self.clients[self._members.placed(place)]
 
     async def close(self) -> None:
         """Close the clients that were made here, as Client.close(). May be called twice."""
         for client in self._own:
             await client.close()
+
+    state = over_all(AsyncClient.state, merging.states)
+    reload = at_each(AsyncClient.reload, merging.first)
+
+    # --- what is one for the cluster, on the home server
+
+    @property
+    def audit(self) -> AsyncAudit:
+        """The calls of operators' verbs on the home server."""
+        return self.home.audit
+
+    @property
+    def exchanges(self) -> AsyncExchanges:
+        """Publishing through exchanges and bindings. Its tasks are on the home server."""
+        return self.home.exchanges
+
+    @property
+    def groups(self) -> AsyncGroups:
+        """Groups of processes."""
+        return self.home.groups
+
+    @property
+    def nodes(self) -> AsyncNodes:
+        """A tree of small values with versions and owners."""
+        return self.home.nodes
+
+    @property
+    def statuses(self) -> AsyncStatuses:
+        """Status by key."""
+        return self.home.statuses
+
+    dsn = at_home(AsyncClient.dsn)
+    elect = made_at_home(AsyncClient.elect)
+    lock = made_at_home(AsyncClient.lock)
+    try_lock = at_home(AsyncClient.try_lock)
+    post = at_home(AsyncClient.post)
+    subscribe = at_home(AsyncClient.subscribe)
+    wait = at_home(AsyncClient.wait)
+
+    # --- one task: its id names its server
+
+    cancel = by_task(AsyncClient.cancel)
+    delete = by_task(AsyncClient.delete)
+    kick = by_task(AsyncClient.kick)
+    peek = by_task(AsyncClient.peek)
+    put_again = by_task(AsyncClient.put_again)
+
+    async def cancel_many(self, tasks: Iterable[TaskLike], reason: str | None = None) -> dict[int, str]:
+        """Cancel many tasks, in one statement for each of their servers. Returns the state of each by its id."""
+        answers = [
+            await self._members.ask(server, lambda client, part=part: client.cancel_many(part, reason))  # type: ignore[misc]
+            for server, part in (await self._members.split(tasks)).items()
+        ]
+        return merging.outcomes(answers)
+
+    # --- tasks that belong together, on one server
+
+    async def put_graph(
+        self, puts: Sequence[Put], *, place: Place | None = None, conn: Conn | None = None
+    ) -> list[int]:
+        """Put tasks that wait for each other, on one server. As Client.put_graph.
+
+        Args:
+            puts: the tasks.
+            place: as for ClusterQueue.put. None: the servers in turn; the lanes and keys of the puts select none.
+            conn: the caller's connection, which decides the server.
+
+        Raises:
+            As Client.put_graph and ClusterQueue.put.
+        """
+        members = self._members
+        if conn is not None:
+            server = await members.of_connection(conn)
+            return await members.ask(server, lambda client: client.put_graph(puts, conn=conn))
+        first, moves = choose(members, place, {})
+        if moves:
+            return await members.ask_first(first, lambda client: client.put_graph(puts))
+        return await members.ask(members.all[first], lambda client: client.put_graph(puts))
+
+    def batch(
+        self,
+        then: Put | Sequence[Put] = (),
+        *,
+        name: str | None = None,
+        place: Place | None = None,
+        conn: Conn | None = None,
+    ) -> AsyncBatch:
+        """Open a batch on one server; its tasks are put there as well. As Client.batch.
+
+        Args:
+            then, name: as for Client.batch.
+            place: as for ClusterQueue.put. None: the servers in turn.
+            conn: the caller's connection. It has to lead to the server of the place, which is needed then.
+
+        Raises:
+            ValueError: the name or the place is not valid, or there is a connection without a place.
+        """
+        if conn is not None and place is None:
+            raise ValueError("a batch with conn needs the place that names the server of the connection")
+        first, _ = choose(self._members, place, {})
+        return self.clients[first].batch(then, name=name, conn=conn)
+
+    # --- queues
+
+    def queue(self, name: str) -> AsyncClusterQueue:
+        """The queue of this name on all servers. Raises ValueError for a name that is not valid."""
+        return AsyncClusterQueue(self._members, name)
+
+    async def create_queue(self, name: str, *, if_not_exists: bool = False, **options: Any) -> AsyncClusterQueue:
+        """Make a queue with options on every server. As Client.create_queue; its limits are those of each server."""
+        await self._members.tell_all(lambda client: client.create_queue(name, if_not_exists=if_not_exists, **options))
+        return self.queue(name)
+
+    delete_queue = at_each(AsyncClient.delete_queue, sum)
+    drain = at_each(AsyncClient.drain, merging.first)
+    queues = over_all(AsyncClient.queues, merging.queues)
+    stats = over_all(AsyncClient.stats, merging.stats)
+    history = over_all(AsyncClient.history, merging.history)
+    job_stats = over_all(AsyncClient.job_stats, merging.job_stats)
+    workers = over_all(AsyncClient.workers, merging.joined)
+
+    async def take(self, queues: Sequence[str], timeout: Seconds | None = None) -> AsyncTask | None:
+        """Take the next task of several queues of a server. Otherwise as ClusterQueue.take."""
+        tasks = await self.take_many(queues, 1, timeout)
+        return tasks[0] if tasks else None
+
+    async def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
+        """Take up to `n` tasks of several queues, server by server. Otherwise as ClusterQueue.take_many."""
+        return await self._members.take(
+            arguments.queue_names(queues), arguments.count("n", n), arguments.timeout(timeout)
+        )
+
+    async def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[AsyncTask]:
+        """Take and ack up to `n` tasks of several queues, server by server. Otherwise as Client.pop."""
+        tasks = await self.take_many(queues, n, timeout)
+        for task in tasks:
+            await task.ack()
+        return [popped(task) for task in tasks]
 
 
 def _dsns(servers: Sequence[object], kind: type) -> list[str]:

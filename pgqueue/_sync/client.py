@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar, Unpack, cast
+from collections.abc import Iterable
+from typing import Self
 from uuid import UUID
 
 from .._async.client import AsyncClient
@@ -15,7 +15,6 @@ from .._calls import cancel as cancel_calls
 from .._calls import find as find_calls
 from .._calls import pick as pick_calls
 from .._calls import queue as calls
-from .._calls.schedules import Missed, ScheduleArguments
 from .._engine import changes
 from .._engine.blocking import Conn, Signal, in_thread
 from .._engine.core import Core, Settings
@@ -27,22 +26,21 @@ from .batches import Batches, Flows
 from .channels import Channels
 from .exchanges import Exchanges
 from .groups import Groups
+from .handlers import Handlers
 from .limits import Limits
 from .locks import Locking
 from .nodes import Nodes
 from .privileges import Privileges
 from .queues import Queues
 from .results import Results
-from .schedules import Schedules, name_of, options_of, scheduled, source_of
+from .schedules import Schedules
 from .session import Session
 from .shell import Shell
 from .statuses import Statuses
 from .task import Task
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-class Client(Queues, Flows, Channels, Locking):
+class Client(Handlers, Queues, Flows, Channels, Locking):
     """A connection to the queues of one database: one a process, safe in every thread. Connects at its first call.
 
     Args:
@@ -128,33 +126,7 @@ class Client(Queues, Flows, Channels, Locking):
         self.results = Results(shell)
         self.schedules = Schedules(shell)
         self.statuses = Statuses(shell)
-        self.handlers: dict[str, Callable[..., Any]] = {}
-        self.keep_results: dict[str, float] = {}  # seconds, for the queues with kept results
-
-    def handler(self, queue: str, *, keep_result: Seconds | None = None) -> Callable[[F], F]:
-        """Register a function as the handler of a queue's tasks, for a Worker. The function stays callable by itself.
-
-        The function may be sync or async, and is called with a task's data; see Worker.
-
-        Args:
-            queue: the queue's name.
-            keep_result: seconds, or a timedelta, for which to keep the handler's result, or the error of a task that
-                failed for good, for results.get(). A result that JSON cannot hold is a failure. None keeps nothing.
-
-        Raises:
-            ValueError: the name or the time is not valid.
-        """
-        arguments.queue_name(queue)
-        keep = arguments.seconds("keep_result", keep_result, positive=True)
-
-        def register(function: F) -> F:
-            self.handlers[queue] = function
-            self.keep_results.pop(queue, None)
-            if keep is not None:
-                self.keep_results[queue] = keep
-            return function
-
-        return register
+        self._begin_handlers()
 
     def session(self, label: str | None = None) -> Session:
         """A further holder of tasks in this client, for example for a connection that a program serves.
@@ -249,55 +221,6 @@ class Client(Queues, Flows, Channels, Locking):
         """Cancel many tasks in one statement. Returns the state of each by its id, as cancel()."""
         ids = [named(task)[0] for task in tasks]
         return self.shell.run(cancel_calls.cancel_many(ids, reason), conn)
-
-    def cron(
-        self,
-        cron: str | None = None,
-        *,
-        every: Seconds | None = None,
-        tz: str = "UTC",
-        missed: Missed = "one",
-        name: str | None = None,
-        args: Mapping[str, Any] | None = None,
-        data: Any = None,
-        source: str | None = None,
-        **options: Unpack[ScheduleArguments],
-    ) -> Callable[[F], F]:
-        """Schedule a job, or the handler of a queue: a decorator, above @client.job or @client.handler.
-
-        The schedule is declared, and a worker sets it when it starts; see schedules.declare(). May be used several
-        times, with different names.
-
-        Args:
-            cron, every, tz, missed: as for schedules.set().
-            name: the name of the schedule; default the job's name, or the module and name of the function.
-            args: the arguments of a job, by name.
-            data: the data of a handler's tasks.
-            source: as for schedules.declare(); default the function's program.
-            options: priority, delay, ttr, ttl, lane, key and if_exists, in place of the job's.
-
-        Raises:
-            ValueError: as schedules.declare(); or the function is neither a job nor a handler.
-            BadData, ImportError: as schedules.set().
-        """
-
-        def register(function: F) -> F:
-            put = scheduled(function, self.handlers, data, args)
-            every_put = cast(ScheduleArguments, {**options_of(put), **options})
-            self.schedules.declare(
-                name or name_of(function),
-                cron,
-                put.queue,
-                put.data,
-                every=every,
-                tz=tz,
-                missed=missed,
-                source=source or source_of(function),
-                **every_put,
-            )
-            return function
-
-        return register
 
     def identify(self, identity: str | UUID | None = None) -> str:
         """Return the identity of this client; or, with an identity, adopt that one. As Tarantool's queue.identify.

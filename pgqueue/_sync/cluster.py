@@ -1,129 +1,127 @@
 # Generated from pgqueue/_async/cluster.py by tools/blocking.py: edit that file, not this one.
 
-"""A queue over several servers; see _engine/cluster."""
+"""Several servers in place of one client: a verb goes to the server of its task, to the home server, or to all.
+
+There is no coordinator: each server is a whole pgqueue, and each class here names the families of its verbs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self
 
-from .._calls.put_options import PutArguments
-from .._calls.stats import Stats
-from .._engine.blocking import drive, in_thread
-from .._engine.cluster import flows
-from .._engine.cluster.flows import Ask, Flow
-from .._engine.cluster.servers import Place, Servers
+from .._engine.blocking import Conn
+from .._engine.cluster import merging
+from .._engine.cluster.placing import choose
+from .._engine.cluster.servers import Place
+from .._records.puts import Put
+from .._records.task import TaskLike
 from .._values import arguments
 from .._values.arguments import Seconds
+from .audit import Audit
+from .batches import Batch, Batches
 from .client import Client
-from .cluster_take import take_from_all
-from .queue import Queue
+from .cluster_queue import ClusterQueue, popped
+from .exchanges import Exchanges
+from .families import at_each, at_home, by_task, made_at_home, over_all
+from .groups import Groups
+from .handlers import Handlers
+from .limits import Limits
+from .members import Members
+from .nodes import Nodes
+from .privileges import Privileges
+from .results import Results
+from .statuses import Statuses
 from .task import Task
 
-T = TypeVar("T")
+
+class ClusterResults:
+    """Outcomes and results of tasks, as `cluster.results`: a task's id names its server."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def _at(self, client: Client) -> Results:
+        return client.results
+
+    outcome = by_task(Results.outcome)
+    attempts = by_task(Results.attempts)
+    get = by_task(Results.get)
+    report = by_task(Results.report)
 
 
-class ClusterQueue:
-    """A queue over several servers, from Cluster.queue()."""
+class ClusterBatches:
+    """Batches of tasks, as `cluster.batches`: each batch is on one server, which its id names."""
 
-    def __init__(self, servers: Servers[Client], name: str) -> None:
-        self.name = arguments.queue_name(name)
-        self._servers = servers
+    def __init__(self, members: Members) -> None:
+        self._members = members
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
+    def _at(self, client: Client) -> Batches:
+        return client.batches
 
-    @property
-    def queues(self) -> list[Queue]:
-        """The queue on each server, in their order: for verbs of a single server, for example kick."""
-        return [server.client.queue(self.name) for server in self._servers.all]
-
-    def put(self, data: Any, *, place: Place | None = None, **options: Unpack[PutArguments]) -> Task:
-        """Add a task on the server that its key names or, if that cannot be reached, on the next one that can.
-
-        Args:
-            data: anything that JSON can hold, and bytes.
-            place: tasks of one key are on one server, for example those of one user. Of strings and bytes few move
-                to another server when one is added to the end of the list; an int is the server's index, modulo the
-                number of servers. None, the default, uses the lane, else the key, as the place, and then no other
-                server; without both it takes the servers in turn.
-            options: those of Queue.put. Their promises hold on one server: a put with a place that fails over
-                meets neither its lane nor its key. A task that is put after others, or into a batch, is put on the
-                server of these, and on no other; ids need a place, which names their server.
-
-        Returns:
-            The task, on the server that has it.
-
-        Raises:
-            ServerError: none of the servers can be reached, or not the only one that may have the task.
-            ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
-                second put that may use another server is sent to the next one.
-            BadData, PutRefused, ValueError: as for Queue.put, and for a place of another type; the tasks of
-                `after` are on several servers; `conn` is given: use home() for a put in a transaction; two servers of
-                the list are the same database, or have the same number.
-        """
-        task: Task = self._drive(flows.put(self._servers, place, data, options))
-        return task
-
-    def take(self, timeout: Seconds | None = None) -> Task | None:
-        """Take the next task of a server, beginning at each of them in turn. Otherwise as take_many."""
-        tasks = self.take_many(1, timeout)
-        return tasks[0] if tasks else None
-
-    def take_many(self, n: int, timeout: Seconds | None = None) -> list[Task]:
-        """Take up to `n` tasks, server by server, as soon as there is one. Each server gives its own in their order.
-
-        Args:
-            n: how many at most.
-            timeout: seconds to wait for one, at all servers at once, or a timedelta; None waits without limit, 0 does
-                not wait. A server that has only just failed may add its connect_timeout.
-
-        Returns:
-            The tasks, each of which is settled on its own server. An empty list if none was ready in time, or when a
-            client is closed while waiting.
-
-        Raises:
-            ServerError: none of the servers can be reached.
-            ClosedError: a client is closed.
-        """
-        count, seconds = arguments.count("n", n), arguments.timeout(timeout)
-        return take_from_all(self._servers, [self.name], count, seconds)
-
-    def ack_many(self, tasks: Iterable[Task]) -> None:
-        """Ack tasks, in one statement for each server that they came from. All servers are asked.
-
-        Raises:
-            TakeLost, ServerError, ConnectionLost: of the first server that failed; the tasks of the others are acked.
-            ValueError: a task is from none of these servers.
-        """
-        self._drive(flows.ack_many(self._servers, tasks))
-
-    def stats(self) -> Stats:
-        """The number of tasks in each state, on all servers that can be reached. Raises ServerError if none can."""
-        return flows.summed(self.stats_by_server())
-
-    def stats_by_server(self) -> list[Stats | None]:
-        """The stats of each server, in their order; None for one that cannot be reached. Raises as stats."""
-        return self._drive(flows.stats(self._servers))
-
-    def _drive(self, flow: Flow[T]) -> T:
-        return drive(flow, self._perform)
-
-    def _perform(self, step: Ask) -> object:
-        if step.server.failed:
-            in_thread(step.server.check)
-        return step.verb(step.server.client.queue(self.name))
+    get = by_task(Batches.get)
+    failures = by_task(Batches.failures)
+    newest = over_all(Batches.newest, merging.joined)
 
 
-class Cluster:
-    """Several servers, each with a pgqueue of its own, used as one. Connects at its first call.
+class ClusterLimits:
+    """Limits of jobs and queues, as `cluster.limits`: each server has all of them, and counts its own tasks."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def _at(self, client: Client) -> Limits:
+        return client.limits
+
+    set = at_each(Limits.set, merging.first)
+    declare = at_each(Limits.declare, merging.first)
+    drop = at_each(Limits.drop, any)
+    list = over_all(Limits.list, merging.joined)
+
+
+class ClusterPrivileges:
+    """The rights of roles to queues, as `cluster.privileges`: each server has all of them."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def _at(self, client: Client) -> Privileges:
+        return client.privileges
+
+    grant = at_each(Privileges.grant, merging.first)
+    grant_to = at_each(Privileges.grant_to, merging.first)
+    revoke = at_each(Privileges.revoke, merging.first)
+    revoke_from = at_each(Privileges.revoke_from, merging.first)
+    restrict = at_each(Privileges.restrict, merging.first)
+    list = over_all(Privileges.list, merging.joined)
+
+
+#: Verbs of a client that are one server's.
+NOT_HERE = {
+    "consumer": "a consumer takes from one server: use cluster.clients[index].consumer()",
+    "identify": "an identity is one server's: use cluster.clients[index].identify()",
+    "session": "a session is one server's: use cluster.clients[index].session()",
+    "shell": "a cluster has a shell for each server: use cluster.clients[index].shell",
+}
+
+
+class Cluster(Handlers):
+    """Several servers, each with a pgqueue of its own, in place of one client. Connects at its first call.
 
     Args:
-        servers: a DSN or a Client for each. A place selects a server by their order and number, so these have to be
-            the same in every process that puts. Two that are the same database are refused at the first call that
-            reaches both.
+        servers: a DSN or a Client for each; the first one is the home server. A place selects a server by their order
+            and number, so these have to be the same in every process that puts. Two that are the same database are
+            refused at the first call that reaches both.
         connect_timeout: seconds after which a server counts as down; for the clients that are made here from DSNs.
         retry: seconds for which a server that could not be reached is passed over, until one call tries it again.
+
+    Attributes:
+        clients: the client of each server, in their order.
+        batches: batches of tasks, each on one server.
+        limits: how many tasks of a job or a queue run at once on each server, and how many begin in a time.
+        privileges: the rights of roles to queues, the same on each server.
+        results: outcomes, results and progress of tasks.
+        handlers, jobs, middleware: as those of a Client.
 
     Raises:
         ValueError: there is no server, one is neither a DSN nor a Client, or a time is not valid.
@@ -137,7 +135,19 @@ class Cluster:
         made = [Client(given, connect_timeout=connect_timeout) for given in _dsns(servers, Client)]
         self._own = made.copy()
         self.clients = [given if isinstance(given, Client) else made.pop(0) for given in servers]
-        self._servers = Servers(self.clients, arguments.required_seconds("retry", retry, positive=True))
+        self._members = Members(self.clients, arguments.required_seconds("retry", retry, positive=True))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._begin_handlers()
+        self.batches = ClusterBatches(self._members)
+        self.limits = ClusterLimits(self._members)
+        self.privileges = ClusterPrivileges(self._members)
+        self.results = ClusterResults(self._members)
+        self.schedules = self.home.schedules
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self.clients)} servers>"
 
     def __enter__(self) -> Self:
         return self
@@ -145,18 +155,168 @@ class Cluster:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def queue(self, name: str) -> ClusterQueue:
-        """The queue of this name on all servers. Raises ValueError for a name that is not valid."""
-        return ClusterQueue(self._servers, name)
+    if not TYPE_CHECKING:  # with it, a type checker would find any attribute
 
-    def home(self, place: Place) -> Client:
-        """The client of the server that a key names. Raises ValueError for a key of another type."""
-        return self.clients[self._servers.home(place)]
+        def __getattr__(self, name: str) -> object:
+            reason = NOT_HERE.get(name, f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(reason, name=name, obj=self)
+
+    def _at(self, client: Client) -> Client:
+        return client
+
+    # --- servers
+
+    @property
+    def home(self) -> Client:
+        """The client of the home server, which has what is one for the cluster."""
+        return self._members.home.client
+
+    def client(self, place: Place) -> Client:
+        """The client of the server that a place names, for example for puts in a transaction.
+
+        Raises:
+            ValueError: the place is not an int, a string or bytes.
+        """
+        return self.clients[self._members.placed(place)]
 
     def close(self) -> None:
         """Close the clients that were made here, as Client.close(). May be called twice."""
         for client in self._own:
             client.close()
+
+    state = over_all(Client.state, merging.states)
+    reload = at_each(Client.reload, merging.first)
+
+    # --- what is one for the cluster, on the home server
+
+    @property
+    def audit(self) -> Audit:
+        """The calls of operators' verbs on the home server."""
+        return self.home.audit
+
+    @property
+    def exchanges(self) -> Exchanges:
+        """Publishing through exchanges and bindings. Its tasks are on the home server."""
+        return self.home.exchanges
+
+    @property
+    def groups(self) -> Groups:
+        """Groups of processes."""
+        return self.home.groups
+
+    @property
+    def nodes(self) -> Nodes:
+        """A tree of small values with versions and owners."""
+        return self.home.nodes
+
+    @property
+    def statuses(self) -> Statuses:
+        """Status by key."""
+        return self.home.statuses
+
+    dsn = at_home(Client.dsn)
+    elect = made_at_home(Client.elect)
+    lock = made_at_home(Client.lock)
+    try_lock = at_home(Client.try_lock)
+    post = at_home(Client.post)
+    subscribe = at_home(Client.subscribe)
+    wait = at_home(Client.wait)
+
+    # --- one task: its id names its server
+
+    cancel = by_task(Client.cancel)
+    delete = by_task(Client.delete)
+    kick = by_task(Client.kick)
+    peek = by_task(Client.peek)
+    put_again = by_task(Client.put_again)
+
+    def cancel_many(self, tasks: Iterable[TaskLike], reason: str | None = None) -> dict[int, str]:
+        """Cancel many tasks, in one statement for each of their servers. Returns the state of each by its id."""
+        answers = [
+            self._members.ask(server, lambda client, part=part: client.cancel_many(part, reason))  # type: ignore[misc]
+            for server, part in (self._members.split(tasks)).items()
+        ]
+        return merging.outcomes(answers)
+
+    # --- tasks that belong together, on one server
+
+    def put_graph(self, puts: Sequence[Put], *, place: Place | None = None, conn: Conn | None = None) -> list[int]:
+        """Put tasks that wait for each other, on one server. As Client.put_graph.
+
+        Args:
+            puts: the tasks.
+            place: as for ClusterQueue.put. None: the servers in turn; the lanes and keys of the puts select none.
+            conn: the caller's connection, which decides the server.
+
+        Raises:
+            As Client.put_graph and ClusterQueue.put.
+        """
+        members = self._members
+        if conn is not None:
+            server = members.of_connection(conn)
+            return members.ask(server, lambda client: client.put_graph(puts, conn=conn))
+        first, moves = choose(members, place, {})
+        if moves:
+            return members.ask_first(first, lambda client: client.put_graph(puts))
+        return members.ask(members.all[first], lambda client: client.put_graph(puts))
+
+    def batch(
+        self,
+        then: Put | Sequence[Put] = (),
+        *,
+        name: str | None = None,
+        place: Place | None = None,
+        conn: Conn | None = None,
+    ) -> Batch:
+        """Open a batch on one server; its tasks are put there as well. As Client.batch.
+
+        Args:
+            then, name: as for Client.batch.
+            place: as for ClusterQueue.put. None: the servers in turn.
+            conn: the caller's connection. It has to lead to the server of the place, which is needed then.
+
+        Raises:
+            ValueError: the name or the place is not valid, or there is a connection without a place.
+        """
+        if conn is not None and place is None:
+            raise ValueError("a batch with conn needs the place that names the server of the connection")
+        first, _ = choose(self._members, place, {})
+        return self.clients[first].batch(then, name=name, conn=conn)
+
+    # --- queues
+
+    def queue(self, name: str) -> ClusterQueue:
+        """The queue of this name on all servers. Raises ValueError for a name that is not valid."""
+        return ClusterQueue(self._members, name)
+
+    def create_queue(self, name: str, *, if_not_exists: bool = False, **options: Any) -> ClusterQueue:
+        """Make a queue with options on every server. As Client.create_queue; its limits are those of each server."""
+        self._members.tell_all(lambda client: client.create_queue(name, if_not_exists=if_not_exists, **options))
+        return self.queue(name)
+
+    delete_queue = at_each(Client.delete_queue, sum)
+    drain = at_each(Client.drain, merging.first)
+    queues = over_all(Client.queues, merging.queues)
+    stats = over_all(Client.stats, merging.stats)
+    history = over_all(Client.history, merging.history)
+    job_stats = over_all(Client.job_stats, merging.job_stats)
+    workers = over_all(Client.workers, merging.joined)
+
+    def take(self, queues: Sequence[str], timeout: Seconds | None = None) -> Task | None:
+        """Take the next task of several queues of a server. Otherwise as ClusterQueue.take."""
+        tasks = self.take_many(queues, 1, timeout)
+        return tasks[0] if tasks else None
+
+    def take_many(self, queues: Sequence[str], n: int, timeout: Seconds | None = None) -> list[Task]:
+        """Take up to `n` tasks of several queues, server by server. Otherwise as ClusterQueue.take_many."""
+        return self._members.take(arguments.queue_names(queues), arguments.count("n", n), arguments.timeout(timeout))
+
+    def pop(self, queues: Sequence[str], n: int = 1, timeout: Seconds | None = 0) -> list[Task]:
+        """Take and ack up to `n` tasks of several queues, server by server. Otherwise as Client.pop."""
+        tasks = self.take_many(queues, n, timeout)
+        for task in tasks:
+            task.ack()
+        return [popped(task) for task in tasks]
 
 
 def _dsns(servers: Sequence[object], kind: type) -> list[str]:

@@ -1,4 +1,4 @@
-"""The clients of applications: those of _sync and _async, with jobs.
+"""The clients and clusters of applications: those of _sync and _async, with jobs.
 
 They are here and not in _sync, since a job of either client has puts of both kinds.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, cast, overload
 
 from .._async import client as awaiting
+from .._async import cluster as awaiting_cluster
 from .._async.queue import AsyncQueue
 from .._async.shell import AsyncShell
 from .._engine.awaiting import in_thread
 from .._sync import client as blocking
+from .._sync import cluster as blocking_cluster
 from .._sync.queue import Queue
 from .._sync.shell import Shell
 from .._values import arguments
@@ -174,23 +176,23 @@ class WithJobs:
         """The queue to put into from blocking code."""
         found = self._queues.get(name)
         if found is None:
-            found = self._queues[name] = self._blocking.queue(name)
+            found = self._queues[name] = cast(Queue, self._blocking.queue(name))  # a cluster's has its puts
         return found
 
     def awaiting_queue(self, name: str) -> AsyncQueue:
         """The queue to put into from async code."""
         found = self._awaiting_queues.get(name)
         if found is None:
-            found = self._awaiting_queues[name] = self._awaiting.queue(name)
+            found = self._awaiting_queues[name] = cast(AsyncQueue, self._awaiting.queue(name))
         return found
 
     @property
-    def _blocking(self) -> blocking.Client:
+    def _blocking(self) -> blocking.Client | blocking_cluster.Cluster:
         """The client for blocking code: each class below has one."""
         raise NotImplementedError
 
     @property
-    def _awaiting(self) -> awaiting.AsyncClient:
+    def _awaiting(self) -> awaiting.AsyncClient | awaiting_cluster.AsyncCluster:
         """The client for async code, likewise."""
         raise NotImplementedError
 
@@ -240,6 +242,55 @@ class Client(WithJobs, blocking.Client):
         `await client.aio.close()` closes both.
         """
         made = AsyncClient.over(AsyncShell(self.shell.core))
+        made.share_jobs(self)
+        made.handlers, made.keep_results = self.handlers, self.keep_results
+        made.schedules.declared = self.schedules.declared
+        return made
+
+
+class AsyncCluster(WithJobs, awaiting_cluster.AsyncCluster):
+    __doc__ = awaiting_cluster.AsyncCluster.__doc__
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._begin_jobs()
+
+    @functools.cached_property
+    def _blocking(self) -> blocking_cluster.Cluster:
+        """Puts of blocking code: the same sessions, with connections of their own."""
+        return blocking_cluster.Cluster([blocking.Client.over(Shell(one.shell.core)) for one in self.clients])
+
+    @property
+    def _awaiting(self) -> awaiting_cluster.AsyncCluster:
+        return self
+
+    async def close(self) -> None:
+        """Close the clients that were made here, as Client.close(). May be called twice."""
+        if "_blocking" in vars(self):
+            for client in self._blocking.clients:
+                await in_thread(client.shell.connections.close)
+        await super().close()
+
+
+class Cluster(WithJobs, blocking_cluster.Cluster):
+    __doc__ = blocking_cluster.Cluster.__doc__
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._begin_jobs()
+
+    @property
+    def _blocking(self) -> blocking_cluster.Cluster:
+        return self
+
+    @property
+    def _awaiting(self) -> awaiting_cluster.AsyncCluster:
+        return self.aio
+
+    @functools.cached_property
+    def aio(self) -> AsyncCluster:
+        """The same cluster for asyncio: that of `aio` of each client, with the jobs and schedules of this one."""
+        made = AsyncCluster([one.aio for one in self.clients])
         made.share_jobs(self)
         made.handlers, made.keep_results = self.handlers, self.keep_results
         made.schedules.declared = self.schedules.declared

@@ -39,7 +39,7 @@ from ..errors import Error
 from . import shares as sharing
 from . import telling
 from .children import Recycling
-from .fronts import AnyClient, AnyCluster, Front
+from .fronts import AnyClient, Front
 from .handlers import Handler
 from .health import Report
 from .overdue import Limits
@@ -62,8 +62,8 @@ class Worker:
 
     Args:
         client: the client to take with; a Client or an AsyncClient. It stays open. Or a Cluster or AsyncCluster of
-            servers with numbers: the worker takes from all of them, with one set of handlers, by default those of the
-            first server's client. A server that is down is left out until it is back.
+            servers with numbers: the worker takes from all of them, with one set of runners, and fires the schedules of
+            the home server. A server that is down is left out until it is back.
         handlers: a function for each queue, sync or async, called with a task's data, and with the Task too (an
             AsyncTask if it is async) if it has a parameter named `task`. Default: those registered with
             client.handler(), with their keep_result, and the jobs of client.job(). When a handler returns, the worker
@@ -110,7 +110,7 @@ class Worker:
 
     def __init__(
         self,
-        client: AnyClient | AnyCluster,
+        client: AnyClient,
         handlers: Mapping[str, Handler] | None = None,
         *,
         queues: Sequence[str] | None = None,
@@ -126,7 +126,7 @@ class Worker:
         max_child_memory: int | None = None,
         grace: Seconds | None = 30.0,
         schedules: bool = True,
-        load: Callable[[], AnyClient | AnyCluster] | None = None,
+        load: Callable[[], AnyClient] | None = None,
     ) -> None:
         self._front = Front(client)
         self._given = handlers
@@ -166,6 +166,11 @@ class Worker:
     @property
     def client(self) -> AnyClient:
         return self._front.client
+
+    @property
+    def home(self) -> Core:
+        """Of its server; of a cluster, of the home server."""
+        return self._front.cores[0]
 
     def run(self) -> None:
         """Work until stop() is called, the client is closed, or the process gets SIGTERM or SIGINT.
@@ -234,7 +239,7 @@ class Worker:
 
         The client's own wait is bounded, and would keep the worker from its signals.
         """
-        core, reload = self.client.shell.core, False
+        core, reload = self.home, False
         while True:
             try:
                 self._front.reach()

@@ -1,27 +1,21 @@
-"""The clients of a worker: one, or those of a cluster, of which the first one has the handlers and jobs."""
+"""What a worker works for: a client, or a cluster, which has the handlers and jobs, and one server or several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from .._async.cluster import AsyncCluster
 from .._engine.core import Core
-from .._sync.cluster import Cluster
 from ..errors import Error
-from ..jobs.clients import AsyncClient, Client
+from ..jobs.clients import AsyncClient, AsyncCluster, Client, Cluster
 
-AnyClient = Client | AsyncClient
-AnyCluster = Cluster | AsyncCluster
+AnyClient = Client | AsyncClient | Cluster | AsyncCluster
 
 
 class Front:
-    """The client or cluster that was given. `client`: the one with the handlers; `cores`: of all servers."""
+    """`client`: with the handlers; `cores`: of its servers."""
 
-    def __init__(self, given: AnyClient | AnyCluster) -> None:
-        self.given = given
-        self.client = _with_jobs(given.clients[0]) if isinstance(given, AnyCluster) else given
-        clients: Sequence[object] = given.clients if isinstance(given, AnyCluster) else [given]
-        self.cores: list[Core] = [client.shell.core for client in clients]  # type: ignore[attr-defined]
+    def __init__(self, client: AnyClient) -> None:
+        self.client = client
+        clients = client.clients if isinstance(client, Cluster | AsyncCluster) else [client]
+        self.cores: list[Core] = [one.shell.core for one in clients]
 
     def reach(self) -> None:
         """Reach one server, in one attempt for each. Raises the error of the last one if there is none."""
@@ -40,13 +34,5 @@ class Front:
         """Close the clients. The connections of an event loop have ended with that loop."""
         for core in self.cores:
             core.close()
-        if isinstance(self.given, Client | Cluster):
-            self.given.close()
-
-
-def _with_jobs(client: object) -> AnyClient:
-    """A client that a cluster has made from a DSN has no jobs yet."""
-    if isinstance(client, Client | AsyncClient):
-        return client
-    made: AnyClient = (Client if hasattr(client, "__enter__") else AsyncClient).over(client.shell)  # type: ignore[attr-defined]
-    return made
+        if isinstance(self.client, Client | Cluster):
+            self.client.close()

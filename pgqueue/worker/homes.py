@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from .._async.shell import AsyncShell
 from .._calls.server import Whereabouts, whereabouts
-from .._engine.cluster.servers import UNREACHABLE, Server, Servers
+from .._engine.cluster.servers import BITS, UNREACHABLE, Server, Servers
 from .._engine.shell import ShellBase
 from .._sync.client import Client
 from ..errors import SetupError
@@ -21,7 +21,6 @@ from ..errors import SetupError
 S = TypeVar("S", bound=ShellBase)
 T = TypeVar("T")
 
-BITS = 43  # of an id, below the number of its server; as in sql/2_base/server.sql
 RETRY = 5.0  # seconds until a server that could not be reached is tried again
 
 

@@ -20,8 +20,6 @@ from .._engine.core import Core
 from .._sync.client import Client
 from .._sync.shell import Shell
 from ..errors import Error
-from ..jobs.clients import AsyncClient as AnyAsyncClient
-from ..jobs.clients import Client as AnyClient
 from ..jobs.retry import Newer, Retry
 from ..jobs.starts import Begun, BegunInLoop
 from . import limiting
@@ -32,6 +30,7 @@ from .cancelling import Cancelling
 from .children import LEAVE, Children, Recycling
 from .crew import Crew
 from .failures import State
+from .fronts import AnyClient
 from .homes import AsyncHomes, Homes, WorkServers
 from .loops import Goodbye, Hello, Life
 from .means import Means
@@ -87,12 +86,10 @@ class Terms:
 class Shift:
     """Works until stop(), and has ended after end()."""
 
-    def __init__(
-        self, client: AnyClient | AnyAsyncClient, served: Served, terms: Terms, cores: Sequence[Core] = ()
-    ) -> None:
+    def __init__(self, client: AnyClient, served: Served, terms: Terms, cores: Sequence[Core]) -> None:
         self._starts = list(client.starts)
         self._begun = Begun(self._starts)
-        self._cores = cores or [client.shell.core]
+        self._cores = cores
         clients = [Client.over(Shell(core)) for core in self._cores]  # with connections of their own
         self._client = clients[0]
         self._terms = terms
@@ -101,7 +98,7 @@ class Shift:
         self._homes = Homes(self._servers, [client.shell for client in clients])
         self._settler = Settler(self._client.shell) if len(clients) == 1 else Settlers(self._homes)
         self._runs = Runs(terms.known, self._settler.put_off)
-        self._runs.label = client.shell.core.label
+        self._runs.label = self._client.shell.core.label
         self._buffers: list[Buffer] = []
         self._cancellings: list[Cancelling] = []
         self._children = Children(

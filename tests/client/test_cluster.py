@@ -91,7 +91,7 @@ def column_of(dbs, name):
 
 async def waits_everywhere(queue):
     """Until a take waits at each server."""
-    for one in unwrapped(queue)._servers.all:
+    for one in unwrapped(queue)._members.all:
         await soon(lambda one=one: (listener := one.client.shell.core.running_listener) and _armed(listener.hub))
 
 
@@ -113,16 +113,16 @@ async def empty(queue, n):
 
 def test_a_key_names_a_server_for_all_time():
     servers = Servers([None] * 3, 5.0)
-    assert [servers.home(key) for key in (0, 1, 2, 3, -1, 10**30)] == [0, 1, 2, 0, 2, 1]
-    assert [servers.home(key) for key in ("ann", "bob", b"bob", "ida", "a")] == [0, 1, 1, 1, 2]
-    assert servers.home("\ud800") in range(3)
-    assert [servers.home(None) for _ in range(4)] == [0, 1, 2, 0]
+    assert [servers.placed(key) for key in (0, 1, 2, 3, -1, 10**30)] == [0, 1, 2, 0, 2, 1]
+    assert [servers.placed(key) for key in ("ann", "bob", b"bob", "ida", "a")] == [0, 1, 1, 1, 2]
+    assert servers.placed("\ud800") in range(3)
+    assert [servers.placed(None) for _ in range(4)] == [0, 1, 2, 0]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 19])
 def test_few_keys_move_when_a_server_is_added(n):
     keys = [f"user {number}" for number in range(10_000)]
-    before, after = ([Servers([None] * size, 5.0).home(key) for key in keys] for size in (n, n + 1))
+    before, after = ([Servers([None] * size, 5.0).placed(key) for key in keys] for size in (n, n + 1))
     moved = [new for old, new in zip(before, after, strict=True) if new != old]
     assert set(moved) == {n}
     assert len(moved) <= 10_000 * (1 / (n + 1) + 0.05)
@@ -203,10 +203,10 @@ async def test_a_task_waits_for_no_task_of_another_server(queue, dbs):
     assert counts(dbs) == [1, 1, 0]
 
 
-async def test_an_id_needs_a_place(queue, dbs):
+async def test_an_id_without_a_number_needs_a_place(queue, dbs):
     first = await queue.put("first", place=1)
     for after in (first.id, str(first.id), [first.id]):
-        with pytest.raises(ValueError, match="an id in after or batch needs a place"):
+        with pytest.raises(ValueError, match=f"id {first.id} has no number of a server"):
             await queue.put("then", after=after)
     assert (await queue.put("then", after=first.id, place=1)).state == "waiting"
     assert counts(dbs) == [0, 2, 0]
@@ -238,10 +238,31 @@ async def test_a_task_or_batch_of_a_stranger_is_refused(queue, client, dbs):
     assert counts(dbs) == [0, 0, 0]
 
 
-async def test_a_connection_is_refused(queue, dbs):
-    """It leads to one server, and the place may name another one."""
-    with pytest.raises(ValueError, match="a connection leads to one server"):
-        await queue.put(1, place=1, conn=object())
+async def test_a_connection_decides_the_server(shell, queue, dsns, dbs):
+    conn = await shell.connection(dsns[1])
+    await queue.put("rolled back", conn=conn)
+    await conn.rollback()
+    await queue.put("put", conn=conn)
+    await queue.put("put", place=1, conn=conn)
+    await queue.put_many(["put", "put"], conn=conn)
+    await conn.commit()
+    assert counts(dbs) == [0, 4, 0]
+    assert [task.data for task in await queue.pop(9, conn=conn)] == ["put"] * 4
+    await conn.rollback()
+    assert counts(dbs) == [0, 4, 0]
+
+
+@pytest.mark.parametrize("options", [{"place": 0}, {"lane": "a"}, {"key": "a"}, {"place": "a", "lane": "bob"}])
+async def test_a_connection_to_another_server_than_that_of_the_place_is_refused(shell, queue, dsns, dbs, options):
+    conn = await shell.connection(dsns[1])
+    with pytest.raises(ValueError, match=r"the connection leads to server 1 of the list, and the \w+ .* names server"):
+        await queue.put(1, conn=conn, **options)
+    assert counts(dbs) == [0, 0, 0]
+
+
+async def test_a_connection_to_no_server_of_the_cluster_is_refused(queue, transaction, dbs):
+    with pytest.raises(ValueError, match="leads to none of the servers"):
+        await queue.put(1, conn=transaction)
     assert counts(dbs) == [0, 0, 0]
 
 
@@ -266,9 +287,9 @@ async def test_servers_with_one_number_are_refused(make, dsns, dbs):
         await make(dsns).queue("q").stats()
 
 
-async def test_home_is_the_client_of_a_key(make, dsns):
+async def test_the_client_of_a_key(make, dsns):
     cluster = make(dsns)
-    assert unwrapped(cluster.home(4)) is unwrapped(cluster.clients[1])
+    assert unwrapped(cluster.client(4)) is unwrapped(cluster.clients[1])
 
 
 # --- taking
@@ -305,7 +326,7 @@ async def test_a_take_waits_at_all_servers(queue, server):
     assert task.data == "x"
     await task.ack()
     await soon(
-        lambda: not any(_armed(one.client.shell.core.running_listener.hub) for one in unwrapped(queue)._servers.all)
+        lambda: not any(_armed(one.client.shell.core.running_listener.hub) for one in unwrapped(queue)._members.all)
     )
 
 
@@ -418,7 +439,7 @@ def runs(monkeypatch):
 async def test_a_take_that_waits_looks_where_it_is_woken_and_nowhere_else(queue, runs):
     taking = asyncio.ensure_future(queue.take(30))
     await waits_everywhere(queue)
-    clients = [one.client for one in unwrapped(queue)._servers.all]
+    clients = [one.client for one in unwrapped(queue)._members.all]
     await soon(lambda: len(set(runs.values())) == 1)  # each server has had its last look
     before = Counter(runs)
     await queue.queues[1].put("x")
@@ -468,7 +489,7 @@ async def test_a_wake_up_between_two_sleeps_is_not_lost(queue, dbs, runs, monkey
         if asleep and not puts:
             puts.append(self)
             dbs[2].execute("SELECT pgqueue.put('q', '1')")
-            hub = unwrapped(queue)._servers.all[2].client.shell.core.running_listener.hub
+            hub = unwrapped(queue)._members.all[2].client.shell.core.running_listener.hub
             eventually(lambda: not any(channel.waiters for channel in hub._channels.values()))
         renew(self)
 
@@ -599,7 +620,7 @@ async def test_the_others_are_taken_from_and_counted(make, dsns, down):
     queue = make([dsns[0], down]).queue("q")
     taking = asyncio.ensure_future(queue.take(20))
     await soon(
-        lambda: (found := unwrapped(queue)._servers.all[0].client.shell.core.running_listener) and _armed(found.hub)
+        lambda: (found := unwrapped(queue)._members.all[0].client.shell.core.running_listener) and _armed(found.hub)
     )
     await queue.put("x", place=0)
     await (await taking).ack()
@@ -798,7 +819,7 @@ async def test_tasks_of_a_dead_server_wait_for_it(make, private, dsns, dbs):
     assert [one and one["total"] for one in await queue.stats_by_server()] == [None, 0]
 
     taking = asyncio.ensure_future(queue.take_many(2, 60))
-    await soon(lambda: _armed(unwrapped(queue)._servers.all[1].client.shell.core.running_listener.hub))
+    await soon(lambda: _armed(unwrapped(queue)._members.all[1].client.shell.core.running_listener.hub))
     await asyncio.to_thread(private.come_back)
     tasks = await taking
     tasks += await queue.take_many(2, 60) if len(tasks) == 1 else []

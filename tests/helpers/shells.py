@@ -115,11 +115,11 @@ class Shell:
         self._stack.push_async_callback(client.close)
         return client
 
-    async def connection(self, **options: Any) -> Any:
+    async def connection(self, dsn: str | None = None, **options: Any) -> Any:
         """A connection of the caller's."""
         if self.name == "async":
-            conn: Any = await psycopg.AsyncConnection.connect(self._dsn, **options)
+            conn: Any = await psycopg.AsyncConnection.connect(dsn or self._dsn, **options)
         else:
-            conn = Awaitable(psycopg.connect(self._dsn, **options), self._threads)
+            conn = Awaitable(psycopg.connect(dsn or self._dsn, **options), self._threads)
         self._stack.push_async_callback(conn.close)
         return conn

@@ -6,7 +6,6 @@ The servers are databases of one server, with numbers of their own.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 
 import psycopg
@@ -139,7 +138,16 @@ def test_servers_without_numbers_are_refused(dsns):
         pgqueue.Worker(cluster, {"w": print}).run()
 
 
-def connections(dbs):
-    ours = f"%:{os.getpid()}-%"
-    found = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE %s"
-    return [value(db, found, ours) for db in dbs]
+def test_a_cluster_has_the_jobs_of_its_worker(cluster, dbs):
+    seen = []
+
+    @cluster.job("jobs")
+    def note(n: int) -> None:
+        seen.append(n)
+
+    for n in range(9):
+        note.put(n)
+    assert left(dbs) == [3, 3, 3]
+    with working(cluster, None):
+        eventually(lambda: left(dbs) == [0, 0, 0])
+    assert sorted(seen) == list(range(9))

@@ -8,7 +8,7 @@ when a server is added or removed.
 
     servers.py    the servers to call, their order, and the rest of a server after a failure
     placing.py    which server a put belongs to
-    flows.py      a put that fails over, acks, statistics: generators, for both shells
+    merging.py    one answer of the answers of all servers
     takes.py      a take from all servers, which waits for all of them at once
 
 The promises of one server (order, lanes, keys, capacities, an ack that hands on) hold on that server and not across

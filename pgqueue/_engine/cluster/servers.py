@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from ..._calls.server import Whereabouts
-from ...errors import CallTimeout, ConnectionLost, ServerError
+from ...errors import CallTimeout, ConnectionLost, ServerError, TaskElsewhere
 from ..shell import ShellBase
 
 
@@ -28,6 +28,7 @@ class ClientLike(Protocol):
 
 C = TypeVar("C", bound=ClientLike)
 Place = int | str | bytes
+BITS = 43  # of an id, below the number of its server; as in sql/2_base/server.sql
 UNREACHABLE = (ServerError, ConnectionLost)
 
 
@@ -83,11 +84,16 @@ class Servers(Generic[C]):
         self.retry = retry
         self._turns = itertools.count()
 
+    @property
+    def home(self) -> Server[C]:
+        """The server with everything that is one for the cluster: locks, schedules, channels."""
+        return self.all[0]
+
     def turn(self) -> int:
         """The index of the server to begin with, for a call without a key: each server in turn."""
         return next(self._turns) % len(self.all)
 
-    def home(self, key: Place | None) -> int:
+    def placed(self, key: Place | None) -> int:
         """The index of a key's server. None: turn().
 
         An int is the index, modulo the number of servers. The server of a string or bytes is the one that scores
@@ -121,12 +127,41 @@ class Servers(Generic[C]):
         if all_rest:
             yield from order
 
-    def index(self, shell: object) -> int:
-        """The index of a shell's server. Raises ValueError if the shell belongs to none of these servers."""
-        for index, server in enumerate(self.all):
-            if server.client.shell is shell:
-                return index
-        raise ValueError("this task or batch is from none of these servers")
+    def of_client(self, given: object) -> Server[C] | None:
+        """The server of a task or a batch that a client of this cluster has made; None for another one, and an id."""
+        shell = getattr(given, "_bound", None) or getattr(given, "_shell", None)
+        core = getattr(shell, "core", None)
+        return next((server for server in self.all if core is not None and server.client.shell.core is core), None)
+
+    def numbered(self, id: int, failure: Exception | None) -> Server[C]:
+        """The server that has the tasks and batches with ids like this one.
+
+        Args:
+            failure: of a server that could not be reached. It may be the one; without a number it may be another one.
+
+        Raises:
+            TaskElsewhere: no server has the number.
+            ServerError: none of the servers that were reached has it.
+            ValueError: it is 0, and several servers may have it.
+        """
+        number = id >> BITS
+        known = [server for server in self.all if server.whereabouts is not None]
+        found = [server for server in known if server.whereabouts and server.whereabouts.number == number]
+        if len(found) > 1 or (number == 0 and found and len(known) < len(self.all)):
+            raise ValueError(
+                f"id {id} has no number of a server, so it may be of {' or '.join(map(self.name, found))}: give the"
+                " task itself, or number the servers with pgqueue.set_server() before their first task"
+            )
+        if found:
+            return found[0]
+        if len(known) < len(self.all):
+            raise ServerError(f"server {number}, which has id {id}, was not reached: {failure}") from failure
+        raise TaskElsewhere(f"id {id} is of server {number}, and no server of this cluster has this number", id)
+
+    def name(self, server: Server[C]) -> str:
+        """A server's name in messages: its number, or its place in the list."""
+        number = server.whereabouts.number if server.whereabouts else 0
+        return f"server {number}" if number else f"server {self.all.index(server)} of the list"
 
     def reached(self, server: Server[C], at: Whereabouts) -> None:
         """Note where a server is.

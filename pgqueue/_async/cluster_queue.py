@@ -1,0 +1,332 @@
+"""A queue over several servers, with the verbs of a queue on one; see the families."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, Unpack
+
+from .._calls.find import FilterArguments, State
+from .._calls.put_options import PutArguments, PutManyArguments
+from .._calls.stats import Stats, summed
+from .._engine.awaiting import Answer, Conn
+from .._engine.cluster import merging
+from .._engine.cluster.placing import agree, choose, joined
+from .._engine.cluster.servers import UNREACHABLE, Place
+from .._records.task import DONE, TaskLike, TaskPage, bind, home_of
+from .._values import arguments
+from .._values.arguments import Seconds
+from ..errors import Error
+from .client import AsyncClient
+from .families import at_each, by_task, over_all
+from .members import AsyncMembers, log
+from .queue import AsyncQueue
+from .task import AsyncTask
+
+T = TypeVar("T")
+
+
+class AsyncClusterQueue:
+    """A queue over the servers of a cluster, from Cluster.queue(). Order, lanes and keys hold on each server.
+
+    Attributes:
+        name: its name.
+    """
+
+    def __init__(self, members: AsyncMembers, name: str) -> None:
+        self.name = arguments.queue_name(name)
+        self._members = members
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def queues(self) -> list[AsyncQueue]:
+        """The queue on each server, in their order: for verbs of a single server, for example its messages."""
+        return [server.client.queue(self.name) for server in self._members.all]
+
+    def _at(self, client: AsyncClient) -> AsyncQueue:
+        return client.queue(self.name)
+
+    # --- puts: a task has one place
+
+    async def put(
+        self,
+        data: Any,
+        *,
+        place: Place | None = None,
+        timeout: Seconds | None = 0,
+        conn: Conn | None = None,
+        **options: Unpack[PutArguments],
+    ) -> AsyncTask | None:
+        """Add a task on the server that its place names or, if that cannot be reached, on the next one that can.
+
+        Args:
+            data: anything that JSON can hold, and bytes.
+            place: tasks of one place are on one server, for example those of one user. Of strings and bytes few move
+                to another server when one is added to the end of the list; an int is the server's index, modulo the
+                number of servers. None, the default, uses the lane, else the key, as the place, and then no other
+                server; without both it takes the servers in turn.
+            timeout: seconds to wait for room, or a timedelta; see Queue.put.
+            conn: the caller's connection, which decides the server: that which it leads to.
+            options: those of Queue.put. Their promises hold on one server: a put with a place that fails over
+                meets neither its lane nor its key. A task that is put after others, or into a batch, is put on the
+                server of these, and on no other.
+
+        Returns:
+            As Queue.put. The task's id names its server.
+
+        Raises:
+            ServerError: none of the servers can be reached, or not the only one that may have the task.
+            ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
+                second put that may use another server is sent to the next one.
+            BadData, PutRefused, ValueError: as for Queue.put, and for a place of another type; the tasks of
+                `after` are on several servers; the connection leads to another server than the place, the lane or the
+                key; two servers of the list are the same database, or have the same number.
+        """
+
+        async def put(queue: AsyncQueue) -> AsyncTask | None:
+            if conn is not None:
+                return await queue.put(data, conn=conn, **options)
+            return await queue.put(data, timeout=timeout, **options)
+
+        return await self._put(put, place, conn, options)
+
+    async def put_many(
+        self,
+        items: Iterable[Any],
+        *,
+        place: Place | None = None,
+        conn: Conn | None = None,
+        **options: Unpack[PutManyArguments],
+    ) -> list[int]:
+        """Add many tasks on one server, in one transaction: all of them or none. As Queue.put_many.
+
+        Args:
+            items: the data of each task.
+            place, conn: as for put. Several lanes, and keys, need a place, since they may belong to different servers.
+            options: those of Queue.put_many.
+
+        Raises:
+            As put and Queue.put_many.
+        """
+        whole = [*items]
+        if place is None and conn is None and not isinstance(lane := options.get("lane"), str | None):
+            raise ValueError(f"lanes of each task, {lane!r}, need a place, or one put_many for each lane")
+        if place is None and conn is None and options.get("key") is not None:
+            raise ValueError("keys need a place, or a put for each, so that each key meets its like on one server")
+        return await self._put(lambda queue: queue.put_many(whole, conn=conn, **options), place, conn, options)
+
+    async def put_unique(
+        self, data: Any, *, place: Place | None = None, conn: Conn | None = None, **options: Unpack[PutArguments]
+    ) -> AsyncTask | None:
+        """Put a task unless the queue has an unfinished one like it. As Queue.put_unique; it needs a key or a place."""
+        alike: Mapping[str, Any] = {"unique_data": True, **options}
+        return await self._put(lambda queue: queue.put_unique(data, conn=conn, **options), place, conn, alike)
+
+    async def urgent(
+        self, data: Any, *, place: Place | None = None, conn: Conn | None = None, **options: Unpack[PutArguments]
+    ) -> AsyncTask:
+        """Put a task ahead of all that are ready on its server. As Queue.urgent."""
+        return await self._put(lambda queue: queue.urgent(data, conn=conn, **options), place, conn, options)
+
+    async def _put(
+        self,
+        verb: Callable[[AsyncQueue], Answer[T]],
+        place: Place | None,
+        conn: Conn | None,
+        options: Mapping[str, Any],
+    ) -> T:
+        members = self._members
+        named = [one for one in joined(options) if place is None or not isinstance(one, int | str)]  # SQL checks ids
+        servers = [await members.having(one) for one in named]
+        if conn is not None:
+            server = await members.of_connection(conn)
+            agree(members, members.all.index(server), place, options)
+            return await members.ask(server, lambda client: verb(self._at(client)))
+        first, moves = choose(members, place, options, map(members.all.index, servers))
+        if moves:
+            return await members.ask_first(first, lambda client: verb(self._at(client)))
+        return await members.ask(members.all[first], lambda client: verb(self._at(client)))
+
+    # --- takes: from all servers
+
+    async def take(self, timeout: Seconds | None = None) -> AsyncTask | None:
+        """Take the next task of a server, beginning at each of them in turn. Otherwise as take_many."""
+        tasks = await self.take_many(1, timeout)
+        return tasks[0] if tasks else None
+
+    async def take_many(self, n: int, timeout: Seconds | None = None) -> list[AsyncTask]:
+        """Take up to `n` tasks, server by server, as soon as there is one. Each server gives its own in their order.
+
+        Args:
+            n: how many at most.
+            timeout: seconds to wait for one, at all servers at once, or a timedelta; None waits without limit, 0 does
+                not wait. A server that has only just failed may add its connect_timeout.
+
+        Returns:
+            The tasks, each of which is settled on its own server. An empty list if none was ready in time, or when a
+            client is closed while waiting.
+
+        Raises:
+            ServerError: none of the servers can be reached.
+            ClosedError: a client is closed.
+        """
+        return await self._members.take([self.name], arguments.count("n", n), arguments.timeout(timeout))
+
+    async def pop(self, n: int = 1, timeout: Seconds | None = 0, *, conn: Conn | None = None) -> list[AsyncTask]:
+        """Take and ack up to `n` tasks, server by server, as soon as there is one. Otherwise as Queue.pop.
+
+        With `conn` only the server that it leads to is asked, in the caller's transaction.
+        """
+        members, count = self._members, arguments.count("n", n)
+        if conn is not None:
+            server = await members.of_connection(conn)
+            return await members.ask(server, lambda client: self._at(client).pop(count, timeout, conn=conn))
+        tasks = await members.take([self.name], count, arguments.timeout(timeout))
+        await self.ack_many(tasks)
+        return [popped(task) for task in tasks]
+
+    # --- one task: its id names its server
+
+    ack = by_task(AsyncQueue.ack)
+    bury = by_task(AsyncQueue.bury)
+    delete = by_task(AsyncQueue.delete)
+    fail = by_task(AsyncQueue.fail)
+    finish = by_task(AsyncQueue.finish)
+    kick_task = by_task(AsyncQueue.kick_task)
+    peek = by_task(AsyncQueue.peek)
+    release = by_task(AsyncQueue.release)
+    requeue = by_task(AsyncQueue.requeue)
+    take_id = by_task(AsyncQueue.take_id)
+    task_stats = by_task(AsyncQueue.task_stats)
+    touch = by_task(AsyncQueue.touch)
+
+    async def cancel(
+        self,
+        task: TaskLike | None = None,
+        *,
+        key: str | None = None,
+        reason: str | None = None,
+        conn: Conn | None = None,
+    ) -> str:
+        """Cancel a task by its id, or the task with a key on the key's server. As Queue.cancel."""
+        members = self._members
+        server = members.all[members.placed(key)] if task is None and key is not None else await members.having(task)
+        return await members.ask(
+            server, lambda client: self._at(client).cancel(task, key=key, reason=reason, conn=conn)
+        )
+
+    async def ack_many(self, tasks: Iterable[TaskLike]) -> None:
+        """Ack tasks, in one statement for each server that they came from. All servers are asked.
+
+        Raises:
+            TakeLost, ServerError, ConnectionLost: of the first server that failed; the tasks of the others are acked.
+            ValueError: a task is from none of these servers.
+        """
+        await self._settle_many(tasks, lambda queue, part: queue.ack_many(part))
+
+    async def release_many(self, tasks: Iterable[TaskLike]) -> None:
+        """Give back tasks, in one statement for each server that they came from. As ack_many."""
+        await self._settle_many(tasks, lambda queue, part: queue.release_many(part))
+
+    async def _settle_many(
+        self, tasks: Iterable[TaskLike], verb: Callable[[AsyncQueue, list[TaskLike]], Answer[None]]
+    ) -> None:
+        failed: Error | None = None
+        for server, part in (await self._members.split(tasks)).items():
+            try:
+                await self._members.ask(server, lambda client, part=part: verb(self._at(client), part))  # type: ignore[misc]
+            except Error as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    # --- all servers
+
+    cancel_all = at_each(AsyncQueue.cancel_all, sum)
+    delete_all = at_each(AsyncQueue.delete_all, sum)
+    kick_all = at_each(AsyncQueue.kick_all, sum)
+    put_again_all = at_each(AsyncQueue.put_again_all, sum)
+    release_all = at_each(AsyncQueue.release_all, sum)
+    truncate = at_each(AsyncQueue.truncate, sum)
+    alter = at_each(AsyncQueue.alter, merging.first)
+    pause = at_each(AsyncQueue.pause, merging.first)
+    drain = at_each(AsyncQueue.drain, merging.first)
+    on_task_change = at_each(AsyncQueue.on_task_change, merging.first)
+    stats = over_all(AsyncQueue.stats, summed)
+    history = over_all(AsyncQueue.history, merging.history)
+    info = over_all(AsyncQueue.info, merging.first)
+
+    async def rename(self, name: str) -> None:
+        """Give the queue, and this handle, another name on every server. As Queue.rename."""
+        await self._members.tell_all(lambda client: self._at(client).rename(name))
+        self.name = name
+
+    async def stats_by_server(self) -> list[Stats | None]:
+        """The stats of each server, in their order; None for one that cannot be reached. Raises as stats."""
+        return await self._members.ask_all(lambda client: self._at(client).stats())
+
+    async def kick(self, n: int = 1, *, delayed: bool = False) -> int:
+        """Make up to `n` buried tasks ready, server by server, or delayed ones. As Queue.kick."""
+        kicked = 0
+        for server in self._members.all:
+            if kicked == n:
+                break
+            left = n - kicked
+            kicked += await self._members.ask(
+                server,
+                lambda client, left=left: self._at(client).kick(left, delayed=delayed),  # type: ignore[misc]
+            )
+        return kicked
+
+    async def peek_next(self, state: str = "ready") -> AsyncTask | None:
+        """The next task in this state: of the servers' next ones the lowest (priority, id). As Queue.peek_next."""
+        found = await self._members.ask_all(lambda client: self._at(client).peek_next(state))
+        return min((task for task in found if task is not None), key=_order, default=None)
+
+    async def tasks(
+        self, state: State, *, limit: int = 100, marker: str | None = None, **which: Unpack[FilterArguments]
+    ) -> TaskPage[AsyncTask]:
+        """A page of the tasks in a state, server by server. As Queue.tasks.
+
+        A server that cannot be reached is left out, with a warning in the log.
+        """
+        members, found = self._members, list[AsyncTask]()
+        index, rest = _place_of(marker, len(members.all))
+        while index < len(members.all) and len(found) < limit:
+            ask = partial(_page, state=state, limit=limit - len(found), marker=rest, which=which)
+            try:
+                page = await members.ask(members.all[index], lambda client, ask=ask: ask(self._at(client)))  # type: ignore[misc]
+            except UNREACHABLE as error:
+                log.warning("%s is left out: %s", members.name(members.all[index]), error)
+                page = TaskPage[AsyncTask]([], None)
+            found += page.tasks
+            index, rest = (index, page.marker) if page.marker is not None else (index + 1, None)
+        return TaskPage(found, f"{index}:{rest or ''}" if index < len(members.all) else None)
+
+
+async def _page(
+    queue: AsyncQueue, state: State, limit: int, marker: str | None, which: FilterArguments
+) -> TaskPage[AsyncTask]:
+    return await queue.tasks(state, limit=limit, marker=marker, **which)
+
+
+def popped(task: AsyncTask) -> AsyncTask:
+    """A task that was taken and acked."""
+    return bind(replace(task, state=DONE, token=None), home_of(task))
+
+
+def _order(task: AsyncTask) -> tuple[int, int]:
+    return task.priority or 0, task.id
+
+
+def _place_of(marker: str | None, servers: int) -> tuple[int, str | None]:
+    """The index of the server of a marker, and that server's own marker."""
+    if marker is None:
+        return 0, None
+    index, colon, rest = marker.partition(":")
+    if not (colon and index.isdecimal() and int(index) < servers):
+        raise ValueError(f"a marker comes from the page before, and is not {marker!r}")
+    return int(index), rest or None

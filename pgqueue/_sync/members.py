@@ -1,0 +1,125 @@
+# Generated from pgqueue/_async/members.py by tools/blocking.py: edit that file, not this one.
+
+"""The servers of a cluster: how a call asks one of them, the first that answers, or all.
+
+A server that cannot be reached rests, and calls that may go elsewhere skip it; see _engine/cluster/servers.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from .._calls.server import whereabouts
+from .._engine.blocking import Answer, Conn, in_thread
+from .._engine.cluster.servers import BITS, UNREACHABLE, Server, Servers
+from .._records.task import TaskLike, named
+from ..errors import Error, ServerError
+from .client import Client
+from .cluster_take import take_from_all
+from .task import Task
+
+T = TypeVar("T")
+
+log = logging.getLogger("pgqueue")
+
+
+class Members(Servers[Client]):
+    """The servers of a cluster, each with its client."""
+
+    def ask(self, server: Server[Client], verb: Callable[[Client], Answer[T]]) -> T:
+        """Call one server. The first call that reaches it asks before which server it is."""
+        with server.asked():
+            if server.failed:
+                in_thread(server.check)
+            if server.whereabouts is None:
+                self.reached(server, server.client.shell.run(whereabouts()))
+            return verb(server.client)
+
+    def ask_first(self, first: int, verb: Callable[[Client], Answer[T]]) -> T:
+        """Call the first server that can be reached, from one on. A call that may have been done is not repeated."""
+        failures: list[Exception] = []
+        for server in self.to_ask(first):
+            try:
+                return self.ask(server, verb)
+            except ServerError as error:
+                failures.append(error)
+        raise self.unreachable(failures)
+
+    def ask_all(self, verb: Callable[[Client], Answer[T]]) -> list[T | None]:
+        """Call every server, in order. None for one that cannot be reached. Raises ServerError if none can."""
+        answers: list[T | None] = []
+        failures: list[Exception] = []
+        for server in self.all:
+            try:
+                answers.append(self.ask(server, verb))
+            except UNREACHABLE as error:
+                log.warning("%s is left out: %s", self.name(server), error)
+                answers.append(None)
+                failures.append(error)
+        if len(failures) == len(self.all):
+            raise self.unreachable(failures)
+        return answers
+
+    def tell_all(self, verb: Callable[[Client], Answer[T]]) -> list[T]:
+        """Call every server, in order, also behind one that failed. Raises the first error, with the server's name."""
+        answers: list[T] = []
+        failed: Error | None = None
+        for server in self.all:
+            try:
+                answers.append(self.ask(server, verb))
+            except Error as error:
+                error.add_note(f"This is the answer of {self.name(server)}; each of the other servers was called too.")
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return answers
+
+    def having(self, given: Any) -> Server[Client]:
+        """The server of a task or a batch, or of an id, whose upper bits are the number of its server.
+
+        Raises:
+            TaskElsewhere: no server of the cluster has this number.
+            ValueError: more than one may have it.
+            ServerError: no server that was reached has it, and one was not reached.
+            TaskIdRequired: it is no task, batch or id.
+        """
+        if (server := self.of_client(given)) is not None:
+            return server
+        id = named(getattr(given, "id", given))[0]
+        if not isinstance(given, int | str) and id >> BITS == 0:
+            raise ValueError("this task or batch is from none of these servers")
+        failure = None
+        for server in self.all:
+            if server.whereabouts is None and not server.resting():
+                try:
+                    self.ask(server, _nothing)
+                except UNREACHABLE as error:
+                    failure = error
+        return self.numbered(id, failure)
+
+    def split(self, tasks: Iterable[TaskLike]) -> dict[Server[Client], list[TaskLike]]:
+        """Tasks by their servers."""
+        parts: dict[Server[Client], list[TaskLike]] = {}
+        for task in tasks:
+            parts.setdefault(self.having(task), []).append(task)
+        return parts
+
+    def of_connection(self, conn: Conn) -> Server[Client]:
+        """The server that a connection of the caller's leads to. Raises ValueError if that is none of the cluster's."""
+        found = self.home.client.shell.run(whereabouts(), conn)
+        for server in self.all:
+            if server.whereabouts is None and not server.resting():
+                self.ask(server, _nothing)
+            if server.whereabouts == found:
+                return server
+        raise ValueError("the connection leads to none of the servers of this cluster")
+
+    def take(self, queues: Sequence[str], n: int, timeout: float | None) -> list[Task]:
+        """Take from all servers."""
+        return take_from_all(self, queues, n, timeout)
+
+
+def _nothing(client: Client) -> Any:
+    """A call that asks only which server it is."""
