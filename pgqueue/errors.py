@@ -331,6 +331,10 @@ class BatchError(Error):
     """There is no such batch, or it is open where the call needs a closed one, or the reverse. Nothing was changed."""
 
 
+class ClusterError(Error):
+    """The servers of a cluster are not as the call needs them: the text names the server. Nothing was changed."""
+
+
 class NodeError(Error):
     """An error about one node. Nothing was changed.
 

@@ -39,7 +39,7 @@ SERVERS = 1024  # how many numbers of servers there are: sql/2_base/server.sql
 
 _alembic = threading.Lock()  # Alembic's context is a global of the process
 _REFUSALS = {
-    "PQ048": "",  # raised by set_server
+    "PQ048": "",  # raised by set_server and citus.sql
     "PQ090": "",  # raised by the down files: rows would be lost
     "PQ091": "",  # raised by bound.sql and owned.sql: an object of pgqueue depends on another role's, or belongs to it
     "2BP01": "",  # dependent_objects_still_exist

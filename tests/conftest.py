@@ -22,7 +22,7 @@ import pytest
 from commands import Commands
 from lending import Lender
 from processes import Program, programs
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from servers import CHOICES, Server, Unavailable, check, serve, system_binaries
 from shells import Shell
 
@@ -135,6 +135,22 @@ def empty_dsn(pg_server: Server) -> Iterator[str]:
 
 
 @pytest.fixture
+def without_password(tmp_path: Path) -> Callable[[str], str]:
+    """Makes a DSN without a password of one with it: libpq then reads it in a file."""
+
+    def make(dsn: str) -> str:
+        known = conninfo_to_dict(dsn)
+        if password := known.pop("password", None):
+            file = tmp_path / "pgpass"
+            file.write_text(f"*:*:*:*:{password}\n")
+            file.chmod(0o600)
+            known["passfile"] = str(file)
+        return make_conninfo("", **known)
+
+    return make
+
+
+@pytest.fixture
 def db(dsn: str, lender: Lender) -> psycopg.Connection:
     """A connection in autocommit to the test's database."""
     return lender.connection(str(conninfo_to_dict(dsn)["dbname"]))
@@ -179,10 +195,10 @@ def shared(pg_server: Server, lender: Lender) -> Iterator[str]:
         yield pg_server.dsn(name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def own_bindir(pg_server: Server, request: pytest.FixtureRequest) -> Path | None:
     """PostgreSQL's programs for a server that a test starts for itself; None: the embedded ones."""
-    if pg_server.kind == "system":
+    if pg_server.kind in ("system", "citus"):
         _, _, given = request.config.getoption("--pg").partition(":")
         return Path(given) if given else system_binaries()[0]
     if pg_server.kind != "embedded":

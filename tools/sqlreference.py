@@ -25,6 +25,9 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "reference" / "sql.md"
 EXAMPLES = DOCS / "reference" / "examples.sql"
 
+#: Called only for a put with `after` or `batch`; other puts share the functions that call these.
+FLOWS = frozenset({"_put_in_flow", "_enter_flow"})
+
 HEAD = """\
 <!-- Written by tools/sqlreference.py from the catalogue and examples.sql: change those, and run it again. -->
 
@@ -111,15 +114,21 @@ class Catalogue:
 
     def states(self, name: str) -> list[str]:
         """The SQLSTATEs that a function may raise, itself or by a function that it calls."""
-        seen: set[str] = set()
-        coming, states = [name], set()
+        reached = self._reached(name, FLOWS)
+        if "_put_all" in reached or any("batch =>" in self._bodies[each] for each in reached):
+            reached = self._reached(name, frozenset())
+        code = "".join(re.sub(r"--.*", "", self._bodies[each]) for each in reached)
+        return sorted(set(re.findall(r"ERRCODE = '(PQ\d+)'", code)))
+
+    def _reached(self, name: str, excluded: frozenset[str]) -> set[str]:
+        """The functions that a function calls, directly or not, and itself."""
+        reached: set[str] = set()
+        coming = [name]
         while coming:
-            if (current := coming.pop()) not in seen and current in self._bodies:
-                seen.add(current)
-                code = re.sub(r"--.*", "", self._bodies[current])
-                states |= set(re.findall(r"ERRCODE = '(PQ\d+)'", code))
-                coming += re.findall(r"\bpgqueue\.(\w+)\s*\(", code)
-        return sorted(states)
+            if (current := coming.pop()) not in reached and current in self._bodies.keys() - excluded:
+                reached.add(current)
+                coming += re.findall(r"\bpgqueue\.(\w+)\s*\(", re.sub(r"--.*", "", self._bodies[current]))
+        return reached
 
 
 def _type(name: str) -> str:

@@ -257,6 +257,21 @@ SELECT pgqueue.drain_queues(false);
 SELECT pgqueue.truncate_queue('reports', states => '{ready,delayed}');
 SELECT pgqueue.truncate_queue('reports');
 
+-- name: move_out
+-- On the server that has the tasks, in a transaction that is committed after that of move_in.
+SELECT tasks, last FROM pgqueue.move_out('reports', 100);
+
+-- name: move_in
+-- On the server that gets them: the tasks of move_out.
+SELECT pgqueue.move_in('reports', ARRAY ['{"data": {"month": 5}, "state": "R", "priority": 0, "attempts": 0,
+    "created_at": "2026-05-01T06:00:00+00:00"}'::jsonb]);
+
+-- name: moving_lanes
+SELECT * FROM pgqueue.moving_lanes('reports');
+
+-- name: staying
+SELECT reason, n FROM pgqueue.staying('reports');
+
 -- name: queue_id
 SELECT pgqueue.queue_id('mail');
 
@@ -573,6 +588,22 @@ SELECT pgqueue.set_server(3);
 
 -- name: server_number
 SELECT pgqueue.server_number();
+
+-- name: add_server
+SELECT pgqueue.add_server(3, 'postgresql://app@db3.example.org/app');
+SELECT pgqueue.add_server(4, 'service=db4');
+
+-- name: servers
+SELECT number, dsn, listen_dsn, state, is_home, version FROM pgqueue.servers();
+
+-- name: set_server_state
+SELECT pgqueue.set_server_state(4, 'draining');
+
+-- name: remove_server
+SELECT pgqueue.remove_server(4);
+
+-- name: copy_servers
+SELECT pgqueue.copy_servers(cluster, version, jsonb_agg(to_jsonb(s))) FROM pgqueue.servers() s GROUP BY cluster, version;
 
 -- name: own_id
 SELECT * FROM pgqueue.tasks WHERE id = (SELECT pgqueue.own_id(id) FROM pgqueue.put('mail', '{"to": "ada@example.org"}'));

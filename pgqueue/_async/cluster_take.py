@@ -42,6 +42,8 @@ async def perform(step: Start[C] | At[C] | Wait) -> object:
     if isinstance(step, At):
         return await step.server.client.shell.perform(step.run)
     if isinstance(step, Start):
+        if step.server.unchecked:
+            await in_thread(step.server.check)
         return await in_thread(step.server.client.shell.core.listener, 0)
     return await cast(Signal, step.signal).wait(step.seconds)
 

@@ -63,6 +63,7 @@ class AsyncConsumer:
         self._listener = listener
         self._bell = Bell()  # after the checks: it has to be closed
         self._flow: Flow[list[Taken]] | None = None
+        self._take: takes.Take | None = None  # of the flow
         self._asked = 0  # how many tasks it is to take
         self._step: Step | None = None  # the wait at which the flow was left
         self._until = float("inf")  # the end of this wait
@@ -70,7 +71,9 @@ class AsyncConsumer:
         self._acks: deque[AsyncTask] = deque()
         self._told = False  # that receive() has something to do
         self._gathers = False  # an alarm will tell it
-        self._emptied = False  # the last claim got less than it asked for: there was no more
+        self._looked = False  # the last take got less than it asked for: there was no more, or it claimed singly
+        self._got = 0  # tasks since the last wait
+        self._singly = False  # the last wait was for one task
         self._closed = False
         listener.uses.add(self)
         self._bell.ring()  # the first receive() begins to wait
@@ -91,7 +94,7 @@ class AsyncConsumer:
         """
         self.queues, self.prefetch = _checked(queues, prefetch)
         self._leave()
-        self._emptied = False
+        self._looked = False
         self._bell.ring()
 
     async def receive(self, timeout: Seconds | None = 0) -> list[AsyncTask]:
@@ -102,8 +105,9 @@ class AsyncConsumer:
                 limit.
 
         Returns:
-            The tasks, in the order of Queue.take_many. An empty list if none was ready in time, if there is no room for
-            one, or while the client connects: it does not mean that the queues are empty.
+            The tasks, in the order of Queue.take_many; after a wait perhaps one, and the next call returns the others.
+            An empty list if none was ready in time, if there is no room for one, or while the client connects: it does
+            not mean that the queues are empty.
 
         Raises:
             TakeLost: an ack was too late; the others of its batch were made. The next call goes on.
@@ -236,11 +240,12 @@ class AsyncConsumer:
             if not self.queues or (room := self._room()) <= 0:
                 return []
             self._asked, core = room, self._shell.core
-            take = takes.take(core, self._listener, self._ring, self.queues, room, None, looked=self._emptied)
-            self._flow = take.run()
+            self._take = takes.take(core, self._listener, self._ring, self.queues, room, None, looked=self._looked)
+            self._flow = self._take.run()
         rows: list[Taken] = []
         try:
             if (found := await self._pieces(self._flow)) is None:
+                self._waits()
                 return []
             rows = found
             tasks = self._shell.made(rows, lambda row: from_taken(AsyncTask, row, self._shell))
@@ -249,12 +254,24 @@ class AsyncConsumer:
             if not isinstance(error, UNREADABLE):  # those are buried
                 self._shell.give_back((row.id, row.token) for row in rows)
             raise
-        self._emptied = len(rows) < self._asked
+        self._looked = len(rows) < self._asked
+        self._got += len(rows)
         if not tasks:
             self._check()
         elif self._room() > 0:
             self._bell.ring()  # the next receive() begins to wait for more, although no ack has made room
         return tasks
+
+    def _waits(self) -> None:
+        """Choose the claim after this wait: of one task, if the wait before was for one, or else of all.
+
+        Where tasks come one by one, a claim of one costs the server two thirds of a claim of several, which it would
+        cost for several queues too. Where several come at once it would be a claim more, and a look.
+        """
+        if self._got:
+            self._singly, self._got = self._got == 1 and len(self.queues) == 1, 0
+        if self._take is not None:
+            self._take.singly = self._singly
 
     async def _pieces(self, flow: Flow[list[Taken]]) -> list[Taken] | None:
         """The result of the flow; None: it has reached a wait, and is left there."""

@@ -104,37 +104,50 @@ class AsyncStatuses:
             TimeoutError: some statuses were not as wanted in time. Those that were have been returned before.
             BadData, ValueError, ClosedError: as for wait.
         """
-        channels = {calls.status_channel(key): key for key in keys}
-        calls.get_statuses(channels.values())  # checks their number
-        return self._follow(channels, looks.holding(until), arguments.timeout(timeout))
+        return followed(self._shell, keys, until, timeout)
 
-    async def _follow(
-        self, channels: dict[str, str], holds: looks.Holds, timeout: float | None
-    ) -> AsyncIterator[tuple[str, Any]]:
-        left, missing = TimeLeft(timeout), dict.fromkeys(channels.values())
-        several: follows.Several | None = None
-        asked = list(missing)
-        try:
-            while missing:
-                found = await self._shell.drive(looks.statuses(asked)) if asked else {}
-                for key, value in found.items():
-                    if holds(value):
-                        missing.pop(key)
-                        if several is not None:
-                            several.leave(calls.status_channel(key))
-                        yield key, value
-                if not missing:
-                    break
-                if left.over():
-                    raise TimeoutError(f"the statuses of {len(missing)} of {len(channels)} keys did not come in time")
-                if several is None:
-                    several = follows.Several(await self._shell.listener(), Signal, map(calls.status_channel, missing))
-                    await self._shell.drive(several.enter(left))
-                    asked = list(missing)
-                else:
-                    poll = self._shell.settings.poll or float("inf")
-                    heard = await self._shell.drive(several.next(left.at_most(poll)))
-                    asked = [channels[channel] for channel in heard] or list(missing)
-        finally:
-            if several is not None:
-                several.close()
+
+def followed(
+    shell: AsyncShell, keys: Iterable[str], until: Any, timeout: Seconds | None, *, unset: bool = False
+) -> AsyncIterator[tuple[str, Any]]:
+    """As AsyncStatuses.follow.
+
+    Args:
+        unset: the keys have probably no statuses yet, so there is no look before the LISTEN. The look behind it finds
+            those that have one.
+    """
+    channels = {calls.status_channel(key): key for key in keys}
+    calls.get_statuses(channels.values())  # checks their number
+    return _followed(shell, channels, looks.holding(until), arguments.timeout(timeout), unset)
+
+
+async def _followed(
+    shell: AsyncShell, channels: dict[str, str], holds: looks.Holds, timeout: float | None, unset: bool
+) -> AsyncIterator[tuple[str, Any]]:
+    left, missing = TimeLeft(timeout), dict.fromkeys(channels.values())
+    several: follows.Several | None = None
+    asked = [] if unset else list(missing)
+    try:
+        while missing:
+            found = await shell.drive(looks.statuses(asked)) if asked else {}
+            for key, value in found.items():
+                if holds(value):
+                    missing.pop(key)
+                    if several is not None:
+                        several.leave(calls.status_channel(key))
+                    yield key, value
+            if not missing:
+                break
+            if asked and left.over():
+                raise TimeoutError(f"the statuses of {len(missing)} of {len(channels)} keys did not come in time")
+            if several is None:
+                several = follows.Several(await shell.listener(), Signal, map(calls.status_channel, missing))
+                await shell.drive(several.enter(left))
+                asked = list(missing)
+            else:
+                poll = shell.settings.poll or float("inf")
+                heard = await shell.drive(several.next(left.at_most(poll)))
+                asked = [channels[channel] for channel in heard] or list(missing)
+    finally:
+        if several is not None:
+            several.close()

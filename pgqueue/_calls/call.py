@@ -83,6 +83,10 @@ class Call(Generic[T]):
         """The same statement, of whose rows another answer is made."""
         return Call(self.sql, self.args, read, self.long, self.shape, self._given)
 
+    def then(self, change: Callable[[T], U]) -> Call[U]:
+        """The same statement, with an answer that is made of this one's."""
+        return self.reading(lambda rows: change(self.read(rows)))
+
 
 class As(NamedTuple):
     """The values of an argument that is not its usual cast of one value, but another expression with placeholders."""

@@ -28,7 +28,8 @@ MOMENTS: LiteralString = "%s::pg_catalog.timestamptz[]"
 _ARGUMENTS: tuple[tuple[LiteralString, LiteralString], ...] = (
     (
         TEXT,
-        "argument channel cron dead_letter dead_letter_key ended_as error exchange if_exists job key label lane member"
+        "argument channel cron dead_letter dead_letter_key dsn ended_as error exchange if_exists job key label lane"
+        " listen_dsn member"
         " missed name new_name on_failure path pattern payload queue reason source state traceback type tz verb worker",
     ),
     (
@@ -43,8 +44,8 @@ _ARGUMENTS: tuple[tuple[LiteralString, LiteralString], ...] = (
         " if_empty if_not_exists if_unused in_turn include_claimed include_delayed listed retain sequential shared"
         " temporary wait",
     ),
-    (JSONB, "contains data items limits metadata options puts result results runs value"),
-    (UUID, "identity sender"),
+    (JSONB, "contains data items limits metadata options puts result results runs servers value"),
+    (UUID, "cluster identity sender"),
     (MOMENT, "expected next_at run_at"),
     (SECONDS, "delay duration every expires grace keep keep_done more older per since ttl ttr unique_for"),
     (EPOCH, "began"),
@@ -62,6 +63,7 @@ _USUAL = {name: cast for cast, names in _ARGUMENTS for name in names.split()}
 _OTHERS: dict[str, dict[str, LiteralString]] = {
     "ack_many": {"ids": BIGINTS_AS_TEXT, "tokens": BIGINTS_AS_TEXT},
     "act_on_tasks": {"after": JSONB},
+    "copy_servers": {"version": BIGINT},
     "count_runs": {"batch": INT},
     "finish_many": {"ids": BIGINTS_AS_TEXT, "tokens": BIGINTS_AS_TEXT},
     "find_tasks": {"after": JSONB},

@@ -15,18 +15,31 @@ OWN: LiteralString = "LIMIT CASE WHEN pgqueue.own_id(id => %s::bigint) IS NULL T
 class Whereabouts(NamedTuple):
     """The database of a connection: equal for two connections to the same one, by whatever address.
 
-    A copy of the files of a server has its identifier, but was not started at the same moment.
+    A copy of the files of a server has its identifier, but was not started at the same moment. Each promotion of a
+    standby begins a timeline with a higher number; None: the server is a standby.
     """
 
     system: int
     started_at: datetime
     database: int
     number: int
+    timeline: int | None
 
 
 def whereabouts() -> Call[Whereabouts]:
+    return _where("pgqueue.server_number()")
+
+
+def database() -> Call[Whereabouts]:
+    """As whereabouts(), of a database that may have no schema of pgqueue yet, as if it were server 0."""
+    return _where("0")
+
+
+def _where(number: LiteralString) -> Call[Whereabouts]:
     return query(
-        "SELECT s.system_identifier, pg_catalog.pg_postmaster_start_time(), d.oid::bigint, pgqueue.server_number()"
+        f"SELECT s.system_identifier, pg_catalog.pg_postmaster_start_time(), d.oid::bigint, {number},"
+        " CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN ('x' OPERATOR(pg_catalog.||) pg_catalog.left("
+        "pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int END"
         " FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d"
         " WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()",
         (),

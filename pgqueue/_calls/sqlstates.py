@@ -6,6 +6,7 @@ import psycopg
 
 from ..errors import (
     BatchError,
+    ClusterError,
     ConnectionLost,
     DataTooBig,
     ExchangeExists,
@@ -48,6 +49,7 @@ _MISUSE = {
     "PQ039": KeyTaken,
     **dict.fromkeys(("PQ045", "PQ046"), BatchError),
     "PQ048": SchemaError,
+    "PQ049": ClusterError,
     "PQ060": QueueNotListed,
     "PQ070": NoIdentity,
     "PQ080": NoSchedule,

@@ -12,6 +12,7 @@ from typing import Any, Generic
 
 import psycopg
 
+from . import primaries
 from .outages import Outage, Pauses
 from .own import C, OwnAsyncConn, OwnConn, ready
 from .scarcity import Scarcity, limit_of
@@ -88,7 +89,8 @@ class BlockingAttempts(Attempts[OwnConn]):
         while True:
             try:
                 self._begin()
-                conn = OwnConn.connect(conninfo, **options)
+                conn = OwnConn.connect(primaries.chosen(conninfo), **options)
+                primaries.check(conn, conninfo)
             except psycopg.Error as error:
                 time.sleep(self._failed(error, end))
             else:
@@ -101,7 +103,8 @@ class AsyncAttempts(Attempts[OwnAsyncConn]):
         while True:
             try:
                 self._begin()
-                conn = await OwnAsyncConn.connect(conninfo, **options)
+                conn = await OwnAsyncConn.connect(await primaries.chosen_async(conninfo), **options)
+                await primaries.check_async(conn, conninfo)
             except psycopg.Error as error:
                 await asyncio.sleep(self._failed(error, end))
             else:

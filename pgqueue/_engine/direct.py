@@ -7,6 +7,7 @@ from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from . import primaries
 from .bounded import KEEPALIVES, BoundedConnection
 from .door import ATTEMPT, why_read_only
 
@@ -31,7 +32,8 @@ def connect(conninfo: str, notified: Callable[[str, str], None], call_timeout: f
     """
     known = {"connect_timeout": ATTEMPT} | KEEPALIVES | conninfo_to_dict(conninfo)
     options = make_conninfo("", **known | {"application_name": "pgqueue listener", "client_encoding": "UTF8"})
-    conn = BoundedConnection.connect(options, autocommit=True)
+    conn = BoundedConnection.connect(primaries.chosen(options), autocommit=True)
+    primaries.check(conn, options)
     conn.patience = call_timeout
     try:
         if refusal := why_read_only(conn):

@@ -34,6 +34,7 @@ from psycopg.pq import PGconn, Ping
 
 from .._calls.sqlstates import translate
 from ..errors import CallTimeout, Error, LockBlocked, NotRunning, ServerError, SetupError
+from . import primaries
 from .bounded import KEEPALIVES, BoundedConnection, Late
 from .dsn import schema_fault, unreachable
 from .outages import Absent
@@ -160,7 +161,9 @@ def _connect(conninfo: str, timeout: float) -> BoundedConnection:
 
 def _attempt(conninfo: str) -> BoundedConnection:
     try:
-        return BoundedConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
+        conn = BoundedConnection.connect(primaries.chosen(conninfo), autocommit=True, prepare_threshold=None)
+        primaries.check(conn, conninfo)
+        return conn
     except psycopg.OperationalError as error:
         if "unsupported startup parameter" in str(error):
             raise _pooler(f"refuses a parameter ({str(error).strip()})") from None

@@ -76,6 +76,7 @@ class Take:
     relaxed = True  # a claim that a crash of the server forgets is only made again
     timed = False
     looked = False
+    singly = False  # claim one task after a sleep, which costs less; the caller asks for others with `looked`
     final = True  # an empty answer says that no task was due; else the caller asks again soon
 
     def __init__(
@@ -94,7 +95,7 @@ class Take:
         self._make_signal = make_signal
         self._queues = queues
         self._cursors = [core.cursors.setdefault(queue, ClaimCursor()) for queue in queues]
-        self._n = n
+        self._n = self.asked = n  # `asked`: for how many tasks the last claim asked
         self._began = time.monotonic()
         self._deadline = float("inf") if timeout is None else self._began + timeout
         self._stopped = stopped
@@ -117,10 +118,11 @@ class Take:
                 with contextlib.suppress(ConnectionLost, ServerError):  # then the claim waits for the server
                     tasks = yield from self._sleep()
                 if not tasks:
+                    self.asked = 1 if self.singly else self._n
                     tasks = yield from self._claim()
             if not tasks and self.final and len(self._queues) > 1:
                 tasks = yield from self._claim_by_queue()
-            if self._signalled or (len(tasks) == self._n and not self._served) or self._have_deadlines(tasks):
+            if self._signalled or (len(tasks) == self.asked and not self._served) or self._have_deadlines(tasks):
                 self._pass_on()  # one notification may announce more tasks than this take got; others may be locked
             self._answer_calls()
         except BaseException:
@@ -188,6 +190,7 @@ class Take:
                 if seconds is not None and self._hub.set_due(self._ids_known[queue], seconds):
                     self._listener.poke()
             return [], self._left(self._core.settings.poll)
+        self.asked = self._n
         tasks = yield from self._claim_at_head()
         # Nothing, although a task is ready: an open transaction has it locked, and its rollback would signal nothing.
         pause, self._locked_pause = self._locked_pause, min(self._locked_pause * 2, LOCKED_PAUSE[1])
@@ -282,9 +285,9 @@ class Take:
 
     def _call(self, session: int, starts: list[Position | None]) -> Call[list[Taken]]:
         self._used_session = session
-        if self._n == 1 and len(self._queues) == 1 and not self.timed:
+        if self.asked == 1 and len(self._queues) == 1 and not self.timed:
             return calls.take(self._queues[0], session, self._token, starts[0])
-        return calls.take_many(self._queues, self._n, session, self._token, starts)
+        return calls.take_many(self._queues, self.asked, session, self._token, starts)
 
     def _learn(self, starts: list[Position | None], took: float, tasks: list[Taken]) -> None:
         for queue, cursor, start in zip(self._queues, self._cursors, starts, strict=True):

@@ -7,11 +7,15 @@ There is no coordinator: each server is a whole pgqueue, and each class here nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from .._calls import servers as table_calls
+from .._calls.call import Call
 from .._engine.blocking import Conn
 from .._engine.cluster import merging
+from .._engine.cluster.following import Following
+from .._engine.cluster.members import Listed, Listing, of_citus, of_table
 from .._engine.cluster.placing import choose
 from .._engine.cluster.servers import Place
 from .._records.puts import Put
@@ -31,6 +35,7 @@ from .members import Members
 from .nodes import Nodes
 from .privileges import Privileges
 from .results import Results
+from .sources import told
 from .statuses import Statuses
 from .task import Task
 
@@ -133,9 +138,14 @@ class Cluster(Handlers):
         self, servers: Sequence[str | Client], *, connect_timeout: Seconds = 2.0, retry: Seconds = 5.0
     ) -> None:
         made = [Client(given, connect_timeout=connect_timeout) for given in _dsns(servers, Client)]
-        self._own = made.copy()
-        self.clients = [given if isinstance(given, Client) else made.pop(0) for given in servers]
-        self._members = Members(self.clients, arguments.required_seconds("retry", retry, positive=True))
+        own = made.copy()
+        clients = [given if isinstance(given, Client) else made.pop(0) for given in servers]
+        self._have(Members(clients, arguments.required_seconds("retry", retry, positive=True)), own)
+
+    def _have(self, members: Members, own: list[Client], following: Following[Client] | None = None) -> None:
+        self._members = members
+        self._own = own
+        self._following = following
         self._begin()
 
     def _begin(self) -> None:
@@ -145,6 +155,68 @@ class Cluster(Handlers):
         self.privileges = ClusterPrivileges(self._members)
         self.results = ClusterResults(self._members)
         self.schedules = self.home.schedules
+
+    @classmethod
+    def from_server(cls, dsn: str | Sequence[str], *, connect_timeout: Seconds = 2.0, retry: Seconds = 5.0) -> Self:
+        """The cluster that a server belongs to, by its table of servers, whose changes are followed.
+
+        Servers that are added get puts and takes from then on. One that is draining gets no put that may be on another
+        server, and is still taken from. One that is gone is left: tasks that were taken from it can still be settled.
+        A server that is down, or is not the one that the table means, rests, and a warning names it: a standby, an old
+        primary, one with another number, or with a schema that this library does not know. The others go on.
+
+        Args:
+            dsn: a server of the cluster, or a list of some: the first that answers is asked. The table has no
+                passwords: libpq finds them in a password file or a service file.
+            connect_timeout: as for the class.
+            retry: as for the class.
+
+        Raises:
+            ServerError: none of these servers answers.
+            ClusterError: the server belongs to no cluster.
+            SchemaError, SetupError: the server cannot be used by this library.
+        """
+
+        def read(asked: str) -> Call[Listing]:
+            return table_calls.servers().then(lambda table: of_table(table, asked))
+
+        return cls._following_of(dsn, read, None, connect_timeout, retry)
+
+    @classmethod
+    def from_citus(cls, dsn: str, *, connect_timeout: Seconds = 2.0, retry: Seconds = 5.0) -> Self:
+        """The nodes of Citus with shards, each with a pgqueue of its own. Otherwise as from_server().
+
+        The catalogue of the node that is asked is read again every 5 s. A node keeps its keys while its groupid stays,
+        as after a fail-over. The node with the lowest groupid is the home server.
+
+        Args:
+            dsn: a node of Citus, for example the coordinator. The other nodes are reached by the same DSN with another
+                host and port.
+
+        Raises:
+            ServerError: the node does not answer.
+            ClusterError: its catalogue cannot be read, or has no node with shards.
+        """
+        return cls._following_of(dsn, of_citus, dsn, connect_timeout, retry)
+
+    @classmethod
+    def _following_of(
+        cls,
+        dsn: str | Sequence[str],
+        read: Callable[[str], Call[Listing]],
+        citus: str | None,
+        connect_timeout: Seconds,
+        retry: Seconds,
+    ) -> Self:
+        members = Members([], arguments.required_seconds("retry", retry, positive=True))
+        listing = told([dsn] if isinstance(dsn, str) else dsn, read, connect_timeout)
+
+        def make(listed: Listed) -> Client:
+            return Client(listed.dsn, listen_dsn=listed.listen_dsn, connect_timeout=connect_timeout)
+
+        self = cls.__new__(cls)
+        self._have(members, [], Following(members, make, listing, citus))
+        return self
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self.clients)} servers>"
@@ -167,6 +239,11 @@ class Cluster(Handlers):
     # --- servers
 
     @property
+    def clients(self) -> list[Client]:
+        """The client of each server, in their order."""
+        return [server.client for server in self._members.all]
+
+    @property
     def home(self) -> Client:
         """The client of the home server, which has what is one for the cluster."""
         return self._members.home.client
@@ -181,7 +258,11 @@ class Cluster(Handlers):
 
     def close(self) -> None:
         """Close the clients that were made here, as Client.close(). May be called twice."""
-        for client in self._own:
+        made = []
+        if self._following is not None:
+            self._following.close()
+            made = [server.client for server in (*self._members.all, *self._members.left)]
+        for client in (*self._own, *made):
             client.close()
 
     state = over_all(Client.state, merging.states)

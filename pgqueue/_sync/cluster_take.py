@@ -44,6 +44,8 @@ def perform(step: Start[C] | At[C] | Wait) -> object:
     if isinstance(step, At):
         return step.server.client.shell.perform(step.run)
     if isinstance(step, Start):
+        if step.server.unchecked:
+            in_thread(step.server.check)
         return in_thread(step.server.client.shell.core.listener, 0)
     return cast(Signal, step.signal).wait(step.seconds)
 

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from .._calls.server import whereabouts
 from .._engine.blocking import Answer, Conn, in_thread
-from .._engine.cluster.servers import BITS, UNREACHABLE, Server, Servers
+from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Server, Servers
 from .._records.task import TaskLike, named
-from ..errors import Error, ServerError
+from ..errors import Error
 from .client import Client
 from .cluster_take import take_from_all
 from .task import Task
@@ -31,7 +31,7 @@ class Members(Servers[Client]):
     def ask(self, server: Server[Client], verb: Callable[[Client], Answer[T]]) -> T:
         """Call one server. The first call that reaches it asks before which server it is."""
         with server.asked():
-            if server.failed:
+            if server.unchecked:
                 in_thread(server.check)
             if server.whereabouts is None:
                 self.reached(server, server.client.shell.run(whereabouts()))
@@ -40,10 +40,10 @@ class Members(Servers[Client]):
     def ask_first(self, first: int, verb: Callable[[Client], Answer[T]]) -> T:
         """Call the first server that can be reached, from one on. A call that may have been done is not repeated."""
         failures: list[Exception] = []
-        for server in self.to_ask(first):
+        for server in self.to_ask(first, puts=True):
             try:
                 return self.ask(server, verb)
-            except ServerError as error:
+            except ABSENT as error:
                 failures.append(error)
         raise self.unreachable(failures)
 

@@ -106,35 +106,50 @@ class Statuses:
             TimeoutError: some statuses were not as wanted in time. Those that were have been returned before.
             BadData, ValueError, ClosedError: as for wait.
         """
-        channels = {calls.status_channel(key): key for key in keys}
-        calls.get_statuses(channels.values())  # checks their number
-        return self._follow(channels, looks.holding(until), arguments.timeout(timeout))
+        return followed(self._shell, keys, until, timeout)
 
-    def _follow(self, channels: dict[str, str], holds: looks.Holds, timeout: float | None) -> Iterator[tuple[str, Any]]:
-        left, missing = TimeLeft(timeout), dict.fromkeys(channels.values())
-        several: follows.Several | None = None
-        asked = list(missing)
-        try:
-            while missing:
-                found = self._shell.drive(looks.statuses(asked)) if asked else {}
-                for key, value in found.items():
-                    if holds(value):
-                        missing.pop(key)
-                        if several is not None:
-                            several.leave(calls.status_channel(key))
-                        yield key, value
-                if not missing:
-                    break
-                if left.over():
-                    raise TimeoutError(f"the statuses of {len(missing)} of {len(channels)} keys did not come in time")
-                if several is None:
-                    several = follows.Several(self._shell.listener(), Signal, map(calls.status_channel, missing))
-                    self._shell.drive(several.enter(left))
-                    asked = list(missing)
-                else:
-                    poll = self._shell.settings.poll or float("inf")
-                    heard = self._shell.drive(several.next(left.at_most(poll)))
-                    asked = [channels[channel] for channel in heard] or list(missing)
-        finally:
-            if several is not None:
-                several.close()
+
+def followed(
+    shell: Shell, keys: Iterable[str], until: Any, timeout: Seconds | None, *, unset: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """As AsyncStatuses.follow.
+
+    Args:
+        unset: the keys have probably no statuses yet, so there is no look before the LISTEN. The look behind it finds
+            those that have one.
+    """
+    channels = {calls.status_channel(key): key for key in keys}
+    calls.get_statuses(channels.values())  # checks their number
+    return _followed(shell, channels, looks.holding(until), arguments.timeout(timeout), unset)
+
+
+def _followed(
+    shell: Shell, channels: dict[str, str], holds: looks.Holds, timeout: float | None, unset: bool
+) -> Iterator[tuple[str, Any]]:
+    left, missing = TimeLeft(timeout), dict.fromkeys(channels.values())
+    several: follows.Several | None = None
+    asked = [] if unset else list(missing)
+    try:
+        while missing:
+            found = shell.drive(looks.statuses(asked)) if asked else {}
+            for key, value in found.items():
+                if holds(value):
+                    missing.pop(key)
+                    if several is not None:
+                        several.leave(calls.status_channel(key))
+                    yield key, value
+            if not missing:
+                break
+            if asked and left.over():
+                raise TimeoutError(f"the statuses of {len(missing)} of {len(channels)} keys did not come in time")
+            if several is None:
+                several = follows.Several(shell.listener(), Signal, map(calls.status_channel, missing))
+                shell.drive(several.enter(left))
+                asked = list(missing)
+            else:
+                poll = shell.settings.poll or float("inf")
+                heard = shell.drive(several.next(left.at_most(poll)))
+                asked = [channels[channel] for channel in heard] or list(missing)
+    finally:
+        if several is not None:
+            several.close()

@@ -31,6 +31,7 @@ COMMANDS = {
     "cancel": "tasks",
     "cancel-all": "filtering",
     "changes": "changes",
+    "cluster": "cluster",
     "completion": "completion",
     "create-exchange": "exchanges",
     "create-queue": "managing",
@@ -162,7 +163,7 @@ SECTIONS = {
     "Coordination": ("lock", "elect", "nodes", "status", "group", "changes"),
     "Monitoring": ("dashboard", "top", "health", "audit", "metrics", "graphite", "alerts"),
     "Other protocols": ("beanstalkd",),
-    "Server, schema and rights": ("migrate", "server", "privileges", "grant", "revoke", "restrict"),
+    "Server, schema and rights": ("migrate", "server", "cluster", "privileges", "grant", "revoke", "restrict"),
     "Getting started": ("demo", "completion"),
 }
 

@@ -30,6 +30,8 @@ STYLES = {  # of states: of tasks, batches, workers and checks
     "failed": "red",
     "cancelled": "dim",
     "open": "yellow",
+    "active": "green",
+    "draining": "yellow",
     "running": "green",
     "stopping": "yellow",
     "ok": "green",

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from .. import Client
 from .._calls.privileges import VERBS, Privilege, Verb
 from .._values import arguments
 from .connecting import connect
@@ -46,7 +47,7 @@ def _rows(found: Sequence[Privilege]) -> list[tuple[str, str | None, str | None,
     return [(*grant, " ".join(verbs)) for grant, verbs in grants.items()]
 
 
-def _of_a_grant(command: Callable[..., Any]) -> Callable[..., Any]:
+def of_a_grant(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments of grant and of revoke."""
     for decorate in (
         click.option("-p", "--pattern", type=PATTERN, help="The queues whose names match; * is any characters."),
@@ -59,7 +60,7 @@ def _of_a_grant(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@_of_a_grant
+@of_a_grant
 @click.pass_obj
 @plainly
 def grant(dsn: str | None, role: str, verbs: Sequence[Verb], queue: str | None, pattern: str | None) -> None:
@@ -69,21 +70,18 @@ def grant(dsn: str | None, role: str, verbs: Sequence[Verb], queue: str | None, 
     Without one: put, take, look and manage, and share if neither --queue nor --pattern is given. A grant does not keep
     other roles out: see `pgqueue restrict`.
     """
-    _check(queue, pattern)
+    check_scope(queue, pattern)
     with connect(dsn) as client:
-        if queue is None:
-            client.privileges.grant_to(role, verbs or None, "*" if pattern is None else pattern)
-        else:
-            client.privileges.grant(queue, role, *_named(verbs))
+        give(client, role, verbs, queue, pattern)
 
 
 @click.command()
-@_of_a_grant
+@of_a_grant
 @click.pass_obj
 @plainly
 def revoke(dsn: str | None, role: str, verbs: Sequence[Verb], queue: str | None, pattern: str | None) -> None:
     """Undo `pgqueue grant` with the same arguments, and no other grant. For the owner of the schema."""
-    _check(queue, pattern)
+    check_scope(queue, pattern)
     with connect(dsn) as client:
         if queue is None:
             client.privileges.revoke_from(role, verbs or None, "*" if pattern is None else pattern)
@@ -102,11 +100,18 @@ def restrict(dsn: str | None, queue: str, off: bool) -> None:
         client.privileges.restrict(queue, not off)
 
 
+def give(client: Client, role: str, verbs: Sequence[Verb], queue: str | None, pattern: str | None) -> None:
+    if queue is None:
+        client.privileges.grant_to(role, verbs or None, "*" if pattern is None else pattern)
+    else:
+        client.privileges.grant(queue, role, *_named(verbs))
+
+
 def _named(verbs: Sequence[Verb]) -> tuple[Sequence[Verb], ...]:
     """The argument `verbs`, or no argument if none was named."""
     return (verbs,) if verbs else ()
 
 
-def _check(queue: str | None, pattern: str | None) -> None:
+def check_scope(queue: str | None, pattern: str | None) -> None:
     if queue is not None and pattern is not None:
         raise click.UsageError("give either --queue or --pattern")

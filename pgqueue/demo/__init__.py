@@ -5,6 +5,8 @@ killed worker held were done by others.
 
 crew.py runs the worker processes, each of which is tied.py. death.py kills one and watches its tasks, outcome.py
 collects and checks results, screen.py prints, handlers.py is the workers' application.
+
+With --nodes it runs on several servers (servers.py), and kills one of them (failover.py).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import psycopg
 
 from .. import Client, Error, Queue
 from .._engine.dsn import describe, resolve
+from . import failover
 from .crew import CONCURRENCY, Crew
 from .death import Death, holder
 from .files import readable_files
@@ -53,9 +56,7 @@ def run(folder: Path, workers: int, kill: bool, seconds: float, dsn: str | None)
         Error: the demo cannot run, or it should have killed a worker, and none held a task.
     """
     with _ending_in_order():
-        files = readable_files(folder)
-        if not files:
-            raise Error(f"there are no files to read in {folder}")
+        files = _files(folder)
         screen = Screen()
         embedded = not (dsn or os.environ.get("PGQUEUE_DSN") or os.environ.get("DATABASE_URL"))
         if embedded:
@@ -89,6 +90,28 @@ def run(folder: Path, workers: int, kill: bool, seconds: float, dsn: str | None)
         return not faults
 
 
+def run_cluster(folder: Path, nodes: int, kill: bool, seconds: float) -> bool:
+    """Run the demo on so many servers of its own, one of which is killed. Otherwise as run()."""
+    with _ending_in_order(), _quietly():
+        files = _files(folder)
+        screen = Screen()
+        screen.start_cluster()
+        screen.tasks(len(files), folder)
+        try:
+            outcome, faults = failover.run(files, nodes, kill, seconds, screen)
+        except psycopg.OperationalError as error:
+            raise Error(f"the demo lost its connection to a server: {error}") from error
+        screen.report(outcome, faults)
+        return not faults
+
+
+def _files(folder: Path) -> list[str]:
+    files = readable_files(folder)
+    if not files:
+        raise Error(f"there are no files to read in {folder}")
+    return files
+
+
 class _Run:
     """One run of the work."""
 
@@ -104,7 +127,7 @@ class _Run:
         began = heard = time.monotonic()
         each = min(LONGEST, seconds * workers * CONCURRENCY / len(files))
         self._todo.put_many({"run": outcome.run, "path": path, "seconds": each} for path in files)
-        with Crew(conninfo, outcome.run, workers) as crew:
+        with Crew([conninfo] * workers, outcome.run) as crew:
             self._screen.workers(crew.pids, CONCURRENCY)
             with self._screen.progress(len(files)):
                 while not self._is_over():

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
 from typing import IO
 
@@ -88,20 +89,19 @@ class Member:
 
 
 class Crew:
-    """The worker processes. They end with the block, at once if that ends by an exception."""
+    """The worker processes, one for each conninfo. They end with the block, at once if that ends by an exception."""
 
-    def __init__(self, conninfo: str, run: str, n: int) -> None:
-        self._conninfo = conninfo
+    def __init__(self, conninfos: Sequence[str], run: str) -> None:
+        self._conninfos = conninfos
         self._run = run
         self._numbers = itertools.count(1)
         self._deaths = 0
-        self._n = n
         self.members: list[Member] = []
 
     def __enter__(self) -> Crew:
         try:
-            while len(self.members) < self._n:
-                self.members.append(self._start())
+            for conninfo in self._conninfos:
+                self.members.append(self._start(conninfo))
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
@@ -147,9 +147,9 @@ class Crew:
     def replace(self, old: Member) -> Member:
         """Start a worker in the place of one that has ended."""
         old.close()
-        new = self._start()
-        self.members[self.members.index(old)] = new
+        index = self.members.index(old)
+        new = self.members[index] = self._start(self._conninfos[index])
         return new
 
-    def _start(self) -> Member:
-        return Member(self._conninfo, f"pgqueue demo {self._run} {next(self._numbers)}")
+    def _start(self, conninfo: str) -> Member:
+        return Member(conninfo, f"pgqueue demo {self._run} {next(self._numbers)}")

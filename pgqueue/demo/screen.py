@@ -42,6 +42,29 @@ class Screen:
         if embedded:
             self._row("server", "the embedded PostgreSQL: it starts with its first user and ends with its last")
 
+    def start_cluster(self) -> None:
+        title = "pgqueue demo: workers take tasks from several servers, one server is killed, and no task is lost."
+        self._say(self._wrapped(title), "bold")
+        self._say("")
+
+    def servers(self, n: int) -> None:
+        listed = f"{n} embedded PostgreSQL servers, numbered 1 to {n}; server 1 has a synchronous standby"
+        self._row("servers", listed)
+
+    def server_killed(self, pid: int) -> None:
+        self._row("killed", f"server 1, postmaster {pid}, by kill -9; the other servers go on", "red")
+
+    def promoted(self, seconds: float) -> None:
+        self._row("promoted", f"the standby of server 1 takes writes {seconds:.2f} s after the kill")
+
+    def works_again(self, seconds: float, pause: float) -> None:
+        text = f"server 1 does tasks again {seconds:.2f} s after the kill; the others paused for {pause:.2f} s at most"
+        self._row("all work", text, "green")
+
+    def refused(self) -> None:
+        text = "the old primary is back and takes writes; a new client finds its timeline old, and puts to the new one"
+        self._row("refused", text, "green")
+
     def server(self, version: str, where: str) -> None:
         self._row("server", f"PostgreSQL {version.partition(' ')[0]}, {where}")
 

@@ -45,6 +45,7 @@ class Cluster:
     bindir: str | os.PathLike[str] | None
     port: int | None
     environment: Mapping[str, str]
+    standby_of: str | None = None
 
     def launch(self, gate: int) -> reaper.Postmaster:
         """Start the postmaster, with a new cluster if there is none. Raises OSError or ServerError.
@@ -61,7 +62,9 @@ class Cluster:
                 "set PGQUEUE_HOME to a directory that every account can enter"
             )
         programs = binaries.reachable(binaries.discover(self.bindir), user, self.root)
-        if not data.exists():
+        if not data.exists() and self.standby_of is not None:
+            self._copy(self.standby_of, programs, user, gate)
+        elif not data.exists():
             self._initdb(programs, user, gate)
         _check_major(data, programs)
         stale = reaper.read(self.root)
@@ -74,11 +77,26 @@ class Cluster:
             raise ServerError(f"the embedded server ended at once:\n{self._log_tail()}")
         return postmaster
 
-    def _initdb(self, programs: binaries.Binaries, user: account.Account, gate: int) -> None:
+    def _copy(self, primary: str, programs: binaries.Binaries, user: account.Account, gate: int) -> None:
+        unfinished = self._make_unfinished(user)
+        options = ["--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast"]
+        options += ["-D", reaper.UNFINISHED, "-d", primary]
+        try:
+            result = user.run(programs.bindir / "pg_basebackup", *options, cwd=self.root, pass_fds=(gate,))
+        except FileNotFoundError:
+            raise ServerError(f"{programs.bindir} has no pg_basebackup, which a standby needs") from None
+        if result.returncode != 0:
+            raise ServerError(f"pg_basebackup of PostgreSQL {programs.version} failed: {result.stderr.strip()}")
+        unfinished.rename(self.root / reaper.DATA)
+
+    def _make_unfinished(self, user: account.Account) -> Path:
         unfinished = self.root / reaper.UNFINISHED
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(0o700)
-        user.own(unfinished)
+        return user.own(unfinished)
+
+    def _initdb(self, programs: binaries.Binaries, user: account.Account, gate: int) -> None:
+        unfinished = self._make_unfinished(user)
         _write(self.root / reaper.PASSWORD, secrets.token_urlsafe(24), 0o600, user)
         options = ["--locale=C"]
         if programs.major >= 17:  # upper and lower case as in UTF-8, with C's order

@@ -53,6 +53,7 @@ class EmbeddedServer:
         bindir: the directory of PostgreSQL's programs. None: PGQUEUE_PG_BINDIR, a wheel, the system's.
         port: a TCP port on 127.0.0.1, with a password. None: a Unix socket only, for this user.
         environment: variables for the server's processes, besides a few of its own; the caller's do not reach it.
+        standby_of: the DSN of a primary, of the same account. The server begins as a copy of it, and follows it.
 
     Raises:
         ServerError: there are no PostgreSQL programs (looked for only if `root` is None).
@@ -68,6 +69,7 @@ class EmbeddedServer:
         bindir: StrPath | None = None,
         port: int | None = None,
         environment: Mapping[str, str] | None = None,
+        standby_of: str | None = None,
     ) -> None:
         self.ephemeral = ephemeral
         if root is not None:
@@ -76,7 +78,9 @@ class EmbeddedServer:
             self.root = Path(tempfile.gettempdir(), f"pgqueue-{secrets.token_hex(6)}").absolute()
         else:
             self.root = home() / f"pg{binaries.discover(bindir).major}-default"
-        self._cluster = Cluster(self.root, durable, dict(settings or {}), bindir, port, dict(environment or {}))
+        self._cluster = Cluster(
+            self.root, durable, dict(settings or {}), bindir, port, dict(environment or {}), standby_of
+        )
         self._claim: int | None = None
         self._postmaster: reaper.Postmaster | None = None
 
@@ -111,6 +115,11 @@ class EmbeddedServer:
         if self._claim is not None:
             os.close(self._claim)
         self._claim = self._postmaster = None
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's pid; None if the server is not started."""
+        return self._postmaster.pid if self._postmaster else None
 
     def keep(self) -> None:
         """Let the server stay after its last user has gone, until `halt()`. Call it on a started server."""

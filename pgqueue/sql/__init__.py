@@ -38,6 +38,7 @@ LAYERS = {
         "schedules",
         "ticks",
         "flows",
+        "servers",
     ),
     "2_base": (
         *("advisory", "nowait", "parts", "caller", "bounds", "record", "quotas", "server", "rights", "roles", "names"),
@@ -60,8 +61,8 @@ LAYERS = {
             "settle",
             "touch",
         ),
-        *("ack", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining", "again", "find"),
-        *("truncate", "limit_rules", "limit_ticks"),
+        *("ack", "hand_on", "graphs", "batches", "pop", "pick", "requeue", "cancel", "listed", "queue", "draining"),
+        *("again", "find", "truncate", "moving", "limit_rules", "limit_ticks"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),
@@ -72,6 +73,7 @@ LAYERS = {
             "monitor",
             "neighbours",
             "audit",
+            "servers",
             "foreign",
             "workers",
             "health",
@@ -82,7 +84,7 @@ LAYERS = {
             "outside",
         ),
     ),
-    "6_grants": ("owned", "grants", "bound", "settings", "restored"),
+    "6_grants": ("owned", "grants", "bound", "settings", "restored", "citus"),
 }
 TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])
 CODE = tuple(f"{layer}/{name}.sql" for layer, names in LAYERS.items() if layer != "1_tables" for name in names)

@@ -19,6 +19,7 @@ from commands import DEADLINE, invoke, run, started
 from eventually import eventually, in_time
 from steady import steady
 
+import pgqueue
 from pgqueue import demo
 from pgqueue.demo.files import readable_files, standard_library
 
@@ -268,3 +269,23 @@ def test_a_wrong_folder(dsn, tmp_path, wrong):
     done = run("--dsn", dsn, "demo", "--folder", tmp_path / wrong)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--nodes", "1"], "1 is not in the range 2<=x<=8"),
+        (["--nodes", "many"], "'many' is not a valid integer range"),
+        (["--nodes", "2", "--dsn", "postgresql:///x"], "--nodes starts servers of its own, so it goes without --dsn"),
+    ],
+)
+def test_servers_that_it_cannot_start(folder, options, error):
+    done = run("demo", "--folder", folder, *options)
+    assert done.returncode == 2
+    assert error in done.stderr
+
+
+def test_a_disk_without_room_for_the_servers(folder, monkeypatch):
+    monkeypatch.setattr("pgqueue.demo.servers.ROOM", 10**9)
+    with pytest.raises(pgqueue.Error, match=r"^4 servers need 4000000000 MB in .* MB are free: set TMPDIR"):
+        demo.run_cluster(folder, 3, True, 1.0)

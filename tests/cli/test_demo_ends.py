@@ -37,14 +37,14 @@ SERVER = {
 class Demo:
     """A demo under way, in a session of its own, as in a terminal of its own."""
 
-    def __init__(self, folder: Path, **settings: str | Path) -> None:
+    def __init__(self, folder: Path, *options: str, **settings: str | Path) -> None:
         name = "PGQUEUE_TEST_MARK"
         self._mark = f"{name}={uuid.uuid4()}"
         self._home = str(settings.get("PGQUEUE_HOME", "no home"))
         self.output: list[str] = []
         self.errors: list[str] = []
         self.process = subprocess.Popen(
-            [*PROGRAM, "demo", "--folder", str(folder)],
+            [*PROGRAM, "demo", "--folder", str(folder), *options],
             # Of the account only root's server takes note; without it there is a warning.
             env=environment(PGQUEUE_EMBEDDED_USER="nobody", **settings, **{name: self._mark.partition("=")[2]}),
             stdin=subprocess.DEVNULL,
@@ -115,8 +115,8 @@ class Demo:
 
 
 @contextmanager
-def demo(folder: Path, **settings: str | Path) -> Iterator[Demo]:
-    under_way = Demo(folder, **settings)
+def demo(folder: Path, *options: str, **settings: str | Path) -> Iterator[Demo]:
+    under_way = Demo(folder, *options, **settings)
     try:
         yield under_way
     finally:
@@ -226,3 +226,34 @@ def test_two_at_once_on_a_new_server(files: Path) -> None:
             assert sorted([one.ends(), other.ends()]) == [0, 1], one.told() + other.told()
             assert one.errors + other.errors == ["Error: another demo is running in this database\n"]
             eventually(lambda: not one.processes())
+
+
+ON_SERVERS = ("--nodes", "2")
+
+
+def where_its_servers_are(home: Path) -> dict[str, str | Path]:
+    """The demo on servers of its own has them in the folder for temporary files."""
+    return {"PGQUEUE_HOME": home, "TMPDIR": home}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_server_is_killed_and_its_standby_takes_over(home: Path, files: Path) -> None:
+    with demo(files, *ON_SERVERS, **where_its_servers_are(home)) as ended:
+        assert (ended.ends(), ended.errors) == (0, []), ended.told()
+        for label in ("killed", "promoted", "all work", "refused", "done", "checked"):
+            assert ended.says(f"^{label} "), ended.told()
+        eventually(lambda: not ended.processes() and not list(home.glob("pgqueue-*")), within=60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("number", "moment"), [("INT", "work"), ("TERM", "return"), ("HUP", "work"), ("KILL", "return")]
+)
+def test_the_demo_on_servers_ends(home: Path, files: Path, number: str, moment: str) -> None:
+    with demo(files, *ON_SERVERS, **where_its_servers_are(home)) as ended:
+        ended.reaches(moment)
+        ended.process.send_signal(getattr(signal, f"SIG{number}"))
+        assert (ended.ends(), ended.errors) == (ENDS[number], []), ended.told()
+        eventually(lambda: not ended.processes() and not list(home.glob("pgqueue-*")), within=60)

@@ -538,6 +538,20 @@ async def test_a_listener_that_is_cut_off_looks_again(queue, dbs):
     await (await taking).ack()
 
 
+async def test_a_take_follows_the_list_of_servers(queue, dbs):
+    members = unwrapped(queue)._members
+    first, second, third = members.all
+    members.replace([first, second])
+    taking = asyncio.ensure_future(queue.take(30))
+    for one in (first, second):
+        await soon(lambda one=one: (at := one.client.shell.core.running_listener) and _armed(at.hub))
+    members.replace([first, third])
+    await soon(lambda: (at := third.client.shell.core.running_listener) and _armed(at.hub))
+    await soon(lambda: not _armed(second.client.shell.core.running_listener.hub))
+    dbs[2].execute("SELECT pgqueue.put('q', '1')")
+    assert (await taking).data == 1
+
+
 async def test_a_client_that_closes_ends_the_wait(make, dsns):
     cluster = make(dsns)
     queue = cluster.queue("q")

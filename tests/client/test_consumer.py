@@ -207,6 +207,36 @@ def test_an_event_loop_of_any_kind_waits_for_its_descriptor(blocking: Callable[.
         eventually(lambda: consumer.receive() == [] and not selector.select(0.2))
 
 
+def test_after_a_wait_it_claims_one_task_if_the_wait_before_was_for_one(
+    blocking: Callable[..., pgqueue.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = blocking()
+    queue, connections, claims = client.queue("q"), client.shell.connections, list[Any]()
+    run = connections.run
+
+    def noted(call: Any, **options: Any) -> Any:
+        if call.function in ("take", "take_many"):
+            claims.append(call.function)
+        return run(call, **options)
+
+    monkeypatch.setattr(connections, "run", noted)
+    with client.consumer(["q"], 8) as consumer, selectors.DefaultSelector() as selector:
+        selector.register(consumer, selectors.EVENT_READ)
+        for first, sizes in (("take_many", [1]), ("take", [1]), ("take", [1, 2]), ("take_many", [3])):
+            eventually(lambda: consumer.receive() == [] and not selector.select(0.2))  # it waits
+            claims.clear()
+            queue.put_many(range(sum(sizes)))
+            received = list[list[Any]]()
+            while sum(map(len, received)) < sum(sizes):
+                assert selector.select(30)
+                received += filter(None, [consumer.receive()])
+            assert [len(tasks) for tasks in received] == sizes
+            assert claims[0] == first
+            for tasks in received:
+                for task in tasks:
+                    consumer.ack(task)
+
+
 class Full:
     """A consumer that holds as many tasks as it may, 4 of 8."""
 

@@ -7,7 +7,7 @@ meet the same rules.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import hypothesis
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, consumes, initialize, multiple, precondition, rule
-from machine import PAST, SESSIONS, Hold, Machine, hour
+from machine import PAST, SESSIONS, WAYS, Hold, Machine, hour
 from modelling import Claim, Modelled, Options, Put
 from statements import value
 from stepping import die
@@ -43,8 +43,9 @@ PUTS = st.builds(
     lane=st.sampled_from([None, None, None, "a", "b"]),
     key=st.sampled_from([None, None, "x", "y"]),
     if_exists=st.sampled_from(["ignore", "replace", "error"]),
+    way=st.sampled_from(["put", "put", *WAYS]),
 )
-REFUSED = {"PQ038": "error", "PQ039": "taken"}
+REFUSED = {"PQ037": "full", "PQ038": "error", "PQ039": "taken"}
 
 
 class QueueMachine(Machine):
@@ -74,17 +75,18 @@ class QueueMachine(Machine):
 
     def put(self, put: Put) -> None:
         self.puts += 1
+        lanes = self.model.lanes
         met, other = self.model.meet(put)
         refused = None
-        query = """SELECT id, state, existed, kept::int FROM pgqueue.put('q', to_jsonb(%s::int), %s, %s::interval,
-                          %s::interval, %s::interval, lane => %s, key => %s, if_exists => %s)"""
-        times = hour(put.delay), hour(put.ttr), hour(put.ttl)
+        way = "put" if put.way == "flow" and put.if_exists == "replace" else put.way  # a flow's task replaces none
+        times = {"delay": hour(put.delay), "ttr": hour(put.ttr), "ttl": hour(put.ttl)}
         try:
-            asked = self.puts, put.priority, *times, put.lane, put.key, put.if_exists
-            id, state, existed, kept = self.ask(query, *asked)[0]
+            asked = {**asdict(put), **times, "data": self.puts}
+            id, state, existed, kept = self.admin.execute(WAYS[way], asked).fetchall()[0]
         except psycopg.Error as error:
             refused = REFUSED[error.sqlstate or ""]
-        if refused or met in REFUSED.values():
+            self.model.lanes = lanes
+        if refused or met in ("error", "taken"):
             assert refused == met
             return
         if met == "put":
@@ -94,6 +96,8 @@ class QueueMachine(Machine):
             self.model.replace(other, put, self.puts)
         if other is None:
             assert (met, state) == ("full", "full")
+        elif way in ("many", "json"):
+            assert id == other.id
         else:
             assert (id, self.known(other, state)) == (other.id, self.model.seen(other))
             assert (bool(existed), kept) == (met != "put", other.data if met == "ignored" else None)

@@ -327,6 +327,41 @@ def test_a_get_that_is_over(app: Celery) -> None:
             app.AsyncResult("t").get(timeout=timeout)
 
 
+@pytest.fixture
+def looks(app: Celery, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The calls of the backend's client that read statuses."""
+    connections, seen = app.backend.client.shell.connections, list[Any]()
+    run = connections.run
+
+    def noted(call: Any, **options: Any) -> Any:
+        if "get_status" in call.sql:
+            seen.append(call)
+        return run(call, **options)
+
+    monkeypatch.setattr(connections, "run", noted)
+    return seen
+
+
+def test_a_get_right_after_its_task_was_sent_looks_only_while_it_listens(app: Celery, looks: list[Any]) -> None:
+    sent, known = app.send_task("shop.add"), app.AsyncResult("of another process")
+    for result, wanted in ((sent, 2), (known, 3)):  # the last look is at the end of the time
+        looks.clear()
+        with pytest.raises(CeleryTimeoutError):
+            result.get(timeout=0.2)
+        assert len(looks) == wanted
+
+
+@pytest.mark.parametrize("timeout", [0, 2 * PATIENCE])
+def test_a_result_that_is_there_before_its_get_listens(app: Celery, looks: list[Any], timeout: float) -> None:
+    sent = app.send_task("shop.add")
+    app.backend.store_result(sent.id, 7, states.SUCCESS)  # its announcement is heard by nobody
+    looks.clear()
+    watch = Stopwatch()
+    assert sent.get(timeout=timeout) == 7
+    assert watch() < PATIENCE
+    assert len(looks) == 1
+
+
 def test_on_message_sees_each_state(app: Celery) -> None:
     seen, told = list[str](), threading.Event()
 

@@ -45,8 +45,6 @@ def cluster(started: Nodes) -> Nodes:
     with psycopg.connect(started.coordinator, autocommit=True) as conn:
         conn.execute("CREATE TABLE orders (id bigint PRIMARY KEY, note text)")
         conn.execute("SELECT create_distributed_table('orders', 'id')")
-        conn.execute("CREATE TABLE together (n int)")
-        conn.execute("SELECT citus_add_local_table_to_metadata('together')")
     for number, dsn in enumerate(started.all, 1):
         with psycopg.connect(dsn, autocommit=True) as conn:
             before = value(conn, "SELECT to_regnamespace('pgqueue') IS NOT NULL")
@@ -120,27 +118,122 @@ def test_a_refusal_to_go_down_names_what_depends(cluster: Nodes, coordinator: ps
         coordinator.execute("DROP VIEW backlog")
 
 
-def sent(conn: psycopg.Connection, *before: str) -> list[str]:
-    """What Citus sends at the commit of a transaction that writes an order, and puts a task."""
+def on_another_node(conn: psycopg.Connection) -> int:
+    """The key of an order that is on another node."""
+    here = "SELECT nodename FROM pg_dist_node JOIN pg_dist_local_group USING (groupid)"
+    node = value(conn, here)
+    return next(key for key in keys if value(conn, NODE_OF, key) != node)
+
+
+def sent(conn: psycopg.Connection, *statements: str) -> str:
+    """What Citus sends first at the commit of a transaction."""
     notices: list[str] = []
     conn.add_notice_handler(lambda notice: notices.append(str(notice.message_primary)))
     conn.execute("SET citus.log_remote_commands = on")
     conn.execute("SET client_min_messages = log")
     with conn.transaction():
-        conn.execute("INSERT INTO orders VALUES (%s, 'new')", [next(keys)])
-        for statement in before:
+        for statement in statements:
             conn.execute(statement)
-        conn.execute("SELECT pgqueue.put('orders', '1')")
         notices.clear()
-    return [word for notice in notices for word in ("PREPARE TRANSACTION", "COMMIT") if f"issuing {word}" in notice]
+    words = (word for notice in notices for word in ("PREPARE TRANSACTION", "COMMIT") if f"issuing {word}" in notice)
+    return next(words, "nothing")
 
 
-def test_a_local_write_of_citus_has_the_transaction_commit_in_two_phases(cluster: Nodes) -> None:
-    """Without it the order is committed on its node before the task is here: between them a crash loses the task."""
-    with psycopg.connect(cluster.coordinator, autocommit=True) as conn:
-        assert sent(conn)[0] == "COMMIT"
-    with psycopg.connect(cluster.coordinator, autocommit=True) as conn:
-        assert sent(conn, "DELETE FROM together")[0] == "PREPARE TRANSACTION"
+CALLS = {
+    "put": "SELECT id FROM pgqueue.put('orders', '1')",
+    "put_many": "SELECT pgqueue.put_many('orders', '[1, 2]')",
+    "ack": "SELECT * FROM pgqueue.ack({task})",
+    "bury": "SELECT * FROM pgqueue.bury({task})",
+    "set_status": "SELECT pgqueue.set_status('citus', '1')",
+}
+
+
+@pytest.mark.parametrize("node", range(3))
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("first", ["call", "row"])
+def test_a_transaction_with_a_row_of_another_node_commits_in_two_phases(
+    cluster: Nodes, node: int, call: str, first: str
+) -> None:
+    """Without that the order is committed on its node before the task is here: a crash in between loses the task."""
+    with psycopg.connect(cluster.all[node], autocommit=True) as conn:
+        for setting, expected in (("off", "COMMIT"), ("", "PREPARE TRANSACTION")):
+            conn.execute(CALLS["put"])
+            task = value(conn, "SELECT id FROM pgqueue.take('orders')")
+            statements = [CALLS[call].format(task=task), f"INSERT INTO orders VALUES ({on_another_node(conn)}, 'new')"]
+            ordered = statements if first == "call" else statements[::-1]
+            assert sent(conn, f"SET LOCAL pgqueue.two_phase = '{setting}'", *ordered) == expected
+
+
+def test_a_savepoint_that_is_rolled_back_leaves_two_phases(cluster: Nodes) -> None:
+    for dsn in cluster.all:
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            order = f"INSERT INTO orders VALUES ({on_another_node(conn)}, 'new')"
+            put = CALLS["put"]
+            assert sent(conn, "SAVEPOINT s", put, "ROLLBACK TO s", put, order) == "PREPARE TRANSACTION"
+
+
+def test_a_node_without_shards_commits_in_two_phases(cluster: Nodes, coordinator: psycopg.Connection) -> None:
+    """For example one that was added, before the shards are moved."""
+    moved = column(coordinator, SHARDS_OF_THIRD)
+    one, other = (address(dsn) for dsn in cluster.workers)
+    try:
+        for shard in moved:
+            coordinator.execute(MOVE, [shard, *other, *one])
+        with psycopg.connect(cluster.workers[1], autocommit=True) as conn:
+            order = f"INSERT INTO orders VALUES ({on_another_node(conn)}, 'new')"
+            assert sent(conn, CALLS["put"], order) == "PREPARE TRANSACTION"
+    finally:
+        for shard in moved:
+            coordinator.execute(MOVE, [shard, *one, *other])
+
+
+MOVE = "SELECT citus_move_shard_placement(%s::bigint, %s::text, %s::int, %s::text, %s::int, 'block_writes')"
+SHARDS_OF_THIRD = """
+    SELECT shardid FROM pg_dist_shard JOIN pg_dist_placement USING (shardid)
+    WHERE logicalrelid = 'pgqueue_citus.node'::regclass AND groupid = 2"""
+
+
+def address(dsn: str) -> list[object]:
+    with psycopg.connect(dsn) as conn:
+        return [conn.info.host, conn.info.port]
+
+
+def test_connections_of_pgqueue_write_to_no_table_of_citus(cluster: Nodes) -> None:
+    with psycopg.connect(cluster.coordinator, options="-c pgqueue.direct=yes") as conn:
+        conn.execute(CALLS["put"])
+        assert not value(conn, "SELECT current_setting('pgqueue.two_phase', true)")
+    with psycopg.connect(cluster.coordinator) as conn:
+        conn.execute(CALLS["put"])
+        assert value(conn, "SELECT current_setting('pgqueue.two_phase', true)") == "done"
+
+
+def test_a_transaction_that_its_client_prepares(cluster: Nodes, coordinator: psycopg.Connection) -> None:
+    """Citus refuses that to a transaction that it coordinates."""
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="cannot use 2PC"):
+        coordinator.execute("BEGIN; SELECT pgqueue.put('orders', '1'); PREPARE TRANSACTION 'refused'")
+    coordinator.execute("ROLLBACK")
+    coordinator.execute("BEGIN; SET LOCAL pgqueue.two_phase = off; SELECT pgqueue.put('orders', '1')")
+    coordinator.execute("PREPARE TRANSACTION 'allowed'")
+    coordinator.execute("COMMIT PREPARED 'allowed'")
+
+
+def test_the_coordinator_is_migrated_first(started: Nodes) -> None:
+    with psycopg.connect(started.workers[0]) as conn:
+        conn.execute("SET citus.enable_ddl_propagation = off")
+        conn.execute("DROP SCHEMA IF EXISTS pgqueue_citus CASCADE")
+        with pytest.raises(SchemaError, match="migrate the coordinator first"):
+            migrate.up(connection=conn)
+        conn.rollback()
+
+
+def test_a_schema_of_another_role_is_refused(cluster: Nodes, coordinator: psycopg.Connection) -> None:
+    """Its owner could give its functions another body, which would run with the rights of pgqueue's owner."""
+    with psycopg.connect(cluster.coordinator) as conn:
+        conn.execute("SET LOCAL citus.enable_ddl_propagation = off")
+        conn.execute("ALTER SCHEMA pgqueue_citus OWNER TO pg_monitor")
+        with pytest.raises(SchemaError, match="pgqueue_citus does not belong to the owner"):
+            migrate.up(connection=conn)
+        conn.rollback()
 
 
 NODE_OF = """
@@ -192,3 +285,23 @@ def test_a_delegated_put_wakes_a_taker(cluster: Nodes, coordinator: psycopg.Conn
         for order in range(2000, 2020):
             coordinator.execute("SELECT place_order(%s::bigint, 'new')", [order])
         assert taken.result(30)
+
+
+def test_a_cluster_has_the_nodes_with_shards_and_follows_the_catalogue(cluster: Nodes) -> None:
+    with pgqueue.Cluster.from_citus(cluster.coordinator, retry=0.2) as members:
+        queue = members.queue("of the catalogue")
+        assert {queue.put(n).id >> 43 for n in range(4)} == {2, 3}
+        with psycopg.connect(cluster.coordinator, autocommit=True) as conn:
+            conn.execute(
+                "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true)"
+                " FROM pg_dist_node WHERE groupid = 0"
+            )
+            try:
+                eventually(lambda: len(members.clients) == 3)
+                assert {queue.put(n).id >> 43 for n in range(6)} == {1, 2, 3}
+            finally:
+                conn.execute(
+                    "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', false)"
+                    " FROM pg_dist_node WHERE groupid = 0"
+                )
+        eventually(lambda: len(members.clients) == 2)

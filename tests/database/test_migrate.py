@@ -199,6 +199,7 @@ def test_owning_the_schema_is_enough(empty: psycopg.Connection) -> None:
     with empty.transaction(force_rollback=True):
         empty.execute("CREATE ROLE pgqueue_test_owner")
         empty.execute("CREATE SCHEMA pgqueue AUTHORIZATION pgqueue_test_owner")
+        empty.execute("CREATE SCHEMA pgqueue_citus AUTHORIZATION pgqueue_test_owner")  # needed where Citus is
         empty.execute("SET LOCAL ROLE pgqueue_test_owner")
         migrate.up(connection=empty)
         assert migrate.status(connection=empty).state == "up to date"

@@ -33,6 +33,35 @@ ORPHANS = """SELECT k.* FROM pgqueue.take k LEFT JOIN pgqueue.task t ON t.id = k
                  OR s.id IS NULL AND k.session_id <> 0"""
 
 
+#: The ways to put a task, with the same arguments. Those for many tasks, and as JSON, return an id alone.
+WAYS = {
+    "put": """SELECT id, state, existed, kept::int
+                FROM pgqueue.put('q', to_jsonb(%(data)s::int), %(priority)s, %(delay)s::interval, %(ttr)s::interval,
+                                 %(ttl)s::interval, lane => %(lane)s, key => %(key)s, if_exists => %(if_exists)s)""",
+    "run_at": """SELECT id, state, existed, kept::int
+                   FROM pgqueue.put('q', to_jsonb(%(data)s::int), %(priority)s, ttr => %(ttr)s::interval,
+                                    ttl => %(ttl)s::interval, lane => %(lane)s, key => %(key)s,
+                                    if_exists => %(if_exists)s, sender => gen_random_uuid(),
+                                    run_at => clock_timestamp() + %(delay)s::interval)""",
+    "flow": """SELECT id, state, existed, kept::int
+                 FROM pgqueue.put_flow('q', to_jsonb(%(data)s::int), ARRAY [nextval('pgqueue.task_id_seq')], 'run',
+                                       pgqueue.create_batch(), %(priority)s, %(delay)s::interval, %(ttr)s::interval,
+                                       %(ttl)s::interval, %(lane)s, %(key)s, %(if_exists)s, gen_random_uuid(),
+                                       alone => true)""",
+    "many": """SELECT (pgqueue.put_many('q', jsonb_build_array(%(data)s::int), %(priority)s, %(delay)s::interval,
+                                        %(ttr)s::interval, %(ttl)s::interval,
+                                        CASE WHEN %(lane)s::text IS NOT NULL THEN ARRAY [%(lane)s] END,
+                                        CASE WHEN %(key)s::text IS NOT NULL THEN ARRAY [%(key)s] END,
+                                        %(if_exists)s)) [1], NULL, NULL, NULL""",
+    "json": """SELECT (pgqueue.put_graph(jsonb_build_array(jsonb_build_object(
+                          'queue', 'q', 'data', %(data)s::int, 'priority', %(priority)s::int,
+                          'delay', extract(epoch FROM %(delay)s::interval),
+                          'ttr', extract(epoch FROM %(ttr)s::interval), 'ttl', extract(epoch FROM %(ttl)s::interval),
+                          'lane', %(lane)s::text, 'key', %(key)s::text, 'if_exists', %(if_exists)s::text)))) [1],
+                      NULL, NULL, NULL""",
+}
+
+
 @dataclass(frozen=True)
 class Hold:
     """A take as its taker remembers it, for as long as it likes: it may have been lost meanwhile."""

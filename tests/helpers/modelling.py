@@ -44,6 +44,7 @@ class Put:
     lane: str | None = None
     key: str | None = None
     if_exists: str = "ignore"
+    way: str = "put"  # in WAYS of machine.py
 
 
 @dataclass

@@ -84,6 +84,8 @@ def foreign(gate: str, statement: str) -> Call:
 _COUNTS = "[" + ", ".join(["1"] * 22) + "]"
 RUNS = f'[{{{{"queue": "secret", "job": "j", "done": 1, "waits": {_COUNTS}, "runs": {_COUNTS}}}}}]'
 
+CLUSTER = "6c0d3c4e-8e43-4d0b-9f5c-0e5d9a3a7a51"  # not the victim's
+
 FORGED = "SELECT set_config('pgqueue.session', '{me}', true)"
 
 #: With braces that a second format() leaves alone.
@@ -92,6 +94,7 @@ DECLARE = 'SELECT pgqueue.declare_schedules(\'x\', \'[{{{{"name": "{}", "queue":
 FUNCTIONS: dict[str, list[Call]] = {
     "ack": [held("SELECT pgqueue.ack({taken})"), held("SELECT pgqueue.ack({claimed}, token => 1)")],
     "ack_many": [held("SELECT pgqueue.ack_many('{{{taken},{claimed}}}')")],
+    "add_server": [of_owner("SELECT pgqueue.add_server(0, 'service=victim')")],
     "allow_flows": [named("put", "SELECT pgqueue.allow_flows('secret')")],
     "allow_lanes": [named("put", "SELECT pgqueue.allow_lanes('secret')")],
     "alter_queue": [named("manage", "SELECT pgqueue.alter_queue('secret', '{{\"ttl\": \"1 s\"}}')")],
@@ -122,6 +125,9 @@ FUNCTIONS: dict[str, list[Call]] = {
     "clear_will": [Call("SELECT pgqueue.clear_will()", "share", "", "nothing")],
     "close_batch": [Call("SELECT pgqueue.close_batch({batch})", "put", others="PQ045")],
     "close_session": [tick("SELECT pgqueue.close_session()")],
+    "copy_servers": [
+        Call(f"SELECT pgqueue.copy_servers('{CLUSTER}', 9, '[]')", "owner", owner="PQ049"),
+    ],
     "count_runs": [named("take", f"SELECT pgqueue.count_runs(1, 1, '{RUNS}')")],
     "count_version": [seen("SELECT v FROM pgqueue.count_version('secret') v WHERE v IS NOT NULL")],
     "create_batch": [Call("SELECT pgqueue.create_batch('x')", "put", "user other put owner")],
@@ -306,6 +312,7 @@ FUNCTIONS: dict[str, list[Call]] = {
         Call("SELECT pgqueue.rename_queue('secret', 'mine')", "manage", "owner"),
     ],
     "renew_claim": [Call("SELECT pgqueue.renew_claim('secret', 1)", "take", "", "nothing")],
+    "remove_server": [Call("SELECT pgqueue.remove_server(0)", "owner", owner="PQ049")],
     "requeue": [held("SELECT pgqueue.requeue({taken})")],
     "restrict_queue": [of_owner("SELECT pgqueue.restrict_queue('secret', false)")],
     "resume_schedule": [Call("SELECT pgqueue.resume_schedule('victim')", "put manage", "manage owner")],
@@ -314,12 +321,16 @@ FUNCTIONS: dict[str, list[Call]] = {
     "revoke_monitor": [of_owner("SELECT pgqueue.revoke_monitor(current_user::regrole)")],
     "run_bounds": [Call("SELECT pgqueue.run_bounds()", "view", "", "nothing")],
     "run_schedule": [Call("SELECT pgqueue.run_schedule('victim')", "put manage", "manage owner")],
+    "servers": [
+        Call("SELECT * FROM pgqueue.servers()", "client", "user other put take look manage owner", "nothing"),
+    ],
     "server_number": [Call("SELECT pgqueue.server_number()", "view", "", "nothing")],
     "session_deadline": [tick("SELECT pgqueue.session_deadline(NULL)")],
     "set_limit": [named("manage", "SELECT pgqueue.set_limit('secret', concurrency => 1)")],
     "set_quota": [of_owner("SELECT pgqueue.set_quota('queues', 1000)")],
     "set_node": [Call("SELECT pgqueue.set_node('/none', '1')", "share", "", "nothing")],
     "set_server": [Call("SELECT pgqueue.set_server(1)", "owner", owner="PQ048")],
+    "set_server_state": [of_owner("SELECT pgqueue.set_server_state(0, 'active')")],
     "set_schedule": [
         named("put", "SELECT pgqueue.set_schedule('mine', 'secret', every => '1 h')"),
         Call("SELECT pgqueue.set_schedule('victim', 'other', every => '1 h')", "put"),
@@ -341,6 +352,10 @@ FUNCTIONS: dict[str, list[Call]] = {
     "take_or_listen": [named("take", "SELECT * FROM pgqueue.take_or_listen('{{secret}}')")],
     "time_left": [held("SELECT pgqueue.time_left('{{{taken}}}', '{{1}}')")],
     "touch": [held("SELECT pgqueue.touch({taken})")],
+    "move_in": [named("manage", "SELECT pgqueue.move_in('secret', '{{}}')")],
+    "move_out": [named("manage", "SELECT * FROM pgqueue.move_out('secret')")],
+    "moving_lanes": [named("manage", "SELECT pgqueue.moving_lanes('secret')")],
+    "staying": [named("manage", "SELECT * FROM pgqueue.staying('secret')")],
     "truncate_queue": [named("manage", "SELECT pgqueue.truncate_queue('secret')")],
     "try_lock": [Call("SELECT pgqueue.try_lock('victim lock')", "share", "", "nothing")],
     "unbind": [Call("SELECT pgqueue.unbind('secret', 'news', '#')", "manage")],  # it asks for share as well

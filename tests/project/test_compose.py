@@ -1,4 +1,4 @@
-"""docker-compose.yml, and the DSNs of it that the documentation names."""
+"""The compose files, and the DSNs of docker-compose.yml that the documentation names."""
 
 from __future__ import annotations
 
@@ -79,3 +79,23 @@ def test_the_tests_use_the_same_image() -> None:
 def assert_opens(told: dict[str, Any]) -> None:
     asked = SETTINGS["POSTGRES_USER"], SETTINGS["POSTGRES_PASSWORD"], SETTINGS["POSTGRES_DB"]
     assert (told["user"], told["password"], told["dbname"]) == asked
+
+
+# --- docker-compose.citus.yml
+
+CITUS: dict[str, Any] = yaml.safe_load((CHECKOUT / "docker-compose.citus.yml").read_text())["services"]
+
+
+def test_the_nodes_of_citus_are_migrated_in_order() -> None:
+    """The coordinator comes first, and each node has a worker."""
+    told = re.findall(r"--dsn (\S+) migrate up --server (\d+)", CITUS["migrate"]["command"][-1])
+    hosts = [conninfo_to_dict(dsn)["host"] for dsn, _ in told]
+    assert hosts == ["coordinator", "node1", "node2"]
+    assert [number for _, number in told] == ["1", "2", "3"]
+    workers = [service for service in CITUS.values() if "PGQUEUE_DSN" in service.get("environment", {})]
+    assert [service["environment"]["PGQUEUE_DSN"] for service in workers] == [dsn for dsn, _ in told]
+    assert all(service["depends_on"] == SERVICES["worker"]["depends_on"] for service in workers)
+
+
+def test_the_nodes_of_citus_are_reached_from_this_machine_only() -> None:
+    assert [port for service in CITUS.values() for port in service.get("ports", [])] == ["127.0.0.1:54330:5432"]

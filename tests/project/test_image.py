@@ -132,8 +132,11 @@ def test_the_image_is_not_run_as_root_and_signals_reach_the_worker() -> None:
     assert f":{start[start.index('--health') + 1]}/ready" in " ".join(command("HEALTHCHECK"))
 
 
+APART = {"dashboard.yaml", "servers.yaml"}  # files with objects of their own
+
+
 def objects() -> dict[str, Any]:
-    files = [file for file in sorted(KUBERNETES.glob("*.yaml")) if file.name != "dashboard.yaml"]
+    files = [file for file in sorted(KUBERNETES.glob("*.yaml")) if file.name not in APART]
     return {one["kind"]: one for file in files for one in yaml.safe_load_all(file.read_text())}
 
 
@@ -204,3 +207,19 @@ def test_hosted_ci_runs_the_checks_with_few_rights() -> None:
     for job in flow["jobs"].values():
         used = [step["uses"] for step in job["steps"] if "uses" in step]
         assert all(name.startswith("actions/") and name.partition("@v")[2].isdecimal() for name in used)
+
+
+def test_each_of_several_servers_has_a_number_and_workers() -> None:
+    secret, *others = yaml.safe_load_all((KUBERNETES / "servers.yaml").read_text())
+    assert [one["kind"] for one in others] == ["Job", "Deployment"] * 2
+    for number, (job, deployment) in enumerate(zip(others[::2], others[1::2], strict=True), 1):
+        (migrate,) = job["spec"]["template"]["spec"]["containers"]
+        (worker,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert migrate["command"] == ["pgqueue", "migrate", "up", "--server", str(number)]
+        for each in (migrate, worker):
+            (variable,) = each["env"]
+            reference = variable["valueFrom"]["secretKeyRef"]
+            assert reference == {"name": secret["metadata"]["name"], "key": f"dsn-{number}"}
+            assert reference["key"] in secret["stringData"]
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        assert deployment["spec"]["selector"]["matchLabels"] == labels

@@ -95,7 +95,7 @@ def test_a_container_is_removed_after_a_failure(pg_server: Server) -> None:
     [
         ("docker", f"--pg=docker: no Docker engine answers at {NOWHERE}; start it, or use --pg=embedded"),
         ("dsn", "--pg=dsn: set PGQUEUE_TEST_DSN to the DSN of a role that may create databases"),
-        ("oracle", "--pg=oracle: expected auto | dsn | docker[:image] | embedded | system[:bindir]"),
+        ("oracle", "--pg=oracle: expected auto | dsn | docker[:image] | embedded | system[:bindir] | citus[:bindir]"),
     ],
 )
 def test_a_server_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch, choice: str, line: str) -> None:

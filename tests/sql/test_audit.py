@@ -26,6 +26,9 @@ BEFORE = """
     SELECT pgqueue.take('q')
 """
 
+#: A server in a copy of the table of servers.
+COPIED = '{"number": 0, "dsn": "service=db0", "state": "active", "is_home": true}'
+
 #: Each operators' verb, and the row that it leaves.
 VERBS: list[tuple[str, tuple[Any, ...]]] = [
     ('alter_queue(\'q\', \'{"ttr": 60, "metadata": "xyzzy"}\')', ("alter", "q", None, None)),
@@ -38,6 +41,11 @@ VERBS: list[tuple[str, tuple[Any, ...]]] = [
     ("drain_queues()", ("drain", None, None, None)),
     ("truncate_queue('q')", ("truncate", "q", None, 4)),
     ("truncate_queue('q', states => '{buried,ready}')", ("truncate", "q", None, 2)),
+    ("move_out('q')", ("move_out", "q", None, 3)),
+    (
+        'move_in(\'q\', ARRAY [\'{"data":9, "state":"B", "priority":0, "attempts":0, "created_at":"now"}\'::jsonb])',
+        ("move_in", "q", None, 1),
+    ),
     ("release_all('q')", ("release", "q", None, 1)),
     ("kick('q')", ("kick", "q", "2", 1)),
     ("kick_task(3)", ("kick", "q", "3", 1)),
@@ -72,6 +80,10 @@ VERBS: list[tuple[str, tuple[Any, ...]]] = [
     ("restrict_queue('q', false)", ("unrestrict", "q", None, None)),
     ("set_quota('queues', 5)", ("set_quota", None, "queues", None)),
     ("set_server(3)", ("set_server", None, "3", None)),
+    ("add_server(7, 'service=db7')", ("add_server", None, "7", None)),
+    ("set_server_state(5, 'draining')", ("set_server_state", None, "5", None)),
+    ("remove_server(6)", ("remove_server", None, "6", None)),
+    (f"copy_servers((SELECT id FROM pgqueue.cluster), 9, '[{COPIED}]')", ("copy_servers", None, None, None)),
 ]
 
 #: Functions that change what is there, and are no operators' verbs: what takers, clients and applications call.
@@ -96,6 +108,9 @@ def used(db: psycopg.Connection) -> psycopg.Connection:
     put(db, "listed", "5")
     db.execute("SELECT pgqueue.declare_limit('q', 'old', concurrency => 1)")
     db.execute("SELECT pgqueue.set_schedule('s', 'q', every => '1 h')")
+    for server in (0, 5, 6):
+        db.execute("SELECT pgqueue.add_server(%s, 'service=db')", [server])
+    db.execute("SELECT pgqueue.set_server_state(6, 'draining')")
     db.execute("TRUNCATE pgqueue.audit_entry")
     return db
 
@@ -105,8 +120,8 @@ def test_each_operators_verb_leaves_one_row(used: psycopg.Connection, call: str,
     if call.startswith("resume"):
         used.execute("SELECT pgqueue.pause_schedule('s')")
         used.execute("TRUNCATE pgqueue.audit_entry")
-    elif call.startswith("set_server"):
-        used.execute("ALTER SEQUENCE pgqueue.task_id_seq RESTART")  # as if no task had been put
+    elif call.startswith("set_server("):
+        used.execute("ALTER SEQUENCE pgqueue.task_id_seq RESTART; TRUNCATE pgqueue.cluster")  # as if it were new
     used.execute(f"SELECT pgqueue.{call}")
     assert rows(used, DEEDS) == [left]
     assert "xyzzy" not in value(used, "SELECT row_to_json(a)::text FROM pgqueue.audit a")

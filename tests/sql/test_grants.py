@@ -30,7 +30,7 @@ HELPERS = [
     "pgqueue._drop_take(1, 1, 1)",
     "pgqueue._drop_takes('{1}', '{1}', 1)",
     "pgqueue._claim(1, 'q', 1, 1, 1, NULL, NULL, false)",
-    "pgqueue._defaults('q', 1, NULL, NULL, NULL)",
+    "pgqueue._queue_of_put('q')",
 ]
 
 

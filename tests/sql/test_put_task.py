@@ -1,4 +1,4 @@
-"""The ways to put a task do the same: the short ways of put and put_many, _put_task, and the puts of an ack."""
+"""The ways to put a task do the same: put and put_many, _put_task, and puts as JSON."""
 
 from __future__ import annotations
 
@@ -8,15 +8,44 @@ import psycopg
 import pytest
 from statements import row, rows
 
-# The options of put, and of put_many if they differ; the queue's options are the same for all ways.
-OPTIONS = {
-    "none": ("", ""),
-    "priority and ttr": (", priority => 3, ttr => '1 min'", None),
-    "ttl": (", ttl => '1 hour'", None),
-    "delay": (", delay => '1 day', ttl => '1 hour'", None),
-    "run_at": (", run_at => (now() + '2 days')", None),
-    "lane": (", lane => 'a', priority => 2", ", lanes => '{a}', priority => 2"),
-    "delayed lane": (", lane => 'a', delay => '1 day'", ", lanes => '{a}', delay => '1 day'"),
+TYPES = {
+    "priority": "int",
+    "delay": "interval",
+    "ttr": "interval",
+    "ttl": "interval",
+    "lane": "text",
+    "key": "text",
+    "if_exists": "text",
+    "sender": "uuid",
+    "run_at": "timestamptz",
+    "unique_for": "interval",
+    "after": "bigint[]",
+    "on_failure": "text",
+    "batch": "bigint",
+}
+SENDER = "'00000000-0000-0000-0000-000000000001'"
+MOST = {"priority": "2", "ttr": "'1 min'", "ttl": "'1 hour'", "lane": "'a'", "key": "'k'", "sender": SENDER}
+FIRST = "(SELECT ARRAY [min(t.id)] FROM pgqueue.task t)"
+BATCH = "(SELECT max(b.id) FROM pgqueue.batch b)"
+FLOW = {"after": FIRST, "on_failure": "'bury'", "batch": BATCH}
+
+# The options of a put as SQL; the queue's options are the same for all ways.
+OPTIONS: dict[str, dict[str, str]] = {
+    "none": {},
+    "priority and ttr": {"priority": "3", "ttr": "'1 min'"},
+    "ttl": {"ttl": "'1 hour'"},
+    "delay": {"delay": "'1 day'", "ttl": "'1 hour'"},
+    "run_at": {"run_at": "(now() + interval '2 days')"},
+    "lane": {"lane": "'a'", "priority": "2"},
+    "delayed lane": {"lane": "'a'", "delay": "'1 day'"},
+    "sender": {"sender": SENDER},
+    "key": {"key": "'k'"},
+    "unique": {"unique_for": "'1 hour'"},
+    "after": {"after": FIRST},
+    "delayed after": {"after": FIRST, "delay": "'1 day'", "ttl": "'1 hour'"},
+    "batch": {"batch": BATCH},
+    "all but a flow": {**MOST, "if_exists": "'ignore'", "delay": "'1 day'", "unique_for": "'1 hour'"},
+    "all but unique": {**MOST, "if_exists": "'ignore'", "run_at": "(now() + interval '2 days')", **FLOW},
 }
 QUEUES = {
     "plain": "",
@@ -29,32 +58,30 @@ QUEUES = {
 DATA = '{"job": "mail", "args": [1]}'
 
 
-def ways(options: str, many: str) -> dict[str, str]:
-    """Each puts one task with these options."""
-    quoted = f"'{DATA}'"
-    put_options = options.removeprefix(", ")
-    given = dict(part.split(" => ") for part in put_options.split(", ")) if put_options else {}
-    names = ("priority", "delay", "ttr", "ttl", "lane", "key", "if_exists", "sender", "run_at", "unique_for")
-    given = {"if_exists": "'ignore'", **given}
-    fields = ", ".join(given.get(name, "NULL") for name in names)
+def ways(options: dict[str, str]) -> dict[str, str]:
+    """Each puts one task with these options into the queue of its own name."""
+    given = {name: f"{value}::{TYPES[name]}" for name, value in options.items()}
+    put = "put_flow" if {"after", "batch"} & set(given) else "put"
+    many = {"lane": "lanes", "key": "keys"}
+    each = [f", {many[name]} => ARRAY [{sql}]" if name in many else f", {name} => {sql}" for name, sql in given.items()]
+    fields = [f", {name} => {sql}" for name, sql in given.items()]
+    members = [
+        f", '{name}', {f'extract(epoch FROM {sql})' if TYPES[name] == 'interval' else sql}"
+        for name, sql in given.items()
+    ]
     return {
-        "put": f"SELECT pgqueue.put(queue, {quoted}{options})",
-        "put_many": f"SELECT pgqueue.put_many(queue, '[{DATA}]'{many})",
+        "put": f"SELECT pgqueue.{put}('put', '{DATA}'{''.join(fields)})",
+        "put_many": f"SELECT pgqueue.{put}_many('put_many', '[{DATA}]'{''.join(each)})",
         "door": f"""
-            SELECT pgqueue._put_task(pgqueue._defaults(queue, NULL, NULL, NULL, NULL), ROW({quoted}, {fields}))""",
-        "ack": f"""
-            SELECT pgqueue.put_graph(jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
-                       'queue', queue, 'data', {quoted}::jsonb, 'priority', {given.get("priority", "NULL")}::int,
-                       'delay', extract(epoch FROM {given.get("delay", "NULL")}::interval),
-                       'ttr', extract(epoch FROM {given.get("ttr", "NULL")}::interval),
-                       'ttl', extract(epoch FROM {given.get("ttl", "NULL")}::interval),
-                       'lane', {given.get("lane", "NULL")}::text,
-                       'run_at', {given.get("run_at", "NULL")}::timestamptz))))""",
+            SELECT pgqueue._put_task(pgqueue._queue_of_put('door'), pgqueue._specify('{DATA}'{"".join(fields)}))""",
+        "json": f"""
+            SELECT pgqueue.put_graph(jsonb_build_array(jsonb_build_object(
+                       'queue', 'json', 'data', '{DATA}'::jsonb{"".join(members)})))""",
     }
 
 
 def outcome(db: psycopg.Connection, queue: str) -> tuple[Any, ...]:
-    """The rows of the queue's tasks, its counts and calls, and the checks that its puts left."""
+    """The rows of the queue's tasks, its counts and calls, what its tasks wait for, and the checks of its puts."""
     return (
         rows(
             db,
@@ -86,31 +113,58 @@ def outcome(db: psycopg.Connection, queue: str) -> tuple[Any, ...]:
             " WHERE q.name = %s GROUP BY 1",
             queue,
         ),
+        rows(
+            db,
+            """
+            SELECT w.run_at > now(), w.delay, w.ttl, w.on_failure, w.opened, m.state,
+                   (SELECT count(*) FROM pgqueue.dependency d WHERE d.task_id = t.id AND d.state = 'O'),
+                   (SELECT count(*) FROM pgqueue.flow_check c WHERE c.id = t.id)
+              FROM pgqueue.task t JOIN pgqueue.queue q ON q.id = t.queue_id
+              LEFT JOIN pgqueue.dependant w ON w.task_id = t.id LEFT JOIN pgqueue.member m ON m.task_id = t.id
+             WHERE q.name = %s ORDER BY t.id""",
+            queue,
+        ),
+        rows(
+            db,
+            "SELECT r.key, t.key = r.key FROM pgqueue.recent_key r JOIN pgqueue.queue q ON q.id = r.queue_id"
+            " LEFT JOIN pgqueue.task t ON t.id = r.task_id WHERE q.name = %s",
+            queue,
+        ),
     )
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("of_queue", QUEUES)
 def test_each_way_puts_the_same(db: psycopg.Connection, of_queue: str, options: str) -> None:
-    one, many = OPTIONS[options]
+    db.execute("SELECT pgqueue.put('other', '1'), pgqueue.create_batch()")
     found = {}
-    for way, call in ways(one, one if many is None else many).items():
+    for way, call in ways(OPTIONS[options]).items():
         db.execute(f"SELECT pgqueue.create_queue('{way}'{QUEUES[of_queue]})")
         with db.transaction():
-            for _ in range(2):  # the second one finds the first: in its lane, and in the counts
-                db.execute(call.replace("(queue,", f"('{way}',").replace("'queue', queue", f"'queue', '{way}'"))
+            for _ in range(2):  # the second one finds the first: in its lane, by its key, and in the counts
+                db.execute(call)
             found[way] = outcome(db, way)
-    assert len(found["put"][0]) == 2
+    assert len(found["put"][0]) == (1 if {"key", "unique_for"} & set(OPTIONS[options]) else 2)
     assert {way: found[way] for way in found if found[way] != found["put"]} == {}
 
 
 def test_a_task_that_waits_for_a_limit_is_put_the_same_way(db: psycopg.Connection) -> None:
     found = {}
-    for way, call in ways("", "").items():
+    for way, call in ways({}).items():
         db.execute(f"SELECT pgqueue.create_queue('{way}'), pgqueue.set_limit('{way}', concurrency => 1)")
         with db.transaction():
-            db.execute(call.replace("(queue,", f"('{way}',").replace("'queue', queue", f"'queue', '{way}'"))
+            db.execute(call)
             tasks, *rest = outcome(db, way)
         found[way] = ([task[:9] + task[10:] for task in tasks], *rest)  # a meter begins with the limit's id
     assert found["put"][0][0][1] == "W"
     assert {way: found[way] for way in found if found[way] != found["put"]} == {}
+
+
+def test_a_published_message_is_put_the_same_way_but_for_its_key(db: psycopg.Connection) -> None:
+    for way in ("put", "publish"):
+        db.execute(f"SELECT pgqueue.create_queue('{way}', ttl => '1 hour', listed => true)")
+    db.execute("SELECT pgqueue.put('put', '1', 3, '1 day'), pgqueue.publish('', 'publish', '1', 3, '1 day')")
+    found = {way: outcome(db, way) for way in ("put", "publish")}
+    (task,), *rest = found["publish"]
+    assert task[8] == "publish"
+    assert ([(*task[:8], None, *task[9:])], *rest) == found["put"]

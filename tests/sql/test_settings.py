@@ -18,6 +18,7 @@ PINNED = "coalesce(proconfig, '{}') @> ARRAY ['search_path=pg_catalog, pg_temp, 
 INVOKER = {
     *("data_key", "arm", "arm_again", "disarm", "own_session", "run_bounds", "stop_hearing"),
     *("server_number", "set_quota", "set_server"),
+    *("add_server", "copy_servers", "remove_server", "set_server_state"),
     *("grant", "revoke", "grant_to", "revoke_from", "grant_monitor", "revoke_monitor", "restrict_queue"),
 }
 OF_VIEWS = {

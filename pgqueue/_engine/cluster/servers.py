@@ -1,22 +1,33 @@
-"""The servers, their order, and which of them rest. No I/O but the check of a server that had failed.
+"""The servers, their order, and which of them rest. No I/O but the check of a server.
 
 A server that could not be reached rests for `retry` seconds: calls skip it, so that not each of them waits for a server
 that does not answer. After that time one call tries it again, while the others still skip it. This call begins with a
 new connection, which fails at once if the server is down; a pool would try to connect until its timeout is over.
+
+A server that is not the one that it should be rests too, so that the others go on: a standby, an old primary, one with
+another number, one whose schema does not fit this library.
+
+The list of servers is replaced as a whole (replace), never changed in place: each call goes on with the list that it
+has. A draining server gets no put that may go elsewhere, and gives its tasks. One that is gone is in no list; tasks
+that were taken from it are settled there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from ..._calls.server import Whereabouts
-from ...errors import CallTimeout, ConnectionLost, ServerError, TaskElsewhere
+from ...errors import CallTimeout, ConnectionLost, NotRunning, SchemaError, ServerError, SetupError, TaskElsewhere
+from ..dsn import describe
 from ..shell import ShellBase
+from . import standing
+from .members import Listed
 
 
 class ClientLike(Protocol):
@@ -29,14 +40,20 @@ class ClientLike(Protocol):
 C = TypeVar("C", bound=ClientLike)
 Place = int | str | bytes
 BITS = 43  # of an id, below the number of its server; as in sql/2_base/server.sql
-UNREACHABLE = (ServerError, ConnectionLost)
+ABSENT = (ServerError, SchemaError, SetupError, NotRunning)  # the call had no effect
+UNREACHABLE = (*ABSENT, ConnectionLost)
+
+log = logging.getLogger("pgqueue")
 
 
 class Server(Generic[C]):
-    """One server: its client, and whether calls reach it."""
+    """One server: its client, its part in the cluster, and whether calls reach it."""
 
-    def __init__(self, client: C, retry: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: C, retry: float, clock: Callable[[], float] = time.monotonic, listed: Listed | None = None
+    ) -> None:
         self.client = client
+        self.listed = listed  # None: the program has the list
         self.failed = False
         self.whereabouts: Whereabouts | None = None  # once a call has reached it
         self._retry = retry
@@ -59,6 +76,8 @@ class Server(Generic[C]):
         try:
             yield
         except UNREACHABLE as error:
+            if self.listed is not None and not self.failed:
+                log.warning("%s rests for %g s: %s", self, self._retry, error)
             self.failed = True
             self._rests_until = self._clock() + self._retry
             if isinstance(error, CallTimeout):
@@ -66,14 +85,50 @@ class Server(Generic[C]):
             raise
         self.failed = False
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it gets tasks that may be on any server."""
+        return self.listed is None or self.listed.state == "active"
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether a call has to check the server before: it had failed, or the first call to one of the table."""
+        return self.failed or (self.listed is not None and self.whereabouts is None)
+
     def check(self) -> None:
         """Connect once, and end the rest if that succeeds. (A take that is stopped succeeds without the server.)
 
         Raises:
-            ServerError: the server still cannot be reached.
+            ServerError: the server still cannot be reached, or is not the one that it should be.
+            SchemaError, SetupError: it cannot be used by this library.
         """
-        self.client.shell.core.check()
+        core = self.client.shell.core
+        core.check()
+        found = standing.look(core.conninfo(0))
+        self.expect(found)
+        if self.listed is not None or self.whereabouts is not None:  # else the first call has Servers.reached() note it
+            self.whereabouts = found
         self.failed = False
+
+    def expect(self, found: Whereabouts) -> None:
+        """Compare where a connection leads with what is known of the server. Raises ServerError."""
+        number = self.listed.number if self.listed else None
+        if found.timeline is None:
+            raise ServerError(f"{self} is a standby: its DSN has to lead to the primary")
+        if self.whereabouts is not None and standing.is_older(found, self.whereabouts):
+            raise ServerError(
+                f"{self} is an old primary: it is at timeline {found.timeline}, and was at timeline"
+                f" {self.whereabouts.timeline} after a promotion"
+            )
+        if number is not None and found.number != number:
+            raise ServerError(
+                f"{self} has the number {found.number} in its database, so its DSN leads to another server, or it was"
+                " not numbered"
+            )
+
+    def __str__(self) -> str:
+        at = describe(self.client.shell.core.settings.dsn or "")
+        return f"server {self.listed.salt if self.listed else '?'} ({at})"
 
 
 class Servers(Generic[C]):
@@ -81,8 +136,25 @@ class Servers(Generic[C]):
 
     def __init__(self, clients: Sequence[C], retry: float) -> None:
         self.all = [Server(client, retry) for client in clients]
+        self.left: list[Server[C]] = []  # those that are gone
         self.retry = retry
         self._turns = itertools.count()
+        self._callbacks: list[Callable[[], object]] = []
+
+    def on_change(self, callback: Callable[[], object]) -> None:
+        """Call a function whenever the list was replaced, in the thread that did it. It must not raise or block."""
+        self._callbacks.append(callback)
+
+    def off_change(self, callback: Callable[[], object]) -> None:
+        """Call this function no more."""
+        self._callbacks.remove(callback)
+
+    def replace(self, servers: Sequence[Server[C]]) -> None:
+        """Set the list of servers. Those that are not in it any more are left."""
+        self.left += [server for server in self.all if server not in servers]
+        self.all = list(servers)
+        for callback in list(self._callbacks):
+            callback()
 
     @property
     def home(self) -> Server[C]:
@@ -90,15 +162,21 @@ class Servers(Generic[C]):
         return self.all[0]
 
     def turn(self) -> int:
-        """The index of the server to begin with, for a call without a key: each server in turn."""
-        return next(self._turns) % len(self.all)
+        """The index of the server to begin with, for a call without a key: each active server in turn."""
+        active = self._active()
+        return active[next(self._turns) % len(active)]
+
+    def _active(self) -> list[int]:
+        """The indices of the active servers; of all, if none is active."""
+        return [index for index, server in enumerate(self.all) if server.is_active] or list(range(len(self.all)))
 
     def placed(self, key: Place | None) -> int:
         """The index of a key's server. None: turn().
 
-        An int is the index, modulo the number of servers. The server of a string or bytes is the one that scores
-        highest (rendezvous hashing): when a server is added to the end of n, one key in n + 1 moves, to that server. By
-        a digest modulo the number of servers n keys in n + 1 would move.
+        The server of a string or bytes is the one that scores highest of the active ones (rendezvous hashing): when a
+        server is added to n, one key in n + 1 moves, to that server. By a digest modulo the number of servers n keys in
+        n + 1 would move. An int is the index in a list of the program's, modulo the number of servers. The servers of a
+        table have no such order, and an int is as its digits there.
 
         Raises:
             ValueError: it is not an int, a string or bytes.
@@ -108,17 +186,25 @@ class Servers(Generic[C]):
         if isinstance(key, bool) or not isinstance(key, int | str | bytes):
             raise ValueError(f"a place is an int, a string or bytes, not {key!r}")
         if isinstance(key, int):
-            return key % len(self.all)
+            if self.all[0].listed is None:
+                return key % len(self.all)
+            key = str(key)
         text = key.encode(errors="surrogatepass") if isinstance(key, str) else key
-        return max(range(len(self.all)), key=lambda index: _score(text, index))
+        return max(self._active(), key=lambda index: _score(text, self._salt(index)))
 
-    def to_ask(self, first: int) -> Iterator[Server[C]]:
-        """The servers that do not rest, from `first` on; all of them if every one rests.
+    def _salt(self, index: int) -> int:
+        listed = self.all[index].listed
+        return index if listed is None else listed.salt
+
+    def to_ask(self, first: int, *, puts: bool = False) -> Iterator[Server[C]]:
+        """The servers that do not rest, from `first` on; all of them if every one rests. For puts only active ones.
 
         resting() is called when the caller reaches the server: a call that ends before must not use up the server's
         one try.
         """
         order = self.all[first:] + self.all[:first]
+        if puts and any(server.is_active for server in order):
+            order = [server for server in order if server.is_active]
         all_rest = True
         for server in order:
             if not server.resting():
@@ -131,7 +217,8 @@ class Servers(Generic[C]):
         """The server of a task or a batch that a client of this cluster has made; None for another one, and an id."""
         shell = getattr(given, "_bound", None) or getattr(given, "_shell", None)
         core = getattr(shell, "core", None)
-        return next((server for server in self.all if core is not None and server.client.shell.core is core), None)
+        every = (*self.all, *self.left)
+        return next((server for server in every if core is not None and server.client.shell.core is core), None)
 
     def numbered(self, id: int, failure: Exception | None) -> Server[C]:
         """The server that has the tasks and batches with ids like this one.
@@ -145,7 +232,7 @@ class Servers(Generic[C]):
             ValueError: it is 0, and several servers may have it.
         """
         number = id >> BITS
-        known = [server for server in self.all if server.whereabouts is not None]
+        known = [server for server in (*self.all, *self.left) if server.whereabouts is not None]
         found = [server for server in known if server.whereabouts and server.whereabouts.number == number]
         if len(found) > 1 or (number == 0 and found and len(known) < len(self.all)):
             raise ValueError(
@@ -160,6 +247,8 @@ class Servers(Generic[C]):
 
     def name(self, server: Server[C]) -> str:
         """A server's name in messages: its number, or its place in the list."""
+        if server.listed is not None:
+            return str(server)
         number = server.whereabouts.number if server.whereabouts else 0
         return f"server {number}" if number else f"server {self.all.index(server)} of the list"
 
@@ -187,6 +276,6 @@ class Servers(Generic[C]):
         return error
 
 
-def _score(key: bytes, index: int) -> bytes:
+def _score(key: bytes, salt: int) -> bytes:
     """Of a key at a server. Not hash(), which Python salts differently in each process."""
-    return hashlib.blake2b(key, digest_size=8, salt=index.to_bytes(4)).digest()
+    return hashlib.blake2b(key, digest_size=8, salt=salt.to_bytes(4)).digest()

@@ -18,6 +18,7 @@ with a LISTEN each, for one task.
   set in between would wake nobody.)
 - The end of the wait closes the flows that are aside. Each then leaves its hub and signals the next waiter, as a take
   of one server that is cut off; so a wake-up that came at the same moment is passed on.
+- The list of servers may be replaced during the wait, which sets the signal of the whole.
 - A server whose connection breaks is no failure of the wait: its flow waits for the session, and its listener tells
   when there is one again. A server that never answered has no listener, and is tried again after `retry` seconds.
 - A server that is silent (stopped, or behind a broken network) would hold up the others for as long as a call may
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Start(Generic[C]):
-    """Send the listener of this server's client, which the first call starts, in one attempt."""
+    """Check the server, if it has to be, and send the listener of its client, which the first call starts."""
 
     server: Server[C]
 
@@ -180,6 +181,7 @@ class TakeFromAll(Generic[C]):
         self._timed = timed
         self._takes: list[Take] = []
         self._failures: list[Exception] = []
+        self._members: Sequence[Server[C]] = ()
 
     def run(self) -> Flow[C, Found[C]]:
         """
@@ -242,7 +244,12 @@ class TakeFromAll(Generic[C]):
     # --- wait
 
     def _wait(self) -> Flow[C, Found[C]]:
-        found, answered = yield from self._first([self._waiting(server) for server in self._servers.all], again=True)
+        self._servers.on_change(self._changed)
+        try:
+            self._members = self._servers.all
+            found, answered = yield from self._first([self._waiting(server) for server in self._members], again=True)
+        finally:
+            self._servers.off_change(self._changed)
         if self._failures and not (found or answered or self._stopped()):
             raise self._servers.unreachable(self._failures)
         return found
@@ -255,6 +262,8 @@ class TakeFromAll(Generic[C]):
             while parts:
                 self._whole.renew()  # before the flags are read
                 now = time.monotonic()
+                if again:
+                    self._follow(parts)
                 for part in [part for part in parts if part.is_due(now)]:
                     alive = yield from self._goes_on(part)
                     if part.rows:
@@ -272,6 +281,18 @@ class TakeFromAll(Generic[C]):
             return [], answered
         finally:
             _close(parts)
+
+    def _changed(self) -> None:
+        """The list of servers was replaced."""
+        self._whole.signal.set()
+
+    def _follow(self, parts: list[Part[C]]) -> None:
+        """Leave the servers that are gone, and wait at those that came."""
+        before, self._members = self._members, self._servers.all
+        if before is not self._members:
+            _close(part for part in parts if part.server not in self._members)
+            parts[:] = [part for part in parts if part.server in self._members]
+            parts += [self._waiting(server, looked=False) for server in self._members if server not in before]
 
     def _rested(self, server: Server[C]) -> Part[C]:
         """The take of a server, from the end of its rest on."""
@@ -295,7 +316,8 @@ class TakeFromAll(Generic[C]):
         self, server: Server[C], n: int, seconds: float | None, looked: bool
     ) -> Generator[Start[C] | Run | Wait, Any, list[Taken]]:
         core = server.client.shell.core
-        listener: Listener = core.running_listener or (yield Start(server))
+        running = None if server.unchecked else core.running_listener
+        listener: Listener = running or (yield Start(server))
         if server.whereabouts is None:
             self._servers.reached(server, (yield Run(whereabouts())))
         take = take_from_one(

@@ -31,6 +31,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import psycopg
@@ -50,6 +51,7 @@ from ..._calls.call import Call
 from ..._calls.session import clean_up
 from . import statements, urls
 from .clients import CLIENTS
+from .transport import Transport
 from .waiting import Meta, Waiting
 
 logger = get_logger(__name__)
@@ -91,6 +93,7 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
         self.client: Client = CLIENTS.borrow(url or "pgqueue://", options)  # for as long as the process lives
         self.retry_policy = {**self.retry_policy, **options.get("retry_policy", {})}
         self.thread_safe = True  # one backend of the app for all threads
+        self.persistent = self.prepare_persistent()
         expires = app.conf.get("result_failure_expires")
         self._failure_expires = self.expires if expires is None else self.prepare_expires(expires)
 
@@ -141,9 +144,9 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
         meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
         meta["task_id"] = bytes_to_str(task_id)
         ttl = self._failure_expires if state == states.FAILURE else self.expires
-        key = self.get_key_for_task(task_id)
+        key, relaxed = self.get_key_for_task(task_id), self._may_be_lost(state, request)
         try:
-            self._store(key, meta, ttl)
+            self._store(key, meta, ttl, relaxed=relaxed)
         except EncodeError as error:
             if state not in states.EXCEPTION_STATES:
                 raise  # and the task has failed, with this error as its result
@@ -152,10 +155,36 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
             self._store(key, {**meta, "children": []}, ttl)
         return result
 
-    def _store(self, key: str, meta: Meta, ttl: float | None) -> None:
+    def _may_be_lost(self, state: str, request: Any) -> bool:
+        """Whether the commit of a result need not wait for the disk, so that a crash of the server may lose the result.
+
+        That is so with `result_persistent = False`, and where a task whose result is lost runs again. With late acks
+        the ack commits after the result, in the same database, so a crash that loses the result loses the ack too. An
+        ack that the worker sends after the crash is refused: a crash empties the table of takes (1_tables/tasks.sql).
+
+        Some failures are stored by the parent process, after its ack. So this holds for a success only, and not for a
+        task that was applied eagerly, which has no message.
+        """
+        if not self.persistent:
+            return True
+        if state != states.SUCCESS or request is None or request.is_eager or not self._has_the_broker:
+            return False
+        task = self.app.tasks.get(request.task)
+        return task is not None and bool(task.acks_late)
+
+    @cached_property
+    def _has_the_broker(self) -> bool:
+        """Whether the tasks are in the database of the results, as far as the URLs show."""
+        broker = self.app.connection_for_read()
+        if broker.alt or not issubclass(broker.get_transport_cls(), Transport):
+            return False
+        address, _ = urls.read(urls.of_connection(broker), {})
+        return address == urls.read(self.url or "pgqueue://", {})[0]
+
+    def _store(self, key: str, meta: Meta, ttl: float | None, *, relaxed: bool = False) -> None:
         text = self._encoded({"state": meta["status"], **_status(self.encode(meta))})
         try:
-            self._run(statements.store(key, text, ttl or None))
+            self._ensured(self.client.shell.run, statements.store(key, text, ttl or None), relaxed=relaxed)
         except errors.DataTooBig as error:
             raise EncodeError(f"the result is too large: {error}") from error
         if random.random() < SHARE_OF_CLEANING:

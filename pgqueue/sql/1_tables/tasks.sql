@@ -225,10 +225,26 @@ CREATE TYPE pgqueue.specification AS (
     if_exists   text,
     sender      uuid,
     run_at      timestamptz,
-    unique_for  interval
+    unique_for  interval,
+    after       bigint[],
+    on_failure  text,
+    batch       bigint,
+    routing_key text,
+    created_at  timestamptz,
+    error       text,
+    deaths      jsonb
 );
 COMMENT ON TYPE pgqueue.specification IS
-    'A task to put with its options, in the order of the arguments of put. NULL: as the queue says. See put.sql.';
+    'A task to put with its options. NULL: as the queue says. The last four: of a published message, and of the copy of '
+    'a dead letter. See put.sql.';
+
+CREATE TYPE pgqueue.put_outcome AS (
+    id          bigint,
+    state       text,
+    existed     boolean,
+    kept        jsonb
+);
+COMMENT ON TYPE pgqueue.put_outcome IS 'The result of one put, as put returns it.';
 
 CREATE UNLOGGED TABLE pgqueue.take (
     task_id     bigint      PRIMARY KEY,

@@ -39,6 +39,9 @@ BEGIN
         RAISE EXCEPTION 'this is server % already, so it cannot become server %', present, number
             USING ERRCODE = 'PQ048';
     END IF;
+    IF EXISTS (SELECT FROM pgqueue.cluster) THEN
+        RAISE EXCEPTION 'this is server 0 of a cluster, so it cannot become server %', number USING ERRCODE = 'PQ048';
+    END IF;
     SELECT s.last_value INTO newest FROM pgqueue.task_id_seq s WHERE s.is_called;
     IF FOUND THEN
         RAISE EXCEPTION 'this server has put tasks, the last with the id %, so it cannot become server %: a server '

@@ -41,101 +41,11 @@ BEGIN
     END LOOP;
 END $$;
 
--- Tasks to put: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists, sender, run_at, unique_for,
--- unique_data, after, on_failure, batch}], durations in seconds. unique_data: the key is data_key(data). In `after`, -1
--- is the first of these tasks, -2 the second, and so on.
-CREATE OR REPLACE FUNCTION pgqueue._check_puts(puts jsonb) RETURNS void
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    PERFORM pgqueue._check_items('puts', puts);
-    -- All are read before the first is put: a caller must be able to tell a malformed element from a put that fails.
-    PERFORM count(make_interval(secs => r.delay)), count(make_interval(secs => r.ttr)),
-            count(make_interval(secs => r.ttl)), count(make_interval(secs => r.unique_for))
-       FROM jsonb_to_recordset(puts) r(queue text, data jsonb, priority int, delay float8, ttr float8, ttl float8,
-                                       lane text, key text, if_exists text, sender uuid, run_at timestamptz,
-                                       unique_for float8, unique_data boolean,
-                                       after bigint[], on_failure text, batch bigint);
-EXCEPTION WHEN data_exception THEN
-    RAISE EXCEPTION 'puts: %', SQLERRM USING ERRCODE = 'PQ002';
-END $$;
-
--- Lock the rooms of all queues into which an ack puts, before it locks any task, and in the order of the queues' ids:
--- otherwise two acks T1 and T2 that put into the same two queues could wait for each other. An ack of a task that is
--- not the caller's puts nothing, but keeps the rooms until its transaction ends. So the right is checked here, too.
-CREATE OR REPLACE FUNCTION pgqueue._lock_rooms(puts jsonb) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM CASE WHEN q.guarded THEN pgqueue._check_right(q.id, 'put') END, pgqueue._lock_room(q)
-       FROM (SELECT * FROM pgqueue.queue named
-              WHERE named.name IN (SELECT p ->> 'queue' FROM jsonb_array_elements(puts) p) ORDER BY named.id) q;
-END $$;
-
--- The ids that `after` names; -n names the nth task that the same call has put.
-CREATE OR REPLACE FUNCTION pgqueue._named_before(after bigint[], ids bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql IMMUTABLE AS $$
-DECLARE
-    wrong CONSTANT bigint := (SELECT a.n FROM unnest(after) a(n) WHERE a.n < 0 AND -a.n > cardinality(ids) LIMIT 1);
-BEGIN
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION 'after: %, but only % tasks were put before in this call', wrong, cardinality(ids)
-            USING ERRCODE = 'PQ044', HINT = 'Put a task before those that wait for it. Circles cannot be put.';
-    END IF;
-    RETURN ARRAY (SELECT CASE WHEN a.n < 0 THEN ids [-a.n] ELSE a.n END
-                    FROM unnest(after) WITH ORDINALITY a(n, place) ORDER BY a.place);
-END $$;
-
--- alone: the caller's transaction ends with this call (put_flow).
-CREATE OR REPLACE FUNCTION pgqueue._put_all(puts jsonb, alone boolean DEFAULT false) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    ids bigint[] := '{}'::bigint[];
-    p   record;
-    new record;
-BEGIN
-    FOR p IN
-        SELECT *
-          FROM jsonb_to_recordset(puts) r(queue text, data jsonb, priority int, delay float8, ttr float8, ttl float8,
-                                          lane text, key text, if_exists text, sender uuid, run_at timestamptz,
-                                          unique_for float8, unique_data boolean,
-                                          after bigint[], on_failure text, batch bigint)
-    LOOP
-        p.data := coalesce(p.data, 'null');
-        IF p.unique_data AND p.key IS NULL THEN
-            p.key := pgqueue.data_key(p.data);
-        END IF;
-        IF p.after IS NULL AND p.batch IS NULL THEN
-            SELECT * INTO new
-              FROM pgqueue.put(queue => p.queue, data => p.data, priority => p.priority,
-                               delay => make_interval(secs => p.delay), ttr => make_interval(secs => p.ttr),
-                               ttl => make_interval(secs => p.ttl), lane => p.lane, key => p.key,
-                               if_exists => coalesce(p.if_exists, 'ignore'), sender => p.sender, run_at => p.run_at,
-                               unique_for => make_interval(secs => p.unique_for));
-        ELSIF p.unique_for IS NOT NULL THEN
-            RAISE EXCEPTION 'a put that waits for others, or belongs to a batch, cannot be unique for a time'
-                USING ERRCODE = 'PQ002';
-        ELSE
-            SELECT * INTO new
-              FROM pgqueue.put_flow(queue => p.queue, data => p.data,
-                                    after => pgqueue._named_before(p.after, ids),
-                                    on_failure => coalesce(p.on_failure, 'wait'), batch => p.batch,
-                                    priority => p.priority, delay => make_interval(secs => p.delay),
-                                    ttr => make_interval(secs => p.ttr), ttl => make_interval(secs => p.ttl),
-                                    lane => p.lane, key => p.key, if_exists => coalesce(p.if_exists, 'ignore'),
-                                    sender => p.sender, run_at => p.run_at, alone => alone);
-        END IF;
-        IF new.state = 'full' THEN
-            RAISE EXCEPTION 'queue "%" is full: nothing was handed on to it', p.queue USING ERRCODE = 'PQ037';
-        END IF;
-        ids := ids || new.id;
-    END LOOP;
-    RETURN ids;
-END $$;
-
 CREATE OR REPLACE FUNCTION pgqueue.ack(
     id          bigint,
     token       bigint DEFAULT NULL,
     session     int    DEFAULT NULL,
-    puts        jsonb  DEFAULT NULL,       -- follow-up tasks to put: an array, as for _put_all
+    puts        jsonb  DEFAULT NULL,       -- follow-up tasks to put: an array, as for _read_puts
     OUT state   text,
     OUT problem text,
     OUT holder  text,
@@ -144,9 +54,11 @@ CREATE OR REPLACE FUNCTION pgqueue.ack(
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue int;
+    handed   record;
 BEGIN
     IF puts IS NOT NULL THEN
-        PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
+        handed := pgqueue._read_puts(puts);
+        PERFORM pgqueue._lock_rooms(handed.queues);
     END IF;
     IF token IS NULL THEN
         session := pgqueue._named_session(session);
@@ -167,7 +79,7 @@ BEGIN
             PERFORM pgqueue._end_tasks(ARRAY [id]);
         END IF;
         IF puts IS NOT NULL THEN
-            ids := pgqueue._put_all(puts);
+            ids := pgqueue._put_all(handed.queues, handed.specs);
         END IF;
         state := 'done';
     ELSE

@@ -1,5 +1,4 @@
--- Graphs, which are put in one call; and batches, sets of tasks that other tasks wait for as for one. The theory is in
--- flows.sql.
+-- Batches: sets of tasks that other tasks wait for as for one. The theory is in flows.sql.
 --
 -- A batch is open until close_batch, which puts the tasks that wait for it: so these exist if and only if the batch is
 -- complete. If a process dies before it closes its batch, the batch stays open, never ends, and is deleted after a day.
@@ -7,17 +6,6 @@
 --
 -- Closing waits for the transactions that have put into the batch (_closing_lock): otherwise a task of an open
 -- transaction could enter a batch that has ended. The lock is shared by puts, so these do not wait for each other.
-
-CREATE OR REPLACE FUNCTION pgqueue.put_graph(puts jsonb, alone boolean DEFAULT false) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
-    RETURN pgqueue._put_all(puts, coalesce(alone, false));
-END $$;
-COMMENT ON FUNCTION pgqueue.put_graph IS
-    'Put tasks that wait for each other, all or none: an array, as for ack. In `after`, -1 is the first task of the '
-    'array, -2 the second, and so on; a task follows the tasks that it waits for. Returns their ids, in that order. '
-    'alone: as for put_flow.';
 
 CREATE OR REPLACE FUNCTION pgqueue.create_batch(name text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -39,15 +27,18 @@ COMMENT ON FUNCTION pgqueue.create_batch IS
     'is deleted. PQ006: the role has too many open batches.';
 
 -- The puts of a close, each of which waits for the batch as well.
-CREATE OR REPLACE FUNCTION pgqueue._after_batch(puts jsonb, batch bigint) RETURNS jsonb
-LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION pgqueue._after_batch(specs pgqueue.specification[], batch bigint)
+RETURNS pgqueue.specification[]
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    s pgqueue.specification;
 BEGIN
-    RETURN (SELECT jsonb_agg(jsonb_build_object('on_failure', 'run') || jsonb_strip_nulls(p.put)
-                             || jsonb_build_object('data', p.put -> 'data')
-                             || jsonb_build_object('after', CASE jsonb_typeof(p.put -> 'after')
-                                                            WHEN 'array' THEN p.put -> 'after' ELSE '[]' END
-                                                            || to_jsonb(batch)) ORDER BY p.n)
-              FROM jsonb_array_elements(puts) WITH ORDINALITY p(put, n));
+    FOR i IN 1 .. coalesce(cardinality(specs), 0) LOOP
+        s := specs [i];
+        s.after := s.after || batch;
+        specs [i] := s;
+    END LOOP;
+    RETURN specs;
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.close_batch(
@@ -58,11 +49,13 @@ CREATE OR REPLACE FUNCTION pgqueue.close_batch(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
+    given  record;
     closed timestamptz;
 BEGIN
     PERFORM pgqueue._check_batch(id);
     IF puts IS NOT NULL THEN
-        PERFORM pgqueue._check_puts(puts), pgqueue._lock_rooms(puts);
+        given := pgqueue._read_puts(puts, on_failure => 'run');
+        PERFORM pgqueue._lock_rooms(given.queues);
     END IF;
     IF NOT pg_try_advisory_xact_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(id)) THEN
         PERFORM pgqueue._await_lock(pgqueue._closing_lock(), pgqueue._batch_bucket(id), false, false, '10 s',
@@ -78,7 +71,7 @@ BEGIN
     SELECT coalesce(sum(parts.added), 0) INTO total FROM parts;
     UPDATE pgqueue.batch c SET closed_at = clock_timestamp(), total = close_batch.total WHERE c.id = close_batch.id;
     IF puts IS NOT NULL THEN
-        ids := pgqueue._put_all(pgqueue._after_batch(puts, id));
+        ids := pgqueue._put_all(given.queues, pgqueue._after_batch(given.specs, id));
     END IF;
     PERFORM pgqueue._check_batches(ARRAY [id], 0);
 END $$;

@@ -88,21 +88,15 @@ CREATE OR REPLACE FUNCTION pgqueue._move(
     id bigint, queue_ids int[], key text, story jsonb, moment timestamptz
 ) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    new record;
 BEGIN
-    WITH copies AS (
-        INSERT INTO pgqueue.task (created_at, queue_id, state, run_at, ready_at, expires_at,
-                                  priority, ttr, error, data, routing_key, deaths, xid)
-        SELECT t.created_at, q.id, w.state, w.run_at, w.ready_at, coalesce(w.run_at, moment) + q.ttl, t.priority,
-               coalesce(t.ttr, q.ttr), t.error, t.data, _move.key, story,
-               CASE WHEN q.listed THEN pg_current_xact_id() END
-          FROM pgqueue.task t, pgqueue.queue q, pgqueue._arrival(q.delay, moment, NULL) w
-         WHERE t.id = _move.id AND q.id = ANY (queue_ids [2:])
-        RETURNING task.queue_id, task.state, task.lane)
-    SELECT array_agg(c.queue_id) AS queues, array_agg(c.state) AS states, array_agg(c.lane) AS lanes INTO new
-      FROM copies c;
-    PERFORM pgqueue._count_new(new.queues, new.states, new.lanes);
+    IF cardinality(queue_ids) > 1 THEN
+        PERFORM pgqueue._put_together(
+                    queue_ids [2:],
+                    pgqueue._specify(priority => t.priority, ttr => t.ttr, routing_key => _move.key,
+                                     created_at => t.created_at, error => t.error, deaths => story),
+                    jsonb_build_array(t.data))
+           FROM pgqueue.task t WHERE t.id = _move.id;
+    END IF;
     UPDATE pgqueue.task t
        SET queue_id = q.id, state = w.state, run_at = w.run_at, ready_at = w.ready_at, buried_at = NULL,
            expires_at = coalesce(w.run_at, moment) + q.ttl, ttr = coalesce(t.ttr, q.ttr), attempts = 0,

@@ -130,23 +130,17 @@ COMMENT ON FUNCTION pgqueue.allow_flows IS
     'Let a queue have tasks that wait for others. The first such put does so, and other such puts wait until its '
     'transaction ends; so clients call this before, in a transaction of its own.';
 
--- Make a task wait that was just put with a delay, so that no other transaction has seen it ready.
+-- Write down for which others a task waits that was just put in the state W; returns its state then.
 CREATE OR REPLACE FUNCTION pgqueue._make_wait(
-    id bigint, after bigint[], on_failure text, run_at timestamptz, delay interval, ttl interval, alone boolean
+    id bigint, q pgqueue.queue, s pgqueue.specification, alone boolean
 ) RETURNS text
 LANGUAGE plpgsql AS $$
-DECLARE
-    q record;
 BEGIN
-    UPDATE pgqueue.task t SET state = 'W', run_at = NULL, expires_at = NULL, followed = true, meter = NULL
-     WHERE t.id = _make_wait.id
-    RETURNING t.queue_id INTO q;
-    SELECT named.id, named.delay, named.ttl INTO q FROM pgqueue.queue named WHERE named.id = q.queue_id;
     INSERT INTO pgqueue.dependant (task_id, run_at, delay, ttl, on_failure, role)
-    VALUES (id, _make_wait.run_at, CASE WHEN _make_wait.run_at IS NULL THEN coalesce(_make_wait.delay, q.delay) END,
-            coalesce(_make_wait.ttl, q.ttl), left(on_failure, 1)::"char", pgqueue._caller());
+    VALUES (id, s.run_at, CASE WHEN s.run_at IS NULL THEN coalesce(s.delay, q.delay) END, coalesce(s.ttl, q.ttl),
+            left(s.on_failure, 1)::"char", pgqueue._caller());
     INSERT INTO pgqueue.dependency (task_id, on_id, position, state)
-    SELECT _make_wait.id, a.id, min(a.n), 'N' FROM unnest(after) WITH ORDINALITY a(id, n) GROUP BY a.id;
+    SELECT _make_wait.id, a.id, min(a.n), 'N' FROM unnest(s.after) WITH ORDINALITY a(id, n) GROUP BY a.id;
     PERFORM pgqueue._link(
                 ARRAY [id], mine => NOT alone OR current_setting('transaction_isolation') <> 'read committed');
     IF EXISTS (SELECT FROM pgqueue.dependency d WHERE d.task_id = _make_wait.id AND d.state = 'N') THEN
@@ -155,6 +149,47 @@ BEGIN
         PERFORM pgqueue._decide(ARRAY [id]);
     END IF;
     RETURN (SELECT seen.state FROM pgqueue._tasks seen WHERE seen.id = _make_wait.id);
+END $$;
+
+-- Check that a task may be put after others and into a batch; locks the batch until the transaction ends.
+CREATE OR REPLACE FUNCTION pgqueue._enter_flow(q pgqueue.queue, s pgqueue.specification) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgqueue._check_after(s.after, s.on_failure);
+    IF s.if_exists = 'replace' THEN
+        RAISE EXCEPTION 'a task that waits for others, or belongs to a batch, replaces no other task'
+            USING ERRCODE = 'PQ002';
+    ELSIF s.unique_for IS NOT NULL THEN
+        RAISE EXCEPTION 'a put that waits for others, or belongs to a batch, cannot be unique for a time'
+            USING ERRCODE = 'PQ002';
+    ELSIF s.batch IS NOT NULL THEN
+        PERFORM pgqueue._enter_batch(s.batch);
+    END IF;
+    IF s.after <> '{}' AND NOT q.flows THEN
+        PERFORM pgqueue.allow_flows(q.name);
+    END IF;
+END $$;
+
+-- Put a task that waits for others, or belongs to a batch, and was checked but for that.
+CREATE OR REPLACE FUNCTION pgqueue._put_in_flow(
+    q pgqueue.queue, s pgqueue.specification, later timestamptz, alone boolean
+) RETURNS pgqueue.put_outcome
+LANGUAGE plpgsql AS $$
+DECLARE
+    waits CONSTANT boolean := coalesce(s.after <> '{}', false);
+    new   pgqueue.put_outcome;
+BEGIN
+    PERFORM pgqueue._enter_flow(q, s);
+    new := pgqueue._put_special(q, s, CASE WHEN NOT waits THEN later END);
+    IF new.id IS NULL OR new.existed THEN
+        RETURN new;
+    ELSIF s.batch IS NOT NULL THEN
+        PERFORM pgqueue._add_members(s.batch, ARRAY [new.id]);
+    END IF;
+    IF waits THEN
+        new.state := pgqueue._make_wait(new.id, q, s, alone);
+    END IF;
+    RETURN new;
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.put_flow(
@@ -181,36 +216,21 @@ CREATE OR REPLACE FUNCTION pgqueue.put_flow(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    waits CONSTANT boolean := coalesce(cardinality(after), 0) > 0;
+    new pgqueue.put_outcome;
 BEGIN
-    PERFORM pgqueue._check_after(after, on_failure);
-    IF if_exists = 'replace' THEN
-        RAISE EXCEPTION 'a task that waits for others, or belongs to a batch, replaces no other task'
-            USING ERRCODE = 'PQ002';
-    ELSIF batch IS NOT NULL THEN
-        PERFORM pgqueue._enter_batch(batch);
+    IF (pg_column_size(data) > pgqueue._most_data()) IS NOT FALSE THEN
+        PERFORM pgqueue._check_data('data', data);
     END IF;
-    IF waits THEN
-        PERFORM pgqueue.allow_flows(queue);
-        IF run_at IS NOT NULL THEN                 -- for its errors; the result is not used
-            PERFORM pgqueue._delay_until(run_at, delay);
-        ELSE
-            PERFORM pgqueue._check_time('delay', delay, zero => true);
-        END IF;
-    END IF;
-    SELECT p.id, p.state, p.existed, p.kept, p.there INTO id, state, existed, kept, there
-      FROM pgqueue.put(queue => queue, data => data, priority => priority,
-                       delay => CASE WHEN waits THEN pgqueue._longest() ELSE delay END, ttr => ttr, ttl => ttl,
-                       lane => lane, key => key, if_exists => if_exists, sender => sender,
-                       run_at => CASE WHEN NOT waits THEN run_at END) p;
-    IF id IS NULL OR existed THEN
-        RETURN;
-    ELSIF batch IS NOT NULL THEN
-        UPDATE pgqueue.task t SET followed = true WHERE t.id = put_flow.id;
-        PERFORM pgqueue._add_members(batch, ARRAY [id]);
-    END IF;
-    IF waits THEN
-        state := pgqueue._make_wait(id, after, on_failure, run_at, delay, ttl, alone);
+    new := pgqueue._put_task(
+               pgqueue._queue_of_put(queue),
+               pgqueue._specify(data, priority, delay, ttr, ttl, lane, key, if_exists, sender, run_at,
+                                after => coalesce(after, '{}'), on_failure => on_failure, batch => batch), alone);
+    id := new.id;
+    state := new.state;
+    existed := new.existed;
+    kept := new.kept;
+    IF kept IS NOT NULL THEN
+        there := pgqueue._there(id);
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.put_flow IS
@@ -236,45 +256,13 @@ CREATE OR REPLACE FUNCTION pgqueue.put_flow_many(
     alone      boolean  DEFAULT false
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
-DECLARE
-    q   pgqueue.queue;
-    s   pgqueue.specification;
-    ids bigint[];
 BEGIN
-    PERFORM pgqueue._check_items('data', data), pgqueue._check_after(after, on_failure);
-    PERFORM pgqueue._check_array('lanes', lanes, nulls => true), pgqueue._check_array('keys', keys, nulls => true);
-    IF cardinality(lanes) NOT IN (1, jsonb_array_length(data)) OR cardinality(keys) <> jsonb_array_length(data) THEN
-        RAISE EXCEPTION 'lanes and keys go with the tasks: % tasks, % lanes, % keys',
-            jsonb_array_length(data), cardinality(lanes), cardinality(keys) USING ERRCODE = 'PQ002';
-    ELSIF cardinality(after) > 0 OR keys IS NOT NULL THEN      -- one by one
-        ids := ARRAY (
-            SELECT p.id
-              FROM jsonb_array_elements(put_flow_many.data) WITH ORDINALITY e(item, n),
-                   pgqueue.put_flow(queue => queue, data => e.item, after => after, on_failure => on_failure,
-                                    batch => batch, priority => priority, delay => delay, ttr => ttr, ttl => ttl,
-                                    lane => CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END,
-                                    key => keys [e.n], if_exists => if_exists, sender => sender, run_at => run_at,
-                                    alone => alone) p
-             ORDER BY e.n);
-        IF array_position(ids, NULL) IS NOT NULL THEN
-            RAISE EXCEPTION 'queue "%" has no room for % tasks', queue, jsonb_array_length(data)
-                USING ERRCODE = 'PQ037';
-        END IF;
-        RETURN ids;
-    ELSIF batch IS NULL THEN
-        RETURN pgqueue.put_many(queue => queue, data => data, priority => priority, delay => delay, ttr => ttr,
-                                ttl => ttl, lanes => lanes, if_exists => if_exists, sender => sender, run_at => run_at);
-    END IF;
-    PERFORM pgqueue._enter_batch(batch);
-    IF run_at IS NOT NULL THEN
-        delay := pgqueue._delay_until(run_at, delay);
-    END IF;
-    q := pgqueue._defaults(queue, priority, delay, ttr, ttl);
-    s := (NULL, priority, delay, ttr, ttl, NULL, NULL, if_exists, sender, run_at, NULL);
-    PERFORM pgqueue._check_put_many(q, s, lanes, NULL);
-    ids := pgqueue._put_special_many(q, s, data, pgqueue._later(q.delay, run_at), lanes, NULL, followed => true);
-    PERFORM pgqueue._add_members(batch, ids);
-    RETURN ids;
+    PERFORM pgqueue._check_items('data', data);
+    RETURN pgqueue._put_many(
+               pgqueue._queue_of_put(queue),
+               pgqueue._specify(priority => priority, delay => delay, ttr => ttr, ttl => ttl, if_exists => if_exists,
+                                sender => sender, run_at => run_at, after => coalesce(after, '{}'),
+                                on_failure => on_failure, batch => batch), data, lanes, keys, alone);
 END $$;
 COMMENT ON FUNCTION pgqueue.put_flow_many IS
     'Add one task for each element of a JSON array, each as put_flow does: all after the same others, or in the same '

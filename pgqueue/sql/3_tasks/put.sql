@@ -2,7 +2,8 @@
 --
 -- A queue without options, and a task without a lane or a key, take the short way: one INSERT, one row for the
 -- statistics, one signal to waiting takers (pgqueue._signal, wake.sql). All other puts of one task use _put_task, which
--- takes a specification: the task and the options of its put. Many tasks without keys are one INSERT (together.sql).
+-- takes a specification: the task and the options of its put. It leads to the INSERT of special.sql. All other puts of
+-- many tasks use _put_many, and publishes use the INSERT of together.sql.
 
 -- The delay to a moment that a caller asked for. The put keeps the moment itself as run_at.
 CREATE OR REPLACE FUNCTION pgqueue._delay_until(run_at timestamptz, delay interval) RETURNS interval
@@ -18,44 +19,54 @@ BEGIN
     RETURN greatest(run_at - clock_timestamp(), '0');
 END $$;
 
--- When a task with this delay is ready; NULL: now. clock_timestamp(), since now() is the start of the caller's
--- transaction.
-CREATE OR REPLACE FUNCTION pgqueue._later(delay interval, run_at timestamptz) RETURNS timestamptz
-LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN CASE WHEN delay > '0' THEN coalesce(run_at, clock_timestamp() + delay) END;
-END $$;
+-- A specification, of the fields that are given by name.
+CREATE OR REPLACE FUNCTION pgqueue._specify(
+    data        jsonb       DEFAULT NULL,
+    priority    int         DEFAULT NULL,
+    delay       interval    DEFAULT NULL,
+    ttr         interval    DEFAULT NULL,
+    ttl         interval    DEFAULT NULL,
+    lane        text        DEFAULT NULL,
+    key         text        DEFAULT NULL,
+    if_exists   text        DEFAULT 'ignore',
+    sender      uuid        DEFAULT NULL,
+    run_at      timestamptz DEFAULT NULL,
+    unique_for  interval    DEFAULT NULL,
+    after       bigint[]    DEFAULT NULL,
+    on_failure  text        DEFAULT 'wait',
+    batch       bigint      DEFAULT NULL,
+    routing_key text        DEFAULT NULL,
+    created_at  timestamptz DEFAULT NULL,
+    error       text        DEFAULT NULL,
+    deaths      jsonb       DEFAULT NULL
+) RETURNS pgqueue.specification
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ROW(data, priority, delay, ttr, ttl, lane, key, if_exists, sender, run_at, unique_for,
+           after, on_failure, batch, routing_key, created_at, error, deaths)::pgqueue.specification;
 
--- The queue's row with the caller's options in place of its own; creates the queue if it does not exist.
-CREATE OR REPLACE FUNCTION pgqueue._defaults(queue text, priority int, delay interval, ttr interval, ttl interval)
-RETURNS pgqueue.queue
+-- The queue's row; creates the queue if it does not exist.
+CREATE OR REPLACE FUNCTION pgqueue._queue_of_put(queue text) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
-    SELECT * INTO q FROM pgqueue.queue WHERE name = _defaults.queue;
+    SELECT * INTO q FROM pgqueue.queue named WHERE named.name = queue;
     IF NOT FOUND THEN
         q.id := pgqueue.queue_id(queue);
         SELECT * INTO q FROM pgqueue.queue made WHERE made.id = q.id;
     END IF;
-    IF priority IS NULL AND delay IS NULL AND ttr IS NULL AND ttl IS NULL THEN
-        RETURN q;                                  -- setting a field of a row costs more than all of these tests
-    END IF;
-    PERFORM pgqueue._check_times(delay, ttr, ttl);
-    q.priority := coalesce(_defaults.priority, q.priority);
-    q.delay := coalesce(_defaults.delay, q.delay);
-    q.ttr := coalesce(_defaults.ttr, q.ttr);
-    q.ttl := coalesce(_defaults.ttl, q.ttl);
     RETURN q;
 END $$;
 
 -- Put one task as its specification says, and say what became of it: the way of each put that has options. The row of
 -- the queue has the queue's own options. A schedule sets its `guarded` to false, since it has checked the rights of
--- another role.
+-- another role. alone: the caller's transaction ends with this call (put_flow).
+--
+-- The functions of this way return one composite value, which PL/pgSQL assigns without a query. SELECT ... INTO from a
+-- function with OUT parameters runs a query, and keeps its row in a store of tuples.
 CREATE OR REPLACE FUNCTION pgqueue._put_task(
-    q pgqueue.queue, s pgqueue.specification,
-    OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
-)
+    q pgqueue.queue, s pgqueue.specification, alone boolean DEFAULT false
+) RETURNS pgqueue.put_outcome
 LANGUAGE plpgsql AS $$
 DECLARE
     later timestamptz;
@@ -70,11 +81,15 @@ BEGIN
     IF coalesce(s.delay, q.delay) > '0' THEN
         later := coalesce(s.run_at, clock_timestamp() + coalesce(s.delay, q.delay));
     END IF;
-    IF s.unique_for IS NULL THEN
-        SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(q, s, later);
-    ELSE
-        SELECT * INTO id, state, existed, kept FROM pgqueue._put_once(q, s, later);
-    END IF;
+    RETURN pgqueue._put_checked(q, s, later, alone);
+END $$;
+
+-- More of the task that has the key of an ignored put.
+CREATE OR REPLACE FUNCTION pgqueue._there(id bigint) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT jsonb_build_array(t.priority, t.attempts, t.lane, t.deadline)
+              FROM pgqueue._tasks t WHERE t.id = _there.id);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.put(
@@ -99,6 +114,7 @@ CREATE OR REPLACE FUNCTION pgqueue.put(
 LANGUAGE plpgsql AS $$
 DECLARE
     q     record;                              -- the fields of the queue that a put needs
+    new   pgqueue.put_outcome;
     later timestamptz;
 BEGIN
     IF (pg_column_size(data) > pgqueue._most_data()) IS NOT FALSE THEN
@@ -107,12 +123,15 @@ BEGIN
     SELECT d.id, d.priority, d.delay, d.ttr, d.ttl, d.guarded, d.restricted INTO q
       FROM pgqueue.queue d WHERE d.name = put.queue AND NOT d.special;
     IF NOT FOUND OR lane IS NOT NULL OR key IS NOT NULL OR sender IS NOT NULL OR unique_for IS NOT NULL THEN
-        SELECT * INTO id, state, existed, kept FROM pgqueue._put_task(
-                   pgqueue._defaults(queue, NULL, NULL, NULL, NULL),
-                   (data, priority, delay, ttr, ttl, lane, key, if_exists, sender, run_at, unique_for));
+        new := pgqueue._put_task(
+                   pgqueue._queue_of_put(queue),
+                   pgqueue._specify(data, priority, delay, ttr, ttl, lane, key, if_exists, sender, run_at, unique_for));
+        id := new.id;
+        state := new.state;
+        existed := new.existed;
+        kept := new.kept;
         IF kept IS NOT NULL THEN
-            SELECT jsonb_build_array(t.priority, t.attempts, t.lane, t.deadline) INTO there
-              FROM pgqueue._tasks t WHERE t.id = put.id;
+            there := pgqueue._there(id);
         END IF;
         RETURN;
     END IF;
@@ -135,7 +154,7 @@ BEGIN
         q.ttl := coalesce(ttl, q.ttl);
     END IF;
     IF q.delay > '0' THEN
-        later := coalesce(run_at, clock_timestamp() + q.delay);     -- as _later, without the call
+        later := coalesce(run_at, clock_timestamp() + q.delay);
     END IF;
     -- Age and ttl of a task count from one moment.
     INSERT INTO pgqueue.task (queue_id, state, run_at, created_at, expires_at, priority, ttr, data)
@@ -156,40 +175,6 @@ COMMENT ON FUNCTION pgqueue.put IS
     'Add a task. Options that are left out are the queue''s. run_at replaces a delay. A key belongs to at most '
     'one task of the queue that is neither done nor expired; if one exists already, the answer says which task stays.';
 
--- Tasks that are unique for a time: one put after another, in the order of their keys, so that two calls with the same
--- keys cannot deadlock.
-CREATE OR REPLACE FUNCTION pgqueue._put_many_once(
-    queue text, data jsonb, priority int, delay interval, ttr interval, ttl interval, lanes text[], keys text[],
-    if_exists text, sender uuid, run_at timestamptz, unique_for interval
-) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    total CONSTANT int := jsonb_array_length(data);
-    ids   bigint[]     := array_fill(NULL::bigint, ARRAY [total]);
-    item  record;
-    new   record;
-BEGIN
-    PERFORM pgqueue._check_array('lanes', lanes, nulls => true), pgqueue._check_array('keys', keys, nulls => true);
-    IF cardinality(lanes) NOT IN (1, total) OR cardinality(keys) <> total THEN
-        RAISE EXCEPTION 'lanes and keys go with the tasks: % tasks, % lanes, % keys',
-            total, cardinality(lanes), cardinality(keys) USING ERRCODE = 'PQ002';
-    END IF;
-    FOR item IN
-        SELECT e.data, coalesce(keys [e.n], pgqueue.data_key(e.data)) AS key,
-               CASE WHEN cardinality(lanes) = 1 THEN lanes [1] ELSE lanes [e.n] END AS lane, e.n::int
-          FROM jsonb_array_elements(_put_many_once.data) WITH ORDINALITY e(data, n) ORDER BY 2, e.n
-    LOOP
-        SELECT * INTO new FROM pgqueue._put_task(
-                   pgqueue._defaults(queue, NULL, NULL, NULL, NULL),
-                   (item.data, priority, delay, ttr, ttl, item.lane, item.key, if_exists, sender, run_at, unique_for));
-        IF new.state = 'full' THEN
-            RAISE EXCEPTION 'queue "%" has no room for % tasks', queue, total USING ERRCODE = 'PQ037';
-        END IF;
-        ids [item.n] := new.id;
-    END LOOP;
-    RETURN ids;
-END $$;
-
 CREATE OR REPLACE FUNCTION pgqueue.put_many(
     queue     text,
     data      jsonb,
@@ -206,38 +191,43 @@ CREATE OR REPLACE FUNCTION pgqueue.put_many(
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    q     pgqueue.queue;
-    s     pgqueue.specification;
+    q     record;                                  -- the fields of the queue that the short way needs
     later timestamptz;
     fresh timestamptz;
     ids   bigint[];
 BEGIN
     PERFORM pgqueue._check_items('data', data);
-    IF unique_for IS NOT NULL THEN
-        RETURN pgqueue._put_many_once(
-                   queue, data, priority, delay, ttr, ttl, lanes, keys, if_exists, sender, run_at, unique_for);
+    SELECT d.id, d.priority, d.delay, d.ttr, d.ttl, d.guarded INTO q
+      FROM pgqueue.queue d WHERE d.name = queue AND NOT d.special;
+    IF NOT FOUND OR lanes IS NOT NULL OR keys IS NOT NULL OR unique_for IS NOT NULL THEN
+        RETURN pgqueue._put_many(
+                   pgqueue._queue_of_put(queue),
+                   pgqueue._specify(priority => priority, delay => delay, ttr => ttr, ttl => ttl,
+                                    if_exists => if_exists, sender => sender, run_at => run_at,
+                                    unique_for => unique_for), data, lanes, keys);
     END IF;
     IF run_at IS NOT NULL THEN
         delay := pgqueue._delay_until(run_at, delay);
     END IF;
-    q := pgqueue._defaults(queue, priority, delay, ttr, ttl);
-    IF q.special OR lanes IS NOT NULL OR keys IS NOT NULL OR sender IS NOT NULL THEN
-        PERFORM pgqueue._check_array('lanes', lanes, nulls => true), pgqueue._check_array('keys', keys, nulls => true);
-        s := (NULL, priority, delay, ttr, ttl, NULL, NULL, if_exists, sender, run_at, NULL);
-        PERFORM pgqueue._check_put_many(q, s, lanes, keys);
-        RETURN pgqueue._put_special_many(q, s, data, pgqueue._later(q.delay, run_at), lanes, keys);
+    IF delay IS NOT NULL OR ttr IS NOT NULL OR ttl IS NOT NULL THEN
+        PERFORM pgqueue._check_times(delay, ttr, ttl);
     END IF;
     IF q.guarded AND NOT pgqueue._may(q.id, 'put') THEN
         PERFORM pgqueue._refuse('put', queue);
     END IF;
-    later := pgqueue._later(q.delay, run_at);
-    IF q.ttl IS NOT NULL AND later IS NULL THEN
+    priority := coalesce(priority, q.priority);
+    delay := coalesce(delay, q.delay);
+    ttr := coalesce(ttr, q.ttr);
+    ttl := coalesce(ttl, q.ttl);
+    IF delay > '0' THEN
+        later := coalesce(run_at, clock_timestamp() + delay);
+    ELSIF ttl IS NOT NULL THEN
         fresh := clock_timestamp();
     END IF;
     WITH new AS (
-        INSERT INTO pgqueue.task (queue_id, state, run_at, created_at, expires_at, priority, ttr, data)
+        INSERT INTO pgqueue.task (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, sender)
         SELECT q.id, CASE WHEN later IS NULL THEN 'R' ELSE 'D' END, later, coalesce(fresh, now()),
-               coalesce(later, fresh) + q.ttl, q.priority, q.ttr, item
+               coalesce(later, fresh) + put_many.ttl, put_many.priority, put_many.ttr, item, put_many.sender
           FROM jsonb_array_elements(put_many.data) item
         RETURNING task.id)
     SELECT array_agg(new.id) INTO ids FROM new;

@@ -118,14 +118,15 @@ BEGIN
     RETURN true;
 END $$;
 
--- The task that already has the key, and the outcome of the put; no row if no task has it.
+-- The task that already has the key, and the outcome of the put; its id is NULL if no task has the key.
 CREATE OR REPLACE FUNCTION pgqueue._meet_key(
-    q pgqueue.queue, s pgqueue.specification, later timestamptz, OUT id bigint, OUT state text, OUT kept jsonb
-)
+    q pgqueue.queue, s pgqueue.specification, later timestamptz
+) RETURNS pgqueue.put_outcome
 LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     t      record;
+    met    pgqueue.put_outcome;
 BEGIN
     IF s.if_exists = 'replace' THEN
         SELECT task.id, task.data, task.state = 'C' OR task.state <> 'D' AND task.expires_at <= moment AS expired
@@ -137,7 +138,7 @@ BEGIN
          WHERE task.queue_id = q.id AND task.key = s.key AND task.state <> 'F';
     END IF;
     IF NOT FOUND OR (CASE WHEN t.expired THEN pgqueue._end_expired(q, t.id) END) THEN
-        RETURN;
+        RETURN NULL;
     ELSIF s.if_exists = 'error' THEN
         RAISE EXCEPTION 'queue "%" has a task with the key "%" already: task %', q.name, s.key, t.id
             USING ERRCODE = 'PQ038';
@@ -157,26 +158,30 @@ BEGIN
          WHERE task.id = t.id;
         PERFORM pgqueue._note(q.id, 'put', ARRAY [t.id]), pgqueue._signal(q.id, CASE WHEN later IS NULL THEN 1 END);
     ELSIF NOT q.guarded OR pgqueue._may(q.id, 'look') THEN
-        kept := t.data;
+        met.kept := t.data;
     END IF;
-    id := t.id;
-    SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = t.id;
+    met.id := t.id;
+    met.existed := true;
+    SELECT seen.state INTO met.state FROM pgqueue._tasks seen WHERE seen.id = t.id;
+    RETURN met;
 END $$;
 
--- Put a task that was checked. later: when it is ready; NULL: now.
+-- Put a task that was checked, once its key and its flow are. later: when it is ready; NULL: now. A task that waits for
+-- others is delayed, and its ttl counts, from their end (flows.sql).
 CREATE OR REPLACE FUNCTION pgqueue._put_special(
-    q pgqueue.queue, s pgqueue.specification, later timestamptz,
-    OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
-)
+    q pgqueue.queue, s pgqueue.specification, later timestamptz
+) RETURNS pgqueue.put_outcome
 LANGUAGE plpgsql AS $$
 DECLARE
     urgency CONSTANT int      := coalesce(s.priority, q.priority);
-    life    CONSTANT interval := coalesce(s.ttl, q.ttl);
+    waits   CONSTANT boolean  := coalesce(s.after <> '{}', false);
+    life    CONSTANT interval := CASE WHEN NOT waits THEN coalesce(s.ttl, q.ttl) END;
     place   "char" := 'R';
     fresh   timestamptz;
     meter   text;
+    met     pgqueue.put_outcome;
+    new_id  bigint;
 BEGIN
-    existed := false;
     IF q.max_size IS NOT NULL OR q.capacity IS NOT NULL THEN
         PERFORM pgqueue._check_size(q, s.data), pgqueue._lock_room(q);
     END IF;
@@ -187,17 +192,18 @@ BEGIN
         meter := pgqueue._meter_of_put(q, s.data, s.lane);
     END IF;
     IF s.key IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
-        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, s, later);
-        IF id IS NOT NULL THEN
-            existed := true;
-            RETURN;
+        met := pgqueue._meet_key(q, s, later);
+        IF met.id IS NOT NULL THEN
+            RETURN met;
         END IF;
     END IF;
     IF q.capacity IS NOT NULL AND pgqueue._queue_length(q.id) >= q.capacity THEN
-        state := 'full';
-        RETURN;
+        RETURN (NULL, 'full', false, NULL)::pgqueue.put_outcome;
     END IF;
-    IF later IS NOT NULL THEN
+    IF waits THEN
+        place := 'W';
+        meter := NULL;
+    ELSIF later IS NOT NULL THEN
         place := 'D';
     ELSIF s.lane IS NOT NULL THEN
         place := pgqueue._enter_lane(q.id, s.lane, urgency);
@@ -209,20 +215,19 @@ BEGIN
     END IF;
     LOOP
         INSERT INTO pgqueue.task
-               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, key, sender, meter, xid)
+               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, key, sender, meter, followed,
+                xid)
         VALUES (q.id, place, later, coalesce(fresh, now()), coalesce(later, fresh) + life, urgency,
                 coalesce(s.ttr, q.ttr), s.data, s.lane, s.key, s.sender, meter,
-                CASE WHEN q.listed THEN pg_current_xact_id() END)
-        ON CONFLICT DO NOTHING RETURNING task.id INTO _put_special.id;
+                CASE WHEN waits OR s.batch IS NOT NULL THEN true END, CASE WHEN q.listed THEN pg_current_xact_id() END)
+        ON CONFLICT DO NOTHING RETURNING task.id INTO new_id;
         EXIT WHEN FOUND;
-        SELECT * INTO id, state, kept FROM pgqueue._meet_key(q, s, later);
-        IF id IS NOT NULL THEN
-            existed := true;
-            RETURN;
+        met := pgqueue._meet_key(q, s, later);
+        IF met.id IS NOT NULL THEN
+            RETURN met;
         END IF;
     END LOOP;
-    state := CASE place WHEN 'R' THEN 'ready' WHEN 'D' THEN 'delayed' WHEN 'W' THEN 'waiting' ELSE 'blocked' END;
-    IF place = 'W' THEN
+    IF place = 'W' AND NOT waits THEN
         INSERT INTO pgqueue.meter_check (queue_id, meter) VALUES (q.id, meter);
     END IF;
     -- As _count_new and _note, in one row.
@@ -232,12 +237,30 @@ BEGIN
         PERFORM pgqueue._tell_lanes(ARRAY [q.id], ARRAY [s.lane], ARRAY [false]);
     END IF;
     IF q.observed THEN
-        PERFORM pgqueue._tell_change(q.id, 'put', ARRAY [id]);
+        PERFORM pgqueue._tell_change(q.id, 'put', ARRAY [new_id]);
     END IF;
-    PERFORM pgqueue._signal(q.id, CASE WHEN place <> 'D' THEN 1 END);
+    IF NOT waits THEN
+        PERFORM pgqueue._signal(q.id, CASE WHEN place <> 'D' THEN 1 END);
+    END IF;
     IF q.maxlen IS NOT NULL THEN
         PERFORM pgqueue._trim_queue(q.id, q.maxlen);
     END IF;
+    RETURN (new_id, CASE place WHEN 'R' THEN 'ready' WHEN 'D' THEN 'delayed' WHEN 'W' THEN 'waiting' ELSE 'blocked' END,
+            false, NULL)::pgqueue.put_outcome;
+END $$;
+
+-- Put a task whose own options were checked. later: as for _put_special.
+CREATE OR REPLACE FUNCTION pgqueue._put_checked(
+    q pgqueue.queue, s pgqueue.specification, later timestamptz, alone boolean
+) RETURNS pgqueue.put_outcome
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF s.after IS NOT NULL OR s.batch IS NOT NULL THEN
+        RETURN pgqueue._put_in_flow(q, s, later, alone);
+    ELSIF s.unique_for IS NOT NULL THEN
+        RETURN pgqueue._put_once(q, s, later);
+    END IF;
+    RETURN pgqueue._put_special(q, s, later);
 END $$;
 
 -- Check a message against the options of all queues that it is routed to, before any of them gets it. Dead letters and

@@ -40,12 +40,12 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._put_once(
-    q pgqueue.queue, s pgqueue.specification, later timestamptz,
-    OUT id bigint, OUT state text, OUT existed boolean, OUT kept jsonb
-)
+    q pgqueue.queue, s pgqueue.specification, later timestamptz
+) RETURNS pgqueue.put_outcome
 LANGUAGE plpgsql AS $$
 DECLARE
     own boolean;
+    new pgqueue.put_outcome;
 BEGIN
     PERFORM pgqueue._check_time('unique_for', s.unique_for);
     IF s.if_exists = 'replace' THEN
@@ -53,25 +53,26 @@ BEGIN
     END IF;
     PERFORM pgqueue._check_size(q, s.data), pgqueue._lock_room(q);    -- the lock of the room comes before all others
     s.key := coalesce(s.key, pgqueue.data_key(s.data));
-    SELECT NOT c.known, c.task_id INTO own, id FROM pgqueue._claim_key(q.id, s.key, s.unique_for) c;
+    SELECT NOT c.known, c.task_id INTO own, new.id FROM pgqueue._claim_key(q.id, s.key, s.unique_for) c;
     IF NOT own THEN
         IF s.if_exists = 'error' THEN
             RAISE EXCEPTION 'queue "%" had a task with the key "%" within the time of unique_for: task %',
-                q.name, s.key, id
+                q.name, s.key, new.id
                 USING ERRCODE = 'PQ038';
         END IF;
-        existed := true;
-        SELECT t.state, CASE WHEN NOT q.guarded OR pgqueue._may(q.id, 'look') THEN t.data END INTO state, kept
-          FROM pgqueue._tasks t WHERE t.id = _put_once.id;
-        state := coalesce(state, 'unknown');
-        RETURN;
+        new.existed := true;
+        SELECT t.state, CASE WHEN NOT q.guarded OR pgqueue._may(q.id, 'look') THEN t.data END INTO new.state, new.kept
+          FROM pgqueue._tasks t WHERE t.id = new.id;
+        new.state := coalesce(new.state, 'unknown');
+        RETURN new;
     END IF;
-    SELECT * INTO id, state, existed, kept FROM pgqueue._put_special(q, s, later);
-    IF existed OR id IS NULL THEN                  -- an older task has the key, or there is no room: nothing was put
+    new := pgqueue._put_special(q, s, later);
+    IF new.existed OR new.id IS NULL THEN                  -- an older task has the key, or there is no room: nothing was put
         DELETE FROM pgqueue.recent_key r WHERE r.queue_id = q.id AND r.key = s.key;
     ELSE
-        UPDATE pgqueue.recent_key r SET task_id = _put_once.id WHERE r.queue_id = q.id AND r.key = s.key;
+        UPDATE pgqueue.recent_key r SET task_id = new.id WHERE r.queue_id = q.id AND r.key = s.key;
     END IF;
+    RETURN new;
 END $$;
 
 -- Part of clean_up.

@@ -188,55 +188,6 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN pattern IS NULL THEN key = mask
             ELSE pgqueue._subject(type, key) LIKE hint AND pgqueue._subject(type, key) ~ pattern END IS TRUE;
 
--- Put a task into each of these queues, with the defaults of the queue. The statement that puts the tasks also writes
--- the rows of the statistics, and says whether any queue has options. Calls of _count_new and _note for each queue
--- would cost three times as much as the INSERT of the task.
-CREATE OR REPLACE FUNCTION pgqueue._deliver(
-    queue_ids int[],
-    key       text,
-    data      jsonb,
-    priority  int      DEFAULT NULL,
-    delay     interval DEFAULT NULL,
-    ttr       interval DEFAULT NULL,
-    ttl       interval DEFAULT NULL,
-    run_at    timestamptz DEFAULT NULL
-) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    moment CONSTANT timestamptz := clock_timestamp();
-    ids     bigint[];
-    queues  int[];
-    ready   int[];                                 -- how many tasks of each queue can be taken now: 1; NULL: none yet
-    special boolean;
-BEGIN
-    WITH new AS (
-        INSERT INTO pgqueue.task
-               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, routing_key, xid)
-        SELECT q.id, CASE WHEN q.later IS NULL THEN 'R' ELSE 'D' END, q.later, moment,
-               coalesce(q.later, moment) + coalesce(_deliver.ttl, q.ttl),
-               coalesce(_deliver.priority, q.priority), coalesce(_deliver.ttr, q.ttr), _deliver.data, key,
-               CASE WHEN q.listed THEN pg_current_xact_id() END
-          FROM (SELECT *, CASE WHEN coalesce(_deliver.delay, named.delay) > '0'
-                               THEN coalesce(_deliver.run_at, moment + coalesce(_deliver.delay, named.delay))
-                           END AS later
-                  FROM pgqueue.queue named
-                 WHERE named.id = ANY (queue_ids) OFFSET 0) q
-        RETURNING task.id, task.queue_id, task.state),
-    counted AS (                                   -- none of these tasks is in a lane: they are R or D
-        INSERT INTO pgqueue.delta (queue_id, standing, delayed, verb, calls)
-        SELECT n.queue_id, (n.state = 'R')::int, (n.state = 'D')::int, 'put', 1 FROM new n)
-    SELECT array_agg(new.id), array_agg(new.queue_id), array_agg(CASE new.state WHEN 'R' THEN 1 END),
-           (SELECT q.id FROM pgqueue.queue q WHERE q.id = ANY (queue_ids) AND q.special LIMIT 1) IS NOT NULL
-      INTO ids, queues, ready, special FROM new;
-    IF special THEN
-        PERFORM pgqueue._tell_change(n.queue_id, 'put', ARRAY [n.id]) FROM unnest(queues, ids) n(queue_id, id);
-        PERFORM pgqueue._arrived(queues);
-    ELSE
-        PERFORM pgqueue._signal(n.queue_id, n.ready) FROM unnest(queues, ready) n(queue_id, ready);
-    END IF;
-    RETURN coalesce(cardinality(queues), 0);
-END $$;
-
 CREATE OR REPLACE FUNCTION pgqueue.bind(queue text, exchange text, key text DEFAULT '') RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -273,7 +224,8 @@ BEGIN
                               AND pgqueue._matches(kind, m.key, b.key, b.hint, b.pattern))
          ORDER BY m.updated_at
     LOOP
-        PERFORM pgqueue._deliver(ARRAY [q], r.key, r.data);
+        PERFORM pgqueue._put_together(
+                    ARRAY [q], pgqueue._specify(routing_key => r.key), jsonb_build_array(r.data));
     END LOOP;
     RETURN true;
 END $$;

@@ -50,13 +50,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
     q   pgqueue.queue;
     o   pgqueue.specification;
-    new record;
+    new pgqueue.put_outcome;
 BEGIN
     q := pgqueue._schedule_queue(s);
     q.guarded := false;                            -- checked for the role that set it, and not for the caller
-    o := pgqueue._schedule_options(s.options);
+    o := (pgqueue._read_puts(jsonb_build_array(s.options))).specs [1];
     o.data := pgqueue._scheduled_data(s, occurrence);
-    SELECT * INTO new FROM pgqueue._put_task(q, o);
+    new := pgqueue._put_task(q, o);
     IF new.id IS NULL THEN
         RAISE EXCEPTION 'queue "%" is full', q.name USING ERRCODE = 'PQ037';
     END IF;

@@ -58,6 +58,7 @@ CREATE OR REPLACE FUNCTION pgqueue.publish(
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
+    s       pgqueue.specification;
     ids     int[];
     checked boolean;                               -- one of the queues has options, or is guarded
 BEGIN
@@ -83,14 +84,14 @@ BEGIN
         END IF;
         RETURN 0;
     END IF;
+    s := pgqueue._specify(data, priority, delay, ttr, ttl, run_at => run_at, routing_key => key);
     IF checked THEN
         IF exchange <> '' THEN
             ids := pgqueue._reachable(ids);
         END IF;
-        PERFORM pgqueue._check_publish(
-                    ids, (data, priority, delay, ttr, ttl, NULL, NULL, 'ignore', NULL, run_at, NULL));
+        PERFORM pgqueue._check_publish(ids, s);
     END IF;
-    RETURN pgqueue._deliver(ids, key, data, priority, delay, ttr, ttl, run_at);
+    RETURN cardinality(pgqueue._put_together(ids, s, jsonb_build_array(data)));
 END $$;
 COMMENT ON FUNCTION pgqueue.publish IS
     'Put a task into every queue that is bound to the exchange with a matching key; returns how many queues. Queues '

@@ -75,20 +75,6 @@ BEGIN
     RETURN s;
 END $$;
 
--- The options of a put of the schedule, as for the puts of an ack.
-CREATE OR REPLACE FUNCTION pgqueue._schedule_options(options jsonb) RETURNS pgqueue.specification
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    s pgqueue.specification;
-BEGIN
-    SELECT r.priority, make_interval(secs => r.delay), make_interval(secs => r.ttr), make_interval(secs => r.ttl),
-           r.lane, r.key, coalesce(r.if_exists, 'ignore')
-      INTO s.priority, s.delay, s.ttr, s.ttl, s.lane, s.key, s.if_exists
-      FROM jsonb_to_record(options)
-           r(priority int, delay float8, ttr float8, ttl float8, lane text, key text, if_exists text);
-    RETURN s;
-END $$;
-
 -- Check everything but the cron expression, of which only the characters are checked here: a client reads it.
 CREATE OR REPLACE FUNCTION pgqueue._check_schedule(
     name text, queue text, data jsonb, cron text, every interval, tz text, missed text, options jsonb
@@ -123,10 +109,10 @@ BEGIN
             pgqueue._check_data('data', data);
     BEGIN
         PERFORM now() AT TIME ZONE tz;
-        SELECT * INTO o FROM pgqueue._schedule_options(options);
-    EXCEPTION WHEN data_exception THEN             -- an unknown zone, a value of another type
+    EXCEPTION WHEN data_exception THEN             -- an unknown zone
         RAISE EXCEPTION 'schedule "%": %', name, SQLERRM USING ERRCODE = 'PQ002';
     END;
+    o := (pgqueue._read_puts(jsonb_build_array(options), what => format('schedule "%s"', name))).specs [1];
     q.id := pgqueue.queue_id(queue);
     SELECT * INTO q FROM pgqueue.queue named WHERE named.id = q.id;
     q.draining := false;                           -- draining may end

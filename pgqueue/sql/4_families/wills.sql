@@ -69,7 +69,7 @@ BEGIN
         IF ids = '{}'::int[] THEN
             PERFORM pgqueue._count_unmatched(w.exchange);
         END IF;
-        PERFORM pgqueue._deliver(ids, w.key, w.data);
+        PERFORM pgqueue._put_together(ids, pgqueue._specify(routing_key => w.key), jsonb_build_array(w.data));
         DELETE FROM pgqueue.will k WHERE k.session_id = w.session_id;
     END LOOP;
 

@@ -26,8 +26,8 @@ BEGIN
                 '_session_lock _strange_objects _unserved _vacuums _waiter_lock'),
                ('client',
                 'arm arm_again await_ends clean_up close_session disarm due_schedules fire_schedule forget_undo '
-                'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id session_deadline '
-                'stop_hearing sweep tick tick_ages undo_take '
+                'identify leave_ends leave_line next_due open_session pass_on promote_all queue_id servers '
+                'session_deadline stop_hearing sweep tick tick_ages undo_take '
                 '_await_lock _calling_lock _hear _hear_alone _hearing_lock _lock_holders _others_wait _silent_lock'),
                ('put',
                 'allow_flows allow_lanes close_batch create_batch data_key declare_schedules delete_batch '
@@ -46,8 +46,8 @@ BEGIN
                ('manage',
                 'act_on_tasks alter_queue bind bury cancel cancel_key cancel_many create_queue delete delete_messages '
                 'delete_queue delete_schedule delete_strict drain_queue drain_queues drop_limit kick kick_task '
-                'pause_queue pause_schedule put_again release_all rename_queue resume_schedule run_schedule set_limit '
-                'truncate_queue unbind'),
+                'move_in move_out moving_lanes pause_queue pause_schedule put_again release_all rename_queue '
+                'resume_schedule run_schedule set_limit staying truncate_queue unbind'),
                ('share',
                 'ask_lock children clear_will create_node declare_exchange delete_exchange delete_node delete_status '
                 'drop_lock get_status join_group post set_node set_status set_will stored_payload try_lock unlock '

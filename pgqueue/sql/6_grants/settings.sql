@@ -5,8 +5,8 @@
 -- helper runs as its caller: as the owner inside a public function, and without rights on any table when a role calls
 -- it directly. Public functions that run as their caller touch no table (arm, arm_again, data_key, disarm,
 -- own_session, server_number, stop_hearing), or are only for the owner (grants.sql, set_quota of quotas.sql,
--- set_server of server.sql). Some helpers run as the owner because a view calls them, with the rights of its reader:
--- _may_see, _may_see_all, _foreign_locks, _is_attended, _lost_roles, _health_stats.
+-- set_server of server.sql, the changes of servers.sql). Some helpers run as the owner because a view calls them, with
+-- the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended, _lost_roles, _health_stats.
 --
 -- search_path. With a caller's path, a function or an operator that another role has planted in the schema `public`
 -- could fit a call in a function of pgqueue better than the server's own, and would run with the rights of that
@@ -49,19 +49,20 @@ DECLARE
     hashed      CONSTANT pg_catalog.text := ' SET enable_hashjoin = on';
     hot         CONSTANT pg_catalog.text :=
         '_add_death _add_members _admit _admit_task _arrived _ask_holders _bounded _call _can_call _check_admission
-         _check_attempt _check_batch _check_batches _check_guarded _check_keep _check_lanes _check_name
+         _check_after _check_attempt _check_batch _check_batches _check_guarded _check_keep _check_lanes _check_name
          _check_not_default _check_publish _check_publishing _check_put _check_put_many _check_read_committed
-         _check_right _check_size _check_time _check_times _check_type _check_verb _claim _claim_heads _claim_key
-         _close_meter _count_attempt _count_new _count_places _count_takes _defaults _delay_until _delete_tasks _deliver
-         _die _die_one _drop_take _drop_takes _end_cancelled _end_expired _end_tasks _end_wait _enter_batch _enter_claim
-         _enter_lane _enter_own _enter_queue _enter_within _exchange_type _explain_refusal _explain_refusals _find
-         _find_heads _find_limited _find_oldest _follow _follow_each _follow_tasks _given_back _has_waiter _hold_back
-         _insert_takes _is_circle _is_counted _is_held _is_ours _keep_result _keep_tasks _label_of _latched _later
-         _limits_due _line_start _lock_heads _lock_room _lock_rooms _mark_members _may _meet_key _meter _meter_of_put
-         _meter_value _move _note _note_use _notify _open_meter _promote _put_alike _put_all _put_by_key _put_many_once
-         _put_once _put_special _put_special_many _put_task _put_together _queue_length _ready_state _record_attempts
-         _refuse_suspects _release_dropped _release_waiting _retain _role_id _routes _routes_for _signal _tell_change
-         _tell_ends _tell_lanes _tell_meters _trim_queue _type_lacks _unblock _untaken _wait_again _waits_for_tasks';
+         _check_right _check_room _check_size _check_time _check_times _check_type _check_verb _claim _claim_heads
+         _claim_key _close_meter _count_attempt _count_new _count_places _count_takes _delay_until _delete_tasks _die
+         _die_one _drop_take _drop_takes _end_cancelled _end_expired _end_tasks _end_wait _enter_batch _enter_claim
+         _enter_flow _enter_lane _enter_own _enter_queue _enter_within _exchange_type _explain_refusal
+         _explain_refusals _find _find_heads _find_limited _find_oldest _follow _follow_each _follow_tasks _given_back
+         _has_waiter _hold_back _insert_takes _is_circle _is_counted _is_held _is_ours _keep_result _keep_tasks
+         _label_of _latched _limits_due _line_start _lock_heads _lock_room _lock_rooms _make_wait _mark_members _may
+         _meet_key _meter _meter_of_put _meter_value _move _note _note_use _notify _open_meter _places _promote
+         _put_alike _put_all _put_checked _put_each _put_in_flow _put_many _put_once _put_special _put_task
+         _put_together _queue_length _queue_of_put _read_puts _ready_state _record_attempts _refuse_suspects
+         _release_dropped _release_waiting _retain _role_id _routes _routes_for _signal _tell_change _tell_ends
+         _tell_lanes _tell_meters _there _trim_queue _type_lacks _unblock _untaken _wait_again _waits_for_tasks';
     f record;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -73,10 +74,10 @@ BEGIN
                 'allow_flows allow_lanes alter_queue ask_lock await_ends bind children clean_up clear_will '
                 'close_session create_node create_queue declare_exchange declare_limit declare_schedules '
                 'delete_exchange delete_node delete_queue delete_schedule drain_queue drain_queues drop_limit '
-                'drop_lock forget_undo identify last_tick leave_ends observe open_session own_id pause_queue '
+                'drop_lock forget_undo identify last_tick leave_ends move_in observe open_session own_id pause_queue '
                 'pause_schedule post queue_id register_worker release_all rename_queue resume_schedule run_schedule '
-                'session_deadline set_limit set_node set_schedule set_will stored_payload sweep take_or_listen tick '
-                'truncate_queue try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
+                'servers session_deadline set_limit set_node set_schedule set_will stored_payload sweep take_or_listen '
+                'tick truncate_queue try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
                 '_may_see _may_see_all'),
                (definer || generic,
                 'count_runs delete_status due_schedules get_status publish put put_flow_many put_many set_status '
@@ -89,7 +90,8 @@ BEGIN
                 'promote_all put_flow put_graph queue_stats record_step release release_claim renew_claim requeue '
                 'take_id touch'),
                (definer || by_key || in_order || loops,
-                'act_on_tasks find_key find_tasks neighbours newest_tasks put_again search_tasks'),
+                'act_on_tasks find_key find_tasks move_out moving_lanes neighbours newest_tasks put_again search_tasks '
+                'staying'),
                (definer || generic || by_key || in_order,
                 'claim_messages enter_line first_task kick leave_line message_stats next_due pass_on take take_many '
                 'urgent_priority'),
@@ -105,18 +107,18 @@ BEGIN
                (definer || no_jit, 'history job_runs queue_rates _jobs_taken'),
                (definer || generic || by_key, '_health_stats count_version'),
                -- helpers
-               (by_key, '_clean_routes _clean_unused _queues_expire'),
+               (by_key, '_clean_routes _clean_unused _put_each _put_task _queues_expire'),
                (by_key || in_order || loops, '_remove_states'),
                (generic,
-                '_arrived _count_new _count_places _count_takes _defaults _enter_queue _free_session _is_counted '
+                '_arrived _count_new _count_places _count_takes _enter_queue _free_session _is_counted '
                 '_note _note_use _routes _tell_change'),
                (no_jit, '_check_health'),
                (generic || by_key,
-                '_burials _count_attempt _count_death _delete_tasks _deliver _die _drop_old_claims '
-                '_end_takes _fold_deltas _kick _lock_claimed _meet_key _move _put_once _put_special _record_attempts '
+                '_burials _count_attempt _count_death _delete_tasks _die _drop_old_claims '
+                '_end_takes _fold_deltas _kick _lock_claimed _move _record_attempts '
                 '_refuse_suspects _remove_task _take_sample _trim_queue _untaken _write_history'),
                (generic || by_key || hashed, '_add_history _count_anew _counts _known _write_minute'),
-               (generic || no_jit, '_correct_counts _put_together _totals _used_queues'),
+               (generic || no_jit, '_correct_counts _places _totals _used_queues'),
                (generic || by_key || in_order, '_call _call_again _drop_expired_results _find_oldest _promote '
                 '_promote_or_wait _ready _clean_checks _go_on_limits _recheck'),
                (generic || by_key || loops,
