@@ -256,7 +256,7 @@ def test_move_says_what_stays(cluster, dbs):
     dbs[0].execute("SELECT pgqueue.put('q', '1'), pgqueue.put('q', '2')")
     dbs[0].execute("SELECT pgqueue.take('q')")
     done = cluster("cluster", "move", "q", "--from", "1", "--to", "2")
-    assert (done.returncode, done.stdout) == (1, "q: 1 moved, 1 stay: 1 taken\n")
+    assert (done.returncode, done.stderr, done.stdout) == (1, "", "q: 1 moved, 1 stay: 1 taken\n")
     assert value(dbs[1], "SELECT data FROM pgqueue.task") == 2
 
 

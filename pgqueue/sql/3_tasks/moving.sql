@@ -148,14 +148,16 @@ CREATE OR REPLACE FUNCTION pgqueue._without_key_here(q pgqueue.queue, tasks json
 LANGUAGE plpgsql AS $$
 DECLARE
     fits bigint[] := '{}'::bigint[];
+    s    pgqueue.specification;
     t    record;
 BEGIN
+    s.if_exists := 'ignore';
     FOR t IN
         SELECT e.n, e.task ->> 'key' AS key FROM unnest(tasks) WITH ORDINALITY e(task, n)
          ORDER BY e.task ->> 'key'                 -- so that two movers cannot deadlock
     LOOP
-        IF t.key IS NULL OR (SELECT m.id FROM pgqueue._meet_key(
-               q, (NULL, NULL, NULL, NULL, NULL, NULL, t.key, 'ignore', NULL, NULL, NULL), NULL) m) IS NULL THEN
+        s.key := t.key;
+        IF t.key IS NULL OR (SELECT m.id FROM pgqueue._meet_key(q, s, NULL) m) IS NULL THEN
             fits := fits || t.n;
         END IF;
     END LOOP;
@@ -191,14 +193,15 @@ CREATE OR REPLACE FUNCTION pgqueue.move_in(
 LANGUAGE plpgsql AS $$
 DECLARE
     q      pgqueue.queue;
+    s      pgqueue.specification;
     fits   bigint[];
     new    record;
     newest record;
 BEGIN
     PERFORM pgqueue._check_read_committed('move_in'), pgqueue.queue_id(queue);
     q := pgqueue._known_queue(queue, 'manage');
-    PERFORM pgqueue._check_put(q, (NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'ignore', NULL, NULL, NULL)),
-            pgqueue._lock_room(q);
+    s.if_exists := 'ignore';
+    PERFORM pgqueue._check_put(q, s), pgqueue._lock_room(q);
     IF NOT q.lanes AND EXISTS (SELECT FROM unnest(tasks) t(task) WHERE t.task ->> 'lane' IS NOT NULL) THEN
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
