@@ -47,23 +47,10 @@ LAYERS = {
     ),
     "3_tasks": (
         *("ends", "follow", "count", "untake", "leave", "cancelled", "moves"),  # the moves of tasks
-        *("links", "follow_tasks", "attempts", "dead", "due", "suspect", "lane", "limits", "admission"),
-        *("heads", "unanswered", "special", "together", "unique", "put", "flows", "take", "undo", "settle"),
-        *(
-            "touch",
-            "ack",
-            "hand_on",
-            "graphs",
-            "batches",
-            "pop",
-            "pick",
-            "requeue",
-            "cancel",
-            "listed",
-            "queue",
-            "draining",
-        ),
-        *("again", "find", "truncate", "moving", "limit_rules", "limit_ticks"),
+        *("links", "follow_tasks", "attempts", "specification", "dead", "due", "suspect", "lane", "limits"),
+        *("admission", "heads", "unanswered", "flows", "special", "unique", "checked", "together", "put"),
+        *("hand_on", "graphs", "take", "undo", "settle", "touch", "ack", "batches", "pop", "pick", "requeue", "cancel"),
+        *("listed", "queue", "draining", "again", "find", "truncate", "transfer", "limit_rules", "limit_ticks"),
     ),
     "4_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),

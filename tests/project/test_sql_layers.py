@@ -15,6 +15,7 @@ from pgqueue import sql as schema
 # References to what stands later, each with the reason.
 LATER = {
     ("_die", "_arrived"): "a recursion: a dead letter that arrives may be one too many, and what is trimmed dies",
+    ("_move", "_put_together"): "the same recursion: the dead letter is put",
     ("_follow", "_follow_tasks"): "a hook: flows are built on the life of a task",
     ("_ready_state", "_waits_for_tasks"): "a hook, as _follow_tasks",
     ("_refuse", "grant"): "a hint in an error message",

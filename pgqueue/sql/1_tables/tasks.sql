@@ -235,8 +235,8 @@ CREATE TYPE pgqueue.specification AS (
     deaths      jsonb
 );
 COMMENT ON TYPE pgqueue.specification IS
-    'A task to put with its options. NULL: as the queue says. The last four: of a published message, and of the copy of '
-    'a dead letter. See put.sql.';
+    'A task to put with its options. NULL: as the queue says. The last four: of a published message, and of the copy '
+    'of a dead letter. See specification.sql.';
 
 CREATE TYPE pgqueue.put_outcome AS (
     id          bigint,

@@ -2,8 +2,8 @@
 -- the tasks that wait for it; a graph has nothing else (graphs.sql), and a schedule has the options of one put.
 
 -- Read the puts of a JSON array: [{queue, data, priority, delay, ttr, ttl, lane, key, if_exists, sender, run_at,
--- unique_for, unique_data, after, on_failure, batch}], durations in seconds. unique_data: the key is data_key(data). All
--- are read before the first is put: a caller must be able to tell a malformed element from a put that fails.
+-- unique_for, unique_data, after, on_failure, batch}], durations in seconds. unique_data: the key is data_key(data).
+-- All are read before the first is put: a caller must be able to tell a malformed element from a put that fails.
 CREATE OR REPLACE FUNCTION pgqueue._read_puts(
     puts jsonb, on_failure text DEFAULT 'wait', what text DEFAULT 'puts',
     OUT queues text[], OUT specs pgqueue.specification[]

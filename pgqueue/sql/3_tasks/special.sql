@@ -189,8 +189,8 @@ BEGIN
     END IF;
     LOOP
         INSERT INTO pgqueue.task
-               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, key, sender, meter, followed,
-                xid)
+               (queue_id, state, run_at, created_at, expires_at, priority, ttr, data, lane, key, sender, meter,
+                followed, xid)
         VALUES (q.id, place, later, coalesce(fresh, now()), coalesce(later, fresh) + life, urgency,
                 coalesce(s.ttr, q.ttr), s.data, s.lane, s.key, s.sender, meter,
                 CASE WHEN waits OR s.batch IS NOT NULL THEN true END, CASE WHEN q.listed THEN pg_current_xact_id() END)
@@ -221,20 +221,6 @@ BEGIN
     END IF;
     RETURN (new_id, CASE place WHEN 'R' THEN 'ready' WHEN 'D' THEN 'delayed' WHEN 'W' THEN 'waiting' ELSE 'blocked' END,
             false, NULL)::pgqueue.put_outcome;
-END $$;
-
--- Put a task whose own options were checked. later: as for _put_special.
-CREATE OR REPLACE FUNCTION pgqueue._put_checked(
-    q pgqueue.queue, s pgqueue.specification, later timestamptz, alone boolean
-) RETURNS pgqueue.put_outcome
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF s.after IS NOT NULL OR s.batch IS NOT NULL THEN
-        RETURN pgqueue._put_in_flow(q, s, later, alone);
-    ELSIF s.unique_for IS NOT NULL THEN
-        RETURN pgqueue._put_once(q, s, later);
-    END IF;
-    RETURN pgqueue._put_special(q, s, later);
 END $$;
 
 -- Check a message against the options of all queues that it is routed to, before any of them gets it. Dead letters and

@@ -23,7 +23,8 @@ BEGIN
         blocked := cardinality(array_positions(places, 'L')) + cardinality(array_positions(places, 'W'));
     END IF;
     WITH q AS MATERIALIZED (
-        SELECT u.id, u.observed, u.maxlen IS NOT NULL AS bounded, u.later, CASE WHEN u.later IS NULL THEN total END AS ready,
+        SELECT u.id, u.observed, u.maxlen IS NOT NULL AS bounded, u.later,
+               CASE WHEN u.later IS NULL THEN total END AS ready,
                coalesce(s.priority, u.priority) AS priority, coalesce(s.ttr, u.ttr) AS ttr,
                coalesce(s.created_at, CASE WHEN u.life IS NULL THEN now() ELSE moment END) AS created_at,
                CASE WHEN u.later IS NULL AND s.deaths IS NOT NULL THEN moment END AS ready_at,
@@ -173,8 +174,8 @@ BEGIN
     END IF;
 END $$;
 
--- Many tasks for one queue, with any option. Of tasks with keys, the queue's tasks are counted once and trimmed once: doing so at each put
--- would read all earlier puts of this transaction, which is quadratic.
+-- Many tasks for one queue, with any option. Of tasks with keys, the queue's tasks are counted once and trimmed once:
+-- doing so at each put would read all earlier puts of this transaction, which is quadratic.
 CREATE OR REPLACE FUNCTION pgqueue._put_many(
     q pgqueue.queue, s pgqueue.specification, data jsonb, lanes text[], keys text[], alone boolean DEFAULT false
 ) RETURNS bigint[]

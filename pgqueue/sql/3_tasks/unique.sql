@@ -67,7 +67,7 @@ BEGIN
         RETURN new;
     END IF;
     new := pgqueue._put_special(q, s, later);
-    IF new.existed OR new.id IS NULL THEN                  -- an older task has the key, or there is no room: nothing was put
+    IF new.existed OR new.id IS NULL THEN                  -- nothing was put: the key has a task, or there is no room
         DELETE FROM pgqueue.recent_key r WHERE r.queue_id = q.id AND r.key = s.key;
     ELSE
         UPDATE pgqueue.recent_key r SET task_id = new.id WHERE r.queue_id = q.id AND r.key = s.key;
