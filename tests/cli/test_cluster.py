@@ -244,12 +244,14 @@ def test_grant_gives_rights_on_each_server(cluster, dbs):
 
 
 def test_move_empties_a_draining_server(cluster, dbs):
-    dbs[0].execute("SELECT pgqueue.put('q', to_jsonb(n), key => 'k' || n) FROM generate_series(1, 30) n")
-    dbs[0].execute("SELECT pgqueue.put('other', '1')")
-    cluster.lines("cluster", "drain", "1")
-    assert cluster.lines("cluster", "move", "--from", "1") == ["other: 1 moved", "q: 30 moved"]
-    assert value(dbs[0], "SELECT count(*) FROM pgqueue.task") == 0
-    assert sum(value(db, "SELECT count(*) FROM pgqueue.task") for db in dbs[1:]) == 31
+    dbs[1].execute("SELECT pgqueue.put('q', to_jsonb(n), key => 'k' || n) FROM generate_series(1, 30) n")
+    dbs[1].execute("SELECT pgqueue.put('other', '1')")
+    cluster.lines("cluster", "drain", "2")
+    assert cluster.lines("cluster", "move", "--from", "2") == ["other: 1 moved", "q: 30 moved"]
+    left = [value(db, "SELECT count(*) FROM pgqueue.task") for db in dbs]
+    assert left[1] == 0
+    assert sum(left) == 31
+    assert cluster.lines("cluster", "remove", "2") == []
 
 
 def test_move_says_what_stays(cluster, dbs):

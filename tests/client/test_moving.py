@@ -232,7 +232,8 @@ def test_a_copy_whose_deletion_is_lost_comes_twice(servers):
     dsns = [server.dsn() for server in servers]
     with psycopg.connect(dsns[0], autocommit=True) as source:
         source.execute("SELECT pgqueue.put('q', '\"keyed\"', key => 'k'), pgqueue.put('q', '\"plain\"')")
-    with psycopg.connect(dsns[0]) as source, psycopg.connect(dsns[1]) as target:
+    source = psycopg.connect(dsns[0])
+    with contextlib.closing(source), psycopg.connect(dsns[1]) as target:
         tasks = value(source, "SELECT tasks::text[] FROM pgqueue.move_out('q')")
         assert value(target, "SELECT pgqueue.move_in('q', %s::text[]::jsonb[])", tasks) == 2
         target.commit()

@@ -193,15 +193,15 @@ CREATE OR REPLACE FUNCTION pgqueue.move_in(
 LANGUAGE plpgsql AS $$
 DECLARE
     q      pgqueue.queue;
-    s      pgqueue.specification;
+    plain  pgqueue.specification;
     fits   bigint[];
     new    record;
     newest record;
 BEGIN
     PERFORM pgqueue._check_read_committed('move_in'), pgqueue.queue_id(queue);
     q := pgqueue._known_queue(queue, 'manage');
-    s.if_exists := 'ignore';
-    PERFORM pgqueue._check_put(q, s), pgqueue._lock_room(q);
+    plain.if_exists := 'ignore';
+    PERFORM pgqueue._check_put(q, plain), pgqueue._lock_room(q);
     IF NOT q.lanes AND EXISTS (SELECT FROM unnest(tasks) t(task) WHERE t.task ->> 'lane' IS NOT NULL) THEN
         PERFORM pgqueue.allow_lanes(q.name);
     END IF;
