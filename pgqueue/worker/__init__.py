@@ -165,6 +165,7 @@ class Worker:
 
     @property
     def client(self) -> AnyClient:
+        """The client or the cluster that it was given."""
         return self._front.client
 
     @property

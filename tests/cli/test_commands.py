@@ -66,7 +66,7 @@ def apps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_these_are_the_commands():
     groups = {
-        "cluster": ["status", "add", "drain", "remove", "migrate", "grant"],
+        "cluster": ["status", "add", "drain", "remove", "move", "migrate", "grant"],
         "job": ["list", "put"],
         "migrate": ["up", "down", "status", "sql"],
         "server": ["start", "stop", "status", "dsn"],

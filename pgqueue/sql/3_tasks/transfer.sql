@@ -46,14 +46,14 @@ DECLARE
     ids bigint[];
 BEGIN
     IF NOT pgqueue._latched(queue_id, lane) THEN
-        RETURN '{}';
+        RETURN '{}'::bigint[];
     END IF;
     ids := ARRAY (SELECT h.id FROM pgqueue._in_lane h
                    WHERE h.queue_id = _lock_lane.queue_id AND h.lane = _lock_lane.lane AND h.id > after ORDER BY h.id);
     IF after = 0 AND cardinality(ids) > (
            SELECT count(*) FROM (SELECT t FROM pgqueue.task t WHERE t.id = ANY (ids) FOR UPDATE SKIP LOCKED) locked
             WHERE pgqueue._why_stays(locked.t) IS NULL) THEN
-        RETURN '{}';
+        RETURN '{}'::bigint[];
     END IF;
     RETURN ids;
 END $$;
