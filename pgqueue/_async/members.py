@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from .._calls.server import whereabouts
-from .._engine.awaiting import Answer, Conn, drive, in_thread
-from .._engine.cluster import flows
-from .._engine.cluster.awaiting import race
-from .._engine.cluster.flows import Ask, Race
+from .._engine.awaiting import Answer, Conn, in_thread
 from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Server, Servers
 from .._records.task import TaskLike, named
 from ..errors import Error
 from .client import AsyncClient
-from .take import take
+from .cluster_take import take_from_all
 from .task import AsyncTask
 
 T = TypeVar("T")
@@ -118,15 +115,8 @@ class AsyncMembers(Servers[AsyncClient]):
         raise ValueError("the connection leads to none of the servers of this cluster")
 
     async def take(self, queues: Sequence[str], n: int, timeout: float | None) -> list[AsyncTask]:
-        """Take from all servers; see flows.take."""
-
-        async def perform(step: Ask | Race) -> object:
-            if isinstance(step, Race):
-                return await race(step, queues, take)
-            return await self.ask(step.server, step.verb)
-
-        tasks: list[AsyncTask] = await drive(flows.take(self, queues, n, timeout), perform)
-        return tasks
+        """Take from all servers."""
+        return await take_from_all(self, queues, n, timeout)
 
 
 async def _nothing(client: AsyncClient) -> Any:

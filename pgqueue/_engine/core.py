@@ -14,7 +14,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -181,11 +181,11 @@ class Core:
 
     def handle_here(self) -> None:
         """This context runs a worker's handlers, which must not close the client under it."""
-        _handling.set(self)
+        _handling.set({*_handling.get(), self})
 
     def close(self) -> None:
         """Release all takes and end the listener. Does nothing the second time. Raises RuntimeError in a handler."""
-        if _handling.get() is self:
+        if self in _handling.get():
             raise RuntimeError("a handler cannot close the client of its worker: stop the worker first, from outside")
         with self._lock:
             self.closed = True
@@ -290,8 +290,8 @@ class Core:
         self._pauses = Pauses()
 
 
-#: The core whose worker runs its handlers in this context. Other threads that a handler starts do not have it.
-_handling: ContextVar[Core | None] = ContextVar("pgqueue_handling", default=None)
+#: The cores whose worker runs its handlers in this context. Other threads that a handler starts do not have them.
+_handling: ContextVar[Set[Core]] = ContextVar("pgqueue_handling", default=frozenset())  # never changed
 
 #: References to cores, since a listener's thread and its takes outlive a client that was dropped without a close.
 _listening: set[Core] = set()

@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from .._calls.server import whereabouts
-from .._engine.blocking import Answer, Conn, drive, in_thread
-from .._engine.cluster import flows
-from .._engine.cluster.blocking import race
-from .._engine.cluster.flows import Ask, Race
+from .._engine.blocking import Answer, Conn, in_thread
 from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Server, Servers
 from .._records.task import TaskLike, named
 from ..errors import Error
 from .client import Client
-from .take import take
+from .cluster_take import take_from_all
 from .task import Task
 
 T = TypeVar("T")
@@ -120,15 +117,8 @@ class Members(Servers[Client]):
         raise ValueError("the connection leads to none of the servers of this cluster")
 
     def take(self, queues: Sequence[str], n: int, timeout: float | None) -> list[Task]:
-        """Take from all servers; see flows.take."""
-
-        def perform(step: Ask | Race) -> object:
-            if isinstance(step, Race):
-                return race(step, queues, take)
-            return self.ask(step.server, step.verb)
-
-        tasks: list[Task] = drive(flows.take(self, queues, n, timeout), perform)
-        return tasks
+        """Take from all servers."""
+        return take_from_all(self, queues, n, timeout)
 
 
 def _nothing(client: Client) -> Any:

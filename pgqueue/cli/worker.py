@@ -105,11 +105,11 @@ def work(
     working = make(**options)
     with _closing(working):
         if check:
-            working.client.shell.core.check()
+            working.home.check()
             click.echo(f"would work on {working.banner()}")
             return
         with contextlib.suppress(*COMING):  # an absent server: run() waits for it
-            working.client.shell.core.conninfo(0)
+            working.home.conninfo(0)
         if not silent:
             click.echo(f"working on {printable.line(working.banner())}", err=True)
         with answering(place if line is None else None, working.report), leaving([working]):

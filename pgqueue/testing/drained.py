@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .._async.client import AsyncClient as PlainAsyncClient
 from .._async.shell import AsyncShell
 from .._calls import ack, results
 from .._calls.call import Fence
@@ -23,6 +22,7 @@ from ..worker.apart import Apart
 from ..worker.batches import bind_batch
 from ..worker.describing import TOLD, describe
 from ..worker.failures import recorded
+from ..worker.homes import AsyncHomes, only
 from ..worker.served import Served
 from ..worker.serving import Serving
 from .records import Ran, State
@@ -81,12 +81,12 @@ class _Drain:
     def __init__(self, client: Client | AsyncClient, served: Served, retry: Retry) -> None:
         core = client.shell.core
         self._client = PlainClient.over(Shell(core))
-        self._aio = PlainAsyncClient.over(AsyncShell(core))
+        self._aio = AsyncHomes(None, [AsyncShell(core)])
         self._apart = Apart(lambda: self._aio, client.starts)
         self._queues = served.names
         self._results: dict[int, tuple[str, float]] = {}
         self._serving: dict[str, Serving[Any]] = {
-            **served.blocking(self._client, retry, self._finish, self._apart.means),
+            **served.blocking(only(self._client.shell), retry, self._finish, self._apart.means),
             **self._awaiting(served, retry),
         }
         for queue, handler in served.batches.items():
@@ -166,11 +166,11 @@ class _Drain:
 
             return Serving(lambda row: apart.bridge.run(lambda _: run(row)), serving.policy)
 
-        awaiting = served.awaiting(self._client, self._aio, retry, self._finish, apart.means)
+        awaiting = served.awaiting(only(self._client.shell), self._aio, retry, self._finish, apart.means)
         return {queue: blocking(serving) for queue, serving in awaiting.items()}
 
     def _one_of_batch(self, function: Any) -> Any:
-        call = bind_batch(self._client, self._apart.bridge, function)
+        call = bind_batch(only(self._client.shell), self._apart.bridge, function)
 
         def run(row: Taken) -> bool:
             settled, errors = call([row])

@@ -21,10 +21,11 @@ from ..jobs.signature import is_async
 from ..worker import dispatch
 from ..worker.apart import Apart
 from ..worker.handlers import Handler, bind, bind_async
+from ..worker.homes import AsyncHomes, only
 from ..worker.serving import Policy, Serving
 from .records import Kept, Ran
 from .schedules import Schedules, is_of_job
-from .shells import AsyncMemoryQueue, AsyncMemoryShell, MemoryClient, MemoryQueue, MemoryShell, closed, refuse
+from .shells import AsyncMemoryQueue, AsyncMemoryShell, MemoryQueue, MemoryShell, closed, refuse
 from .store import EPOCH, Store
 
 MOST = 10_000  # runs in one call: a task that puts itself again would never end
@@ -38,8 +39,12 @@ class Tasks(Sequence[Kept]):
         self._propagate = propagate
         self._store = Store(now)
         self._schedules = Schedules(self._store)
-        self._apart = Apart(lambda: MemoryClient(AsyncMemoryShell(self._store)), client.starts)
+        self._apart = Apart(self._new_aio, client.starts)
         self._retry = retry
+
+    def _new_aio(self) -> AsyncHomes:
+        """The shells of a loop."""
+        return AsyncHomes(None, [AsyncMemoryShell(self._store)])  # type: ignore[list-item]  # which does no I/O
 
     def __getitem__(self, index: Any) -> Any:
         return list(self._store.tasks.values())[index]
@@ -158,19 +163,19 @@ class Tasks(Sequence[Kept]):
         return made
 
     def _serving(self, task: Kept) -> Serving[bool]:
-        client: Any = MemoryClient(MemoryShell(self._store))
+        homes: Any = only(MemoryShell(self._store))  # a shell without I/O
         if task.queue in self._client.batch_handlers:
             refuse("a batch handler")
         if (handler := self._client.handlers.get(task.queue)) is not None:
             keep = self._client.keep_results.get(task.queue)
-            return Serving(self._plain(client, handler, keep), lambda row: Policy(self._retry, keep))
-        return dispatch.serve(client, self._client.jobs.names, self._retry, self._finish, self._apart.means)
+            return Serving(self._plain(homes, handler, keep), lambda row: Policy(self._retry, keep))
+        return dispatch.serve(homes, self._client.jobs.names, self._retry, self._finish, self._apart.means)
 
-    def _plain(self, client: Any, handler: Handler, keep: float | None) -> Callable[[Taken], bool]:
+    def _plain(self, homes: Any, handler: Handler, keep: float | None) -> Callable[[Taken], bool]:
         finish = None if keep is None else partial(self._finish, keep=keep)
         if is_async(handler):
             return lambda row: self._apart.bridge.run(lambda aio: bind_async(aio, handler, finish)(row))
-        return bind(client, handler, finish)
+        return bind(homes, handler, finish)
 
     def _limit(self, task: Kept) -> float | None:
         job = self._client.jobs.find(task.job)

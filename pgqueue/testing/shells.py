@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from .._async.task import AsyncTask
@@ -252,14 +251,6 @@ def _replaced(of: Any, attributes: dict[str, Any]) -> Iterator[None]:
         for name in attributes:
             del vars(of)[name]
         vars(of).update(before)
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryClient:
-    """The part of a client that dispatch.py needs."""
-
-    shell: Any
-    aio: Any = None
 
 
 class MemoryQueue:

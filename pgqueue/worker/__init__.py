@@ -29,16 +29,17 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from .._engine.core import Core
 from .._engine.outages import COMING
 from .._engine.owners import errand
 from .._values import arguments
 from .._values.arguments import Seconds
 from .._values.version import VERSION
 from ..errors import Error
-from ..jobs.clients import AsyncClient, Client
 from . import shares as sharing
 from . import telling
 from .children import Recycling
+from .fronts import AnyClient, Front
 from .handlers import Handler
 from .health import Report
 from .overdue import Limits
@@ -50,8 +51,6 @@ from .shift import Shift, Terms
 
 __all__ = ["Worker"]
 
-AnyClient = Client | AsyncClient
-
 log = logging.getLogger("pgqueue")
 
 LEAVE = 0.9  # seconds after the end of the grace in which the process ends
@@ -62,7 +61,9 @@ class Worker:
     """Runs handlers on the tasks of their queues.
 
     Args:
-        client: the client to take with; a Client or an AsyncClient. It stays open.
+        client: the client to take with; a Client or an AsyncClient. It stays open. Or a Cluster or AsyncCluster of
+            servers with numbers: the worker takes from all of them, with one set of runners, and fires the schedules of
+            the home server. A server that is down is left out until it is back.
         handlers: a function for each queue, sync or async, called with a task's data, and with the Task too (an
             AsyncTask if it is async) if it has a parameter named `task`. Default: those registered with
             client.handler(), with their keep_result, and the jobs of client.job(). When a handler returns, the worker
@@ -127,12 +128,12 @@ class Worker:
         schedules: bool = True,
         load: Callable[[], AnyClient] | None = None,
     ) -> None:
-        self.client = client
+        self._front = Front(client)
         self._given = handlers
         self._queues = queues
         self._exclude = exclude
-        client.child_setup()
-        (served := self._served(client)).modules()
+        self.client.child_setup()
+        (served := self._served(self.client)).modules()
         self._load = load
         self._grace = arguments.seconds("grace", grace)
         self._failure: Error | None = None
@@ -149,16 +150,27 @@ class Worker:
             schedules=arguments.flag("schedules", schedules),
             closed=self.stop,
             failed=self._fail,
+            reached=self._reached,
         )
         self.stopping = threading.Event()
         self.leave_by: float | None = None
-        self._registration: Registration | None = None
+        self._registrations: dict[Core, Registration] = {}  # by server
+        self._registering = threading.Lock()
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
         self._present: Shift | None = None
         self._relieving: dict[Shift, threading.Thread] = {}
         for end in self._pipe:
             weakref.finalize(self, os.close, end)
+
+    @property
+    def client(self) -> AnyClient:
+        return self._front.client
+
+    @property
+    def home(self) -> Core:
+        """Of its server; of a cluster, of the home server."""
+        return self._front.cores[0]
 
     def run(self) -> None:
         """Work until stop() is called, the client is closed, or the process gets SIGTERM or SIGINT.
@@ -199,7 +211,7 @@ class Worker:
     def _work(self) -> None:
         if not self._reach():
             return
-        shift = self._present = self._shift(self.client)
+        shift = self._present = self._shift(self._front)
         self._register()
         log.info("working on %s", self.banner())
         try:
@@ -212,8 +224,8 @@ class Worker:
             until = began + (float("inf") if self._grace is None else self._grace)
             self.leave_by = None if self._grace is None else until + LEAVE
             self.stopping.set()
-            if self._registration is not None:
-                self._registration.end()
+            for registration in self._registrations.values():
+                registration.end()
             for any_shift in [shift, *self._relieving]:
                 any_shift.hurry(until)
             shift.stop()
@@ -227,10 +239,10 @@ class Worker:
 
         The client's own wait is bounded, and would keep the worker from its signals.
         """
-        core, reload = self.client.shell.core, False
+        core, reload = self.home, False
         while True:
             try:
-                core.listener(0)
+                self._front.reach()
             except COMING as error:
                 core.outage.met(error)
                 if self._is_told(core.pause()):
@@ -253,7 +265,7 @@ class Worker:
     def banner(self) -> str:
         """The queues that it serves, the database and the limits, in one line. Does not connect."""
         return telling.banner(
-            self.client.shell.core,
+            self._front.cores,
             self._served(self.client),
             self._terms.concurrency,
             self._terms.shares,
@@ -267,35 +279,48 @@ class Worker:
         thread."""
         if self.stopping.is_set() or (shift := self._present) is None:
             return Report(live=True, ready=False, why="it is stopping" if self.stopping.is_set() else "it is starting")
-        return telling.report(self.client.shell.core, shift.ended_thread(), shift.looked_at, shift.neglected())
+        return telling.report(self._front.cores, shift.ended_thread(), shift.looked_at, shift.neglected())
 
     def _served(self, client: AnyClient) -> Served:
         return Served.of(client, self._given, self._queues, self._exclude)
 
-    def _shift(self, client: AnyClient) -> Shift:
-        served = self._served(client)
-        client.shell.core.listener(0)  # a reload does not wait for another server
-        return Shift(client, served, self._terms)
+    def _shift(self, front: Front) -> Shift:
+        served = self._served(front.client)
+        front.reach()  # a reload does not wait for another server
+        return Shift(front.client, served, self._terms, front.cores)
 
     def _register(self) -> None:
-        """Register the queues and jobs of this worker in the database, in place of the earlier ones."""
-        served, terms, old = self._served(self.client), self._terms, self._registration
+        """Register the queues and jobs of this worker at each server that is there, in place of the earlier ones."""
+        with self._registering:
+            old, self._registrations = self._registrations, {}
+            self._registrations = {
+                core: self._registration(core) for core in self._front.cores if core.running_listener
+            }
+        for registration in old.values():
+            registration.end()
+
+    def _reached(self, core: Core) -> None:
+        """A server that was away when the worker registered can be reached."""
+        with self._registering:
+            if self._registrations and core in self._front.cores and core not in self._registrations:
+                self._registrations[core] = self._registration(core)
+
+    def _registration(self, core: Core) -> Registration:
+        served, terms = self._served(self.client), self._terms
         limits = {
             "max_attempts": served.max_attempts(terms.policy),
             "time_limit": terms.limits.hard,
             "soft_time_limit": terms.limits.soft,
             "grace": self._grace,
         }
-        self._registration = Registration(
-            self.client.shell.core.listener(),
+        return Registration(
+            core.listener(),
             sorted(served.names),
             sorted(served.jobs) if served.queues else [],
             terms.concurrency,
             {name: value for name, value in limits.items() if value is not None},
             VERSION,
         )
-        if old is not None:
-            old.end()
 
     def _fail(self, error: Error) -> None:
         if self._failure is None:
@@ -306,12 +331,12 @@ class Worker:
     def _relieved(self, old: Shift) -> Shift:
         """Start a shift with the new handlers, and end the old one. If loading the new ones fails, the old shift."""
         try:
-            client = self._load() if self._load else self.client
-            new = self._shift(client)
+            front = Front(self._load()) if self._load else self._front
+            new = self._shift(front)
         except Exception:
             log.exception("reloading failed: going on with the old handlers")
             return old
-        replaced, self.client = self.client, client
+        replaced, self._front = self._front, front
         self._register()
         old.stop()
         thread = errand("pgqueue-relief", self._relieve, old, replaced)
@@ -320,13 +345,10 @@ class Worker:
         log.info("reloaded: working on %s", self.banner())
         return new
 
-    def _relieve(self, shift: Shift, client: AnyClient) -> None:
+    def _relieve(self, shift: Shift, front: Front) -> None:
         shift.end()
-        if client.shell.core is not self.client.shell.core:
-            if isinstance(client, Client):
-                client.close()
-            else:
-                client.shell.core.close()  # the connections of an event loop ended with the shift's loop
+        if not set(front.cores) & set(self._front.cores):
+            front.close()
 
     @contextmanager
     def _caught_signals(self) -> Iterator[None]:

@@ -13,15 +13,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._async.client import AsyncClient
 from .._async.task import AsyncTask
 from .._calls.take import Taken
 from .._records.task import from_taken
-from .._sync.client import Client
 from .._sync.task import Task
 from ..jobs.signature import is_async
 from .bridge import Bridge
 from .handlers import Noting, insist_on_done
+from .homes import AnyHomes
 from .runners import Threads
 from .runs import Run, Runs, enter
 
@@ -88,27 +87,27 @@ class Batches(Threads):
         return begun
 
 
-def bind_batch(client: Client, bridge: Bridge, function: Callable[..., Any]) -> BoundBatch:
+def bind_batch(homes: AnyHomes, bridge: Bridge, function: Callable[..., Any]) -> BoundBatch:
     """A function of rows that calls the handler. Never raises: the handler's exception is the error of its tasks."""
     asynchronous = is_async(function)
 
     def call(rows: list[Taken]) -> tuple[set[int], Errors]:
-        homes: dict[int, Noting] = {}
+        notings: dict[int, Noting] = {}
 
-        async def in_loop(aio: AsyncClient) -> Any:
-            homes.update((row.id, Noting(aio.shell)) for row in rows)
-            return await function([from_taken(AsyncTask, row, homes[row.id]) for row in rows])
+        async def in_loop(aio: AnyHomes) -> Any:
+            notings.update((row.id, Noting(aio.of(row.id))) for row in rows)
+            return await function([from_taken(AsyncTask, row, notings[row.id]) for row in rows])
 
         try:
             if asynchronous:
                 result = bridge.run(in_loop)
             else:
-                homes.update((row.id, Noting(client.shell)) for row in rows)
-                result = function([from_taken(Task, row, homes[row.id]) for row in rows])
+                notings.update((row.id, Noting(homes.of(row.id))) for row in rows)
+                result = function([from_taken(Task, row, notings[row.id]) for row in rows])
                 insist_on_done(result)
             errors: Errors = result if isinstance(result, Mapping) else {}
         except BaseException as error:
             errors = {row.id: error for row in rows}
-        return {id for id, home in homes.items() if home.settled}, errors
+        return {id for id, noting in notings.items() if noting.settled}, errors
 
     return call

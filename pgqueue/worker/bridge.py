@@ -19,18 +19,18 @@ import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from .._async.client import AsyncClient
 from .._engine import forks
 from .._engine.owners import Owned
+from .homes import AsyncHomes
 from .loops import Goodbye, Hello
 from .runs import STOPPED, Run
 
 T = TypeVar("T")
-Job = Callable[[AsyncClient], Coroutine[Any, Any, T]]
+Job = Callable[[AsyncHomes], Coroutine[Any, Any, T]]
 
 
 class Bridge:
-    """A loop in a thread, or none yet; `make` makes the client for the jobs in a loop.
+    """A loop in a thread, or none yet; `make` makes the shells for the jobs in a loop.
 
     Args:
         enter: called first in the thread.
@@ -40,7 +40,7 @@ class Bridge:
 
     def __init__(
         self,
-        make: Callable[[], AsyncClient],
+        make: Callable[[], AsyncHomes],
         enter: Callable[[], object],
         hooks: Callable[[], tuple[Hello, Goodbye]],
     ) -> None:
@@ -111,10 +111,10 @@ class _Side:
         inside: how many threads run a job there, or are about to. Guarded by the bridge's lock.
     """
 
-    def __init__(self, bridge: Bridge, client: AsyncClient, hello: Hello, goodbye: Goodbye) -> None:
+    def __init__(self, bridge: Bridge, homes: AsyncHomes, hello: Hello, goodbye: Goodbye) -> None:
         self._bridge = bridge
         self.inside = 0
-        self._client = client
+        self._homes = homes
         self._hello, self._goodbye = hello, goodbye
         self._loop = asyncio.new_event_loop()
         self._good = concurrent.futures.Future[bool]()  # whether its hello was good
@@ -156,12 +156,12 @@ class _Side:
     def run(self, job: Job[T], run: Run | None) -> T:
         async def noted() -> T:
             if run is None:
-                return await job(self._client)
+                return await job(self._homes)
             if run.cut is not None or run.cancelled:  # the loop was busy, and is too late for this job
                 raise asyncio.CancelledError
             run.coroutine = asyncio.current_task()
             try:
-                return await job(self._client)
+                return await job(self._homes)
             finally:
                 run.coroutine = None  # in the loop, as the callbacks that look at it
 
@@ -231,4 +231,4 @@ class _Side:
     async def _leave(self) -> None:
         await self._cancel_others()
         await self._goodbye()
-        await self._client.shell.connections.close()
+        await self._homes.close()

@@ -35,14 +35,23 @@ LOOKS = 5  # for a task between two places; after that it has been settled
 
 
 class Cancelling:
-    """The takes of a shift, until end(). `give_back` releases tasks that no handler has begun.
+    """The takes of a shift at one server, until end(). `give_back` releases tasks that no handler has begun.
 
-    Attributes:
-        buffers: of the shift's runners.
+    Args:
+        buffers: of the shift's runners; the list may grow.
+        is_own: whether the server of `cancels` has the task of an id.
     """
 
-    def __init__(self, cancels: Cancels, runs: Runs, give_back: Callable[[list[Taken]], None]) -> None:
-        self.buffers: list[Buffer] = []
+    def __init__(
+        self,
+        cancels: Cancels,
+        runs: Runs,
+        give_back: Callable[[list[Taken]], None],
+        buffers: list[Buffer],
+        is_own: Callable[[int], bool],
+    ) -> None:
+        self.buffers = buffers
+        self._is_own = is_own
         self._cancels = cancels
         self._runs = runs
         self._give_back = give_back
@@ -54,7 +63,7 @@ class Cancelling:
     def seen(self, tasks: list[Taken]) -> None:
         """These were taken: some may have been cancelled while the claim's answer was on its way."""
         if self._cancels.unknown:
-            self._cancels.seen([(task.id, task.token) for task in tasks])
+            self._cancels.seen([(task.id, task.token) for task in tasks if self._is_own(task.id)])
 
     def takes(self, ids: Collection[int] | None) -> Iterable[tuple[int, int]]:
         if ids is not None:
@@ -64,7 +73,7 @@ class Cancelling:
         found = [(run.task.id, run.task.token) for run in runs if not run.cancelled]
         for buffer in self.buffers:
             found += [(task.id, task.token) for task in buffer.held() if ids is None or task.id in ids]
-        return found
+        return [take for take in found if self._is_own(take[0])]
 
     def cancelled(self, id: int, token: int, reason: str | None, looks: int = LOOKS) -> None:
         run = self._runs.known.get(id)

@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .._calls.take import Taken
-from .._engine import takes
 from .._engine.outages import AWAY, Pauses
 from .._engine.owners import Owned
 from ..errors import ClosedError, Error
 from .buffer import STALE
 from .runners import Coroutines, Threads
 from .settler import Settler
+from .settlers import Settlers
+from .sources import Source
 
 if TYPE_CHECKING:
     from .._sync.client import Client
@@ -46,7 +47,8 @@ class Crew:
         client: Client,
         queues: list[str],
         runners: Threads | Coroutines,
-        settler: Settler,
+        settler: Settler | Settlers,
+        source: Source,
         closed: Callable[[], None],
         seen: Callable[[list[Taken]], None] = lambda tasks: None,
     ) -> None:
@@ -55,6 +57,7 @@ class Crew:
         self._runners = runners
         self._buffer = runners.buffer
         self._settler = settler
+        self._source = source
         self._closed = closed
         self._seen = seen
         self._closing = threading.Event()
@@ -142,10 +145,7 @@ class Crew:
         self._seen(tasks)
 
     def _take(self, queues: Sequence[str], n: int, timeout: float | None) -> list[Taken]:
-        shell = self._client.shell
-        listener = shell.listener()
-        take = takes.take(shell.core, listener, self._signal, queues, n, timeout, self._stopped, timed=True)
-        return shell.drive(take.run())
+        return self._source.take(queues, n, timeout, self._signal, self._stopped)
 
     def _stopped(self) -> bool:
         """Whether the present take is to end."""

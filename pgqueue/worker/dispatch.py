@@ -20,11 +20,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from .._async.client import AsyncClient
 from .._async.task import AsyncTask
 from .._calls.take import Taken
+from .._engine.shell import ShellBase
 from .._records.task import from_taken
-from .._sync.client import Client
 from .._sync.task import Task
 from .._values import data
 from ..errors import BadArguments
@@ -32,6 +31,7 @@ from ..jobs.job import Job
 from ..jobs.retry import Bury, Newer, Retry, Unrunnable
 from .describing import unkept
 from .handlers import Noting, insist_on_done
+from .homes import AnyHomes
 from .means import Means, path
 from .runs import Run
 from .serving import Finish, Policy, Serving
@@ -47,7 +47,7 @@ OWN = ', "own": {'  # after the head, in a task with policies of its own
 START = '{"job": "'  # of a job's data as jsonb writes it: the shortest key comes first
 
 
-def serve(client: Client, jobs: Jobs, retry: Retry, finish: Finish, means: Means) -> Serving[bool]:
+def serve(homes: AnyHomes, jobs: Jobs, retry: Retry, finish: Finish, means: Means) -> Serving[bool]:
     """The handler of a queue of jobs, in threads. Async jobs run in the loop of the queue's bridge.
 
     Args:
@@ -55,12 +55,12 @@ def serve(client: Client, jobs: Jobs, retry: Retry, finish: Finish, means: Means
         finish: gets the results that are kept.
     """
     policy = _policies(jobs, retry)
-    ones = _Ones(jobs, lambda job: _in_thread(client, job, finish, means, policy))
+    ones = _Ones(jobs, lambda job: _in_thread(homes, job, finish, means, policy))
     return Serving(_dispatch(ones, means.runs.known), policy)
 
 
 def serve_async(
-    client: Client, aio: AsyncClient, jobs: Jobs, retry: Retry, finish: Finish, means: Means
+    homes: AnyHomes, aio: AnyHomes, jobs: Jobs, retry: Retry, finish: Finish, means: Means
 ) -> Serving[Awaitable[bool]]:
     """The handler of a queue of async jobs, in coroutines. A sync job that was put there has a thread of its own."""
     policy = _policies(jobs, retry)
@@ -68,7 +68,7 @@ def serve_async(
     def made(job: AnyJob) -> Callable[[Taken], Awaitable[bool]]:
         if job.is_async and not means.isolates(job):
             return means.limited_async(job, _in_loop(aio, job, finish, policy))
-        return _beside_loop(client, job, finish, means, policy)
+        return _beside_loop(homes, job, finish, means, policy)
 
     return Serving(_dispatch(_Ones(jobs, made), means.runs.known), policy)
 
@@ -117,11 +117,11 @@ def _dispatch(ones: _Ones[T], known: Mapping[int, Run]) -> Callable[[Taken], T]:
     return run
 
 
-def _in_thread(client: Client, job: AnyJob, finish: Finish, means: Means, policy: Policies) -> Callable[[Taken], bool]:
+def _in_thread(homes: AnyHomes, job: AnyJob, finish: Finish, means: Means, policy: Policies) -> Callable[[Taken], bool]:
     if means.isolates(job):
-        return means.limited(job, _isolated(client, job, finish, means, policy))
+        return means.limited(job, _isolated(homes, job, finish, means, policy))
     if not job.is_async:
-        return means.limited(job, _blocking(client, job, finish, policy))
+        return means.limited(job, _blocking(homes, job, finish, policy))
 
     def in_bridge(row: Taken) -> bool:
         return means.bridges[row.queue].run(
@@ -132,13 +132,13 @@ def _in_thread(client: Client, job: AnyJob, finish: Finish, means: Means, policy
 
 
 def _beside_loop(
-    client: Client, job: AnyJob, finish: Finish, means: Means, policy: Policies
+    homes: AnyHomes, job: AnyJob, finish: Finish, means: Means, policy: Policies
 ) -> Callable[[Taken], Coroutine[Any, Any, bool]]:
-    blocking = _in_thread(client, job, finish, means, policy)
+    blocking = _in_thread(homes, job, finish, means, policy)
     return lambda row: asyncio.to_thread(blocking, row)
 
 
-def _isolated(client: Client, job: AnyJob, finish: Finish, means: Means, policy: Policies) -> Callable[[Taken], bool]:
+def _isolated(homes: AnyHomes, job: AnyJob, finish: Finish, means: Means, policy: Policies) -> Callable[[Taken], bool]:
     """In a child process, with the middleware around it in this one."""
     load, keep = _loader(job), job.settings.keep_result
     in_child = surrounded(job, policy, partial(means.in_child, job))
@@ -146,19 +146,19 @@ def _isolated(client: Client, job: AnyJob, finish: Finish, means: Means, policy:
         path(job)  # now, and not at the first task
 
     def run(row: Taken) -> bool:
-        args, home = job.codec.dump(load(row)), Noting(client.shell)
+        args, home = job.codec.dump(load(row)), Noting(homes.of(row.id))
         result = in_child(row=row, args=args, task=from_taken(Task, row, home))
         if keep and not home.settled:
             if (why := means.runs.of(row).unkept) is not None:
                 raise _unkept(job, why)
-            finish(row, _encoded(client, job, result, written=True), keep)  # type: ignore[arg-type]  # seconds by now
+            finish(row, _encoded(homes.of(row.id), job, result, written=True), keep)  # type: ignore[arg-type]  # seconds by now
             return True
         return home.settled
 
     return run
 
 
-def _blocking(client: Client, job: AnyJob, finish: Finish, policy: Policies) -> Callable[[Taken], bool]:
+def _blocking(homes: AnyHomes, job: AnyJob, finish: Finish, policy: Policies) -> Callable[[Taken], bool]:
     load, function, keep = _loader(job), surrounded(job, policy), job.settings.keep_result
 
     def without_task(row: Taken) -> bool:
@@ -167,19 +167,19 @@ def _blocking(client: Client, job: AnyJob, finish: Finish, policy: Policies) -> 
         return False
 
     def with_task(row: Taken) -> bool:
-        values, home = load(row), Noting(client.shell)
+        values, home = load(row), Noting(homes.of(row.id))
         values["task"] = from_taken(Task, row, home)
         insist_on_done(function(**values))
         return home.settled
 
     def keeping(row: Taken) -> bool:
-        values, home = load(row), Noting(client.shell)
+        values, home = load(row), Noting(homes.of(row.id))
         if job.signature.wants_task:
             values["task"] = from_taken(Task, row, home)
         result = function(**values)
         insist_on_done(result)
         if not home.settled:
-            finish(row, _encoded(client, job, result), keep)  # type: ignore[arg-type]  # seconds by now
+            finish(row, _encoded(homes.of(row.id), job, result), keep)  # type: ignore[arg-type]  # seconds by now
         return True
 
     if keep:
@@ -188,7 +188,7 @@ def _blocking(client: Client, job: AnyJob, finish: Finish, policy: Policies) -> 
 
 
 def _in_loop(
-    client: AsyncClient, job: AnyJob, finish: Finish, policy: Policies
+    homes: AnyHomes, job: AnyJob, finish: Finish, policy: Policies
 ) -> Callable[[Taken], Coroutine[Any, Any, bool]]:
     load, function, keep = _loader(job), surrounded(job, policy), job.settings.keep_result
 
@@ -197,12 +197,12 @@ def _in_loop(
         return False
 
     async def with_task(row: Taken) -> bool:
-        values, home = load(row), Noting(client.shell)
+        values, home = load(row), Noting(homes.of(row.id))
         if job.signature.wants_task:
             values["task"] = from_taken(AsyncTask, row, home)
         result = await function(**values)
         if keep and not home.settled:
-            finish(row, _encoded(client, job, result), keep)  # type: ignore[arg-type]
+            finish(row, _encoded(homes.of(row.id), job, result), keep)  # type: ignore[arg-type]
             return True
         return home.settled
 
@@ -292,14 +292,14 @@ def _policies(jobs: Jobs, retry: Retry) -> Callable[[Taken], Policy]:
     return policy
 
 
-def _encoded(client: Client | AsyncClient, job: AnyJob, result: object, *, written: bool = False) -> str:
+def _encoded(shell: ShellBase, job: AnyJob, result: object, *, written: bool = False) -> str:
     """The result as JSON. Raises Bury: another run of the job would give the same.
 
     Args:
         written: whether the codec has made JSON values of it, in a child process.
     """
     try:
-        return client.shell.encode(result if written else job.codec.result(result))
+        return shell.encode(result if written else job.codec.result(result))
     except Exception as error:
         raise _unkept(job, unkept(error)) from None
 

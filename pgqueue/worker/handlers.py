@@ -14,17 +14,16 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from .._async.client import AsyncClient
 from .._async.task import AsyncTask
 from .._calls.take import Taken
 from .._engine.shell import ShellBase
 from .._records.task import from_taken
-from .._sync.client import Client
 from .._sync.task import Task
 from .._values import data
 from ..errors import BadData
 from ..jobs.retry import Bury
 from .describing import unkept
+from .homes import AnyHomes
 
 Handler = Callable[..., Any]
 Bound = Callable[[Taken], bool]
@@ -32,10 +31,10 @@ AsyncBound = Callable[[Taken], Coroutine[Any, Any, bool]]
 Finish = Callable[[Taken, str], None]  # with the result, as JSON; of a queue that keeps results
 
 
-def bind(client: Client, function: Handler, finish: Finish | None = None) -> Bound:
+def bind(homes: AnyHomes, function: Handler, finish: Finish | None = None) -> Bound:
     """A function of a row that calls the handler. With `finish` the handler's results are kept."""
     if finish:
-        return _keeping(client, function, finish)
+        return _keeping(homes, function, finish)
     decode = data.decode
 
     def without_task(row: Taken) -> bool:
@@ -44,7 +43,7 @@ def bind(client: Client, function: Handler, finish: Finish | None = None) -> Bou
         return False
 
     def with_task(row: Taken) -> bool:
-        home = Noting(client.shell)
+        home = Noting(homes.of(row.id))
         task = from_taken(Task, row, home)
         insist_on_done(function(task.data, task=task))
         return home.settled
@@ -52,27 +51,27 @@ def bind(client: Client, function: Handler, finish: Finish | None = None) -> Bou
     return with_task if _wants_task(function) else without_task
 
 
-def _keeping(client: Client, function: Handler, finish: Finish) -> Bound:
+def _keeping(homes: AnyHomes, function: Handler, finish: Finish) -> Bound:
     decode = data.decode
 
     def without_task(row: Taken) -> bool:
-        finish(row, _encoded(client, function(decode(row.data))))
+        finish(row, _encoded(homes.of(row.id), function(decode(row.data))))
         return True
 
     def with_task(row: Taken) -> bool:
-        home = Noting(client.shell)
+        home = Noting(homes.of(row.id))
         task = from_taken(Task, row, home)
         result = function(task.data, task=task)
         if not home.settled:
-            finish(row, _encoded(client, result))
+            finish(row, _encoded(homes.of(row.id), result))
         return True
 
     return with_task if _wants_task(function) else without_task
 
 
-def bind_async(client: AsyncClient, function: Handler, finish: Finish | None = None) -> AsyncBound:
+def bind_async(homes: AnyHomes, function: Handler, finish: Finish | None = None) -> AsyncBound:
     if finish:
-        return _keeping_async(client, function, finish)
+        return _keeping_async(homes, function, finish)
     decode = data.decode
 
     async def without_task(row: Taken) -> bool:
@@ -80,7 +79,7 @@ def bind_async(client: AsyncClient, function: Handler, finish: Finish | None = N
         return False
 
     async def with_task(row: Taken) -> bool:
-        home = Noting(client.shell)
+        home = Noting(homes.of(row.id))
         task = from_taken(AsyncTask, row, home)
         await function(task.data, task=task)
         return home.settled
@@ -88,19 +87,19 @@ def bind_async(client: AsyncClient, function: Handler, finish: Finish | None = N
     return with_task if _wants_task(function) else without_task
 
 
-def _keeping_async(client: AsyncClient, function: Handler, finish: Finish) -> AsyncBound:
+def _keeping_async(homes: AnyHomes, function: Handler, finish: Finish) -> AsyncBound:
     decode = data.decode
 
     async def without_task(row: Taken) -> bool:
-        finish(row, _encoded(client, await function(decode(row.data))))
+        finish(row, _encoded(homes.of(row.id), await function(decode(row.data))))
         return True
 
     async def with_task(row: Taken) -> bool:
-        home = Noting(client.shell)
+        home = Noting(homes.of(row.id))
         task = from_taken(AsyncTask, row, home)
         result = await function(task.data, task=task)
         if not home.settled:
-            finish(row, _encoded(client, result))
+            finish(row, _encoded(homes.of(row.id), result))
         return True
 
     return with_task if _wants_task(function) else without_task
@@ -128,9 +127,9 @@ def _wants_task(function: Handler) -> bool:
     return "task" in inspect.signature(function).parameters
 
 
-def _encoded(client: Client | AsyncClient, result: object) -> str:
+def _encoded(shell: ShellBase, result: object) -> str:
     try:
-        return client.shell.encode(result)
+        return shell.encode(result)
     except BadData as error:
         insist_on_done(result)
         raise Bury(f"the handler has run, and its result cannot be kept: {unkept(error)}") from None

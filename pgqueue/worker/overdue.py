@@ -53,6 +53,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -60,9 +61,11 @@ import psycopg
 from .._calls import settle as calls
 from .._engine.owners import Owned
 from ..errors import Error
+from .homes import Homes
 from .runners import Coroutines
 from .runs import BLOCKED, OVER, STOPPED, Run, Runs
 from .settler import Settler
+from .settlers import Settlers
 
 if TYPE_CHECKING:
     from .._sync.shell import Shell
@@ -92,14 +95,14 @@ class Watch:
 
     def __init__(
         self,
-        shell: Shell,
+        homes: Homes[Shell],
         runs: Runs,
-        settler: Settler,
+        settler: Settler | Settlers,
         limits: Limits,
         fail: Callable[[Error], None],
         failed: Callable[[Run], None],
     ) -> None:
-        self._shell = shell
+        self._homes = homes
         self._runs = runs
         self._settler = settler
         self._limits = limits
@@ -185,8 +188,8 @@ class Watch:
                     ender.soften(run)
             elif run.task.deadline is not None and now >= max(run.look_at, run.began + LOOK):
                 unsure.append(run)
-        if unsure:
-            self._ask(unsure)
+        for index, part in self._homes.by_server(unsure, attrgetter("task.id")).items():
+            self._ask(self._homes.all[index], part)
 
     def _unblock(self, pool: Coroutines, now: float) -> None:
         """Let a pool go on without the loop that a handler blocks."""
@@ -195,11 +198,11 @@ class Watch:
                 self._settler.give_back([run.task])
                 pool.replace(run)
 
-    def _ask(self, runs: list[Run]) -> None:
+    def _ask(self, shell: Shell, runs: list[Run]) -> None:
         """Cut the runs whose take is over, and note when to ask about the others."""
         asked = time.monotonic()
         try:
-            left = self._shell.run(calls.time_left([(run.task.id, run.task.token) for run in runs]), relaxed=True)
+            left = shell.run(calls.time_left([(run.task.id, run.task.token) for run in runs]), relaxed=True)
         except (Error, psycopg.Error) as error:
             log.debug("the deadlines of handlers are not known at present: %s", error)
             for run in runs:

@@ -7,18 +7,16 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from .._async.client import AsyncClient
 from .._calls.take import Taken
-from .._sync.client import Client
 from .._values import arguments
-from ..jobs.clients import AsyncClient as AnyAsyncClient
-from ..jobs.clients import Client as AnyClient
 from ..jobs.options import BatchHandler
 from ..jobs.registry import Registry
 from ..jobs.retry import Retry
 from ..jobs.signature import is_async
 from . import dispatch
+from .fronts import AnyClient
 from .handlers import Handler, bind, bind_async
+from .homes import AnyHomes
 from .means import Means, is_isolated, path
 from .serving import Finish, Policy, Serving
 
@@ -46,7 +44,7 @@ class Served:
     @classmethod
     def of(
         cls,
-        client: AnyClient | AnyAsyncClient,
+        client: AnyClient,
         given: Mapping[str, Handler] | None = None,
         queues: Collection[str] | None = None,
         exclude: Collection[str] = (),
@@ -87,22 +85,22 @@ class Served:
         """The names of all queues."""
         return [*self.handlers, *self.batches, *self.queues]
 
-    def blocking(self, client: Client, retry: Retry, finish: Finish, means: Means) -> dict[str, Serving[bool]]:
+    def blocking(self, homes: AnyHomes, retry: Retry, finish: Finish, means: Means) -> dict[str, Serving[bool]]:
         """The queues whose tasks run in threads."""
         served: dict[str, Serving[bool]] = {
-            queue: Serving(bind(client, function, self._finish(queue, finish)), self.policy(queue, retry))
+            queue: Serving(bind(homes, function, self._finish(queue, finish)), self.policy(queue, retry))
             for queue, function in self.handlers.items()
             if not is_async(function)
         }
         if queues := [queue for queue in self.queues if not self._all_async(queue)]:
-            served |= dict.fromkeys(queues, dispatch.serve(client, self.jobs.names, retry, finish, means))
+            served |= dict.fromkeys(queues, dispatch.serve(homes, self.jobs.names, retry, finish, means))
         for queue, registry in self.registries.items():
             jobs: dispatch.Jobs = ChainMap(self.jobs.names, registry)  # type: ignore[arg-type]  # which is only read
-            served[queue] = dispatch.serve(client, jobs, retry, finish, means)
+            served[queue] = dispatch.serve(homes, jobs, retry, finish, means)
         return served
 
     def awaiting(
-        self, client: Client, aio: AsyncClient, retry: Retry, finish: Finish, means: Means
+        self, homes: AnyHomes, aio: AnyHomes, retry: Retry, finish: Finish, means: Means
     ) -> dict[str, Serving[Awaitable[bool]]]:
         """The queues whose tasks run in coroutines of one loop, to which the connections of `aio` belong."""
         served: dict[str, Serving[Awaitable[bool]]] = {
@@ -113,7 +111,7 @@ class Served:
             if is_async(function)
         }
         if queues := [queue for queue in self.queues if self._all_async(queue)]:
-            served |= dict.fromkeys(queues, dispatch.serve_async(client, aio, self.jobs.names, retry, finish, means))
+            served |= dict.fromkeys(queues, dispatch.serve_async(homes, aio, self.jobs.names, retry, finish, means))
         return served
 
     def modules(self) -> list[str]:

@@ -102,6 +102,13 @@ class Settler:
         if len(self.done) >= COUNT and not self._full.is_set():
             self._full.set()
 
+    def tallies_of(self, task: Taken) -> Tallies:
+        return self.tallies
+
+    def ended_threads(self) -> list[str]:
+        """The name of its thread, if that has ended."""
+        return [] if self.thread.is_alive() else [self.thread.name]
+
     def finish(self, task: Taken, result: str, keep: float) -> None:
         """A task is done, and its result is to be kept for this number of seconds."""
         with self._lock:

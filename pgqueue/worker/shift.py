@@ -14,23 +14,24 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._async.client import AsyncClient
 from .._async.shell import AsyncShell
 from .._calls.take import Taken
+from .._engine.core import Core
 from .._sync.client import Client
 from .._sync.shell import Shell
 from ..errors import Error
-from ..jobs.clients import AsyncClient as AnyAsyncClient
-from ..jobs.clients import Client as AnyClient
 from ..jobs.retry import Newer, Retry
 from ..jobs.starts import Begun, BegunInLoop
 from . import limiting
 from .batches import Batches, bind_batch
 from .bridge import Bridge
+from .buffer import Buffer
 from .cancelling import Cancelling
 from .children import LEAVE, Children, Recycling
 from .crew import Crew
 from .failures import State
+from .fronts import AnyClient
+from .homes import AsyncHomes, Homes, WorkServers
 from .loops import Goodbye, Hello, Life
 from .means import Means
 from .neglect import Neglect
@@ -42,7 +43,9 @@ from .scheduling import Scheduling
 from .served import Served
 from .serving import Serving
 from .settler import Settler
+from .settlers import Settlers
 from .shares import Shares
+from .sources import AllServers, OneServer, Source
 from .telling import under_way
 
 log = logging.getLogger("pgqueue")
@@ -65,6 +68,7 @@ class Terms:
         schedules: whether to fire schedules.
         closed: called if the client is closed.
         failed: called with the error that ends the worker.
+        reached: called with each server at which a shift begins to work.
     """
 
     concurrency: int
@@ -76,21 +80,27 @@ class Terms:
     schedules: bool
     closed: Callable[[], None]
     failed: Callable[[Error], None]
+    reached: Callable[[Core], None]
 
 
 class Shift:
     """Works until stop(), and has ended after end()."""
 
-    def __init__(self, client: AnyClient | AnyAsyncClient, served: Served, terms: Terms) -> None:
+    def __init__(self, client: AnyClient, served: Served, terms: Terms, cores: Sequence[Core]) -> None:
         self._starts = list(client.starts)
         self._begun = Begun(self._starts)
-        self._client = Client.over(Shell(client.shell.core))  # with connections of its own
+        self._cores = cores
+        clients = [Client.over(Shell(core)) for core in self._cores]  # with connections of their own
+        self._client = clients[0]
         self._terms = terms
         self._until = float("inf")  # the end of the grace
-        self._settler = Settler(self._client.shell)
+        self._servers = WorkServers(clients, self._begin_at)
+        self._homes = Homes(self._servers, [client.shell for client in clients])
+        self._settler = Settler(self._client.shell) if len(clients) == 1 else Settlers(self._homes)
         self._runs = Runs(terms.known, self._settler.put_off)
-        self._runs.label = client.shell.core.label
-        self._cancelling = Cancelling(client.shell.core.listener().cancels, self._runs, self._settler.give_back)
+        self._runs.label = self._client.shell.core.label
+        self._buffers: list[Buffer] = []
+        self._cancellings: list[Cancelling] = []
         self._children = Children(
             served.modules(), terms.recycling, client.child_setup(), several=len(served.names) > 1
         )
@@ -99,14 +109,17 @@ class Shift:
         self._means = Means(self._runs, terms.limits, self._bridges, self._children)
         self._serving: dict[str, Serving[Any]] = {}
         self._waiting = Waiting()
-        self._watch = Watch(self._client.shell, self._runs, self._settler, terms.limits, terms.failed, self._failed)
+        self._watch = Watch(self._homes, self._runs, self._settler, terms.limits, terms.failed, self._failed)
         self._crews: list[Crew] = []
         self._manning = threading.Lock()  # of the watch, which may begin a crew, against a stop
         self._stopped = False
-        self._neglect = Neglect(self._client.shell, self._crews)
+        self._neglects = [Neglect(shell, self._crews) for shell in self._homes.all]
         self._scheduling: Scheduling | None = None
         try:
-            limiting.declare(self._client, served)
+            if len(clients) == 1:
+                self._begin_at(self._client)
+            else:
+                self._servers.reach()
             if terms.schedules:
                 self._scheduling = Scheduling(self._client, client.schedules.declared)
             self._begin(served)
@@ -115,20 +128,38 @@ class Shift:
             self.end()
             raise
 
+    def _begin_at(self, client: Client) -> None:
+        """Begin to work at a server, once it can be reached."""
+        limiting.declare(client, self._served)
+        shell, core = client.shell, client.shell.core
+        self._cancellings.append(
+            Cancelling(
+                core.listener().cancels,
+                self._runs,
+                self._settler.give_back,
+                self._buffers,
+                lambda id: self._homes.of(id) is shell,
+            )
+        )
+        self._terms.reached(core)
+
+    def _handle_here(self) -> None:
+        for core in self._cores:
+            core.handle_here()
+
     def _begin(self, served: Served) -> None:
-        client, settler, retry, means = self._client, self._settler, self._terms.policy, self._means
-        core = client.shell.core
+        homes, settler, retry, means = self._homes, self._settler, self._terms.policy, self._means
         for queue, handler in served.batches.items():
-            call = bind_batch(client, self._bridges[queue], handler.function)
+            call = bind_batch(homes, self._bridges[queue], handler.function)
             serving = self._serving[queue] = Serving(call, served.policy(queue, retry))
             n, _ = self._shared([queue])
-            self._man([queue], Batches(n, handler.n, self._handle_batch(serving), self._runs, core.handle_here))
-        blocking = served.blocking(client, retry, settler.finish, means)
+            self._man([queue], Batches(n, handler.n, self._handle_batch(serving), self._runs, self._handle_here))
+        blocking = served.blocking(homes, retry, settler.finish, means)
         self._serving.update(blocking)
         if blocking:
             n, shares = self._shared(list(blocking))
             handle = self._handle(blocking)
-            self._man(list(blocking), Threads(n, handle, self._runs, core.handle_here, shares=shares))
+            self._man(list(blocking), Threads(n, handle, self._runs, self._handle_here, shares=shares))
         if queues := [queue for queue in (*served.handlers, *served.queues) if queue not in blocking]:
             self._man_loop(queues)
 
@@ -160,28 +191,36 @@ class Shift:
     def _life(self) -> Life:
         """The functions of a loop."""
         aio = self._new_aio()
-        awaiting = self._served.awaiting(self._client, aio, self._terms.policy, self._settler.finish, self._means)
+        awaiting = self._served.awaiting(self._homes, aio, self._terms.policy, self._settler.finish, self._means)
         self._serving.update(awaiting)
         hello, end = self._hooks()
 
         async def goodbye() -> None:
             await end()
-            await aio.shell.connections.close()
+            await aio.close()
 
-        return Life(self._handle_async(awaiting), self._client.shell.core.handle_here, hello, goodbye)
+        return Life(self._handle_async(awaiting), self._handle_here, hello, goodbye)
 
     def _man(self, queues: list[str], runners: Threads | Coroutines) -> None:
         """Begin to take tasks of these queues for these runners."""
-        self._cancelling.buffers.append(runners.buffer)
-        closed, seen = self._terms.closed, self._cancelling.seen
-        self._crews.append(Crew(self._client, queues, runners, self._settler, closed, seen))
+        self._buffers.append(runners.buffer)
+        closed, settler = self._terms.closed, self._settler
+        source: Source = OneServer(self._client)
+        if isinstance(settler, Settlers):
+            source = AllServers(self._servers, settler.open_servers)
+        self._crews.append(Crew(self._client, queues, runners, settler, source, closed, self._seen))
+
+    def _seen(self, tasks: list[Taken]) -> None:
+        """The crews have taken these."""
+        for cancelling in self._cancellings:
+            cancelling.seen(tasks)
 
     def _new_bridge(self) -> Bridge:
-        return Bridge(self._new_aio, self._client.shell.core.handle_here, self._hooks)
+        return Bridge(self._new_aio, self._handle_here, self._hooks)
 
-    def _new_aio(self) -> AsyncClient:
-        """A client for one loop, to which its connections belong."""
-        return AsyncClient.over(AsyncShell(self._client.shell.core))
+    def _new_aio(self) -> AsyncHomes:
+        """The shells for one loop, to which their connections belong."""
+        return AsyncHomes(self._servers, [AsyncShell(core) for core in self._cores])
 
     def _hooks(self) -> tuple[Hello, Goodbye]:
         """The begin and the end of the client's async hooks, in a loop. If one fails, the worker ends."""
@@ -233,11 +272,13 @@ class Shift:
         if self._scheduling is not None:
             self._scheduling.join(self._until)
         self._watch.end()
-        self._cancelling.end()
+        for cancelling in self._cancellings:
+            cancelling.end()
         self._close_bridges()
         self._children.close(max(PARTING, min(LEAVE, self._until - time.monotonic())))
         self._settler.close()
-        self._client.shell.connections.close()
+        for shell in self._homes.all:
+            shell.connections.close()
         for error in self._begun.end():
             self._terms.failed(error)
 
@@ -258,12 +299,13 @@ class Shift:
 
     def neglected(self) -> str | None:
         """The tasks that wait although runners are idle, in words; None: none."""
-        return self._neglect.found()
+        return next(filter(None, [neglect.found() for neglect in self._neglects]), None)
 
     def ended_thread(self) -> str | None:
         """The name of a thread that has ended and should not have, before stop()."""
-        threads = [self._settler.thread, self._watch.thread, *(crew.thread for crew in self._crews)]
-        return next((thread.name for thread in threads if not thread.is_alive()), None)
+        threads = [self._watch.thread, *(crew.thread for crew in self._crews)]
+        ended = [thread.name for thread in threads if not thread.is_alive()]
+        return next(iter([*self._settler.ended_threads(), *ended]), None)
 
     def _failed(self, run: Run) -> None:
         """A run was written off that still had its take: its attempt has failed."""
@@ -298,7 +340,7 @@ class Shift:
         """A handler has returned: count its run, unless the watch has settled it in another way."""
         if not run.written_off:
             waited = task.waited + run.began - task.arrived
-            self._settler.tallies.ran.append((task.queue, run.job, waited, time.monotonic() - run.began))
+            self._settler.tallies_of(task).ran.append((task.queue, run.job, waited, time.monotonic() - run.began))
 
     def _handle(self, served: dict[str, Serving[bool]]) -> Callable[[Taken], None]:
         done, fail, tell, known = self._settler.done, self._settler.fail, self._settler.tell, self._runs.known

@@ -22,7 +22,7 @@ SHOWN = 5  # handlers in a line
 
 
 def banner(
-    core: Core,
+    cores: Sequence[Core],
     served: Served,
     concurrency: int,
     shares: Mapping[str, int],
@@ -35,8 +35,9 @@ def banner(
     queues = ", ".join(
         f"{queue} ({_jobs(jobs.get(queue, []))})" if queue in served.queues else queue for queue in served.names
     )
+    places = " and ".join(dsn.describe(core.address()) for core in cores)
     rest = ", ".join([*_places(concurrency, shares), *_limits(policy, limits, grace)])
-    return f"{queues}; on {dsn.describe(core.address())}; {rest}"
+    return f"{queues}; on {places}; {rest}"
 
 
 def _jobs(jobs: Sequence[Job[..., Any]]) -> str:
@@ -62,7 +63,7 @@ def _limits(policy: Retry, limits: Limits, grace: float | None) -> Iterator[str]
     yield "unlimited grace" if grace is None else f"grace {grace:g} s"
 
 
-def report(core: Core, ended_thread: str | None, looked_at: float, neglected: str | None) -> Report:
+def report(cores: Sequence[Core], ended_thread: str | None, looked_at: float, neglected: str | None) -> Report:
     """Whether a worker that has begun is alive and ready.
 
     Args:
@@ -74,8 +75,7 @@ def report(core: Core, ended_thread: str | None, looked_at: float, neglected: st
         return Report(live=False, ready=False, why=f"its thread {ended_thread} has ended")
     if time.monotonic() - looked_at > HANGS:
         return Report(live=False, ready=False, why="its threads do not go on")
-    listener = core.running_listener
-    if listener is None or listener.session is None:
+    if not any((listener := core.running_listener) and listener.session is not None for core in cores):
         return Report(live=True, ready=False, why="it has no session in the database")  # the log says why
     return Report(live=True, ready=neglected is None, why=neglected)
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import tempfile
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,9 @@ from statements import column, row, rows, value
 
 import pgqueue
 from pgqueue import migrate
-from pgqueue._engine.cluster import awaiting as awaiting_race
-from pgqueue._engine.cluster import blocking as blocking_race
-from pgqueue._engine.cluster.flows import Race
 from pgqueue._engine.cluster.servers import Server, Servers
+from pgqueue._engine.cluster.takes import Part, PartSignal, Start, Whole
+from pgqueue._engine.hub import Hub
 from pgqueue.embedded import EmbeddedServer, reaper
 
 pytestmark = pytest.mark.once
@@ -422,6 +422,136 @@ def test_ctrl_c_leaves_all_ready(dsns, dbs):
         client.close()
 
 
+@pytest.fixture
+def runs(monkeypatch):
+    """The number of calls of takes from all servers, by the server's index."""
+    counted = Counter()
+
+    def performed(self, step):
+        counted[self.server.client] += not isinstance(step, Start)
+        return original(self, step)
+
+    original = Part._performed
+    monkeypatch.setattr(Part, "_performed", performed)
+    return counted
+
+
+async def test_a_take_that_waits_looks_where_it_is_woken_and_nowhere_else(queue, runs):
+    taking = asyncio.ensure_future(queue.take(30))
+    await waits_everywhere(queue)
+    clients = [one.client for one in unwrapped(queue)._members.all]
+    await soon(lambda: len(set(runs.values())) == 1)  # each server has had its last look
+    before = Counter(runs)
+    await queue.queues[1].put("x")
+    await (await taking).ack()
+    assert {client for client in clients if runs[client] != before[client]} == {clients[1]}
+
+
+def test_a_take_that_waits_has_no_thread_of_its_own(dsns):
+    clients = [pgqueue.Client(dsn) for dsn in dsns]
+    queue = pgqueue.Cluster(clients).queue("q")
+    assert queue.take(0) is None  # which starts the listeners
+    before = set(threading.enumerate())
+    takers = [threading.Thread(target=queue.take, args=(30,)) for _ in range(5)]
+    for taker in takers:
+        taker.start()
+    for client in clients:
+        eventually(lambda client=client: _armed(client.shell.core.running_listener.hub))
+    assert set(threading.enumerate()) - before == set(takers)
+    for client in clients:
+        client.close()
+    for taker in takers:
+        taker.join()
+
+
+async def test_a_put_between_the_look_and_the_wait_is_found(queue, dbs, monkeypatch):
+    """It sees no waiter and notifies nobody. The look at the newly armed server finds it."""
+    enter = Hub.enter
+
+    def put_and_enter(self, waiter):
+        if waiter.names == ("q",) and not puts:
+            puts.append(self)
+            dbs[1].execute("SELECT pgqueue.put('q', '1')")
+        return enter(self, waiter)
+
+    puts = []
+    assert await queue.take(0) is None
+    monkeypatch.setattr(Hub, "enter", put_and_enter)
+    assert (await queue.take(20)).data == 1
+
+
+async def test_a_wake_up_between_two_sleeps_is_not_lost(queue, dbs, runs, monkeypatch):
+    """It sets the signal just before that is replaced."""
+    renew = Whole.renew
+
+    def put_and_renew(self):
+        wholes.append(self)
+        if asleep and not puts:
+            puts.append(self)
+            dbs[2].execute("SELECT pgqueue.put('q', '1')")
+            hub = unwrapped(queue)._members.all[2].client.shell.core.running_listener.hub
+            eventually(lambda: not any(channel.waiters for channel in hub._channels.values()))
+        renew(self)
+
+    wholes, puts, asleep = [], [], []
+    monkeypatch.setattr(Whole, "renew", put_and_renew)
+    taking = asyncio.ensure_future(queue.take(20))
+    await waits_everywhere(queue)
+    await soon(lambda: len(set(runs.values())) == 1)  # each server has had its last look
+    asleep.append(True)
+    wholes[-1].signal.set()
+    assert (await taking).data == 1
+
+
+async def test_a_take_that_is_cancelled_passes_on_its_wake_up(dsns, monkeypatch):
+    clients = [pgqueue.AsyncClient(dsn, poll=None) for dsn in dsns]
+    queue = pgqueue.AsyncCluster(clients).queue("q")
+    first = asyncio.ensure_future(queue.take(20))
+    await waits_everywhere(queue)
+    second = asyncio.ensure_future(clients[0].queue("q").take(20))
+    hub = clients[0].shell.core.running_listener.hub
+    await soon(lambda: [len(channel.waiters) for channel in hub._channels.values()] == [2])
+    loop, wake = asyncio.get_running_loop(), PartSignal.set
+
+    def cancel_and_wake(self):
+        loop.call_soon_threadsafe(first.cancel)
+        wake(self)
+
+    monkeypatch.setattr(PartSignal, "set", cancel_and_wake)
+    await clients[0].queue("q").put("x")
+    assert (await second).data == "x"
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    for client in clients:
+        await client.close()
+
+
+async def test_a_listener_that_is_cut_off_looks_again(queue, dbs):
+    """The put comes while its server has no listener to notify."""
+    taking = asyncio.ensure_future(queue.take(30))
+    await waits_everywhere(queue)
+    dbs[1].execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    dbs[1].execute("SELECT pgqueue.put('q', '1')")
+    await (await taking).ack()
+
+
+async def test_a_take_follows_the_list_of_servers(queue, dbs):
+    members = unwrapped(queue)._members
+    first, second, third = members.all
+    members.replace([first, second])
+    taking = asyncio.ensure_future(queue.take(30))
+    for one in (first, second):
+        await soon(lambda one=one: (at := one.client.shell.core.running_listener) and _armed(at.hub))
+    members.replace([first, third])
+    await soon(lambda: (at := third.client.shell.core.running_listener) and _armed(at.hub))
+    await soon(lambda: not _armed(second.client.shell.core.running_listener.hub))
+    dbs[2].execute("SELECT pgqueue.put('q', '1')")
+    assert (await taking).data == 1
+
+
 async def test_a_client_that_closes_ends_the_wait(make, dsns):
     cluster = make(dsns)
     queue = cluster.queue("q")
@@ -438,48 +568,6 @@ async def test_a_client_that_closes_ends_the_wait(make, dsns):
 async def test_a_bad_number(queue, n):
     with pytest.raises(ValueError, match="n must be"):
         await queue.take_many(n)
-
-
-@pytest.fixture
-def given_back(monkeypatch):
-    """What a race gives back."""
-    tasks = []
-    for module in (awaiting_race, blocking_race):
-        monkeypatch.setattr(module, "give_back", tasks.extend)
-    return tasks
-
-
-def test_what_arrives_together_is_returned_as_far_as_it_is_wanted(monkeypatch, given_back):
-    def run_one(course, server, take, name, n, seconds):
-        with course._lock:  # so the race cannot be closed in between
-            for task in ("first", "second", "third"):
-                course.arrivals.put(([task], None))
-
-    monkeypatch.setattr(blocking_race, "_run_one", run_one)
-    assert blocking_race.race(Race([None], 2, None), "q", None) == (["first", "second"], [])
-    assert given_back == ["third"]
-
-
-async def test_the_same_of_coroutines(monkeypatch, given_back):
-    async def run_one(server, name, race, take):
-        return [server]
-
-    monkeypatch.setattr(awaiting_race, "_run_one", run_one)
-    tasks, failures = await awaiting_race.race(Race(["a", "b", "c"], 2, None), "q", None)  # type: ignore[list-item]
-    assert (len(tasks), failures) == (2, [])
-    assert sorted(tasks + given_back) == ["a", "b", "c"]
-
-
-async def test_a_take_that_had_ended_when_it_was_cancelled(monkeypatch, given_back):
-    async def run_one(server, name, race, take):
-        if server == "late":
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-        return [server]
-
-    monkeypatch.setattr(awaiting_race, "_run_one", run_one)
-    assert await awaiting_race.race(Race(["late", "first"], 1, None), "q", None) == (["first"], [])  # type: ignore[list-item]
-    await soon(lambda: given_back == ["late"])
 
 
 # --- settling
@@ -675,6 +763,32 @@ class Stoppable:
         os.kill(postmaster.pid, signal.SIGINT)
         eventually(lambda: not reaper.is_postgres(postmaster.pid))
 
+    def processes(self):
+        """Its postmaster, and the children of that."""
+        postmaster = reaper.find(self._root).pid
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        return [postmaster, *map(int, children)]
+
+    def kill(self):
+        pids = self.processes()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # the death of the postmaster ends the others
+                os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not any(map(reaper.is_postgres, pids)))
+
+    @contextlib.contextmanager
+    def stopped(self):
+        """It does not answer, and keeps its connections."""
+        pids = self.processes()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):  # one that the postmaster has ended in the meantime
+                    os.kill(pid, signal.SIGCONT)
+
     def come_back(self):
         self._server.start()
 
@@ -728,3 +842,41 @@ async def test_tasks_of_a_dead_server_wait_for_it(make, private, dsns, dbs):
     task = await queue.put("after", place=0)
     assert [one["total"] for one in await queue.stats_by_server()] == [1, 0]
     assert (await task.peek()).data == "after"
+
+
+@pytest.mark.slow
+async def test_a_take_waits_on_while_a_server_is_killed(make, private, dsns, dbs):
+    queue = make([private.dsn, dsns[1]]).queue("q")
+    first, second = (asyncio.ensure_future(queue.take(60)) for _ in range(2))
+    await waits_everywhere(queue)
+    await asyncio.to_thread(private.kill)
+    await queue.queues[1].put("of the other")
+    (done,), (waiting,) = await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
+    assert (await done).data == "of the other"
+    await asyncio.to_thread(private.come_back)
+    with psycopg.connect(private.dsn, autocommit=True) as db:
+        db.execute("SELECT pgqueue.put('q', '\"of the one that came back\"')")
+    assert (await waiting).data == "of the one that came back"
+
+
+@pytest.mark.slow
+async def test_a_silent_server_holds_up_one_take(make, private, dsns):
+    """It keeps its connections and answers nothing. It rests, and its tasks come once it answers again."""
+    queue = make([private.dsn, dsns[1]], retry=3).queue("q")
+    await queue.put("of the silent one", place=0)
+    await (await queue.take(0)).release()
+    for n in range(20):
+        await queue.put(n, place=1)
+    with private.stopped():
+        watch = Stopwatch()
+        tasks = [await queue.take(0) for _ in range(20)]
+        assert sorted(task.data for task in tasks) == list(range(20))
+        assert watch() < 1 + 3  # the client's connect_timeout, and less than one for each take
+        await queue.ack_many(tasks)
+        taking = asyncio.ensure_future(queue.take(60))
+        await asyncio.sleep(0.1)
+        await queue.queues[1].put("of the other")
+        assert (await taking).data == "of the other"
+        taking = asyncio.ensure_future(queue.take(60))
+        await asyncio.sleep(0.1)
+    assert (await taking).data == "of the silent one"

@@ -23,7 +23,6 @@ ALLOWED = {
     "_engine/pools.py: _getconn": "the caller awaits the task; if it is cancelled, another one ends with the first",
     "_engine/pools.py: _give_way_soon": "it closes idle connections; if it fails, the next refusal asks for it again",
     "_engine/shielded.py: shielded": "the caller waits for the thread, and gets its error unless it is interrupted",
-    "_engine/cluster/awaiting.py: race": "the caller awaits the tasks, and gets their errors",
     "worker/loops.py: _main": "the loop's thread, which is owned, runs until the task has ended, and raises its error",
     "worker/loops.py: _go_on": "a run: its place looks at its end, by a callback, and begins the next one",
     "beanstalkd/connection.py: _wait_for_job": "the caller awaits the task, and gets its error",

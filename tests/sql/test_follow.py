@@ -174,7 +174,7 @@ def test_a_task_that_waits_becomes_waiting_and_is_never_taken(db, noted, call):
     assert row(db, "SELECT token, problem FROM pgqueue.take_id(%s)", id) == (None, "busy")
     assert row(db, "SELECT total, ready, blocked FROM pgqueue.stats") == (1, 0, 1)
     db.execute("DELETE FROM public.waits")
-    assert value(db, "SELECT pgqueue._end_wait(queue_id, ARRAY [id]) FROM pgqueue.task") == 1
+    assert value(db, "SELECT pgqueue._make_ready(queue_id, ARRAY [id], NULL) FROM pgqueue.task") == 1
     assert take(db, "q")[0] == id
 
 

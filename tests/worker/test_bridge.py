@@ -36,8 +36,8 @@ def test_a_close_just_before_the_loop_runs_lets_it_say_goodbye() -> None:
         bridge.close()
         bridge.join(30)
 
-    client: Any = SimpleNamespace(shell=SimpleNamespace(connections=SimpleNamespace(close=close)))
-    bridge = Bridge(lambda: client, lambda: None, lambda: (hello, goodbye))
+    homes: Any = SimpleNamespace(close=close)
+    bridge = Bridge(lambda: homes, lambda: None, lambda: (hello, goodbye))
     closing = threading.Thread(target=close_bridge)
     bridge._enter()
     eventually(lambda: said == ["goodbye", "closed"])

@@ -502,7 +502,7 @@ class Hand(Crew):
         self.waits = threading.Event()
         self.closed = threading.Event()
         client = SimpleNamespace(shell=SimpleNamespace(core=SimpleNamespace(outage=outages.Outage("me"))))
-        super().__init__(client, ["q"], runners, desk, self.closed.set)  # type: ignore[arg-type]
+        super().__init__(client, ["q"], runners, desk, SimpleNamespace(), self.closed.set)  # type: ignore[arg-type]
 
     def _take(self, queues: Sequence[str], n: int, timeout: float | None) -> list[Taken]:
         self.asked.append(n)

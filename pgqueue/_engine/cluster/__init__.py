@@ -6,10 +6,10 @@ reached.
 A take takes from all servers. So a server that fails holds up its own tasks and nothing else, and no task has to move
 when a server is added or removed.
 
-    servers.py                  the servers to call, their order, and the rest of a server after a failure
-    placing.py                  which server a put belongs to
-    flows.py                    a put that fails over, a take from all: generators, for both shells
-    awaiting.py, blocking.py    a wait on all servers at once, in coroutines or in threads
+    servers.py    the servers to call, their order, and the rest of a server after a failure
+    placing.py    which server a put belongs to
+    merging.py    one answer of the answers of all servers
+    takes.py      a take from all servers, which waits for all of them at once
 
 The promises of one server (order, lanes, keys, capacities, an ack that hands on) hold on that server and not across
 them; and the tasks of a dead server wait until it is back. The guide "Push notifications" says so to users.

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from ..._calls.server import Whereabouts
-from ...errors import ConnectionLost, NotRunning, SchemaError, ServerError, SetupError, TaskElsewhere
+from ...errors import CallTimeout, ConnectionLost, NotRunning, SchemaError, ServerError, SetupError, TaskElsewhere
 from ..dsn import describe
 from ..shell import ShellBase
 from . import standing
@@ -59,6 +59,7 @@ class Server(Generic[C]):
         self._retry = retry
         self._clock = clock
         self._rests_until = 0.0
+        self.silent_until = float("-inf")  # the end of a rest after a call that had no answer
 
     def resting(self) -> bool:
         """Whether calls skip this server. Returns False to the one call that tries it again."""
@@ -79,6 +80,8 @@ class Server(Generic[C]):
                 log.warning("%s rests for %g s: %s", self, self._retry, error)
             self.failed = True
             self._rests_until = self._clock() + self._retry
+            if isinstance(error, CallTimeout):
+                self.silent_until = self._rests_until
             raise
         self.failed = False
 
@@ -142,11 +145,15 @@ class Servers(Generic[C]):
         """Call a function whenever the list was replaced, in the thread that did it. It must not raise or block."""
         self._callbacks.append(callback)
 
+    def off_change(self, callback: Callable[[], object]) -> None:
+        """Call this function no more."""
+        self._callbacks.remove(callback)
+
     def replace(self, servers: Sequence[Server[C]]) -> None:
         """Set the list of servers. Those that are not in it any more are left."""
         self.left += [server for server in self.all if server not in servers]
         self.all = list(servers)
-        for callback in self._callbacks:
+        for callback in list(self._callbacks):
             callback()
 
     @property

@@ -16,7 +16,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
 from django.test import TransactionTestCase
 
-from ... import AsyncClient, Task, TaskNotFound
+from ... import Task, TaskNotFound
 from ..._async.shell import AsyncShell
 from ..._calls import results as statuses
 from ..._calls.call import Call, Fence, call, query
@@ -29,6 +29,7 @@ from ...jobs.retry import Retry
 from ...worker.apart import Apart
 from ...worker.bridge import Bridge
 from ...worker.failures import recorded
+from ...worker.homes import AsyncHomes, only
 from ...worker.loops import no_hooks
 from ...worker.means import Means
 from ...worker.overdue import Limits
@@ -134,13 +135,13 @@ class _Run:
         self._bind(self._queues)
 
     def _bind(self, queues: Sequence[str]) -> None:
-        aio = AsyncClient.over(_AwaitingShell(self.client.shell.core, self._using))
+        aio, homes = AsyncHomes(None, [_AwaitingShell(self.client.shell.core, self._using)]), only(self.joined.shell)
         self._apart = Apart(lambda: aio, self.client.starts)
         here = _Here(lambda: aio, lambda: None, no_hooks)
         means = Means(self._apart.runs, Limits(), defaultdict(lambda: here), None)
         served = Served.of(self.client, queues=queues)
-        self._serving: dict[str, Serving[Any]] = served.blocking(self.joined, AT_ONCE, self._finish, means)
-        for queue, serving in served.awaiting(self.joined, aio, AT_ONCE, self._finish, means).items():
+        self._serving: dict[str, Serving[Any]] = served.blocking(homes, AT_ONCE, self._finish, means)
+        for queue, serving in served.awaiting(homes, aio, AT_ONCE, self._finish, means).items():
             self._serving[queue] = Serving(async_to_sync(_awaited(serving)), serving.policy)
 
     def __call__(self, row: Taken, task: Task) -> None:

@@ -1,59 +1,11 @@
--- Tasks: the view of them; which queues have something due; tasks without a take; and the removal of tasks in batches.
+-- Tasks: the view of them; which are in a lane; which queues have something due; and tasks without a take.
 
-CREATE OR REPLACE FUNCTION pgqueue._remove_batch(queue_id int, ids bigint[]) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    takes int;
-BEGIN
-    IF ids <> '{}' THEN
-        PERFORM pgqueue._delete_tasks(ids);
-        -- As _drop_late_take (settle.sql), for all takes of these tasks.
-        DELETE FROM pgqueue.take
-         WHERE ctid = ANY (ARRAY (
-               SELECT (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = u.id FOR UPDATE SKIP LOCKED)
-                 FROM unnest(ids) u(id)));
-        GET DIAGNOSTICS takes = ROW_COUNT;
-        INSERT INTO pgqueue.delta (queue_id, taken) SELECT _remove_batch.queue_id, -takes WHERE takes > 0;
-    END IF;
-    RETURN cardinality(ids);
-END $$;
-
--- Remove all tasks of a queue, or `most` of them. By cursors: a new query with a LIMIT for each batch would walk over
--- all rows that this transaction has already deleted. Blocked tasks are deleted first; otherwise each batch of heads
--- would make the tasks behind them ready. The loop runs again until it finds no task that was put or changed since its
--- last run.
-CREATE OR REPLACE FUNCTION pgqueue._remove_tasks(queue_id int, most int DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    batch   CONSTANT int := 1000;
-    removed int := 0;
-    before  int;
-    state   "char";
-    one     bigint;
-    ids     bigint[] := '{}'::bigint[];
-BEGIN
-    LOOP
-        before := removed;
-        FOREACH state IN ARRAY '{L,W,R,D,B,C,F}'::"char"[] LOOP
-            FOR one IN
-                EXECUTE format('SELECT id FROM pgqueue.task WHERE queue_id = $1 AND state = %L%s '
-                               'LIMIT $2 FOR UPDATE SKIP LOCKED',
-                               state, CASE state WHEN 'L' THEN ' AND lane IS NOT NULL' END)
-                  USING queue_id, most - removed
-            LOOP
-                ids := ids || one;
-                IF cardinality(ids) = batch THEN
-                    removed := removed + pgqueue._remove_batch(queue_id, ids);
-                    ids := '{}';
-                END IF;
-            END LOOP;
-            removed := removed + pgqueue._remove_batch(queue_id, ids);
-            ids := '{}';
-        END LOOP;
-        EXIT WHEN removed = before OR removed >= most;
-    END LOOP;
-    RETURN removed;
-END $$;
+-- The tasks that are in a lane; the first of them is its head (lane.sql). It is a view, so that PostgreSQL plans it
+-- into the statements that use it.
+CREATE OR REPLACE VIEW pgqueue._in_lane AS
+SELECT t.id, t.queue_id, t.lane, t.priority, t.state, t.expires_at, t.xmin AS writer
+  FROM pgqueue.task t
+ WHERE (t.state IN ('R', 'L', 'C') OR t.state = 'D' AND t.holds_lane) AND t.lane IS NOT NULL;
 
 -- Which queues have something due. It is a view, so that PostgreSQL plans it into the statements that use it. It asks
 -- for the start of the statement: clock_timestamp() is volatile, and a volatile bound cannot use an index. Not EXISTS:

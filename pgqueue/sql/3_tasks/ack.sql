@@ -4,43 +4,6 @@
 -- task, and write one row for the statistics. The DELETE itself checks both, since a check in a statement of its own
 -- would cost more. All other tasks end in _end_tasks.
 
--- Keep tasks of a queue that are done.
-CREATE OR REPLACE FUNCTION pgqueue._keep_tasks(queue_id int, ids bigint[]) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    marked bigint[];
-BEGIN
-    SELECT array_agg(t.id) FILTER (WHERE t.followed) INTO marked
-      FROM (SELECT n.id, n.followed FROM pgqueue.task n WHERE n.id = ANY (ids) ORDER BY n.id FOR UPDATE) t;
-    UPDATE pgqueue.task SET state = 'F', done_at = clock_timestamp(), run_at = NULL, expires_at = NULL, followed = NULL
-     WHERE task.id = ANY (ids);
-    DELETE FROM pgqueue.cancellation c WHERE c.task_id = ANY (marked);
-    PERFORM pgqueue._follow(queue_id, marked, 'done');
-END $$;
-
--- End tasks that are done and have no take any more, in a queue with options or followed: keep them, or delete them.
--- Counting them (count.sql) also notifies lanes, and puts that wait for room. A mark that another transaction sets must
--- not be missed (follow.sql): the DELETE returns it, and before the UPDATE, which removes it, the rows are locked.
-CREATE OR REPLACE FUNCTION pgqueue._end_tasks(ids bigint[]) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    q record;
-BEGIN
-    FOR q IN
-        SELECT t.queue_id AS id, array_agg(t.id) AS ids,
-               (SELECT named.keep_done FROM pgqueue.queue named WHERE named.id = t.queue_id) IS NOT NULL AS keep
-          FROM pgqueue.task t WHERE t.id = ANY (_end_tasks.ids) AND t.state <> 'F'
-         GROUP BY t.queue_id
-    LOOP
-        PERFORM pgqueue._note(q.id, 'ack', q.ids);      -- before: an observer may still look
-        IF q.keep THEN
-            PERFORM pgqueue._keep_tasks(q.id, q.ids);
-        ELSE
-            PERFORM pgqueue._delete_tasks(q.ids, 'done');
-        END IF;
-    END LOOP;
-END $$;
-
 CREATE OR REPLACE FUNCTION pgqueue.ack(
     id          bigint,
     token       bigint DEFAULT NULL,

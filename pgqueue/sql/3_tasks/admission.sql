@@ -40,27 +40,13 @@ BEGIN
                   FROM pgqueue.task t WHERE t.id = ANY (found) AND t.lane IS NULL OFFSET 0) m
          WHERE m.meter IS NOT NULL;
         EXIT WHEN held IS NULL;
-        -- Only those without a take: the snapshot that found them may be too old.
-        UPDATE pgqueue.task t SET state = 'W', meter = h.meter
-          FROM unnest(held, meters) h(id, meter)
-         WHERE t.id = h.id AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL;
+        PERFORM pgqueue._await_slots(held, meters);
         found := ARRAY (SELECT f.id FROM unnest(found) f(id) WHERE f.id <> ALL (held));
         total := total + cardinality(held);
         EXIT WHEN cardinality(found) >= n OR total >= 1000;
         most := greatest(n, 250);
     END LOOP;
     RETURN found;
-END $$;
-
--- Tasks that a claim has found and must not take give up the slots that the claim gave them.
-CREATE OR REPLACE FUNCTION pgqueue._wait_again(ids bigint[]) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    ready CONSTANT "char" := 'R';                  -- a variable: see _open_meter
-BEGIN
-    UPDATE pgqueue.task t SET state = 'W'
-     WHERE t.id = ANY (ids) AND t.state = ready AND t.meter IS NOT NULL
-       AND (SELECT k.task_id FROM pgqueue.take k WHERE k.task_id = t.id) IS NULL;
 END $$;
 
 -- Open these meters, until they have `enough` tasks that may begin; admit those of them that are among the first n,
@@ -73,7 +59,6 @@ CREATE OR REPLACE FUNCTION pgqueue._admit(
 LANGUAGE plpgsql AS $$
 DECLARE
     enough  CONSTANT bigint := n + 8::bigint;      -- beyond n: so that the first of several meters can be told
-    waiting CONSTANT "char" := 'W';                -- a variable: see _open_meter
     found  bigint[] := free;
     opened text[]   := '{}'::text[];
     rooms  int[]    := '{}'::int[];
@@ -100,9 +85,7 @@ BEGIN
         found := found || o.ids;
     END LOOP;
     chosen := ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (found) ORDER BY t.priority, t.id LIMIT n);
-    WITH new AS (
-        UPDATE pgqueue.task t SET state = 'R' WHERE t.id = ANY (chosen) AND t.state = waiting RETURNING t.meter)
-    SELECT array_agg(new.meter) INTO begun FROM new;
+    begun := pgqueue._end_limit_wait(chosen, admitted => true);
     FOR i IN 1..cardinality(opened) LOOP
         IF pgqueue._close_meter(queue_id, opened [i], coalesce(cardinality(array_positions(begun, opened [i])), 0),
                                 rooms [i], tokens [i], paces [i], times [i]) THEN
@@ -166,13 +149,12 @@ BEGIN
         RETURN true;                               -- the caller looks for a take
     END IF;
     PERFORM pgqueue._check_admission();
-    UPDATE pgqueue.task w SET state = 'W', meter = name WHERE w.id = t.id AND w.state = 'R';
+    PERFORM pgqueue._await_slots(ARRAY [t.id], ARRAY [name]);
     SELECT * INTO o FROM pgqueue._open_meter(t.queue_id, name, 0, true);
     IF (o.is_open AND coalesce(o.room, 1) >= 1 AND coalesce(o.tokens, 1) >= 1) IS NOT TRUE THEN
         RETURN false;
     END IF;
-    UPDATE pgqueue.task w SET state = 'R', meter = name WHERE w.id = t.id;
-    PERFORM pgqueue._close_meter(t.queue_id, name, 1, o.room, o.tokens, o.pace, o.moment);
+    PERFORM pgqueue._call_up(t.id, name), pgqueue._close_meter(t.queue_id, name, 1, o.room, o.tokens, o.pace, o.moment);
     RETURN true;
 END $$;
 

@@ -1,30 +1,5 @@
 -- The verb cancel: cancelling tasks, and notifying their holders. cancelled.sql has the theory.
 
--- The channel on which a session hears that tasks which it, or a session within it, holds were cancelled. The payload
--- has their ids, and is a hint, as every notification: the client verifies it by cancelled_takes.
-CREATE OR REPLACE FUNCTION pgqueue._session_channel(session int) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'pgqueue:session:' || session;
-
--- Mark these taken tasks as cancelled (state C), each with a row that has the reason, and notify their holders. A task
--- that is C already keeps its reason. A take that is not being settled stays locked until this transaction ends: sweeps
--- and deadlines leave it alone until then, and a touch does not wait.
-CREATE OR REPLACE FUNCTION pgqueue._ask_holders(ids bigint[], reason text) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    portion CONSTANT int         := 350;           -- as in _tell_change
-    moment  CONSTANT timestamptz := clock_timestamp();
-BEGIN
-    PERFORM FROM pgqueue.take k WHERE k.task_id = ANY (ids) ORDER BY k.task_id FOR KEY SHARE SKIP LOCKED;
-    INSERT INTO pgqueue.cancellation (task_id, asked_at, role, reason)
-    SELECT u.id, moment, pgqueue._caller(), _ask_holders.reason FROM unnest(ids) u(id) ON CONFLICT DO NOTHING;
-    UPDATE pgqueue.task t SET state = 'C', followed = true WHERE t.id = ANY (ids);
-    PERFORM pgqueue._notify(pgqueue._session_channel(h.session_id), array_to_string(h.ids [n : n + portion - 1], ','))
-       FROM (SELECT coalesce(s.parent, k.session_id) AS session_id, array_agg(k.task_id) AS ids
-               FROM pgqueue.take k LEFT JOIN pgqueue.session s ON s.id = k.session_id
-              WHERE k.task_id = ANY (_ask_holders.ids) AND k.session_id <> 0 GROUP BY 1) h,
-            generate_series(1, cardinality(h.ids), portion) n;
-END $$;
-
 -- How a task that no longer exists has ended: done, failed or cancelled, if the caller may see its result.
 CREATE OR REPLACE FUNCTION pgqueue._ended_as(id bigint) RETURNS text
 LANGUAGE plpgsql STABLE AS $$

@@ -56,21 +56,6 @@ BEGIN
     END IF;
 END $$;
 
--- For tasks of a queue whose takes were ended by a statement that left their rows alone: end the cancelled ones. A
--- cancelled task that is locked is left to the tick.
-CREATE OR REPLACE FUNCTION pgqueue._given_back(queue_id int, ids bigint[]) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    cancelled CONSTANT bigint[] :=
-        ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) AND t.followed AND t.state = 'C');
-BEGIN
-    IF cancelled <> '{}' THEN
-        PERFORM pgqueue._end_cancelled(queue_id, pgqueue._untaken(ARRAY (
-                    SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (cancelled) AND t.state = 'C'
-                     ORDER BY t.id FOR UPDATE SKIP LOCKED)));
-    END IF;
-END $$;
-
 -- Part of every tick: end cancelled tasks that have lost their takes, where no other call could.
 CREATE OR REPLACE FUNCTION pgqueue._end_left() RETURNS void
 LANGUAGE plpgsql AS $$

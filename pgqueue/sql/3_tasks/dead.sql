@@ -189,15 +189,10 @@ BEGIN
     END IF;
     PERFORM pgqueue._delete_tasks(dropped, CASE reason WHEN 'expired' THEN 'expired' WHEN 'maxlen' THEN 'deleted'
                                                        ELSE 'dead' END);
-    UPDATE pgqueue.task SET state = 'B', run_at = NULL, buried_at = moment
-     WHERE id = ANY (ids) AND id <> ALL (moved || dropped) AND state <> 'B';
+    PERFORM pgqueue._bury(ARRAY (SELECT unnest(ids) EXCEPT SELECT unnest(moved || dropped)));
     IF followed IS NOT NULL THEN
-        PERFORM pgqueue._follow_each(
-                    array_agg(f.queue_id), array_agg(f.id), CASE WHEN f.is_moved THEN 'dead' ELSE 'buried' END)
-           FROM (SELECT u.id, u.queue_id, u.id = ANY (moved) AS is_moved
-                   FROM unnest(followed, followed_in) u(id, queue_id)
-                  WHERE u.id <> ALL (dropped)) f
-          GROUP BY f.is_moved;
+        PERFORM pgqueue._follow_each(array_agg(f.queue_id), array_agg(f.id), 'dead')
+           FROM unnest(followed, followed_in) f(id, queue_id) WHERE f.id = ANY (moved);
     END IF;
     PERFORM pgqueue._arrived(reached);
     RETURN moved || dropped;

@@ -45,38 +45,25 @@ LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     ids bigint[];
-    n   int;
+    n    int;
+    late tid[];
     over record;
 BEGIN
     PERFORM pgqueue._settle_flows(queue_id);
-    WITH due AS (
-        UPDATE pgqueue.task
-           SET state = CASE WHEN followed THEN pgqueue._ready_state(task) WHEN lane IS NULL THEN 'R' ELSE 'L' END,
-               ready_at = run_at, run_at = NULL
-         WHERE id = ANY (ARRAY (SELECT t.id FROM pgqueue.task t
-                                 WHERE t.queue_id = _promote.queue_id AND t.state = 'D' AND t.run_at <= moment
-                                 ORDER BY t.run_at LIMIT 1000 FOR UPDATE SKIP LOCKED))
-        RETURNING task.id)
-    SELECT array_agg(due.id), count(*) INTO ids, n FROM due;
-    IF n > 0 THEN
-        PERFORM pgqueue._note(queue_id, 'delay', ids);
-    END IF;
-    WITH gone AS (
-        DELETE FROM pgqueue.take
-         WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
-                                   WHERE k.queue_id = _promote.queue_id
-                                     AND k.deadline < 'infinity' AND k.deadline <= moment
-                                   ORDER BY k.deadline LIMIT 1000 FOR UPDATE SKIP LOCKED))
-        RETURNING take.task_id, take.taken_at, take.session_id)
-    SELECT array_agg(gone.task_id) AS ids, array_agg(gone.taken_at) AS began,
-           array_agg(pgqueue._label_of(gone.session_id)) AS takers INTO over FROM gone;
-    IF over.ids IS NOT NULL THEN
-        ids := over.ids;
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (_promote.queue_id, -cardinality(ids));
-        PERFORM pgqueue._note(queue_id, 'ttr', ids),
-                pgqueue._count_attempt(ids, 'the time to run was over', over.began, over.takers, timeouts => 1),
-                pgqueue._given_back(queue_id, ids);
-        n := n + cardinality(ids);
+    n := pgqueue._make_ready(queue_id, verb => 'delay', ids => ARRAY (
+             SELECT t.id FROM pgqueue.task t
+              WHERE t.queue_id = _promote.queue_id AND t.state = 'D' AND t.run_at <= moment
+              ORDER BY t.run_at LIMIT 1000 FOR UPDATE SKIP LOCKED));
+    late := ARRAY (SELECT k.ctid FROM pgqueue.take k
+                    WHERE k.queue_id = _promote.queue_id AND k.deadline < 'infinity' AND k.deadline <= moment
+                    ORDER BY k.deadline LIMIT 1000 FOR UPDATE SKIP LOCKED);
+    IF late <> '{}' THEN
+        SELECT * INTO over FROM pgqueue._untake(late);
+        PERFORM pgqueue._given_back(over.queues, over.ids, 'ttr'),
+                pgqueue._count_attempt(
+                    over.ids, 'the time to run was over', over.began,
+                    ARRAY (SELECT pgqueue._label_of(taker) FROM unnest(over.takers) taker), timeouts => 1);
+        n := n + cardinality(over.ids);
     END IF;
     ids := ARRAY (SELECT t.id FROM pgqueue.task t
                    WHERE t.queue_id = _promote.queue_id AND t.state <> 'D' AND t.state NOT IN ('F', 'C')
@@ -86,9 +73,6 @@ BEGIN
     IF ids <> '{}' THEN
         ids := pgqueue._untaken(ids);
         PERFORM pgqueue._note(queue_id, 'ttl', ids), pgqueue._die(ids, 'expired');
-    END IF;
-    IF n > 0 THEN
-        PERFORM pgqueue._signal(queue_id, n);
     END IF;
     RETURN n;
 END $$;

@@ -312,11 +312,11 @@ BEGIN
         IF acted = 0 THEN
             RETURN;
         ELSIF verb = 'kick' THEN
-            PERFORM pgqueue._kick(q, ids), pgqueue._record_tasks('kick', q, ids);
+            PERFORM pgqueue._make_ready(q, ids, 'kick'), pgqueue._record_tasks('kick', q, ids);
         ELSIF verb = 'cancel' THEN
             PERFORM pgqueue.cancel_many(ids);                           -- which records it
         ELSE
-            PERFORM pgqueue._note(q, 'delete', ids), pgqueue._remove_batch(q, ids),
+            PERFORM pgqueue._note(q, 'delete', ids), pgqueue._remove_batch(ids),
                     pgqueue._record_tasks('delete', q, ids);
         END IF;
     END IF;

@@ -1,4 +1,4 @@
--- Flows at the end of a followed task: the hooks that follow.sql (2_base) calls, and the functions that decide which
+-- Flows at the end of a followed task: the hooks that follow.sql calls, and the functions that decide which
 -- tasks need not wait any more. The theory is in flows.sql.
 
 -- Mark members of batches as ended; returns the batches.
@@ -108,18 +108,25 @@ DECLARE
     moment  CONSTANT timestamptz := clock_timestamp();
     held    CONSTANT bigint[] := ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) AND t.state = waiting
                                          ORDER BY t.id FOR UPDATE SKIP LOCKED);
+    q       record;
 BEGIN
     INSERT INTO pgqueue.flow_check (id, queue_id) SELECT u.id, 0 FROM unnest(ids) u(id) WHERE u.id <> ALL (held);
     UPDATE pgqueue.dependant d SET opened = true WHERE d.task_id = ANY (held);
-    UPDATE pgqueue.task t
-       SET state = CASE WHEN later.at > moment THEN 'D' ELSE t.state END,
-           run_at = CASE WHEN later.at > moment THEN later.at END,
-           expires_at = greatest(later.at, moment) + d.ttl
-      FROM pgqueue.dependant d, LATERAL (SELECT coalesce(d.run_at, moment + d.delay) AS at) later
-     WHERE t.id = ANY (held) AND d.task_id = t.id AND (later.at > moment OR d.ttl IS NOT NULL);
-    PERFORM pgqueue._end_wait(q.queue_id, q.ids), pgqueue._signal(q.queue_id)      -- also for one that is delayed
-       FROM (SELECT t.queue_id, array_agg(t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (held)
-              GROUP BY t.queue_id) q;
+    UPDATE pgqueue.task t SET expires_at = greatest(coalesce(d.run_at, moment + d.delay), moment) + d.ttl
+      FROM pgqueue.dependant d WHERE t.id = ANY (held) AND d.task_id = t.id AND d.ttl IS NOT NULL;
+    FOR q IN
+        SELECT t.queue_id AS id, array_agg(t.id) FILTER (WHERE later.at > moment) AS delayed,
+               array_agg(later.at) FILTER (WHERE later.at > moment) AS times,
+               array_agg(t.id) FILTER (WHERE (later.at > moment) IS NOT TRUE) AS free
+          FROM pgqueue.task t JOIN pgqueue.dependant d ON d.task_id = t.id,
+               LATERAL (SELECT coalesce(d.run_at, moment + d.delay) AS at) later
+         WHERE t.id = ANY (held) GROUP BY t.queue_id
+    LOOP
+        IF q.delayed IS NOT NULL THEN
+            PERFORM pgqueue._delay(q.delayed, q.times), pgqueue._signal(q.id);
+        END IF;
+        PERFORM pgqueue._make_ready(q.id, q.free, NULL);
+    END LOOP;
 END $$;
 
 -- Bury dependants whose dependencies failed; returns those that were buried.
@@ -129,23 +136,18 @@ DECLARE
     waiting CONSTANT "char" := 'W';                -- a variable: see _open_meter
     held    CONSTANT bigint[] := ARRAY (SELECT t.id FROM pgqueue.task t WHERE t.id = ANY (ids) AND t.state = waiting
                                          ORDER BY t.id FOR UPDATE SKIP LOCKED);
-    q       record;
 BEGIN
     INSERT INTO pgqueue.flow_check (id, queue_id) SELECT u.id, 0 FROM unnest(ids) u(id) WHERE u.id <> ALL (held);
-    UPDATE pgqueue.task t
-       SET state = 'B', buried_at = clock_timestamp(), buries = coalesce(t.buries, 0) + 1,
-           error = (SELECT format('%s %s, for which this task waited, %s',
-                                  CASE WHEN b.id IS NULL THEN 'task' ELSE 'batch' END, d.on_id,
-                                  CASE d.state WHEN 'F' THEN 'failed' ELSE 'is gone and was not done' END)
-                      FROM pgqueue.dependency d LEFT JOIN pgqueue.batch b ON b.id = d.on_id
-                     WHERE d.task_id = t.id AND d.state IN ('F', 'G') ORDER BY d.state DESC, d.position LIMIT 1)
-     WHERE t.id = ANY (held);
-    FOR q IN
-        SELECT t.queue_id AS id, array_agg(t.id ORDER BY t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (held)
-         GROUP BY t.queue_id
-    LOOP
-        PERFORM pgqueue._note(q.id, 'bury', q.ids), pgqueue._follow(q.id, q.ids, 'buried');
-    END LOOP;
+    PERFORM pgqueue._bury(held, ARRAY (
+                SELECT (SELECT format('%s %s, for which this task waited, %s',
+                                      CASE WHEN b.id IS NULL THEN 'task' ELSE 'batch' END, d.on_id,
+                                      CASE d.state WHEN 'F' THEN 'failed' ELSE 'is gone and was not done' END)
+                          FROM pgqueue.dependency d LEFT JOIN pgqueue.batch b ON b.id = d.on_id
+                         WHERE d.task_id = u.id AND d.state IN ('F', 'G') ORDER BY d.state DESC, d.position LIMIT 1)
+                  FROM unnest(held) WITH ORDINALITY u(id, place) ORDER BY u.place));
+    PERFORM pgqueue._note(q.id, 'bury', q.ids)
+       FROM (SELECT t.queue_id AS id, array_agg(t.id ORDER BY t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (held)
+              GROUP BY t.queue_id) q;
     RETURN held;
 END $$;
 

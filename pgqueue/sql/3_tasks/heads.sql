@@ -57,7 +57,8 @@ BEGIN
                             WHERE t.id = ANY (found) AND t.suspect IS NOT NULL ORDER BY t.priority, t.id);
         IF suspects <> '{}' THEN
             refused := pgqueue._refuse_suspects(session, suspects);
-            PERFORM pgqueue._wait_again(refused);
+            PERFORM pgqueue._await_slots(array_agg(t.id), array_agg(t.meter))     -- gives up the slots of this claim
+               FROM pgqueue.task t WHERE t.id = ANY (refused) AND t.meter IS NOT NULL;
         END IF;
         FOR id, priority, attempts, deadline, data, waited, redelivered IN
             WITH new AS (

@@ -50,7 +50,7 @@ BEGIN
                                        WHERE c.queue_id = next ORDER BY c.id LIMIT 10000 FOR UPDATE SKIP LOCKED))
             RETURNING meter)
         SELECT array_agg(DISTINCT gone.meter) INTO lost FROM gone;
-        PERFORM pgqueue._release_waiting(ARRAY (
+        PERFORM pgqueue._end_limit_wait(admitted => false, ids => ARRAY (
                     SELECT t.id FROM pgqueue.task t
                      WHERE t.queue_id = next AND t.meter = ANY (lost) AND t.state = 'W' FOR UPDATE SKIP LOCKED));
     END LOOP;

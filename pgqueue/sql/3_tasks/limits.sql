@@ -97,27 +97,21 @@ BEGIN
 END $$;
 
 -- Make up to n tasks ready that wait for a dropped limit; returns how many.
-CREATE OR REPLACE FUNCTION pgqueue._release_waiting(ids bigint[]) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    waiting CONSTANT "char" := 'W';                -- a variable: see _open_meter
-BEGIN
-    UPDATE pgqueue.task t SET state = 'R', meter = NULL WHERE t.id = ANY (ids) AND t.state = waiting;
-    RETURN cardinality(ids);
-END $$;
-
 CREATE OR REPLACE FUNCTION pgqueue._release_dropped(queue_id int, n int DEFAULT 1000) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     l     record;
+    ids   bigint[];
     total int := 0;
 BEGIN
     FOR l IN SELECT d.id FROM pgqueue.task_limit d WHERE d.queue_id = _release_dropped.queue_id AND d.dropped LOOP
-        total := total + pgqueue._release_waiting(ARRAY (
+        ids := ARRAY (
             SELECT t.id FROM pgqueue.task t
              WHERE t.queue_id = _release_dropped.queue_id AND t.meter >= l.id || ':' AND t.meter < l.id || ';'
                AND t.state = 'W'
-             ORDER BY t.meter, t.state, t.priority, t.id LIMIT n - total FOR UPDATE SKIP LOCKED));
+             ORDER BY t.meter, t.state, t.priority, t.id LIMIT n - total FOR UPDATE SKIP LOCKED);
+        PERFORM pgqueue._end_limit_wait(ids, admitted => false);
+        total := total + cardinality(ids);
     END LOOP;
     RETURN total;
 END $$;
@@ -151,7 +145,7 @@ BEGIN
       LEFT JOIN pgqueue.bucket b ON b.queue_id = _open_meter.queue_id AND b.meter = _open_meter.meter
      WHERE r.id = split_part(_open_meter.meter, ':', 1)::int AND r.queue_id = _open_meter.queue_id AND NOT r.dropped;
     IF NOT FOUND THEN                              -- dropped: they wait for nothing
-        PERFORM pgqueue._release_waiting(ARRAY (
+        PERFORM pgqueue._end_limit_wait(admitted => false, ids => ARRAY (
             SELECT t.id FROM pgqueue.task t
              WHERE t.queue_id = _open_meter.queue_id AND t.meter = _open_meter.meter AND t.state = 'W'
              LIMIT 1000 FOR UPDATE SKIP LOCKED));

@@ -26,21 +26,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.find_key IS 'The task of a queue that has the key and is not done; NULL if there is none.';
 
--- Kick these tasks, which are buried or delayed, and locked by the caller.
-CREATE OR REPLACE FUNCTION pgqueue._kick(queue_id int, ids bigint[]) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE pgqueue.task t
-       SET state = CASE WHEN t.followed THEN pgqueue._ready_state(t) WHEN t.lane IS NULL THEN 'R' ELSE 'L' END,
-           run_at = NULL, ready_at = clock_timestamp(),
-           attempts = CASE t.state WHEN 'B' THEN 0 ELSE t.attempts END,
-           buried_at = NULL, suspect = NULL, killed_after = NULL, kicks = coalesce(t.kicks, 0) + 1
-     WHERE t.id = ANY (ids);
-    IF FOUND THEN
-        PERFORM pgqueue._note(queue_id, 'kick', ids), pgqueue._signal(queue_id, cardinality(ids));
-    END IF;
-END $$;
-
 CREATE OR REPLACE FUNCTION pgqueue.kick(queue text, n int DEFAULT 1, delayed boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -60,7 +45,7 @@ BEGIN
                                WHERE b.queue_id = q AND b.state = 'B' ORDER BY b.priority, b.id LIMIT 1) IS NULL
                        ORDER BY t.run_at LIMIT kick.n FOR UPDATE SKIP LOCKED);
     END IF;
-    PERFORM pgqueue._kick(q, ids), pgqueue._record_tasks('kick', q, ids);
+    PERFORM pgqueue._make_ready(q, ids, 'kick'), pgqueue._record_tasks('kick', q, ids);
     RETURN cardinality(ids);
 END $$;
 COMMENT ON FUNCTION pgqueue.kick IS
@@ -165,10 +150,7 @@ BEGIN
         RETURN;
     END IF;
     IF t.state <> 'R' THEN
-        UPDATE pgqueue.task k
-           SET state = 'R', run_at = NULL, buried_at = NULL,
-               ready_at = CASE t.state WHEN 'L' THEN k.ready_at ELSE moment END
-         WHERE k.id = t.id;
+        PERFORM pgqueue._call_up(t.id, since => CASE WHEN t.state <> 'L' THEN moment END);
     END IF;
     INSERT INTO pgqueue.delta (queue_id, taken) VALUES (t.queue_id, 1);
     PERFORM pgqueue._note(t.queue_id, 'take', ARRAY [t.id]);
@@ -182,16 +164,6 @@ END $$;
 COMMENT ON FUNCTION pgqueue.take_id IS
     'Take the task of this id, ready, delayed, blocked, waiting for a limit or buried, if it is not taken, no other '
     'task of its lane is, and its limit has room. As beanstalkd''s reserve-job.';
-
--- Remove a task. The caller has locked its row.
-CREATE OR REPLACE FUNCTION pgqueue._remove_task(id bigint, queue_id int) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    -- Before the task is deleted: an observer may still read it.
-    PERFORM pgqueue._note(queue_id, 'delete', ARRAY [id]);
-    PERFORM pgqueue._delete_tasks(ARRAY [id]);
-    PERFORM pgqueue._drop_late_take(id);
-END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.delete_strict(
     id          bigint,
@@ -237,7 +209,8 @@ BEGIN
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t
      WHERE t.id = kick_task.id AND t.state IN ('B', 'D') FOR UPDATE;
     IF FOUND THEN
-        PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false), pgqueue._kick(of_queue, ARRAY [id]),
+        PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false), 
+                pgqueue._make_ready(of_queue, ARRAY [id], 'kick'),
                 pgqueue._record_tasks('kick', of_queue, ARRAY [id]);
     END IF;
     SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = kick_task.id;
@@ -252,7 +225,7 @@ DECLARE
     of_queue int;
 BEGIN
     PERFORM pgqueue._check_tasks(ARRAY [id], 'manage');
-    PERFORM pgqueue._drop_any_take(id);
+    PERFORM pgqueue._untake_tasks(ARRAY [id], waits => true);
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = delete.id FOR UPDATE;
     IF FOUND THEN
         PERFORM pgqueue._check_guarded(of_queue, 'manage', is_named => false);

@@ -316,21 +316,14 @@ COMMENT ON FUNCTION pgqueue.pause_queue IS
 CREATE OR REPLACE FUNCTION pgqueue._end_takes(queue_id int, ids bigint[] DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    ended bigint[];
+    gone record;
 BEGIN
-    WITH gone AS (
-        DELETE FROM pgqueue.take
-         WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
-                                   WHERE k.queue_id = _end_takes.queue_id AND (ids IS NULL OR k.task_id = ANY (ids))
-                                     FOR UPDATE SKIP LOCKED))
-        RETURNING take.task_id)
-    SELECT array_agg(gone.task_id) INTO ended FROM gone;
-    IF ended IS NOT NULL THEN
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (_end_takes.queue_id, -cardinality(ended));
-        PERFORM pgqueue._note(queue_id, 'release', ended), pgqueue._given_back(queue_id, ended),
-                pgqueue._signal(queue_id, cardinality(ended));
-    END IF;
-    RETURN coalesce(cardinality(ended), 0);
+    SELECT * INTO gone FROM pgqueue._untake(ARRAY (
+               SELECT k.ctid FROM pgqueue.take k
+                WHERE k.queue_id = _end_takes.queue_id AND (_end_takes.ids IS NULL OR k.task_id = ANY (_end_takes.ids))
+                  FOR UPDATE SKIP LOCKED));
+    PERFORM pgqueue._given_back(gone.queues, gone.ids, 'release');
+    RETURN coalesce(cardinality(gone.ids), 0);
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.release_all(queue text) RETURNS int

@@ -13,34 +13,28 @@ CREATE OR REPLACE FUNCTION pgqueue.requeue(
 LANGUAGE plpgsql AS $$
 DECLARE
     of_queue CONSTANT int := (pgqueue._drop_take(id, token, session)).queue_id;
-    stored   "char";
+    stored      "char";
+    keeps_place boolean;
 BEGIN
     IF of_queue IS NULL THEN
         SELECT * INTO state, problem, holder FROM pgqueue._explain_refusal(id);
         RETURN;
     END IF;
-    UPDATE pgqueue.task t
-       SET id = DEFAULT, state = CASE WHEN t.lane IS NULL THEN 'R' ELSE 'L' END,
-           suspect = NULL, killed_after = NULL, releases = coalesce(t.releases, 0) + 1
-     WHERE t.id = requeue.id AND t.followed IS NULL
-    RETURNING t.id, CASE WHEN t.lane IS NULL THEN 'ready' ELSE 'blocked' END INTO new_id, state;
-    IF FOUND THEN
-        UPDATE pgqueue.attempt a SET task_id = new_id WHERE a.task_id = requeue.id;
-        UPDATE pgqueue.step SET task_id = new_id WHERE task_id = requeue.id;
-    ELSE                                           -- other rows refer to a followed task by its id: keep it
-        UPDATE pgqueue.task t
-           SET state = CASE WHEN t.state = 'C' THEN 'C' ELSE pgqueue._ready_state(t) END,
-               suspect = NULL, killed_after = NULL, releases = coalesce(t.releases, 0) + 1
-         WHERE t.id = requeue.id
-        RETURNING t.id, t.state, CASE t.state WHEN 'R' THEN 'ready' WHEN 'L' THEN 'blocked' WHEN 'W' THEN 'waiting'
-                                              ELSE 'cancelled' END INTO new_id, stored, state;
-        IF stored = 'C' THEN
-            PERFORM pgqueue._note(of_queue, 'release', ARRAY [id]), pgqueue._end_cancelled(of_queue, ARRAY [id]);
-            RETURN;
-        END IF;
+    SELECT moved.new_id, moved.stored INTO new_id, stored FROM pgqueue._move_behind(id) moved;
+    keeps_place := new_id IS NULL;
+    IF keeps_place THEN
+        new_id := id;
+        stored := pgqueue._come_back(id);
     END IF;
-    PERFORM pgqueue._note(of_queue, 'release', ARRAY [new_id]), pgqueue._signal(of_queue, 1);
-    IF state = 'blocked' THEN                      -- until _note has opened its lane, if no other task is in it
+    PERFORM pgqueue._note(of_queue, 'release', ARRAY [new_id]);
+    IF stored = 'C' THEN
+        PERFORM pgqueue._end_cancelled(of_queue, ARRAY [id]);
+        state := 'cancelled';
+        RETURN;
+    END IF;
+    PERFORM pgqueue._signal(of_queue, 1);
+    state := 'ready';
+    IF keeps_place OR stored = 'L' THEN            -- it may wait for others, or be blocked in its lane
         SELECT seen.state INTO state FROM pgqueue._tasks seen WHERE seen.id = new_id;
     END IF;
 END $$;

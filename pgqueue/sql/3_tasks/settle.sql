@@ -12,23 +12,6 @@
 --
 -- Lock order: the take first, then the task (1_tables/schema.sql).
 
--- End a take. Returns its queue, when it began and its session; NULL if there is no take that the caller may end.
-CREATE OR REPLACE FUNCTION pgqueue._drop_take(
-    id bigint, token bigint, session int, OUT queue_id int, OUT taken_at timestamptz, OUT taker int
-)
-LANGUAGE plpgsql AS $$
-BEGIN
-    session := CASE WHEN token IS NULL THEN pgqueue._named_session(session) END;
-    DELETE FROM pgqueue.take k
-     WHERE k.task_id = _drop_take.id AND k.deadline > clock_timestamp()
-       AND (k.token = _drop_take.token
-            OR _drop_take.token IS NULL AND pgqueue._is_ours(k.session_id, _drop_take.session))
-    RETURNING k.queue_id, k.taken_at, k.session_id INTO _drop_take.queue_id, _drop_take.taken_at, _drop_take.taker;
-    IF FOUND THEN
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (_drop_take.queue_id, -1);
-    END IF;
-END $$;
-
 -- Tasks as a refusal shows them: for a role without a right to the queue they do not exist. The view pgqueue.tasks
 -- would require the verb look, and a join with it reads every task, since it has security_barrier.
 CREATE OR REPLACE VIEW pgqueue._refused AS
@@ -89,6 +72,7 @@ BEGIN
         later := coalesce(taken_at + every, moment + delay);
     END IF;
     state := CASE WHEN later IS NULL THEN 'ready' ELSE 'delayed' END;
+    -- As _come_back (moves.sql), without the call, and with the options.
     UPDATE pgqueue.task t
        SET state = CASE WHEN t.state = 'C' THEN 'C' WHEN later IS NOT NULL THEN 'D'
                         WHEN t.followed AND pgqueue._ready_state(t) = 'W' THEN 'W' ELSE 'R' END,
@@ -133,43 +117,6 @@ COMMENT ON FUNCTION pgqueue.release IS
     'the last attempt of max_takes makes it a dead letter, or buries it if no queue is bound for dead letters. A task '
     'that was cancelled while it was taken ends: the state is cancelled.';
 
--- End takes of many tasks. Returns the tasks of which a take ended, and the lowest and the highest of their queues. The
--- caller counts. By ctid after a probe by key for each: a join is planned as a scan of all of `take`, dead rows
--- included. The ids are locked in order: two calls with the same tasks cannot deadlock. After a wait for a take that T2
--- was touching, the take has a new ctid, which this snapshot does not see: a second look finds it, now locked by this
--- transaction.
-CREATE OR REPLACE FUNCTION pgqueue._drop_takes(
-    ids bigint[], tokens bigint[], session int, OUT dropped bigint[], OUT low int, OUT high int
-)
-LANGUAGE plpgsql AS $$
-DECLARE
-    moment  CONSTANT timestamptz := clock_timestamp();
-    found   record;
-BEGIN
-    PERFORM pgqueue._check_takes(ids, tokens);
-    session := CASE WHEN cardinality(array_remove(tokens, NULL)) = cardinality(ids) THEN NULL
-                    ELSE pgqueue._named_session(session) END;
-    dropped := '{}';
-    FOR look IN 1..2 LOOP
-        WITH gone AS (
-            DELETE FROM pgqueue.take
-             WHERE ctid = ANY (ARRAY (
-                   SELECT (SELECT k.ctid FROM pgqueue.take k
-                            WHERE k.task_id = asked.id AND k.deadline > moment
-                              AND (k.token = asked.token
-                                   OR asked.token IS NULL AND pgqueue._is_ours(k.session_id, _drop_takes.session))
-                              FOR UPDATE)
-                     FROM (SELECT u.id, u.token FROM unnest(ids, tokens) u(id, token) ORDER BY u.id) asked))
-            RETURNING take.task_id, take.queue_id)
-        SELECT array_agg(gone.task_id) AS ids, min(gone.queue_id) AS low, max(gone.queue_id) AS high INTO found
-          FROM gone;
-        dropped := dropped || found.ids;
-        low := least(low, found.low);
-        high := greatest(high, found.high);
-        EXIT WHEN cardinality(dropped) >= cardinality(ids);
-    END LOOP;
-END $$;
-
 CREATE OR REPLACE FUNCTION pgqueue._explain_refusals(ids bigint[], settled bigint[])
 RETURNS TABLE (id bigint, state text, problem text, holder text)
 LANGUAGE plpgsql AS $$
@@ -187,49 +134,17 @@ CREATE OR REPLACE FUNCTION pgqueue.release_many(
 LANGUAGE plpgsql AS $$
 DECLARE
     dropped bigint[];
-    q       record;
+    given   record;
 BEGIN
     SELECT d.dropped INTO dropped FROM pgqueue._drop_takes(ids, tokens, session) d;
-    FOR q IN
-        SELECT t.queue_id, array_agg(t.id) AS ids FROM pgqueue.task t WHERE t.id = ANY (dropped) GROUP BY t.queue_id
-    LOOP
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q.queue_id, -cardinality(q.ids));
-        PERFORM pgqueue._note(q.queue_id, 'release', q.ids), pgqueue._given_back(q.queue_id, q.ids),
-                pgqueue._signal(q.queue_id, cardinality(q.ids));
-    END LOOP;
+    SELECT array_agg(t.queue_id) AS queues, array_agg(t.id) AS ids INTO given
+      FROM pgqueue.task t WHERE t.id = ANY (dropped);
+    PERFORM pgqueue._count_takes(given.queues, -1), pgqueue._given_back(given.queues, given.ids, 'release');
     IF cardinality(dropped) < cardinality(ids) THEN
         RETURN QUERY SELECT * FROM pgqueue._explain_refusals(ids, dropped);
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.release_many IS 'Give tasks back as they are; returns those that could not be given back.';
-
--- End a task's take, by any holder.
-CREATE OR REPLACE FUNCTION pgqueue._drop_any_take(id bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    of_queue int;
-BEGIN
-    DELETE FROM pgqueue.take k WHERE k.task_id = _drop_any_take.id RETURNING k.queue_id INTO of_queue;
-    IF FOUND THEN
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
-    END IF;
-END $$;
-
--- For a transaction T1 that removes a task which another session may hold: a claim T2 may have been under way when T1
--- looked for the take. T2 has ended since, for T1 has the task's row. Having that row, T1 must not wait for a take: a
--- locked take is being settled, and is left alone.
-CREATE OR REPLACE FUNCTION pgqueue._drop_late_take(id bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    of_queue int;
-BEGIN
-    DELETE FROM pgqueue.take
-     WHERE ctid = (SELECT k.ctid FROM pgqueue.take k WHERE k.task_id = _drop_late_take.id FOR UPDATE SKIP LOCKED)
-    RETURNING take.queue_id INTO of_queue;
-    IF FOUND THEN
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
-    END IF;
-END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue.bury(
     id          bigint,
@@ -254,7 +169,7 @@ BEGIN
     PERFORM pgqueue._check_text('an error', error), pgqueue._check_attempt(worker, ended_as, began);
     IF token IS NULL THEN
         PERFORM pgqueue._check_tasks(ARRAY [id], 'manage');
-        PERFORM pgqueue._drop_any_take(id);
+        PERFORM pgqueue._untake_tasks(ARRAY [id], waits => true);
     ELSE
         SELECT * INTO dropped FROM pgqueue._drop_take(id, token, NULL);
         IF dropped.queue_id IS NULL THEN
@@ -262,6 +177,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    -- As _bury (moves.sql), without the call, and with the options.
     UPDATE pgqueue.task t
        SET state = CASE t.state WHEN 'C' THEN 'C' ELSE 'B' END, run_at = NULL,
            buried_at = coalesce(t.buried_at, clock_timestamp()),
@@ -273,9 +189,9 @@ BEGIN
      WHERE t.id = bury.id AND t.state <> 'F'
     RETURNING t.queue_id, t.state, t.followed INTO queue_id, stored, marked;
     IF FOUND THEN
-        PERFORM pgqueue._drop_late_take(id);
         state := 'buried';
-        IF token IS NULL THEN
+        IF token IS NULL THEN                      -- of a claim that was under way; a holder's own take kept it away
+            PERFORM pgqueue._untake_tasks(ARRAY [id]);
             PERFORM pgqueue._check_guarded(queue_id, 'manage', is_named => false),
                     pgqueue._record_tasks('bury', queue_id, ARRAY [id]);
         END IF;

@@ -76,23 +76,6 @@ BEGIN
     END IF;
 END $$;
 
--- Whether a task is taken. A take past its deadline is deleted, for its holder cannot settle any more; unless the
--- holder is settling it now.
-CREATE OR REPLACE FUNCTION pgqueue._is_held(id bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
-DECLARE
-    of_queue int;
-BEGIN
-    DELETE FROM pgqueue.take
-     WHERE ctid = (SELECT k.ctid FROM pgqueue.take k
-                    WHERE k.task_id = _is_held.id AND k.deadline <= clock_timestamp() FOR UPDATE SKIP LOCKED)
-    RETURNING take.queue_id INTO of_queue;
-    IF FOUND THEN
-        PERFORM pgqueue._count_takes(ARRAY [of_queue], -1);
-    END IF;
-    RETURN EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = _is_held.id);
-END $$;
-
 -- End an expired task; false if its holder is settling it now. The function waits for a transaction T2 that has the
 -- task's row. It is also true if T2 has ended or changed the task: the caller looks again.
 CREATE OR REPLACE FUNCTION pgqueue._end_expired(q pgqueue.queue, id bigint) RETURNS boolean
@@ -147,16 +130,7 @@ BEGIN
             RAISE EXCEPTION 'task % of queue "%" has the key "%" and is taken: it cannot be replaced',
                 t.id, q.name, s.key USING ERRCODE = 'PQ039';
         END IF;
-        UPDATE pgqueue.task
-           SET data = s.data, priority = coalesce(s.priority, q.priority), ttr = coalesce(s.ttr, q.ttr),
-               expires_at = coalesce(later, moment) + coalesce(s.ttl, q.ttl),
-               run_at = later, ready_at = CASE WHEN later IS NULL THEN moment END, buried_at = NULL,
-               attempts = 0, error = NULL, suspect = NULL, killed_after = NULL, lane = s.lane,
-               holds_lane = NULL, sender = s.sender, meter = NULL,
-               state = CASE WHEN later IS NOT NULL THEN 'D' WHEN task.followed THEN pgqueue._ready_state(task)
-                            WHEN s.lane IS NULL THEN 'R' ELSE 'L' END
-         WHERE task.id = t.id;
-        PERFORM pgqueue._note(q.id, 'put', ARRAY [t.id]), pgqueue._signal(q.id, CASE WHEN later IS NULL THEN 1 END);
+        PERFORM pgqueue._put_over(t.id, q, s, later);
     ELSIF NOT q.guarded OR pgqueue._may(q.id, 'look') THEN
         met.kept := t.data;
     END IF;

@@ -23,7 +23,7 @@ BEGIN
             SELECT s.ids, s.next INTO ids, next
               FROM pgqueue._search(queue_id, state, least(batch, most - removed), NULL, NULL, NULL, NULL, NULL, NULL,
                                    after => next, within => NULL) s;
-            removed := removed + pgqueue._remove_batch(queue_id, pgqueue._locked_in_state(queue_id, ids, state));
+            removed := removed + pgqueue._remove_batch(pgqueue._locked_in_state(queue_id, ids, state));
             IF removed >= most THEN
                 RETURN removed;
             END IF;

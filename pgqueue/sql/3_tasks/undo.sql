@@ -21,29 +21,22 @@
 CREATE OR REPLACE FUNCTION pgqueue.undo_take(token bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    queues   int[];
-    ids      bigint[];
+    gone record;
 BEGIN
     IF NOT pgqueue._can_write('take', 'delta')
        OR NOT pg_try_advisory_xact_lock(pgqueue._token_lock(token)) THEN
         RETURN NULL;
     END IF;
     -- By the token alone: if the session has been given up, its heir has the takes.
-    WITH gone AS (
-        DELETE FROM pgqueue.take
-         WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
-                                   WHERE k.token = undo_take.token FOR UPDATE SKIP LOCKED))
-        RETURNING take.queue_id, take.task_id)
-    SELECT array_agg(gone.queue_id), array_agg(gone.task_id) INTO queues, ids FROM gone;
-    PERFORM pgqueue._count_takes(queues, -1);
-    PERFORM pgqueue._given_back(u.queue_id, array_agg(u.id)), pgqueue._signal(u.queue_id, count(*)::int)
-       FROM unnest(queues, ids) u(queue_id, id) GROUP BY u.queue_id;
+    SELECT * INTO gone FROM pgqueue._untake(ARRAY (
+               SELECT k.ctid FROM pgqueue.take k WHERE k.token = undo_take.token FOR UPDATE SKIP LOCKED));
+    PERFORM pgqueue._given_back(gone.queues, gone.ids, NULL);
     IF EXISTS (SELECT FROM pgqueue.take k WHERE k.token = undo_take.token) THEN
         RETURN NULL;                               -- another transaction has locked it, perhaps to give it to an heir
     END IF;
     -- Last, and granted at once: after this lock an error would roll back everything but the lock.
     PERFORM pg_advisory_lock(pgqueue._token_lock(token));
-    RETURN coalesce(cardinality(queues), 0);
+    RETURN coalesce(cardinality(gone.ids), 0);
 END $$;
 COMMENT ON FUNCTION pgqueue.undo_take IS
     'For clients: give back all tasks taken under this token, and refuse its claim from now on, until forget_undo or '

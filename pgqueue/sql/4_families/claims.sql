@@ -197,9 +197,8 @@ BEGIN
     RETURNING c.queue_id, c.task_ids INTO q, ids;
     ids := pgqueue._lock_claimed(ids, claim);
     IF ids <> '{}' THEN
-        DELETE FROM pgqueue.take k WHERE k.task_id = ANY (ids);
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q, -cardinality(ids));
-        PERFORM pgqueue._note(q, 'release', ids), pgqueue._given_back(q, ids), pgqueue._signal(q, cardinality(ids));
+        PERFORM pgqueue._untake_tasks(ids),
+                pgqueue._given_back(array_fill(q, ARRAY [cardinality(ids)]), ids, 'release');
     END IF;
     RETURN cardinality(ids);
 END $$;

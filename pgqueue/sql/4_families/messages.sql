@@ -15,11 +15,7 @@ DECLARE
 BEGIN
     PERFORM pgqueue._check_read_committed('delete_message without a claim');
     PERFORM pgqueue._check_tasks(ARRAY [id], 'take');
-    DELETE FROM pgqueue.take k WHERE k.task_id = _delete_free_message.id AND k.deadline <= clock_timestamp()
-    RETURNING k.queue_id INTO of_queue;
-    IF FOUND THEN
-        INSERT INTO pgqueue.delta (queue_id, taken) VALUES (of_queue, -1);
-    END IF;
+    PERFORM pgqueue._untake_tasks(ARRAY [id], waits => true, only_late => true);
     SELECT t.queue_id INTO of_queue FROM pgqueue.task t WHERE t.id = _delete_free_message.id FOR UPDATE;
     PERFORM pgqueue._check_guarded(of_queue, 'take');
     IF EXISTS (SELECT FROM pgqueue.take k WHERE k.task_id = _delete_free_message.id) THEN

@@ -71,9 +71,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     heir  CONSTANT int := pgqueue._heir(session);
     outer_of CONSTANT boolean := EXISTS (SELECT FROM pgqueue.session s WHERE s.parent = _free_session.session);
-    ids   bigint[] := '{}'::bigint[];
-    began timestamptz[] := '{}'::timestamptz[];
-    q     record;
+    queues int[];
+    ids    bigint[] := '{}'::bigint[];
+    began  timestamptz[] := '{}'::timestamptz[];
 BEGIN
     IF outer_of AND heir IS NOT NULL THEN
         PERFORM pgqueue._free_within(session, reason IS NOT NULL);
@@ -83,21 +83,10 @@ BEGIN
          WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
                                    WHERE k.session_id = _free_session.session FOR UPDATE SKIP LOCKED));
     ELSIF heir = 0 THEN
-        FOR q IN
-            WITH gone AS (
-                DELETE FROM pgqueue.take
-                 WHERE ctid = ANY (ARRAY (SELECT k.ctid FROM pgqueue.take k
-                                           WHERE k.session_id = _free_session.session FOR UPDATE SKIP LOCKED))
-                RETURNING take.task_id, take.queue_id, take.taken_at)
-            SELECT gone.queue_id AS id, array_agg(gone.task_id) AS ids, array_agg(gone.taken_at) AS began
-              FROM gone GROUP BY gone.queue_id
-        LOOP
-            ids := ids || q.ids;
-            began := began || q.began;
-            INSERT INTO pgqueue.delta (queue_id, taken) VALUES (q.id, -cardinality(q.ids));
-            PERFORM pgqueue._note(q.id, 'release', q.ids), pgqueue._given_back(q.id, q.ids),
-                    pgqueue._signal(q.id, cardinality(q.ids));
-        END LOOP;
+        SELECT u.queues, coalesce(u.ids, '{}'), coalesce(u.began, '{}') INTO queues, ids, began
+          FROM pgqueue._untake(ARRAY (SELECT k.ctid FROM pgqueue.take k
+                                       WHERE k.session_id = _free_session.session FOR UPDATE SKIP LOCKED)) u;
+        PERFORM pgqueue._given_back(queues, ids, 'release');
     ELSE
         RETURN NULL;
     END IF;

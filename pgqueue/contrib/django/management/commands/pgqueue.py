@@ -91,7 +91,7 @@ class Command(BaseCommand):
             if line is None:
                 for worker in workers:
                     with contextlib.nullcontext() if check else contextlib.suppress(*COMING):
-                        worker.client.shell.core.conninfo(0)
+                        worker.home.conninfo(0)
                     self.stdout.write(f"{'would work' if check else 'working'} on {worker.banner()}")
             if not check:
                 report = partial(working.report, workers)

@@ -96,13 +96,6 @@ BEGIN
     END IF;
 END $$;
 
--- The tasks that are in a lane; the first of them is its head (lane.sql). It is a view, so that PostgreSQL plans it
--- into the statements that use it.
-CREATE OR REPLACE VIEW pgqueue._in_lane AS
-SELECT t.id, t.queue_id, t.lane, t.priority, t.state, t.expires_at, t.xmin AS writer
-  FROM pgqueue.task t
- WHERE (t.state IN ('R', 'L', 'C') OR t.state = 'D' AND t.holds_lane) AND t.lane IS NOT NULL;
-
 -- Make the heads of these lanes R if they are L and not locked; returns how many. In lanes that are not among `freed`,
 -- only a head that this transaction wrote, outside of a savepoint: any other head is left to the check.
 CREATE OR REPLACE FUNCTION pgqueue._unblock(queue_id int, lanes text[], freed text[]) RETURNS int
@@ -169,40 +162,6 @@ BEGIN
         SELECT array_agg(t.queue_id) AS queues, array_agg(t.lane) AS names, array_agg(false) AS freed INTO behind
           FROM unnest(_count_new.queues, states, lanes) t(queue_id, state, lane) WHERE t.state = 'L';
         PERFORM pgqueue._tell_lanes(behind.queues, behind.names, behind.freed);
-    END IF;
-END $$;
-
--- Delete tasks. how: how they ended, for _follow (follow.sql).
-CREATE OR REPLACE FUNCTION pgqueue._delete_tasks(ids bigint[], how text DEFAULT 'deleted') RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    gone record;
-BEGIN
-    WITH deleted AS (
-        DELETE FROM pgqueue.task t WHERE t.id = ANY (ids)
-        RETURNING t.id, t.queue_id, t.state, t.lane, t.holds_lane, t.followed, t.meter)
-    SELECT place.*, free.*, slot.*, mark.* INTO gone
-      FROM (SELECT array_agg(p.queue_id) AS queues, array_agg(p.state) AS states, array_agg(p.n) AS n
-              FROM (SELECT d.queue_id, d.state, -count(*) AS n FROM deleted d GROUP BY d.queue_id, d.state) p) place,
-           (SELECT array_agg(d.queue_id) AS lanes_of, array_agg(d.lane) AS lanes, array_agg(true) AS freed
-              FROM deleted d
-             WHERE (d.state IN ('R', 'C') OR d.state = 'D' AND d.holds_lane) AND d.lane IS NOT NULL) free,
-           (SELECT array_agg(d.queue_id) AS meters_of, array_agg(d.meter) AS meters
-              FROM deleted d WHERE d.state IN ('R', 'C') AND d.meter IS NOT NULL) slot,
-           (SELECT array_agg(d.queue_id) AS followed_in, array_agg(d.id) AS followed
-              FROM deleted d WHERE d.followed) mark;
-    IF gone.queues IS NOT NULL THEN
-        PERFORM pgqueue._count_places(gone.queues, gone.states, gone.n);
-    END IF;
-    IF gone.lanes IS NOT NULL THEN
-        PERFORM pgqueue._tell_lanes(gone.lanes_of, gone.lanes, gone.freed);
-    END IF;
-    IF gone.meters IS NOT NULL THEN
-        PERFORM pgqueue._tell_meters(gone.meters_of, gone.meters);
-    END IF;
-    IF gone.followed IS NOT NULL THEN
-        DELETE FROM pgqueue.cancellation c WHERE c.task_id = ANY (gone.followed);
-        PERFORM pgqueue._follow_each(gone.followed_in, gone.followed, how);
     END IF;
 END $$;
 

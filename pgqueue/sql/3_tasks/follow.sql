@@ -4,7 +4,7 @@
 -- -------------------
 -- Hardly any task is followed, and the ack of any other must cost nothing extra. So the mark is in the task's own row
 -- (task.followed), where the short way of an ack checks it in the statement that deletes the row anyway: it deletes
--- only tasks that are not followed. A followed task takes the long way (_end_tasks, ack.sql), which calls `_follow`.
+-- only tasks that are not followed. A followed task takes the long way (_end_tasks, leave.sql), which calls `_follow`.
 -- Without the mark each ack would need an index probe in the table of cancellations and one in the table of
 -- dependencies.
 --
@@ -28,7 +28,7 @@
 --   buried      it is in the state B now
 --   dead        it has left the queue as a dead letter: the row is in another queue, or gone
 --
--- The hook for flows is in 3_tasks, since it needs the functions of this layer. Limits need none: limits.sql.
+-- The hook for flows is in follow_tasks.sql, since it needs later functions. Limits need none: limits.sql.
 
 CREATE OR REPLACE FUNCTION pgqueue._follow(queue_id int, ids bigint[], how text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -53,21 +53,4 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE WHEN pgqueue._waits_for_tasks(t) THEN 'W'
                 WHEN t.lane IS NOT NULL THEN 'L' ELSE 'R' END;
-END $$;
-
--- Make waiting tasks of a queue ready, except those that have to wait for something else; returns how many. For the
--- hooks, which know that one reason to wait is over. The caller has locked the tasks' rows, or may wait for them.
-CREATE OR REPLACE FUNCTION pgqueue._end_wait(queue_id int, ids bigint[]) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    waiting CONSTANT "char" := 'W';    -- a variable: by a literal the planner could walk the index of all that wait
-    n       int;
-BEGIN
-    UPDATE pgqueue.task t SET state = pgqueue._ready_state(t), ready_at = clock_timestamp()
-     WHERE t.id = ANY (ids) AND t.state = waiting AND pgqueue._ready_state(t) <> 'W';
-    GET DIAGNOSTICS n = ROW_COUNT;
-    IF n > 0 THEN
-        PERFORM pgqueue._signal(queue_id, n);
-    END IF;
-    RETURN n;
 END $$;

@@ -1,0 +1,63 @@
+"""Taking tasks from all servers of a cluster at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar, cast
+
+from .._engine.awaiting import Signal, begin, drive, end, in_thread
+from .._engine.cluster.servers import Servers
+from .._engine.cluster.takes import At, Found, Start, TakeFromAll
+from .._engine.shell import UNREADABLE
+from .._engine.steps import Wait
+from .._records.task import from_taken
+from .client import AsyncClient
+from .task import AsyncTask
+
+C = TypeVar("C", bound=AsyncClient)
+
+
+async def take_from_all(servers: Servers[C], queues: Sequence[str], n: int, seconds: float | None) -> list[AsyncTask]:
+    """Up to n tasks of several queues, as soon as a server has one; see TakeFromAll. Empty once a client is closed."""
+    cores = [server.client.shell.core for server in servers.all]
+    taking = TakeFromAll(servers, Signal, queues, n, seconds, lambda: any(core.closed for core in cores))
+    for core in cores:
+        begin(core.duties, taking)
+    try:
+        tasks = _made(await drive(taking.run(), perform))
+    except BaseException as error:
+        if not isinstance(error, UNREADABLE):  # those are buried
+            taking.fulfil()
+        for core in cores:
+            end(core.duties, taking)
+        raise
+    for core in cores[1:]:
+        end(core.duties, taking)
+    end(cores[0].duties, taking)
+    return tasks
+
+
+async def perform(step: Start[C] | At[C] | Wait) -> object:
+    """Perform a step of a take from all servers."""
+    if isinstance(step, At):
+        return await step.server.client.shell.perform(step.run)
+    if isinstance(step, Start):
+        if step.server.unchecked:
+            await in_thread(step.server.check)
+        return await in_thread(step.server.client.shell.core.listener, 0)
+    return await cast(Signal, step.signal).wait(step.seconds)
+
+
+def _made(found: Found[C]) -> list[AsyncTask]:
+    """The tasks of the rows. Raises ValueError: none of the rows can be read; these are buried."""
+    tasks: list[AsyncTask] = []
+    unreadable: Exception | None = None
+    for server, rows in found:
+        shell = server.client.shell
+        try:
+            tasks += shell.made(rows, lambda row, shell=shell: from_taken(AsyncTask, row, shell))  # type: ignore[misc]
+        except UNREADABLE as error:
+            unreadable = error
+    if unreadable is not None and not tasks:
+        raise unreadable
+    return tasks

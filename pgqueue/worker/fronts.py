@@ -1,0 +1,38 @@
+"""What a worker works for: a client, or a cluster, which has the handlers and jobs, and one server or several."""
+
+from __future__ import annotations
+
+from .._engine.core import Core
+from ..errors import Error
+from ..jobs.clients import AsyncClient, AsyncCluster, Client, Cluster
+
+AnyClient = Client | AsyncClient | Cluster | AsyncCluster
+
+
+class Front:
+    """`client`: with the handlers; `cores`: of its servers."""
+
+    def __init__(self, client: AnyClient) -> None:
+        self.client = client
+        clients = client.clients if isinstance(client, Cluster | AsyncCluster) else [client]
+        self.cores: list[Core] = [one.shell.core for one in clients]
+
+    def reach(self) -> None:
+        """Reach one server, in one attempt for each. Raises the error of the last one if there is none."""
+        failure: Error | None = None
+        for core in self.cores:
+            try:
+                core.listener(0)
+            except Error as error:
+                failure = error
+            else:
+                return
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """Close the clients. The connections of an event loop have ended with that loop."""
+        for core in self.cores:
+            core.close()
+        if isinstance(self.client, Client | Cluster):
+            self.client.close()

@@ -1,0 +1,153 @@
+"""A worker over several servers: one set of handlers, and each task settled on its own server.
+
+The servers are databases of one server, with numbers of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import psycopg
+import pytest
+from eventually import eventually
+from statements import rows, value
+
+import pgqueue
+from pgqueue.errors import SetupError
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture
+def dsns(pg_server, lender):
+    with contextlib.ExitStack() as stack:
+        yield [pg_server.dsn(stack.enter_context(lender.lent())) for _ in range(3)]
+
+
+@pytest.fixture
+def dbs(dsns):
+    """A connection to each of them, which have the numbers 1, 2 and 3."""
+    with contextlib.ExitStack() as stack:
+        conns = [stack.enter_context(psycopg.connect(dsn, autocommit=True)) for dsn in dsns]
+        for number, conn in enumerate(conns, 1):
+            conn.execute("SELECT pgqueue.set_server(%s)", (number,))
+        yield conns
+
+
+@contextlib.contextmanager
+def working(cluster, handlers, **options):
+    """A worker in a thread of its own, until the end of the block."""
+    worker = pgqueue.Worker(cluster, handlers, **options)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def cluster(dsns, dbs):
+    with pgqueue.Cluster(dsns) as made:
+        yield made
+
+
+def left(dbs):
+    return [value(db, "SELECT count(*) FROM pgqueue.task") for db in dbs]
+
+
+def put(db, n, queue="w"):
+    db.execute("SELECT pgqueue.put(%s, to_jsonb(i)) FROM generate_series(1, %s) i", (queue, n))
+
+
+def test_the_tasks_of_all_servers_are_handled_and_acked_where_they_are(cluster, dbs):
+    handled = []
+    for db in dbs:
+        put(db, 200)
+    with working(cluster, {"w": handled.append}):
+        eventually(lambda: left(dbs) == [0, 0, 0])
+        assert len(handled) == 600
+        for db in dbs:  # a worker that sleeps is woken by each of them
+            put(db, 1)
+            eventually(lambda: left(dbs) == [0, 0, 0])
+    assert len(handled) == 603
+
+
+def test_an_async_handler_gets_the_task_of_its_server(cluster, dbs):
+    seen = []
+
+    async def handler(data, task):
+        seen.append(task.id >> 43)
+        await task.ack()
+
+    for db in dbs:
+        put(db, 3)
+    with working(cluster, {"w": handler}):
+        eventually(lambda: left(dbs) == [0, 0, 0])
+    assert sorted(seen) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+def test_a_failed_attempt_is_counted_on_the_server_of_the_task(cluster, dbs):
+    def handler(data, task):
+        raise RuntimeError("no")
+
+    for db in dbs:
+        put(db, 2)
+    with working(cluster, {"w": handler}, max_attempts=1):
+        eventually(lambda: [value(db, "SELECT buried FROM pgqueue.stats") for db in dbs] == [2, 2, 2])
+
+
+def test_each_server_has_one_registration_and_one_set_of_runners_serves_them(cluster, dbs):
+    release, inside = threading.Event(), []
+
+    def handler(data):
+        inside.append(data)
+        release.wait(30)
+
+    for db in dbs:
+        put(db, 5)
+    with working(cluster, {"w": handler}, concurrency=4):
+        eventually(lambda: len(inside) == 4)
+        eventually(lambda: [value(db, "SELECT count(*) FROM pgqueue.worker") for db in dbs] == [1, 1, 1])
+        assert len(inside) == 4
+        release.set()
+        eventually(lambda: left(dbs) == [0, 0, 0])
+
+
+def test_a_cancel_reaches_the_handler_at_its_server(cluster, dbs):
+    begun, cancelled = threading.Event(), threading.Event()
+
+    def handler(data, task):
+        begun.set()
+        eventually(lambda: task.cancelled)
+        cancelled.set()
+
+    put(dbs[2], 1)
+    with working(cluster, {"w": handler}):
+        assert begun.wait(30)
+        ((id,),) = rows(dbs[2], "SELECT id FROM pgqueue.task")
+        dbs[2].execute("SELECT pgqueue.cancel(%s)", (id,))
+        assert cancelled.wait(30)
+
+
+def test_servers_without_numbers_are_refused(dsns):
+    with pgqueue.Cluster(dsns) as cluster, pytest.raises(SetupError, match="number"):
+        pgqueue.Worker(cluster, {"w": print}).run()
+
+
+def test_a_cluster_has_the_jobs_of_its_worker(cluster, dbs):
+    seen = []
+
+    @cluster.job("jobs")
+    def note(n: int) -> None:
+        seen.append(n)
+
+    for n in range(9):
+        note.put(n)
+    assert left(dbs) == [3, 3, 3]
+    with working(cluster, None):
+        eventually(lambda: left(dbs) == [0, 0, 0])
+    assert sorted(seen) == list(range(9))
