@@ -27,7 +27,7 @@ class Page(NamedTuple):
 def move_out(queue: str, n: int, lane: str | None, after: int) -> Call[Page]:
     return query(
         "SELECT tasks::pg_catalog.text[], keys, last, more"
-        " FROM pgqueue.move_out(%s::text, %s::int, %s::text, %s::int8)",
+        " FROM pgqueue.move_out(%s::pg_catalog.text, %s::int, %s::pg_catalog.text, %s::bigint)",
         (queue, n, lane, after),
         lambda rows: Page(rows[0][0] or [], rows[0][1] or [], *rows[0][2:]),
     )
@@ -36,7 +36,7 @@ def move_out(queue: str, n: int, lane: str | None, after: int) -> Call[Page]:
 def move_in(queue: str, tasks: Sequence[str], *, continued: bool) -> Call[int]:
     """Returns how many have no task with their key there."""
     return query(
-        "SELECT pgqueue.move_in(%s::text, %s::pg_catalog.text[]::pg_catalog.jsonb[], %s)",
+        "SELECT pgqueue.move_in(%s::pg_catalog.text, %s::pg_catalog.text[]::pg_catalog.jsonb[], %s)",
         (queue, list(tasks), continued),
         scalar,
     )
@@ -44,7 +44,7 @@ def move_in(queue: str, tasks: Sequence[str], *, continued: bool) -> Call[int]:
 
 def lanes(queue: str, after: str, n: int) -> Call[list[str]]:
     return query(
-        "SELECT * FROM pgqueue.moving_lanes(%s::text, %s::text, %s::int)",
+        "SELECT * FROM pgqueue.moving_lanes(%s::pg_catalog.text, %s::pg_catalog.text, %s::int)",
         (queue, after, n),
         lambda rows: [lane for (lane,) in rows],
     )
@@ -52,7 +52,7 @@ def lanes(queue: str, after: str, n: int) -> Call[list[str]]:
 
 def staying(queue: str) -> Call[dict[str, int]]:
     """The number of tasks that cannot move now, by the reason."""
-    return query("SELECT reason, n FROM pgqueue.staying(%s::text)", (queue,), lambda rows: dict(rows))
+    return query("SELECT reason, n FROM pgqueue.staying(%s::pg_catalog.text)", (queue,), lambda rows: dict(rows))
 
 
 def queues() -> Call[list[str]]:

@@ -74,6 +74,7 @@ ARGUMENTS = {
     "cancel": "1",
     "cancel-all": "q -s ready --yes",
     "changes": "q --timeout 0",
+    "cluster": "status",
     "create-exchange": "e",
     "create-queue": "q",
     "deaths": "1",

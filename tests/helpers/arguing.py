@@ -70,6 +70,7 @@ VALUES: dict[str, list[Any]] = {
     ],
     "uuid": [None, "00000000-0000-0000-0000-000000000000", "7d1f9a32-8d5d-4dd5-a0a4-2f7ac8b4c9a1"],
     "jsonb": JSON,
+    "jsonb[]": [None, "{}", "{NULL}", '{"[]"}', '{"{}"}', '{"{}",NULL}', '{{"{}"},{"{}"}}', '[2:2]={"{}"}', LONG],
     "integer[]": [None, "{}", "{1}", "{NULL}", "{1,1}", "{{1,2},{3,4}}", "[2:3]={1,2}", "{2147483647,-1}", LONG],
     "double precision[]": [
         *(None, "{}", "{1}", "{NULL}", "{1,1}", "{{1,2},{3,4}}", "[2:3]={1,2}", "{NaN}", "{Infinity,-1}", "{1e308}"),
@@ -118,6 +119,7 @@ USUAL: dict[str, Any] = {
 }
 #: What a function needs in place of these, or besides its required arguments, in order to succeed.
 PARTICULAR: dict[str, dict[str, Any]] = {
+    "add_server": {"number": 2, "dsn": "service=other"},
     "create_queue": {"name": "new"},
     "declare_limit": {"job": "j"},
     "delete_exchange": {"name": "e"},
@@ -128,6 +130,7 @@ PARTICULAR: dict[str, dict[str, Any]] = {
     "set_schedule": {"cron": None, "every": "1 h"},
 }
 RAISED = "now() + 1e9 s"
+SERVERS = '[{"number": 0, "dsn": "service=home", "state": "active", "is_home": true}]'
 
 
 @dataclass(frozen=True)
@@ -148,9 +151,11 @@ class Function:
 
 def literal(value: Any, type: str) -> sql.Composable:
     if value == LONG and type.endswith("[]"):  # as a number it is a value like any other
-        elements = {"text[]": "array_agg(i::text)", "timestamp with time zone[]": "array_agg(to_timestamp(i))"}.get(
-            type, f"array_agg(i)::{type}"
-        )
+        elements = {
+            "text[]": "array_agg(i::text)",
+            "jsonb[]": "array_agg(to_jsonb(i))",
+            "timestamp with time zone[]": "array_agg(to_timestamp(i))",
+        }.get(type, f"array_agg(i)::{type}")
         return sql.SQL(f"(SELECT {elements} FROM generate_series(1, {LONG}) i)")  # type: ignore[arg-type]  # not a literal
     if value == RAISED:
         return sql.SQL("(clock_timestamp() + interval '1000000001 s')")
@@ -207,8 +212,12 @@ def prepare(conn: psycopg.Connection) -> Usual:
     ((id, token),) = rows(conn, "SELECT id, token FROM pgqueue.take('q')")
     (claim,) = column(conn, "SELECT claim FROM pgqueue.claim_messages('q', 1)")
     (batch,) = column(conn, "SELECT pgqueue.create_batch()")
+    rows(conn, "SELECT pgqueue.add_server(0, 'service=home'), pgqueue.add_server(1, 'service=other')")
+    rows(conn, "SELECT pgqueue.set_server_state(1, 'draining')")
+    ((cluster, version),) = rows(conn, "SELECT id, version FROM pgqueue.cluster")
+    copy = {"cluster": cluster, "version": version + 1, "servers": SERVERS}
     known = {"id": id, "ids": f"{{{id}}}", "token": token, "tokens": f"{{{token}}}", "claim": claim}
-    return Usual(known, {"close_batch": {"id": batch}})
+    return Usual(known, {"close_batch": {"id": batch}, "copy_servers": copy})
 
 
 def outcome(conn: psycopg.Connection, statement: sql.Composed) -> str:

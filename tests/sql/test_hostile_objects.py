@@ -334,7 +334,7 @@ def test_an_upgrade_refuses_what_was_bound_to_a_planted_object(plain: str, state
 
 
 LIBRARY = Path(pgqueue.__file__).parent
-KEYWORDS = "int|bigint|boolean|float"  # types that the grammar knows, so that no schema is searched
+KEYWORDS = "int|bigint|boolean|float|bit"  # types that the grammar knows, so that no schema is searched
 SYNTAX = {"extract", "coalesce", "array", "any", "all", "exists", "asked", "in", "checks", "values", "on", "as", "from"}
 
 

@@ -31,6 +31,7 @@ ITS_OWN = {
     **dict.fromkeys(("observe", "register_worker", "take", "take_id", "take_many"), SESSION),
     "bind": {"exchange"},  # which the call has declared
     "count_runs": {"tally_part"},  # it adds rows
+    "put_flow": {"queue"},  # which the call has made
     "delete_strict": {"take"},  # it looks for a take of the caller's, and finds none
 }
 KINDS = ("user", "other")  # each function is open to one of them

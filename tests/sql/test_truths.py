@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from arguing import prepare
+from arguing import SERVERS, prepare
 from psycopg import sql
 from statements import rows, value
 
@@ -25,9 +25,10 @@ TRIED = {
     "boolean": ["true", "false"],
     "oid": ["0::oid", "(SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user)"],
     "tid[]": ["'{}'", """'{"(0,1)"}'"""],
-    "jsonb": ["'[]'", """'[{"queue": "q", "reason": "expired"}]'"""],
+    "jsonb": ["'[]'", f"'{SERVERS}'", """'[{"queue": "q", "reason": "expired"}]'"""],
     "xid8": ["'3'", "pg_current_xact_id()"],
     "interval": ["'1 s'"],
+    "uuid": ["(SELECT c.id FROM pgqueue.cluster c)"],
     "pgqueue.fold": ["pgqueue._last_fold()"],
     "double precision": ["1"],
     "timestamp with time zone": ["now()"],

@@ -101,7 +101,8 @@ DECLARE
     ids bigint[];
     n_of_lane int;
 BEGIN
-    PERFORM pgqueue._check_read_committed('move_out'), pgqueue._check_count('n', n);
+    PERFORM pgqueue._check_guarded(q.id, 'look'), pgqueue._check_read_committed('move_out'),
+            pgqueue._check_count('n', n);
     more := false;
     IF lane IS NULL THEN
         ids := pgqueue._first_of_size(pgqueue._lock_others(q.id, n, after), n);
@@ -136,6 +137,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     q CONSTANT int := (pgqueue._known_queue(queue, 'manage')).id;
 BEGIN
+    PERFORM pgqueue._check_guarded(q, 'look');
     RETURN QUERY
         SELECT DISTINCT h.lane FROM pgqueue._in_lane h WHERE h.queue_id = q AND h.lane > after
          ORDER BY h.lane LIMIT n;
