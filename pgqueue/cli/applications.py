@@ -1,4 +1,4 @@
-"""The application of a command: the client that MODULE:CLIENT names."""
+"""The application of a command: the client or the cluster that MODULE:CLIENT names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 
 import click
 
-from .. import AsyncClient, Client
+from ..jobs.clients import AnyClient
 from ..worker.describing import describe
 
 
-def load(app: str) -> AsyncClient | Client:
-    """The client that MODULE:CLIENT names, searched from the current directory."""
+def load(app: str) -> AnyClient:
+    """The client or cluster that MODULE:CLIENT names, searched from the current directory."""
     path, _, name = app.partition(":")
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
@@ -24,13 +24,13 @@ def load(app: str) -> AsyncClient | Client:
         raise click.BadParameter(f"{path} cannot be loaded: {why}", param_hint="MODULE:CLIENT") from error
     name = name or "client"
     found = getattr(module, name, None)
-    if not isinstance(found, AsyncClient | Client):
+    if not isinstance(found, AnyClient):
         what = f"a {type(found).__name__}, not a Client" if hasattr(module, name) else "not there"
         raise click.BadParameter(f"{name} of {path} is {what}", param_hint="MODULE:CLIENT")
     return found
 
 
-def load_anew(app: str) -> AsyncClient | Client:
+def load_anew(app: str) -> AnyClient:
     """Load the client again, from the present files, in new modules: tasks under way go on in the old modules."""
     path = app.partition(":")[0]
     old = {name: module for name, module in sys.modules.items() if name == path or name.startswith(path + ".")}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .. import AsyncClient, Client
+from .. import AsyncCluster, Client, Cluster
+from ..jobs.clients import AnyClient
 
 
 def connect(dsn: str | None) -> Client:
@@ -12,6 +13,7 @@ def connect(dsn: str | None) -> Client:
     return client
 
 
-def at_once(client: Client | AsyncClient) -> None:
-    """Have the first call of a client make one attempt to connect."""
-    client.shell.core.patience = 0.0
+def at_once(client: AnyClient) -> None:
+    """Have the first call of a client, or to a server of a cluster, make one attempt to connect."""
+    for one in client.clients if isinstance(client, Cluster | AsyncCluster) else [client]:
+        one.shell.core.patience = 0.0

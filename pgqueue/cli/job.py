@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from .. import AsyncClient, Client, Job
+from .. import Client, Cluster, Job
+from ..jobs.clients import AnyClient
 from .applications import load
 from .connecting import at_once
 from .grouping import Group
@@ -86,8 +87,8 @@ def put_job(dsn: str | None, app: str, name: str, args: Any, as_json: bool, **op
     echo({"id": task.id, "queue": task.queue, "state": task.state, "existed": task.existed}, str(task.id), as_json)
 
 
-def _close(client: Client | AsyncClient) -> None:
-    if isinstance(client, Client):
+def _close(client: AnyClient) -> None:
+    if isinstance(client, Client | Cluster):
         client.close()
     else:
         asyncio.run(client.close())

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .. import Client, Worker
+from .. import Client, Cluster, Worker
 from .._engine.outages import COMING
 from .._values import printable
 from ..worker.health import address, answering
@@ -72,7 +72,8 @@ GRACE = _Grace(min=0)
 def worker(context: click.Context, app: str, **options: Any) -> None:
     """Run the jobs and handlers of MODULE:CLIENT until SIGTERM or SIGINT.
 
-    CLIENT is a pgqueue.Client in MODULE, with functions registered by @client.job(...) or @client.handler(queue).
+    CLIENT is a pgqueue.Client in MODULE, with functions registered by @client.job(...) or @client.handler(queue), or a
+    pgqueue.Cluster likewise.
     SIGHUP loads MODULE and its submodules again: the old code finishes the tasks under way.
     """
     if context.obj:
@@ -139,5 +140,5 @@ def _closing(working: Worker) -> Iterator[None]:
     try:
         yield
     finally:
-        if isinstance(working.client, Client):
+        if isinstance(working.client, Client | Cluster):
             working.client.close()

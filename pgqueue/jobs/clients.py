@@ -295,3 +295,6 @@ class Cluster(WithJobs, blocking_cluster.Cluster):
         made.handlers, made.keep_results = self.handlers, self.keep_results
         made.schedules.declared = self.schedules.declared
         return made
+
+
+AnyClient = Client | AsyncClient | Cluster | AsyncCluster

@@ -36,10 +36,11 @@ from .._values import arguments
 from .._values.arguments import Seconds
 from .._values.version import VERSION
 from ..errors import Error
+from ..jobs.clients import AnyClient
 from . import shares as sharing
 from . import telling
 from .children import Recycling
-from .fronts import AnyClient, Front
+from .fronts import Front
 from .handlers import Handler
 from .health import Report
 from .overdue import Limits

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from .._engine.core import Core
 from ..errors import Error
-from ..jobs.clients import AsyncClient, AsyncCluster, Client, Cluster
-
-AnyClient = Client | AsyncClient | Cluster | AsyncCluster
+from ..jobs.clients import AnyClient, AsyncCluster, Client, Cluster
 
 
 class Front:

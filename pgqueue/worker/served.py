@@ -9,12 +9,12 @@ from functools import partial
 
 from .._calls.take import Taken
 from .._values import arguments
+from ..jobs.clients import AnyClient
 from ..jobs.options import BatchHandler
 from ..jobs.registry import Registry
 from ..jobs.retry import Retry
 from ..jobs.signature import is_async
 from . import dispatch
-from .fronts import AnyClient
 from .handlers import Handler, bind, bind_async
 from .homes import AnyHomes
 from .means import Means, is_isolated, path

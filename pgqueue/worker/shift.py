@@ -20,6 +20,7 @@ from .._engine.core import Core
 from .._sync.client import Client
 from .._sync.shell import Shell
 from ..errors import Error
+from ..jobs.clients import AnyClient
 from ..jobs.retry import Newer, Retry
 from ..jobs.starts import Begun, BegunInLoop
 from . import limiting
@@ -30,7 +31,6 @@ from .cancelling import Cancelling
 from .children import LEAVE, Children, Recycling
 from .crew import Crew
 from .failures import State
-from .fronts import AnyClient
 from .homes import AsyncHomes, Homes, WorkServers
 from .loops import Goodbye, Hello, Life
 from .means import Means

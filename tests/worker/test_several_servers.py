@@ -6,14 +6,21 @@ The servers are databases of one server, with numbers of their own.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import tempfile
 import threading
+from pathlib import Path
 
 import psycopg
 import pytest
+from commands import run
 from eventually import eventually
 from statements import rows, value
 
 import pgqueue
+from pgqueue import migrate
+from pgqueue.embedded import EmbeddedServer, reaper
 from pgqueue.errors import SetupError
 
 pytestmark = pytest.mark.once
@@ -151,3 +158,54 @@ def test_a_cluster_has_the_jobs_of_its_worker(cluster, dbs):
     with working(cluster, None):
         eventually(lambda: left(dbs) == [0, 0, 0])
     assert sorted(seen) == list(range(9))
+
+
+APP = """
+import pgqueue
+cluster = pgqueue.Cluster({dsns!r})
+
+@cluster.job("jobs")
+def note(n: int) -> None: ...
+"""
+
+
+def test_the_command_serves_a_cluster(dsns, dbs, tmp_path):
+    (tmp_path / "app.py").write_text(APP.format(dsns=dsns))
+    done = run("job", "put", "app:cluster", "app.note", '{"n": 1}', cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sum(left(dbs)) == 1
+    done = run("worker", "app:cluster", "--check", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("would work on jobs (app.note); on ")
+    with psycopg.connect(dsns[1]) as other:
+        assert f"dbname={other.info.dbname}" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_server_that_is_killed_holds_up_no_other_one(dsns, dbs, own_bindir):
+    """Its tasks under way begin again once it is back, and are acked there once."""
+    root = Path(tempfile.mkdtemp(prefix="pgqueue-worker-"))
+    root.chmod(0o711)
+    handled, hold = [], threading.Event()
+
+    def handler(data):
+        handled.append(data)
+        if data == "under way":
+            hold.wait(60)
+
+    with EmbeddedServer(root / "server", durable=True, ephemeral=True, bindir=own_bindir) as server:
+        migrate.up(server.dsn(), server=9)
+        with pgqueue.Cluster([dsns[0], server.dsn()], connect_timeout=1, retry=0.5) as cluster:
+            with working(cluster, {"w": handler}):
+                cluster.clients[1].queue("w").put("under way")
+                eventually(lambda: handled == ["under way"])
+                postmaster = reaper.find(root / "server").pid
+                os.kill(postmaster, signal.SIGKILL)
+                eventually(lambda: not reaper.is_postgres(postmaster))
+                put(dbs[0], 20)
+                eventually(lambda: left(dbs)[0] == 0)
+                hold.set()
+                server.start()
+                eventually(lambda: handled.count("under way") == 2)
+                eventually(lambda: cluster.clients[1].queue("w").stats()["total"] == 0)
