@@ -411,7 +411,7 @@ def test_another_client_takes_the_place_of_the_old_one_which_is_closed(dsn, db):
         eventually(lambda: old.shell.core.closed and len(listeners()) == 1)
         eventually(lambda: queue.stats()["total"] == 0)  # the new one acks in its own time
         assert value(db, "SELECT count(*) FROM pgqueue.sessions") == 1
-    running.worker.client.shell.core.close()
+    running.worker.home.close()
 
 
 @pytest.mark.slow

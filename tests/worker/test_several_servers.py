@@ -196,16 +196,18 @@ def test_a_server_that_is_killed_holds_up_no_other_one(dsns, dbs, own_bindir):
 
     with EmbeddedServer(root / "server", durable=True, ephemeral=True, bindir=own_bindir) as server:
         migrate.up(server.dsn(), server=9)
-        with pgqueue.Cluster([dsns[0], server.dsn()], connect_timeout=1, retry=0.5) as cluster:
-            with working(cluster, {"w": handler}):
-                cluster.clients[1].queue("w").put("under way")
-                eventually(lambda: handled == ["under way"])
-                postmaster = reaper.find(root / "server").pid
-                os.kill(postmaster, signal.SIGKILL)
-                eventually(lambda: not reaper.is_postgres(postmaster))
-                put(dbs[0], 20)
-                eventually(lambda: left(dbs)[0] == 0)
-                hold.set()
-                server.start()
-                eventually(lambda: handled.count("under way") == 2)
-                eventually(lambda: cluster.clients[1].queue("w").stats()["total"] == 0)
+        with (
+            pgqueue.Cluster([dsns[0], server.dsn()], connect_timeout=1, retry=0.5) as cluster,
+            working(cluster, {"w": handler}),
+        ):
+            cluster.clients[1].queue("w").put("under way")
+            eventually(lambda: handled == ["under way"])
+            postmaster = reaper.find(root / "server").pid
+            os.kill(postmaster, signal.SIGKILL)
+            eventually(lambda: not reaper.is_postgres(postmaster))
+            put(dbs[0], 20)
+            eventually(lambda: left(dbs)[0] == 0)
+            hold.set()
+            server.start()
+            eventually(lambda: handled.count("under way") == 2)
+            eventually(lambda: cluster.clients[1].queue("w").stats()["total"] == 0)
