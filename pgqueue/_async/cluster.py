@@ -256,7 +256,7 @@ class AsyncCluster(AsyncHandlers):
         Raises:
             ValueError: the place is not an int, a string or bytes.
         """
-        return self.clients[self._members.placed(place)]
+        return self._members.placed(place).client
 
     async def close(self) -> None:
         """Close the clients that were made here, as Client.close(). May be called twice."""
@@ -343,7 +343,7 @@ class AsyncCluster(AsyncHandlers):
         first, moves = choose(members, place, {})
         if moves:
             return await members.ask_first(first, lambda client: client.put_graph(puts))
-        return await members.ask(members.all[first], lambda client: client.put_graph(puts))
+        return await members.ask(first, lambda client: client.put_graph(puts))
 
     def batch(
         self,
@@ -366,7 +366,7 @@ class AsyncCluster(AsyncHandlers):
         if conn is not None and place is None:
             raise ValueError("a batch with conn needs the place that names the server of the connection")
         first, _ = choose(self._members, place, {})
-        return self.clients[first].batch(then, name=name, conn=conn)
+        return first.client.batch(then, name=name, conn=conn)
 
     # --- queues
 

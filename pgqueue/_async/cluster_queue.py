@@ -143,12 +143,12 @@ class AsyncClusterQueue:
         servers = [await members.having(one) for one in named]
         if conn is not None:
             server = await members.of_connection(conn)
-            agree(members, members.all.index(server), place, options)
+            agree(members, server, place, options)
             return await members.ask(server, lambda client: verb(self._at(client)))
-        first, moves = choose(members, place, options, map(members.all.index, servers))
+        first, moves = choose(members, place, options, servers)
         if moves:
             return await members.ask_first(first, lambda client: verb(self._at(client)))
-        return await members.ask(members.all[first], lambda client: verb(self._at(client)))
+        return await members.ask(first, lambda client: verb(self._at(client)))
 
     # --- takes: from all servers
 
@@ -213,7 +213,7 @@ class AsyncClusterQueue:
     ) -> str:
         """Cancel a task by its id, or the task with a key on the key's server. As Queue.cancel."""
         members = self._members
-        server = members.all[members.placed(key)] if task is None and key is not None else await members.having(task)
+        server = members.placed(key) if task is None and key is not None else await members.having(task)
         return await members.ask(
             server, lambda client: self._at(client).cancel(task, key=key, reason=reason, conn=conn)
         )
@@ -294,17 +294,18 @@ class AsyncClusterQueue:
         A server that cannot be reached is left out, with a warning in the log.
         """
         members, found = self._members, list[AsyncTask]()
-        index, rest = _place_of(marker, len(members.all))
-        while index < len(members.all) and len(found) < limit:
+        servers = members.all
+        index, rest = _place_of(marker, len(servers))
+        while index < len(servers) and len(found) < limit:
             ask = partial(_page, state=state, limit=limit - len(found), marker=rest, which=which)
             try:
-                page = await members.ask(members.all[index], lambda client, ask=ask: ask(self._at(client)))  # type: ignore[misc]
+                page = await members.ask(servers[index], lambda client, ask=ask: ask(self._at(client)))  # type: ignore[misc]
             except UNREACHABLE as error:
-                log.warning("%s is left out: %s", members.name(members.all[index]), error)
+                log.warning("%s is left out: %s", members.name(servers[index]), error)
                 page = TaskPage[AsyncTask]([], None)
             found += page.tasks
             index, rest = (index, page.marker) if page.marker is not None else (index + 1, None)
-        return TaskPage(found, f"{index}:{rest or ''}" if index < len(members.all) else None)
+        return TaskPage(found, f"{index}:{rest or ''}" if index < len(servers) else None)
 
 
 async def _page(

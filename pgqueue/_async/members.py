@@ -35,7 +35,7 @@ class AsyncMembers(Servers[AsyncClient]):
                 self.reached(server, await server.client.shell.run(whereabouts()))
             return await verb(server.client)
 
-    async def ask_first(self, first: int, verb: Callable[[AsyncClient], Answer[T]]) -> T:
+    async def ask_first(self, first: Server[AsyncClient], verb: Callable[[AsyncClient], Answer[T]]) -> T:
         """Call the first server that can be reached, from one on. A call that may have been done is not repeated."""
         failures: list[Exception] = []
         for server in self.to_ask(first, puts=True):

@@ -145,12 +145,12 @@ class ClusterQueue:
         servers = [members.having(one) for one in named]
         if conn is not None:
             server = members.of_connection(conn)
-            agree(members, members.all.index(server), place, options)
+            agree(members, server, place, options)
             return members.ask(server, lambda client: verb(self._at(client)))
-        first, moves = choose(members, place, options, map(members.all.index, servers))
+        first, moves = choose(members, place, options, servers)
         if moves:
             return members.ask_first(first, lambda client: verb(self._at(client)))
-        return members.ask(members.all[first], lambda client: verb(self._at(client)))
+        return members.ask(first, lambda client: verb(self._at(client)))
 
     # --- takes: from all servers
 
@@ -215,7 +215,7 @@ class ClusterQueue:
     ) -> str:
         """Cancel a task by its id, or the task with a key on the key's server. As Queue.cancel."""
         members = self._members
-        server = members.all[members.placed(key)] if task is None and key is not None else members.having(task)
+        server = members.placed(key) if task is None and key is not None else members.having(task)
         return members.ask(server, lambda client: self._at(client).cancel(task, key=key, reason=reason, conn=conn))
 
     def ack_many(self, tasks: Iterable[TaskLike]) -> None:
@@ -292,17 +292,18 @@ class ClusterQueue:
         A server that cannot be reached is left out, with a warning in the log.
         """
         members, found = self._members, list[Task]()
-        index, rest = _place_of(marker, len(members.all))
-        while index < len(members.all) and len(found) < limit:
+        servers = members.all
+        index, rest = _place_of(marker, len(servers))
+        while index < len(servers) and len(found) < limit:
             ask = partial(_page, state=state, limit=limit - len(found), marker=rest, which=which)
             try:
-                page = members.ask(members.all[index], lambda client, ask=ask: ask(self._at(client)))  # type: ignore[misc]
+                page = members.ask(servers[index], lambda client, ask=ask: ask(self._at(client)))  # type: ignore[misc]
             except UNREACHABLE as error:
-                log.warning("%s is left out: %s", members.name(members.all[index]), error)
+                log.warning("%s is left out: %s", members.name(servers[index]), error)
                 page = TaskPage[Task]([], None)
             found += page.tasks
             index, rest = (index, page.marker) if page.marker is not None else (index + 1, None)
-        return TaskPage(found, f"{index}:{rest or ''}" if index < len(members.all) else None)
+        return TaskPage(found, f"{index}:{rest or ''}" if index < len(servers) else None)
 
 
 def _page(queue: Queue, state: State, limit: int, marker: str | None, which: FilterArguments) -> TaskPage[Task]:

@@ -37,7 +37,7 @@ class Members(Servers[Client]):
                 self.reached(server, server.client.shell.run(whereabouts()))
             return verb(server.client)
 
-    def ask_first(self, first: int, verb: Callable[[Client], Answer[T]]) -> T:
+    def ask_first(self, first: Server[Client], verb: Callable[[Client], Answer[T]]) -> T:
         """Call the first server that can be reached, from one on. A call that may have been done is not repeated."""
         failures: list[Exception] = []
         for server in self.to_ask(first, puts=True):

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .servers import Place, Servers
+from .servers import C, Place, Server, Servers
 
 
 def choose(
-    servers: Servers[Any], place: Place | None, options: Mapping[str, Any], joined: Iterable[int] = ()
-) -> tuple[int, bool]:
-    """The index of the server to ask first, and whether the next ones may be asked after it.
+    servers: Servers[C], place: Place | None, options: Mapping[str, Any], joined: Iterable[Server[C]] = ()
+) -> tuple[Server[C], bool]:
+    """The server to ask first, and whether the next ones may be asked after it.
 
     Args:
-        joined: the indices of the servers of what the task waits for and belongs to.
+        joined: the servers of what the task waits for and belongs to.
 
     Raises:
         ValueError: the options name several servers, or none where one is needed.
@@ -26,10 +26,9 @@ def choose(
     bound = set(joined)
     named = bound if place is None else bound | {servers.placed(place)}
     if len(named) > 1:
-        several = ", ".join(map(str, sorted(named)))
         raise ValueError(
-            f"after, batch and place name servers {several} of the list: a task waits for tasks of its own server,"
-            " and belongs to a batch of it"
+            f"after, batch and place name {' and '.join(sorted(map(servers.name, named)))}: a task waits for tasks of"
+            " its own server, and belongs to a batch of it"
         )
     if named:
         return named.pop(), not bound
@@ -41,7 +40,7 @@ def choose(
     return servers.turn(), True
 
 
-def agree(servers: Servers[Any], index: int, place: Place | None, options: Mapping[str, Any]) -> None:
+def agree(servers: Servers[C], server: Server[C], place: Place | None, options: Mapping[str, Any]) -> None:
     """Check that a put on the caller's connection, which leads to one server, is not asked onto another one.
 
     Raises:
@@ -49,11 +48,10 @@ def agree(servers: Servers[Any], index: int, place: Place | None, options: Mappi
     """
     names = {"place": place} if place is not None else {name: options.get(name) for name in ("lane", "key")}
     for name, given in names.items():
-        if isinstance(given, int | str | bytes) and (other := servers.placed(given)) != index:
+        if isinstance(given, int | str | bytes) and (other := servers.placed(given)) is not server:
             raise ValueError(
-                f"the connection leads to {servers.name(servers.all[index])}, and the {name} {given!r} names"
-                f" {servers.name(servers.all[other])}: connect to that one, as cluster.client({given!r}) does, or give"
-                f" place={index}"
+                f"the connection leads to {servers.name(server)}, and the {name} {given!r} names {servers.name(other)}:"
+                f" connect to that one, as cluster.client({given!r}) does"
             )
 
 

@@ -161,17 +161,13 @@ class Servers(Generic[C]):
         """The server with everything that is one for the cluster: locks, schedules, channels."""
         return self.all[0]
 
-    def turn(self) -> int:
-        """The index of the server to begin with, for a call without a key: each active server in turn."""
-        active = self._active()
+    def turn(self) -> Server[C]:
+        """The server to begin with, for a call without a key: each active one in turn."""
+        active = _active(self.all)
         return active[next(self._turns) % len(active)]
 
-    def _active(self) -> list[int]:
-        """The indices of the active servers; of all, if none is active."""
-        return [index for index, server in enumerate(self.all) if server.is_active] or list(range(len(self.all)))
-
-    def placed(self, key: Place | None) -> int:
-        """The index of a key's server. None: turn().
+    def placed(self, key: Place | None) -> Server[C]:
+        """A key's server. None: turn().
 
         The server of a string or bytes is the one that scores highest of the active ones (rendezvous hashing): when a
         server is added to n, one key in n + 1 moves, to that server. By a digest modulo the number of servers n keys in
@@ -185,26 +181,26 @@ class Servers(Generic[C]):
             return self.turn()
         if isinstance(key, bool) or not isinstance(key, int | str | bytes):
             raise ValueError(f"a place is an int, a string or bytes, not {key!r}")
+        every = self.all  # another thread may replace it
         if isinstance(key, int):
-            if self.all[0].listed is None:
-                return key % len(self.all)
+            if every[0].listed is None:
+                return every[key % len(every)]
             key = str(key)
         text = key.encode(errors="surrogatepass") if isinstance(key, str) else key
-        return max(self._active(), key=lambda index: _score(text, self._salt(index)))
+        salts = {one: index if one.listed is None else one.listed.salt for index, one in enumerate(every)}
+        return max(_active(every), key=lambda one: _score(text, salts[one]))
 
-    def _salt(self, index: int) -> int:
-        listed = self.all[index].listed
-        return index if listed is None else listed.salt
-
-    def to_ask(self, first: int, *, puts: bool = False) -> Iterator[Server[C]]:
+    def to_ask(self, first: Server[C], *, puts: bool = False) -> Iterator[Server[C]]:
         """The servers that do not rest, from `first` on; all of them if every one rests. For puts only active ones.
 
         resting() is called when the caller reaches the server: a call that ends before must not use up the server's
         one try.
         """
-        order = self.all[first:] + self.all[:first]
-        if puts and any(server.is_active for server in order):
-            order = [server for server in order if server.is_active]
+        every = self.all
+        begin = every.index(first) if first in every else 0  # it has left since it was chosen
+        order = every[begin:] + every[:begin]
+        if puts:
+            order = _active(order)
         all_rest = True
         for server in order:
             if not server.resting():
@@ -250,7 +246,9 @@ class Servers(Generic[C]):
         if server.listed is not None:
             return str(server)
         number = server.whereabouts.number if server.whereabouts else 0
-        return f"server {number}" if number else f"server {self.all.index(server)} of the list"
+        if number or server not in self.all:
+            return f"server {number}"
+        return f"server {self.all.index(server)} of the list"
 
     def reached(self, server: Server[C], at: Whereabouts) -> None:
         """Note where a server is.
@@ -274,6 +272,11 @@ class Servers(Generic[C]):
         error = ServerError(f"none of the {len(self.all)} servers can be reached; the last said: {failures[-1]}")
         error.__cause__ = failures[-1]
         return error
+
+
+def _active(servers: list[Server[C]]) -> list[Server[C]]:
+    """The active servers; all, if none is active."""
+    return [server for server in servers if server.is_active] or servers
 
 
 def placed_among(salts: Sequence[int], name: str) -> int:
