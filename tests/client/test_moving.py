@@ -22,7 +22,7 @@ from statements import column, rows, value
 import pgqueue
 from pgqueue import migrate
 from pgqueue._engine.cluster.moving import Mover
-from pgqueue.embedded import EmbeddedServer
+from pgqueue.embedded import EmbeddedServer, reaper
 
 pytestmark = pytest.mark.once
 
@@ -237,7 +237,9 @@ def test_a_copy_whose_deletion_is_lost_comes_twice(servers):
         tasks = value(source, "SELECT tasks::text[] FROM pgqueue.move_out('q')")
         assert value(target, "SELECT pgqueue.move_in('q', %s::text[]::jsonb[])", tasks) == 2
         target.commit()
-        os.kill(servers[0].pid, signal.SIGKILL)
+        killed = servers[0].pid
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: not reaper.is_postgres(killed))
     done = move([servers[0].start().dsn(), dsns[1]])
     assert (done.copied, done.met) == (1, 1)
     with psycopg.connect(dsns[1], autocommit=True) as target:
