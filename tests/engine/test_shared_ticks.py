@@ -100,8 +100,8 @@ def test_the_random_part_grows_with_the_clients_and_has_a_limit(clients: int, mo
     def wait(part: float) -> float:
         monkeypatch.setattr(random, "uniform", lambda low, high: low + part * (high - low))
         tick = ticks.Tick(0.25)
-        tick.done_before(0.0, clients, time.monotonic())
-        return tick.at - time.monotonic()
+        tick.done_before(0.0, clients, now := time.monotonic())
+        return tick.at - now
 
     assert wait(0.0) == pytest.approx(0.25, abs=0.01)
     longest = {1: 0.3, 4: 0.35, 10: 0.5, 100: 4.75, 1000: 6.25}[clients]
