@@ -14,6 +14,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -649,6 +650,19 @@ async def test_the_others_are_taken_from_and_counted(make, dsns, down):
     assert await queue.take(0.05) is None
     assert [one and one["total"] for one in await queue.stats_by_server()] == [0, None]
     assert (await queue.stats())["total"] == 0
+
+
+async def test_a_take_that_waits_at_one_server_in_vain_does_not_fail_for_another_one(make, dsns, down, monkeypatch):
+    """The time is over while the server that is down is tried, and before the other one's take looks at its own."""
+    queue = make([dsns[0], down], retry=60).queue("q")
+    assert await queue.take(0) is None
+
+    def check(server):
+        time.sleep(0.5)
+        raise pgqueue.ServerError("down")
+
+    monkeypatch.setattr(Server, "check", check)
+    assert await queue.take(0.2) is None
 
 
 @pytest.mark.slow

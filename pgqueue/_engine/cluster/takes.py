@@ -114,6 +114,10 @@ class Part(Generic[C]):
     def is_due(self, now: float) -> bool:
         return now >= self.until or (self._signal is not None and self._signal.is_set())
 
+    def is_asleep(self) -> bool:
+        """Whether it waits for its server, and not for the end of a rest."""
+        return self._signal is not None
+
     def is_absent(self) -> bool:
         """Whether its server is known to be away."""
         listener = self.server.client.shell.core.running_listener
@@ -255,8 +259,10 @@ class TakeFromAll(Generic[C]):
         return found
 
     def _first(self, parts: list[Part[C]], again: bool = False) -> Flow[C, tuple[Found[C], bool]]:
-        """The rows of the first part that has any, and whether one has answered without. `again`: a part that fails is
-        begun again after a rest."""
+        """The rows of the first part that has any, and whether another one has answered, or sleeps at its server.
+
+        `again`: a part that fails is begun again after a rest.
+        """
         answered = False
         try:
             while parts:
@@ -278,7 +284,7 @@ class TakeFromAll(Generic[C]):
                 if parts:
                     soonest = min(part.until for part in parts) - time.monotonic()
                     yield Wait(self._whole.signal, self._left.at_most(soonest).seconds() if again else finite(soonest))
-            return [], answered
+            return [], answered or any(part.is_asleep() for part in parts)
         finally:
             _close(parts)
 
