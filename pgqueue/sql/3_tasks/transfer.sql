@@ -137,7 +137,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     q CONSTANT int := (pgqueue._known_queue(queue, 'manage')).id;
 BEGIN
-    PERFORM pgqueue._check_guarded(q, 'look');
+    PERFORM pgqueue._check_guarded(q, 'look'), pgqueue._check_count('n', n);
     RETURN QUERY
         SELECT DISTINCT h.lane FROM pgqueue._in_lane h WHERE h.queue_id = q AND h.lane > after
          ORDER BY h.lane LIMIT n;
@@ -200,7 +200,12 @@ DECLARE
     new    record;
     newest record;
 BEGIN
-    PERFORM pgqueue._check_read_committed('move_in'), pgqueue.queue_id(queue);
+    PERFORM pgqueue._check_read_committed('move_in'), pgqueue._check_array('tasks', tasks);
+    IF EXISTS (SELECT FROM unnest(tasks) t(task)
+                WHERE (t.task ?& '{data,state,priority,attempts,created_at}') IS NOT TRUE) THEN
+        RAISE EXCEPTION 'each of the tasks is an object that move_out returned' USING ERRCODE = 'PQ002';
+    END IF;
+    PERFORM pgqueue.queue_id(queue);
     q := pgqueue._known_queue(queue, 'manage');
     plain.if_exists := 'ignore';
     PERFORM pgqueue._check_put(q, plain), pgqueue._lock_room(q);
