@@ -157,6 +157,13 @@ class AsyncCluster(AsyncHandlers):
         self.schedules = self.home.schedules
 
     @classmethod
+    def over(cls, members: AsyncMembers) -> Self:
+        """A cluster of these servers, whose clients stay open. For integrations."""
+        self = cls.__new__(cls)
+        self._have(members, [])
+        return self
+
+    @classmethod
     async def from_server(
         cls, dsn: str | Sequence[str], *, connect_timeout: Seconds = 2.0, retry: Seconds = 5.0
     ) -> Self:
@@ -260,12 +267,15 @@ class AsyncCluster(AsyncHandlers):
 
     async def close(self) -> None:
         """Close the clients that were made here, as Client.close(). May be called twice."""
-        made = []
         if self._following is not None:
             self._following.close()
-            made = [server.client for server in (*self._members.all, *self._members.left)]
-        for client in (*self._own, *made):
+        for client in self._made_here():
             await client.close()
+
+    def _made_here(self) -> list[AsyncClient]:
+        if self._following is None:
+            return self._own
+        return [server.client for server in (*self._members.all, *self._members.left)]
 
     state = over_all(AsyncClient.state, merging.states)
     reload = at_each(AsyncClient.reload, merging.first)
@@ -315,10 +325,7 @@ class AsyncCluster(AsyncHandlers):
 
     async def cancel_many(self, tasks: Iterable[TaskLike], reason: str | None = None) -> dict[int, str]:
         """Cancel many tasks, in one statement for each of their servers. Returns the state of each by its id."""
-        answers = [
-            await self._members.ask(server, lambda client, part=part: client.cancel_many(part, reason))  # type: ignore[misc]
-            for server, part in (await self._members.split(tasks)).items()
-        ]
+        answers = await self._members.ask_parts(tasks, lambda client, part: client.cancel_many(part, reason))
         return merging.outcomes(answers)
 
     # --- tasks that belong together, on one server

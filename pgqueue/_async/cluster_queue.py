@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar, Unpack
 
 from .._calls.find import FilterArguments, State
@@ -13,11 +12,10 @@ from .._calls.stats import Stats, summed
 from .._engine.awaiting import Answer, Conn
 from .._engine.cluster import merging
 from .._engine.cluster.placing import agree, choose, joined
-from .._engine.cluster.servers import UNREACHABLE, Place
+from .._engine.cluster.servers import UNREACHABLE, Place, Server
 from .._records.task import DONE, TaskLike, TaskPage, bind, home_of
 from .._values import arguments
 from .._values.arguments import Seconds
-from ..errors import Error
 from .client import AsyncClient
 from .families import at_each, by_task, over_all
 from .members import AsyncMembers, log
@@ -225,23 +223,11 @@ class AsyncClusterQueue:
             TakeLost, ServerError, ConnectionLost: of the first server that failed; the tasks of the others are acked.
             ValueError: a task is from none of these servers.
         """
-        await self._settle_many(tasks, lambda queue, part: queue.ack_many(part))
+        await self._members.ask_parts(tasks, lambda client, part: self._at(client).ack_many(part))
 
     async def release_many(self, tasks: Iterable[TaskLike]) -> None:
         """Give back tasks, in one statement for each server that they came from. As ack_many."""
-        await self._settle_many(tasks, lambda queue, part: queue.release_many(part))
-
-    async def _settle_many(
-        self, tasks: Iterable[TaskLike], verb: Callable[[AsyncQueue, list[TaskLike]], Answer[None]]
-    ) -> None:
-        failed: Error | None = None
-        for server, part in (await self._members.split(tasks)).items():
-            try:
-                await self._members.ask(server, lambda client, part=part: verb(self._at(client), part))  # type: ignore[misc]
-            except Error as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
+        await self._members.ask_parts(tasks, lambda client, part: self._at(client).release_many(part))
 
     # --- all servers
 
@@ -272,14 +258,12 @@ class AsyncClusterQueue:
         """Make up to `n` buried tasks ready, server by server, or delayed ones. As Queue.kick."""
         kicked = 0
         for server in self._members.all:
-            if kicked == n:
-                break
-            left = n - kicked
-            kicked += await self._members.ask(
-                server,
-                lambda client, left=left: self._at(client).kick(left, delayed=delayed),  # type: ignore[misc]
-            )
+            if kicked < n:
+                kicked += await self._kick(server, n - kicked, delayed)
         return kicked
+
+    async def _kick(self, server: Server[AsyncClient], n: int, delayed: bool) -> int:
+        return await self._members.ask(server, lambda client: self._at(client).kick(n, delayed=delayed))
 
     async def peek_next(self, state: str = "ready") -> AsyncTask | None:
         """The next task in this state: of the servers' next ones the lowest (priority, id). As Queue.peek_next."""
@@ -297,21 +281,22 @@ class AsyncClusterQueue:
         servers = members.all
         index, rest = _place_of(marker, len(servers))
         while index < len(servers) and len(found) < limit:
-            ask = partial(_page, state=state, limit=limit - len(found), marker=rest, which=which)
-            try:
-                page = await members.ask(servers[index], lambda client, ask=ask: ask(self._at(client)))  # type: ignore[misc]
-            except UNREACHABLE as error:
-                log.warning("%s is left out: %s", members.name(servers[index]), error)
-                page = TaskPage[AsyncTask]([], None)
+            page = await self._page(servers[index], state, limit - len(found), rest, which)
             found += page.tasks
             index, rest = (index, page.marker) if page.marker is not None else (index + 1, None)
         return TaskPage(found, f"{index}:{rest or ''}" if index < len(servers) else None)
 
-
-async def _page(
-    queue: AsyncQueue, state: State, limit: int, marker: str | None, which: FilterArguments
-) -> TaskPage[AsyncTask]:
-    return await queue.tasks(state, limit=limit, marker=marker, **which)
+    async def _page(
+        self, server: Server[AsyncClient], state: State, limit: int, marker: str | None, which: FilterArguments
+    ) -> TaskPage[AsyncTask]:
+        """A page of one server; an empty one if that cannot be reached."""
+        try:
+            return await self._members.ask(
+                server, lambda client: self._at(client).tasks(state, limit=limit, marker=marker, **which)
+            )
+        except UNREACHABLE as error:
+            log.warning("%s is left out: %s", self._members.name(server), error)
+            return TaskPage([], None)
 
 
 def popped(task: AsyncTask) -> AsyncTask:

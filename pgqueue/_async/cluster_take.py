@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
+from .._calls.take import Taken
 from .._engine.awaiting import Signal, begin, drive, end, in_thread
 from .._engine.cluster.servers import Servers
 from .._engine.cluster.takes import At, Found, Start, TakeFromAll
@@ -12,6 +13,7 @@ from .._engine.shell import UNREADABLE
 from .._engine.steps import Wait
 from .._records.task import from_taken
 from .client import AsyncClient
+from .shell import AsyncShell
 from .task import AsyncTask
 
 C = TypeVar("C", bound=AsyncClient)
@@ -33,7 +35,7 @@ async def take_from_all(servers: Servers[C], queues: Sequence[str], n: int, seco
         raise
     for core in cores[1:]:
         end(core.duties, taking)
-    end(cores[0].duties, taking)
+    end(cores[0].duties, taking)  # outside of the loop: nothing may be executed between the last end() and the return
     return tasks
 
 
@@ -53,11 +55,14 @@ def _made(found: Found[C]) -> list[AsyncTask]:
     tasks: list[AsyncTask] = []
     unreadable: Exception | None = None
     for server, rows in found:
-        shell = server.client.shell
         try:
-            tasks += shell.made(rows, lambda row, shell=shell: from_taken(AsyncTask, row, shell))  # type: ignore[misc]
+            tasks += _bound(server.client.shell, rows)
         except UNREADABLE as error:
             unreadable = error
     if unreadable is not None and not tasks:
         raise unreadable
     return tasks
+
+
+def _bound(shell: AsyncShell, rows: list[Taken]) -> list[AsyncTask]:
+    return shell.made(rows, lambda row: from_taken(AsyncTask, row, shell))

@@ -5,11 +5,12 @@ A server that cannot be reached rests, and calls that may go elsewhere skip it; 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from .._calls.server import whereabouts
+from .._calls.server import Whereabouts, whereabouts
 from .._engine.awaiting import Answer, Conn, in_thread
 from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Server, Servers
 from .._records.task import TaskLike, named
@@ -104,19 +105,49 @@ class AsyncMembers(Servers[AsyncClient]):
             parts.setdefault(await self.having(task), []).append(task)
         return parts
 
+    async def ask_parts(
+        self, tasks: Iterable[TaskLike], verb: Callable[[AsyncClient, list[TaskLike]], Answer[T]]
+    ) -> list[T]:
+        """Call the server of each task, with all its tasks. All are called, and then the first error is raised."""
+        answers: list[T] = []
+        failed: Error | None = None
+        for server, part in (await self.split(tasks)).items():
+            try:
+                answers.append(await self._ask_part(server, part, verb))
+            except Error as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return answers
+
+    async def _ask_part(
+        self,
+        server: Server[AsyncClient],
+        part: list[TaskLike],
+        verb: Callable[[AsyncClient, list[TaskLike]], Answer[T]],
+    ) -> T:
+        return await self.ask(server, lambda client: verb(client, part))
+
     async def of_connection(self, conn: Conn) -> Server[AsyncClient]:
         """The server that a connection of the caller's leads to. Raises ValueError if that is none of the cluster's."""
         found = await self.home.client.shell.run(whereabouts(), conn)
         for server in self.all:
-            if server.whereabouts is None and not server.resting():
-                await self.ask(server, _nothing)
             if server.whereabouts == found:
                 return server
-        raise ValueError("the connection leads to none of the servers of this cluster")
+        for server in self.all:  # one that no call has reached yet, or that was restarted or promoted since
+            with contextlib.suppress(*UNREACHABLE):
+                self.reached(server, await self.ask(server, _whereabouts))
+            if server.whereabouts == found:
+                return server
+        raise ValueError("the connection leads to none of the servers of this cluster that can be reached")
 
     async def take(self, queues: Sequence[str], n: int, timeout: float | None) -> list[AsyncTask]:
         """Take from all servers."""
         return await take_from_all(self, queues, n, timeout)
+
+
+async def _whereabouts(client: AsyncClient) -> Whereabouts:
+    return await client.shell.run(whereabouts())
 
 
 async def _nothing(client: AsyncClient) -> Any:

@@ -60,7 +60,7 @@ def _table(rows: Sequence[tuple[object, ...]]) -> Table | None:
     if not rows:
         return None
     *_, version, cluster = rows[0]
-    return Table(cluster, version, tuple(Member(*row[:5]) for row in rows))  # type: ignore[arg-type]
+    return Table(cluster, version, tuple(Member(*row[:5]) for row in rows))  # type: ignore[arg-type]  # rows have no types
 
 
 def add(number: int, dsn: str, listen_dsn: str | None = None) -> Call[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
+from .._calls.take import Taken
 from .._engine.blocking import Signal, begin, drive, end, in_thread
 from .._engine.cluster.servers import Servers
 from .._engine.cluster.takes import At, Found, Start, TakeFromAll
@@ -14,6 +15,7 @@ from .._engine.shell import UNREADABLE
 from .._engine.steps import Wait
 from .._records.task import from_taken
 from .client import Client
+from .shell import Shell
 from .task import Task
 
 C = TypeVar("C", bound=Client)
@@ -35,7 +37,7 @@ def take_from_all(servers: Servers[C], queues: Sequence[str], n: int, seconds: f
         raise
     for core in cores[1:]:
         end(core.duties, taking)
-    end(cores[0].duties, taking)
+    end(cores[0].duties, taking)  # outside of the loop: nothing may be executed between the last end() and the return
     return tasks
 
 
@@ -55,11 +57,14 @@ def _made(found: Found[C]) -> list[Task]:
     tasks: list[Task] = []
     unreadable: Exception | None = None
     for server, rows in found:
-        shell = server.client.shell
         try:
-            tasks += shell.made(rows, lambda row, shell=shell: from_taken(Task, row, shell))  # type: ignore[misc]
+            tasks += _bound(server.client.shell, rows)
         except UNREADABLE as error:
             unreadable = error
     if unreadable is not None and not tasks:
         raise unreadable
     return tasks
+
+
+def _bound(shell: Shell, rows: list[Taken]) -> list[Task]:
+    return shell.made(rows, lambda row: from_taken(Task, row, shell))

@@ -7,11 +7,12 @@ A server that cannot be reached rests, and calls that may go elsewhere skip it; 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from .._calls.server import whereabouts
+from .._calls.server import Whereabouts, whereabouts
 from .._engine.blocking import Answer, Conn, in_thread
 from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Server, Servers
 from .._records.task import TaskLike, named
@@ -106,19 +107,47 @@ class Members(Servers[Client]):
             parts.setdefault(self.having(task), []).append(task)
         return parts
 
+    def ask_parts(self, tasks: Iterable[TaskLike], verb: Callable[[Client, list[TaskLike]], Answer[T]]) -> list[T]:
+        """Call the server of each task, with all its tasks. All are called, and then the first error is raised."""
+        answers: list[T] = []
+        failed: Error | None = None
+        for server, part in (self.split(tasks)).items():
+            try:
+                answers.append(self._ask_part(server, part, verb))
+            except Error as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return answers
+
+    def _ask_part(
+        self,
+        server: Server[Client],
+        part: list[TaskLike],
+        verb: Callable[[Client, list[TaskLike]], Answer[T]],
+    ) -> T:
+        return self.ask(server, lambda client: verb(client, part))
+
     def of_connection(self, conn: Conn) -> Server[Client]:
         """The server that a connection of the caller's leads to. Raises ValueError if that is none of the cluster's."""
         found = self.home.client.shell.run(whereabouts(), conn)
         for server in self.all:
-            if server.whereabouts is None and not server.resting():
-                self.ask(server, _nothing)
             if server.whereabouts == found:
                 return server
-        raise ValueError("the connection leads to none of the servers of this cluster")
+        for server in self.all:  # one that no call has reached yet, or that was restarted or promoted since
+            with contextlib.suppress(*UNREACHABLE):
+                self.reached(server, self.ask(server, _whereabouts))
+            if server.whereabouts == found:
+                return server
+        raise ValueError("the connection leads to none of the servers of this cluster that can be reached")
 
     def take(self, queues: Sequence[str], n: int, timeout: float | None) -> list[Task]:
         """Take from all servers."""
         return take_from_all(self, queues, n, timeout)
+
+
+def _whereabouts(client: Client) -> Whereabouts:
+    return client.shell.run(whereabouts())
 
 
 def _nothing(client: Client) -> Any:

@@ -11,11 +11,13 @@ from typing import Any, TypeVar, Unpack, cast, overload
 
 from .._async import client as awaiting
 from .._async import cluster as awaiting_cluster
+from .._async.members import AsyncMembers
 from .._async.queue import AsyncQueue
 from .._async.shell import AsyncShell
 from .._engine.awaiting import in_thread
 from .._sync import client as blocking
 from .._sync import cluster as blocking_cluster
+from .._sync.members import Members
 from .._sync.queue import Queue
 from .._sync.shell import Shell
 from .._values import arguments
@@ -250,6 +252,7 @@ class Client(WithJobs, blocking.Client):
 
 class AsyncCluster(WithJobs, awaiting_cluster.AsyncCluster):
     __doc__ = awaiting_cluster.AsyncCluster.__doc__
+    _origin: Cluster | None = None  # of which this one is the `aio`
 
     def _begin(self) -> None:
         super()._begin()
@@ -257,8 +260,10 @@ class AsyncCluster(WithJobs, awaiting_cluster.AsyncCluster):
 
     @functools.cached_property
     def _blocking(self) -> blocking_cluster.Cluster:
-        """Puts of blocking code: the same sessions, with connections of their own."""
-        return blocking_cluster.Cluster([blocking.Client.over(Shell(one.shell.core)) for one in self.clients])
+        """Puts of blocking code: the same servers and sessions, with connections of their own."""
+        members = Members([], self._members.retry)
+        members.mirror(self._members, lambda client: blocking.Client.over(Shell(client.shell.core)))
+        return blocking_cluster.Cluster.over(members)
 
     @property
     def _awaiting(self) -> awaiting_cluster.AsyncCluster:
@@ -270,6 +275,11 @@ class AsyncCluster(WithJobs, awaiting_cluster.AsyncCluster):
             for client in self._blocking.clients:
                 await in_thread(client.shell.connections.close)
         await super().close()
+        if self._origin is not None:
+            await in_thread(self._origin.close)
+
+    def _made_here(self) -> list[awaiting.AsyncClient]:
+        return super()._made_here() if self._origin is None else [one.aio for one in self._origin._made_here()]
 
 
 class Cluster(WithJobs, blocking_cluster.Cluster):
@@ -289,8 +299,14 @@ class Cluster(WithJobs, blocking_cluster.Cluster):
 
     @functools.cached_property
     def aio(self) -> AsyncCluster:
-        """The same cluster for asyncio: that of `aio` of each client, with the jobs and schedules of this one."""
-        made = AsyncCluster([one.aio for one in self.clients])
+        """The same cluster for asyncio: it shares servers, listeners, sessions, jobs and schedules.
+
+        `await cluster.aio.close()` closes both.
+        """
+        members = AsyncMembers([], self._members.retry)
+        members.mirror(self._members, lambda client: client.aio)
+        made = AsyncCluster.over(members)
+        made._origin = self
         made.share_jobs(self)
         made.handlers, made.keep_results = self.handlers, self.keep_results
         made.schedules.declared = self.schedules.declared

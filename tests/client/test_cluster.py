@@ -268,6 +268,14 @@ async def test_a_connection_to_another_server_than_that_of_the_place_is_refused(
     assert counts(dbs) == [0, 0, 0]
 
 
+async def test_a_connection_counts_also_while_another_server_is_down(shell, make, dsns, dbs, down):
+    queue = make([down, dsns[1]]).queue("q")
+    conn = await shell.connection(dsns[1])
+    await queue.put("put", conn=conn)
+    await conn.commit()
+    assert counts(dbs) == [0, 1, 0]
+
+
 async def test_a_connection_to_no_server_of_the_cluster_is_refused(queue, transaction, dbs):
     with pytest.raises(ValueError, match="leads to none of the servers"):
         await queue.put(1, conn=transaction)
@@ -863,6 +871,19 @@ async def test_tasks_of_a_dead_server_wait_for_it(make, private, dsns, dbs):
     task = await queue.put("after", place=0)
     assert [one["total"] for one in await queue.stats_by_server()] == [1, 0]
     assert (await task.peek()).data == "after"
+
+
+@pytest.mark.slow
+async def test_a_connection_counts_also_after_a_restart_of_its_server(shell, make, private, dsns):
+    """A restart that no call has noticed: where the server was is not where it is."""
+    queue = make([dsns[0], private.dsn]).queue("q")
+    await queue.put("before", place=1)
+    await asyncio.to_thread(private.go_down)
+    await asyncio.to_thread(private.come_back)
+    conn = await shell.connection(private.dsn)
+    await queue.put("after", conn=conn)
+    await conn.commit()
+    assert [one["total"] for one in await queue.stats_by_server()] == [0, 2]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ The servers are databases of one server; one that is killed is a private server 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -18,7 +19,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from eventually import eventually
+from eventually import eventually, soon
 from members import change, copy
 from psycopg.conninfo import make_conninfo
 from statements import value
@@ -276,6 +277,28 @@ def test_few_places_move_when_a_server_joins_or_drains(n):
     assert len(moved) <= 10_000 * (1 / (n + 1) + 0.05)
     drained = servers(["active"] * n + ["draining"])
     assert [number(drained, key) for key in keys] == [number(before, key) for key in keys]
+
+
+@pytest.mark.parametrize("kind", [pgqueue.Cluster, pgqueue.AsyncCluster])
+async def test_a_lane_has_one_server_in_both_shells_also_after_a_change(dsns, dbs, kind):
+    """Else a job that is put by `put` and by `aput` has its lane twice."""
+    if kind is pgqueue.Cluster:
+        made = await asyncio.to_thread(kind.from_server, dsns[0])
+        other = made.aio
+    else:
+        made = await kind.from_server(dsns[0])
+        other = made._blocking
+
+    def numbers(cluster):
+        return [at(cluster, f"lane {n}") for n in range(100)]
+
+    assert numbers(made) == numbers(other)
+    assert set(numbers(other)) == {1, 2, 3}
+    change(dbs[:3], "set_server_state", 3, "draining")
+    await soon(lambda: set(numbers(other)) == {1, 2})
+    assert numbers(made) == numbers(other)
+    await (made.aio if kind is pgqueue.Cluster else made).close()
+    assert all(client.shell.core.closed for client in made.clients)
 
 
 @pytest.fixture

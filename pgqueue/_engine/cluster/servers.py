@@ -38,6 +38,7 @@ class ClientLike(Protocol):
 
 
 C = TypeVar("C", bound=ClientLike)
+D = TypeVar("D", bound=ClientLike)
 Place = int | str | bytes
 BITS = 43  # of an id, below the number of its server; as in sql/2_base/server.sql
 ABSENT = (ServerError, SchemaError, SetupError, NotRunning)  # the call had no effect
@@ -155,6 +156,24 @@ class Servers(Generic[C]):
         self.all = list(servers)
         for callback in list(self._callbacks):
             callback()
+
+    def mirror(self, other: Servers[D], make: Callable[[D], C]) -> None:
+        """Have the servers of another list, now and whenever that is replaced, each with a client of the other shell.
+
+        `make` must not connect.
+        """
+        mirrored: dict[Server[D], Server[C]] = {}
+
+        def again() -> None:
+            nonlocal mirrored
+            every = other.all
+            mirrored = {one: mirrored.get(one) or Server(make(one.client), self.retry) for one in every}
+            for one, ours in mirrored.items():
+                ours.listed = one.listed  # its salt: a lane has one server in both shells
+            self.replace([mirrored[one] for one in every])
+
+        other.on_change(again)
+        again()
 
     @property
     def home(self) -> Server[C]:
