@@ -363,7 +363,7 @@ def test_a_get_right_after_its_task_was_sent_looks_only_while_it_listens(app: Ce
 @pytest.mark.parametrize("timeout", [0, 2 * PATIENCE])
 def test_a_result_that_is_there_before_its_get_listens(app: Celery, looks: list[Any], timeout: float) -> None:
     sent = app.send_task("shop.add")
-    app.backend.store_result(sent.id, 7, states.SUCCESS)  # its announcement is heard by nobody
+    app.backend.store_result(sent.id, 7, states.SUCCESS)  # no client hears its announcement
     looks.clear()
     watch = Stopwatch()
     assert sent.get(timeout=timeout) == 7

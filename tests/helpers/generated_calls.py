@@ -42,6 +42,7 @@ BY_NAME: dict[str, tuple[str, ...]] = {
     "items": ("'[]'",),
     "runs": ("'[]'",),
     "data": ("'[1]'",),
+    "tasks": ("""ARRAY ['{{"data":1, "state":"R", "priority":0, "attempts":0, "created_at":"now"}}'::jsonb]""",),
     "options": ("'{{}}'",),
     "type": ("'fifo'",),
     "role": ("current_user::regrole",),

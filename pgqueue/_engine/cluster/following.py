@@ -4,7 +4,7 @@ It hears `pgqueue:servers` by the listeners that there are: that of the home ser
 takes have started. While the home server is away it starts another one's. A notification, a gap or a new listener is a
 hint to read that server's copy; the newest copy counts. So a change that was made while a connection was lost is seen
 with the next one, and the thread reads nothing while nothing happens. Every TICK seconds it looks whether there is
-another server to hear. The catalogue of Citus notifies nobody, and is read at each of these looks.
+another server to hear. The catalogue of Citus sends no notifications, and is read at each of these looks.
 
 A thread of its own, since connecting to a server that is away blocks for seconds: a listener would hear nothing, and
 an event loop would stand still.

@@ -15,7 +15,7 @@ with a LISTEN each, for one task.
 
 - Each signal of a flow also sets the signal of the whole. That one is replaced before the flags are read: a flag that
   is set later sets the new one, and a flag that was set before is read. (If it were replaced after that, a flag that is
-  set in between would wake nobody.)
+  set in between would not wake the take.)
 - The end of the wait closes the flows that are aside. Each then leaves its hub and signals the next waiter, as a take
   of one server that is cut off; so a wake-up that came at the same moment is passed on.
 - The list of servers may be replaced during the wait, which sets the signal of the whole.

@@ -13,7 +13,7 @@
 -- of M or of the source, makes them ready at once. If M or the source ends between T2 and S2, the tasks are on both
 -- servers, and are handled at least once. They are never on none. A second copy of a task with a key meets the first
 -- one while that is not done, and is left out. Two-phase commit would close the window, but needs
--- max_prepared_transactions, which is 0 by default, and its prepared transactions hold the tasks until somebody ends
+-- max_prepared_transactions, which is 0 by default, and its prepared transactions hold the tasks until an operator ends
 -- them.
 --
 -- A task gets a new id, since an id names its server. So a task stays until it has ended if others know its id:

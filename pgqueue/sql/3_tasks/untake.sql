@@ -3,7 +3,7 @@
 -- The end of a take is counted in the statement's function, in the delta of its queue. Nothing else follows from the
 -- take; moves.sql has the consequences for its task.
 --
---   _drop_take, _drop_takes   by the holder, who presents a token or a session: the fence of settle.sql
+--   _drop_take, _drop_takes   by the holder, which presents a token or a session: the fence of settle.sql
 --   _untake                   by others: takes that the caller has chosen and locked
 --   _untake_tasks             by others: the takes of some tasks
 --
