@@ -7,7 +7,8 @@ import re
 import signal
 import socket
 import subprocess
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from beans import Bean
@@ -114,24 +115,34 @@ def test_without_a_database_it_ends():
     assert "nonexistent" in failed(done, 1)
 
 
+@asynccontextmanager
+async def connections(port: str, number: int) -> AsyncIterator[list[Bean]]:
+    """So many of them; they are closed at the end of the block."""
+    beans = list[Bean]()
+    try:
+        for _ in range(number):
+            beans.append(await Bean.connect(int(port)))
+        yield beans
+    finally:
+        for bean in beans:
+            bean.writer.close()
+
+
 @pytest.mark.slow
 async def test_two_thousand_connections_wait_for_jobs(dsn):
     number = 2000
     with serving(dsn) as (_, port):
-        beans = [await Bean.connect(int(port)) for _ in range(number)]
-        for bean in beans:
-            bean.send(b"reserve\r\n")
-        producer = await Bean.connect(int(port))
+        async with connections(port, number) as beans, connections(port, 1) as [producer]:
+            for bean in beans:
+                bean.send(b"reserve\r\n")
 
-        async def all_wait():
-            return int((await producer.stats())["current-waiting"]) == number
+            async def all_wait():
+                return int((await producer.stats())["current-waiting"]) == number
 
-        await soon(all_wait)
-        ids = {await producer.put() for _ in range(number)}
-        answers = [await asyncio.wait_for(bean.answer(), 60) for bean in beans]
-        assert {int(answer.split()[1]) for answer in answers} == ids
-        for bean in (*beans, producer):
-            bean.writer.close()
+            await soon(all_wait)
+            ids = {await producer.put(ttr=3600) for _ in range(number)}
+            answers = [await asyncio.wait_for(bean.answer(), 60) for bean in beans]
+            assert {int(answer.split()[1]) for answer in answers} == ids
 
 
 @pytest.mark.slow
@@ -139,12 +150,10 @@ async def test_two_thousand_connections_that_close_give_their_jobs_back(dsn, blo
     number, queue = 2000, blocking().queue("default")
     queue.put_many(["x"] * number)
     with serving(dsn) as (_, port):
-        beans = [await Bean.connect(int(port)) for _ in range(number)]
-        for bean in beans:
-            bean.send(b"reserve\r\n")
-        for bean in beans:
-            assert (await asyncio.wait_for(bean.answer(), 60)).startswith(b"RESERVED")
-        assert queue.stats()["taken"] == number
-        for bean in beans:
-            bean.writer.close()
+        async with connections(port, number) as beans:
+            for bean in beans:
+                bean.send(b"reserve\r\n")
+            for bean in beans:
+                assert (await asyncio.wait_for(bean.answer(), 60)).startswith(b"RESERVED")
+            assert queue.stats()["taken"] == number
         await asyncio.to_thread(eventually, lambda: queue.stats()["ready"] == number)

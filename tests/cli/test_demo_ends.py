@@ -164,7 +164,6 @@ def the_next_one_kills_and_passes(folder: Path, **settings: str | Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("number", ENDS)
 def test_the_demo_ends(dsn: str, home: Path, files: Path, few_files: Path, number: str, moment: str) -> None:
@@ -178,7 +177,6 @@ def test_the_demo_ends(dsn: str, home: Path, files: Path, few_files: Path, numbe
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_worker_is_killed(dsn: str, home: Path, files: Path, place: int, moment: str) -> None:
@@ -194,7 +192,6 @@ def test_a_worker_is_killed(dsn: str, home: Path, files: Path, place: int, momen
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("kind", SERVER)
 def test_a_process_of_the_server_is_killed(
@@ -217,7 +214,6 @@ def test_a_process_of_the_server_is_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_two_at_once_on_a_new_server(files: Path) -> None:
     """One migrates the new server and runs; the other one says why it does not."""
     with tempfile.TemporaryDirectory(prefix="pgqueue-demo-", dir="/tmp") as name:
@@ -237,7 +233,6 @@ def where_its_servers_are(home: Path) -> dict[str, str | Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_server_is_killed_and_its_standby_takes_over(home: Path, files: Path) -> None:
     with demo(files, *ON_SERVERS, **where_its_servers_are(home)) as ended:
         assert (ended.ends(), ended.errors) == (0, []), ended.told()
@@ -247,7 +242,6 @@ def test_a_server_is_killed_and_its_standby_takes_over(home: Path, files: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("number", "moment"), [("INT", "work"), ("TERM", "return"), ("HUP", "work"), ("KILL", "return")]
 )

@@ -113,7 +113,6 @@ def drawn() -> list[tuple[int, list[Any], dict[str, Any]]]:
 
 @pytest.mark.slow
 @pytest.mark.once
-@pytest.mark.timeout(300)
 def test_any_arguments(dsn: str, db: psycopg.Connection) -> None:
     passed, unexpected = set(), []
     with pgqueue.Client(dsn, poll=None) as client:

@@ -65,7 +65,6 @@ async def test_a_release_with_a_delay_frees_the_lane_unless_it_holds_it(queue):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_eight_takers_five_lanes_six_hundred_tasks(
     dsn: str, db: psycopg.Connection, start: Callable[..., Program]
 ) -> None:

@@ -192,7 +192,6 @@ def mover():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("victim", ["mover", "source", "target"])
 def test_no_kill_loses_a_task(servers, mover, victim):
     """Killed during a step, four times in a row. Tasks may be copied twice, but not those with keys."""
@@ -247,7 +246,6 @@ def test_a_copy_whose_deletion_is_lost_comes_twice(servers):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_takers_of_both_servers_keep_the_order_of_lanes(dsns, dbs):
     """Takers work on both servers while the lanes move: each lane's tasks are handled in their order, once."""
     n, lanes = 3000, 20

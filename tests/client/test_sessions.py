@@ -157,14 +157,16 @@ async def test_a_consumer_of_a_session(client, queue, db):
     assert rows(db, "SELECT id, state FROM pgqueue.tasks") == [(second.id, "ready")]
 
 
-async def test_a_session_whose_row_is_gone_is_opened_anew(client, queue, db):
+async def test_a_session_whose_row_is_gone_is_opened_anew(client, queue, db, connect):
     await queue.put_many([1, 2])
     one = client.session()
     lost = await one.queue("q").take(0)
-    db.execute("DELETE FROM pgqueue.session WHERE parent IS NOT NULL")
-    assert (await one.queue("q").take(5)).data == 2
-    assert value(db, SESSIONS) == 1
-    await lost.ack()  # by its token
+    with connect() as claiming, claiming.transaction():  # a claim holds off clean_up, which ends the take
+        claiming.execute("SELECT pg_advisory_xact_lock_shared(pgqueue._claiming_lock(), session_id) FROM pgqueue.take")
+        db.execute("DELETE FROM pgqueue.session WHERE parent IS NOT NULL")
+        assert (await one.queue("q").take(5)).data == 2
+        assert value(db, SESSIONS) == 1
+        await lost.ack()  # by its token
     await one.close()
 
 

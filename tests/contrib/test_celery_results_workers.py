@@ -155,7 +155,6 @@ def test_two_members_that_end_at_once_in_two_processes_200_times(shop: Shop) -> 
     assert counts == [1] * 200
 
 
-@pytest.mark.timeout(300)
 def test_members_that_end_at_once_and_fail_call_the_errback_once(shop: Shop) -> None:
     for n in range(40):
         name = f"failure {n}"
@@ -191,7 +190,6 @@ def test_a_killed_client_leaves_nothing_and_disturbs_no_other(shop: Shop, db: ps
     assert got == [5]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", [signal.SIGINT, signal.SIGQUIT])
 def test_a_get_outlives_a_restart_of_the_server(
     broker: str, tmp_path: Path, own_bindir: Path | None, mode: signal.Signals

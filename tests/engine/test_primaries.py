@@ -26,7 +26,7 @@ from pgqueue._engine.cluster import standing
 from pgqueue.embedded import EmbeddedServer, reaper
 from pgqueue.errors import ServerError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 class Pair(NamedTuple):

@@ -161,7 +161,6 @@ class Holder:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "mode", ["ACCESS EXCLUSIVE", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("EXCLUSIVE", "SHARE", *DDL))]
 )

@@ -109,7 +109,6 @@ ADMITTED = """
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_rate_is_kept_over_several_workers(
     dsn: str,
     db: psycopg.Connection,

@@ -53,7 +53,6 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_it_measures_keeps_and_renders(pg_server: Server, tmp_path: Path) -> None:
     file = tmp_path / "found.json"
     short = ["--quick", "--rounds=1", f"--pg=dsn:{pg_server.conninfo}", f"--into={file}"]
@@ -73,7 +72,6 @@ def test_it_measures_keeps_and_renders(pg_server: Server, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_peer_is_measured_round_by_round(pg_server: Server, tmp_path: Path) -> None:
     with serve(f"dsn:{pg_server.conninfo}") as server:
         cell = Cell(Path(sys.executable), "pgqueue_peer.py", server.database, tmp_path)

@@ -49,7 +49,6 @@ PLANTED = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # "a wait" costs each refusal two seconds
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_defect_is_found(dsn: str, planted: str) -> None:
     name, old, new, found = PLANTED[planted]

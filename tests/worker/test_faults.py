@@ -217,20 +217,17 @@ def one_kills(db: psycopg.Connection, queue: pgqueue.Queue, start: Start, death:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("death", ["segfault", "kill", "exit"])
 def test_a_task_that_kills_its_worker_is_buried_alone(db, client, start, death):
     one_kills(db, client.queue("q"), start, death)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_task_that_exhausts_the_memory_is_buried_alone(db, client, start, limited):
     one_kills(db, client.queue("q"), start, "memory", before=limited)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_two_tasks_that_kill_are_buried_and_no_other(db, client, start):
     queue = client.queue("q")
     ids = queue.put_many(["exit" if n in (3, 9) else n for n in range(30)])

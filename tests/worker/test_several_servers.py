@@ -182,7 +182,6 @@ def test_the_command_serves_a_cluster(dsns, dbs, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_server_that_is_killed_holds_up_no_other_one(dsns, dbs, own_bindir):
     """Its tasks under way begin again once it is back, and are acked there once."""
     root = Path(tempfile.mkdtemp(prefix="pgqueue-worker-"))
