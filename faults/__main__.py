@@ -139,6 +139,7 @@ def main(
     found = report.violations(proofs) + [violation.text for violation in broken]
     if found:
         click.echo("\n".join(["", f"{len(found)} violations:", *found]))
+        click.echo("\n".join(["", "The journals around the first one of each setting:", *report.around(proofs)]))
         sys.exit(1)
 
 

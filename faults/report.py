@@ -14,6 +14,7 @@ from .ledger import Proof, Violation, Window
 
 COLUMNS = ("fault", "times", "tasks handled", "violations", "back median", "back worst")
 SHOWN = 20  # violations of each fault to print
+AROUND = 1.0  # seconds of the journals to print, before a violation and after it
 
 
 def of(violation: Violation, windows: list[Window]) -> str:
@@ -74,6 +75,21 @@ def violations(proofs: Iterable[Proof]) -> list[str]:
             if counts[fault] <= SHOWN:
                 lines.append(f"{fault}: {violation.rule}: {violation.text} (at {violation.at:.3f})")
         lines += [f"{fault}: and {n - SHOWN} more" for fault, n in counts.items() if n > SHOWN]
+    return lines
+
+
+def around(proofs: Iterable[Proof]) -> list[str]:
+    """What all processes of an arena journaled around its first violation, by time: a rare one does not come again."""
+    lines = []
+    for proof in proofs:
+        for violation in proof.violations[:1]:
+            near = [
+                (line.at, str(life), *line[1:])
+                for life in proof.lives
+                for line in life.lines
+                if abs(line.at - violation.at) <= AROUND
+            ]
+            lines += [f"{at:.6f} {life} {event} {' '.join(fields)}" for at, life, event, fields in sorted(near)]
     return lines
 
 

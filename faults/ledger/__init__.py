@@ -42,7 +42,7 @@ was excused is counted, and reported beside the violations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..journal import Life
 from . import channels, ends, lanes, locks, recovery, tasks
@@ -61,13 +61,15 @@ class Proof:
         windows: the faults; each has its `back` now.
         deeds: the puts and the runs.
         excused: how often each excuse was used.
+        lives: the processes, with their journals.
     """
 
-    def __init__(self, windows: Windows, deeds: Deeds, violations: Iterable[Violation]) -> None:
+    def __init__(self, windows: Windows, deeds: Deeds, violations: Iterable[Violation], lives: Sequence[Life]) -> None:
         self.deeds = deeds
         self.windows = windows.all
         self.violations = sorted(violations, key=lambda violation: violation.at)
         self.excused = windows.used
+        self.lives = lives
 
 
 def prove(lives: Iterable[Life], windows: Iterable[Window], tables: Tables, bound: float = float("inf")) -> Proof:
@@ -82,4 +84,4 @@ def prove(lives: Iterable[Life], windows: Iterable[Window], tables: Tables, boun
         *channels.check(lives, known),
         *ends.check(lives, known, tables),
     ]
-    return Proof(known, deeds, found)
+    return Proof(known, deeds, found, lives)

@@ -121,7 +121,6 @@ class Cluster(Handlers):
         retry: seconds for which a server that could not be reached is passed over, until one call tries it again.
 
     Attributes:
-        clients: the client of each server, in their order.
         batches: batches of tasks, each on one server.
         limits: how many tasks of a job or a queue run at once on each server, and how many begin in a time.
         privileges: the rights of roles to queues, the same on each server.
@@ -329,15 +328,12 @@ class Cluster(Handlers):
     # --- tasks that belong together, on one server
 
     def put_graph(self, puts: Sequence[Put], *, place: Place | None = None, conn: Conn | None = None) -> list[int]:
-        """Put tasks that wait for each other, on one server. As Client.put_graph.
+        """Put tasks that wait for each other, on one server. As Client.put_graph, with its errors and those of a put.
 
         Args:
             puts: the tasks.
             place: as for ClusterQueue.put. None: the servers in turn; the lanes and keys of the puts select none.
             conn: the caller's connection, which decides the server.
-
-        Raises:
-            As Client.put_graph and ClusterQueue.put.
         """
         members = self._members
         if conn is not None:

@@ -109,7 +109,8 @@ class ClusterQueue:
             options: those of Queue.put_many.
 
         Raises:
-            As put and Queue.put_many.
+            ServerError, ConnectionLost: as for put.
+            BadData, PutRefused, ValueError: as for put and for Queue.put_many; several lanes, or keys, have no place.
         """
         whole = [*items]
         if place is None and conn is None and not isinstance(lane := options.get("lane"), str | None):

@@ -97,7 +97,6 @@ class Worker:
             it returns another client, the worker closes the old one once its tasks are done.
 
     Attributes:
-        client: the client of the present handlers.
         stopping: set when the stop has begun.
         leave_by: from then on, the monotonic time by which a process that runs nothing else is to end; None without a
             grace.
@@ -166,7 +165,7 @@ class Worker:
 
     @property
     def client(self) -> AnyClient:
-        """The client or the cluster that it was given."""
+        """The client, or the cluster, of the present handlers."""
         return self._front.client
 
     @property

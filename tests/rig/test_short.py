@@ -19,6 +19,7 @@ from servers import Server
 
 sys.path.append(str(CHECKOUT))  # behind everything else: pgqueue stays the installed one
 
+from faults import report
 from faults.arena import Arena, Options, Planned
 from faults.journal import parse
 from faults.kinds import Fault, Scene
@@ -91,6 +92,8 @@ def test_what_is_planted_is_found(act: Callable[[Scene], None], rule: str) -> No
     planted = Fault("planted", "plain", act)
     proof = Arena("plain", [Planned(planted, 1, 0.0)], Options(rate=50), threading.Event(), print).run()
     assert [violation.rule for violation in proof.violations] == [rule]
+    label = proof.violations[0].text.split()[0]
+    assert any(label in line for line in report.around([proof]))
 
 
 def test_an_interrupted_rig_leaves_nothing_behind(temporary: Path) -> None:
