@@ -75,7 +75,8 @@ class Arena:
         with ExitStack() as stack:
             folder = stack.enter_context(servers.folder())
             setting = stack.enter_context(settings.provide(self.name, folder, self._options.dsn, self._options.bindir))
-            crew = Crew(self._journals(folder), setting.way, self._options.rate, self._options.seed)
+            journals = self._journals(folder)
+            crew = Crew(journals, setting.way, self._options.rate, self._options.seed)
             stack.callback(crew.close)
             scene = self._scene(setting, crew)
             if not crew.wait_for_steps(list(crew.members), 0.0, AT_WORK_WITHIN):
@@ -85,7 +86,11 @@ class Arena:
                 self._many(planned, scene)
             tables = self._finish(setting, crew)
             tables.other += scene.seen + crew.exits
-            return prove(crew.lives(), self._windows, tables, self._options.bound)
+            proof = prove(crew.lives(), self._windows, tables, self._options.bound)
+            if proof.violations:  # a rare one does not come again, so what the processes printed is shown
+                for log in sorted(journals.glob("*.log")):
+                    self._tell("".join(f"{self.name}: {log.stem}: {line}\n" for line in log.read_text().splitlines()))
+            return proof
 
     def _journals(self, folder: Path) -> Path:
         place = (self._options.keep or folder) / f"journals-{self.name}"

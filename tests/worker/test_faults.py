@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,12 @@ import pytest
 from eventually import Stopwatch, eventually, in_time
 from running import running
 from statements import column, row, rows
-from steady import steady
 
 import pgqueue
 from pgqueue import Worker
 from pgqueue.cli.worker import GRACE
 from pgqueue.errors import Error
-from pgqueue.worker import overdue
+from pgqueue.worker import LEAVE, overdue
 
 pytestmark = pytest.mark.once
 
@@ -572,27 +572,46 @@ def test_a_stop_is_bounded_whatever_coroutines_do(client, db, start, data):
     bounded_stop(client, db, start, "hang async", data)
 
 
+#: A process that ends so many seconds after its SIGTERM, with the modules of a worker and without its threads.
+CONTROL = """
+    import signal, sys, time
+    import pgqueue.cli.worker, pgqueue.worker
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    print("begun", flush=True)
+    signal.sigwait([signal.SIGTERM])
+    time.sleep(float(sys.argv[1]))
+"""
+
+
 def bounded_stop(client: pgqueue.Client, db: psycopg.Connection, start: Start, queue: str, data: str) -> None:
-    """SIGTERM ends the process one second after its grace at the latest, and its tasks are ready, and not charged."""
+    """SIGTERM ends the process one second after its grace at the latest, and its tasks are ready, and not charged.
+
+    A control ends beside it when the grace and LEAVE are over, as soon as this machine lets a Python process end.
+    """
+    grace, control_ends_after = 1, 1 + LEAVE
 
     def signal_to_end() -> float:
         client.queue(queue).put_many([data] * 3)
-        process = start("--grace", "1", "--concurrency", "2")
+        process = start("--grace", str(grace), "--concurrency", "2")
         eventually(lambda: process.lines("begun"))
-        watch = Stopwatch()
-        with steady(db.info.dsn) as took:
+        command = [sys.executable, "-c", textwrap.dedent(CONTROL), str(control_ends_after)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as control, ThreadPoolExecutor(2) as waiting:
+            assert control.stdout is not None
+            assert control.stdout.readline() == b"begun\n"
+            watch = Stopwatch()
+            control.send_signal(signal.SIGTERM)
             process.process.send_signal(signal.SIGTERM)
-            assert process.process.wait(30) == 0
-            seconds = took()
-        assert watch() >= 1
+            control_end, end = waiting.map(lambda one: (one.wait(), watch()), (control, process.process))
+        assert (control_end[0], end[0]) == (0, 0)
+        assert end[1] >= grace
         assert rows(db, "SELECT DISTINCT state, attempts FROM pgqueue.tasks") == [("ready", 0)]
         assert column(db, "SELECT count(*) FROM pgqueue.task WHERE suspect IS NOT NULL") == [0]
         assert rows(db, "SELECT FROM pgqueue.session WHERE missing_since IS NOT NULL") == []
         client.queue(queue).truncate()
         (process.folder / "begun").unlink()
-        return seconds
+        return end[1] - control_end[1] + control_ends_after
 
-    in_time(signal_to_end, within=2.0)
+    in_time(signal_to_end, within=grace + 1.0)
 
 
 def test_handlers_that_end_within_the_grace_are_acked(client):
