@@ -264,6 +264,16 @@ class AsyncCluster(AsyncHandlers):
         """
         return self._members.placed(place).client
 
+    def on_change(self, callback: Callable[[], object]) -> None:
+        """Call a function whenever the list of servers was replaced, in another thread. It must not raise or block.
+
+        For integrations."""
+        self._members.on_change(callback)
+
+    def off_change(self, callback: Callable[[], object]) -> None:
+        """Call this function no more."""
+        self._members.off_change(callback)
+
     async def close(self) -> None:
         """Close the clients that were made here, as Client.close(). May be called twice."""
         if self._following is not None:

@@ -54,8 +54,9 @@ __all__ = ["Worker"]
 
 log = logging.getLogger("pgqueue")
 
+AGAIN = 2.0  # seconds before the new servers of a cluster are tried again
 LEAVE = 0.9  # seconds after the end of the grace in which the process ends
-STOP, RELOAD = b"\0", b"\xff"  # in the pipe that run() reads; they differ from all signal numbers
+STOP, RELOAD, RENEW = b"\0", b"\xff", b"\xfe"  # in the pipe that run() reads; they differ from all signal numbers
 
 
 class Worker:
@@ -64,7 +65,8 @@ class Worker:
     Args:
         client: the client to take with; a Client or an AsyncClient. It stays open. Or a Cluster or AsyncCluster of
             servers with numbers: the worker takes from all of them, with one set of runners, and fires the schedules of
-            the home server. A server that is down is left out until it is back.
+            the home server. A server that is down is left out until it is back. A cluster that follows its table of
+            servers may change: the worker then goes on with the new ones, as after a reload().
         handlers: a function for each queue, sync or async, called with a task's data, and with the Task too (an
             AsyncTask if it is async) if it has a parameter named `task`. Default: those registered with
             client.handler(), with their keep_result, and the jobs of client.job(). When a handler returns, the worker
@@ -205,6 +207,10 @@ class Worker:
         """
         self._tell(RELOAD)
 
+    def _renew(self) -> None:
+        """Go on with the servers that the cluster has now. Does not wait."""
+        self._tell(RENEW)
+
     def _tell(self, byte: bytes) -> None:
         with suppress(OSError):  # full: it is stopping; closed: the process ends, and its client was closed before
             os.write(self._pipe[1], byte)
@@ -212,15 +218,20 @@ class Worker:
     def _work(self) -> None:
         if not self._reach():
             return
+        self._front.follow(self._renew)
+        self._renew()  # the list may have been replaced since the worker was made
         shift = self._present = self._shift(self._front)
         self._register()
         log.info("working on %s", self.banner())
         try:
             while (byte := os.read(self._pipe[0], 1)) != STOP:  # a signal's own byte: its handler runs next
                 if byte == RELOAD:
-                    shift = self._present = self._relieved(shift)
+                    shift = self._present = self._reloaded(shift)
+                elif byte == RENEW:
+                    shift = self._present = self._renewed(shift)
             log.info("stopping: %s", telling.farewell(shift.under_way(), self._grace))
         finally:
+            self._front.unfollow(self._renew)
             began = time.monotonic()
             until = began + (float("inf") if self._grace is None else self._grace)
             self.leave_by = None if self._grace is None else until + LEAVE
@@ -286,9 +297,7 @@ class Worker:
         return Served.of(client, self._given, self._queues, self._exclude)
 
     def _shift(self, front: Front) -> Shift:
-        served = self._served(front.client)
-        front.reach()  # a reload does not wait for another server
-        return Shift(front.client, served, self._terms, front.cores)
+        return Shift(front.client, self._served(front.client), self._terms, front.cores)
 
     def _register(self) -> None:
         """Register the queues and jobs of this worker at each server that is there, in place of the earlier ones."""
@@ -329,26 +338,52 @@ class Worker:
             self._failure = error
             self.stop()
 
-    def _relieved(self, old: Shift) -> Shift:
-        """Start a shift with the new handlers, and end the old one. If loading the new ones fails, the old shift."""
+    def _reloaded(self, old: Shift) -> Shift:
+        """A shift with the new handlers in place of the old one. If loading them fails, the old shift."""
         try:
-            front = Front(self._load()) if self._load else self._front
-            new = self._shift(front)
+            front = Front(self._load()) if self._load else self._front.renewed()
+            front.reach()  # a reload does not wait for another server
+            new = self._relieved(old, front)
         except Exception:
             log.exception("reloading failed: going on with the old handlers")
             return old
+        log.info("reloaded: working on %s", self.banner())
+        return new
+
+    def _renewed(self, old: Shift) -> Shift:
+        """A shift with the servers that the cluster has now, if these are others. The old one while none answers."""
+        if (front := self._front.renewed()) is self._front:
+            return old
+        try:
+            front.reach()
+            new = self._relieved(old, front)
+        except Error as error:
+            log.warning("the servers of the cluster have changed, and the new ones are tried again soon: %s", error)
+            errand("pgqueue-renewal", self._renew_later).start()
+            return old
+        log.info("the servers of the cluster have changed: working on %s", self.banner())
+        return new
+
+    def _renew_later(self) -> None:
+        if not self.stopping.wait(AGAIN):
+            self._renew()
+
+    def _relieved(self, old: Shift, front: Front) -> Shift:
+        """Start a shift on this front, and end the old one."""
+        new = self._shift(front)
         replaced, self._front = self._front, front
+        front.follow(self._renew)
+        replaced.unfollow(self._renew)
         self._register()
         old.stop()
         thread = errand("pgqueue-relief", self._relieve, old, replaced)
         self._relieving = {shift: one for shift, one in self._relieving.items() if one.is_alive()} | {old: thread}
         thread.start()
-        log.info("reloaded: working on %s", self.banner())
         return new
 
     def _relieve(self, shift: Shift, front: Front) -> None:
         shift.end()
-        if not set(front.cores) & set(self._front.cores):
+        if front.client is not self._front.client and not set(front.cores) & set(self._front.cores):
             front.close()
 
     @contextmanager

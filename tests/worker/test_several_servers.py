@@ -20,6 +20,7 @@ from statements import rows, value
 
 import pgqueue
 from pgqueue import migrate
+from pgqueue._engine.cluster.servers import Server
 from pgqueue.embedded import EmbeddedServer, reaper
 from pgqueue.errors import SetupError
 
@@ -210,3 +211,73 @@ def test_a_server_that_is_killed_holds_up_no_other_one(dsns, dbs, own_bindir):
             server.start()
             eventually(lambda: handled.count("under way") == 2)
             eventually(lambda: cluster.clients[1].queue("w").stats()["total"] == 0)
+
+
+# --- a list that changes
+
+
+@pytest.fixture
+def listed(dsns, dbs, without_password):
+    """The DSNs as the table of servers has them; the first two servers are a cluster by it."""
+    found = [without_password(dsn) for dsn in dsns]
+    for number, dsn in enumerate(found[:2], 1):
+        dbs[0].execute("SELECT pgqueue.add_server(%s, %s)", (number, dsn))
+    return found
+
+
+def test_a_worker_goes_on_with_the_servers_that_its_cluster_has_by_now(dbs, listed):
+    handled, begun, release = [], threading.Event(), threading.Event()
+    home = dbs[0]
+
+    def handler(data, task):
+        if data == "hold":
+            begun.set()
+            release.wait(30)
+        handled.append(task.id >> 43)
+
+    with pgqueue.Cluster.from_server(listed[0], retry=0.2) as cluster, working(cluster, {"w": handler}) as worker:
+        put(dbs[1], 3)
+        eventually(lambda: handled == [2, 2, 2])
+        home.execute("SELECT pgqueue.add_server(3, %s)", (listed[2],))
+        put(dbs[2], 3)
+        eventually(lambda: handled == [2, 2, 2, 3, 3, 3])
+        with_three = worker._present
+        dbs[1].execute("SELECT pgqueue.put('w', '\"hold\"')")
+        assert begun.wait(30)
+        home.execute("SELECT pgqueue.set_server_state(2, 'draining')")
+        eventually(lambda: [server.listed.state for server in cluster._members.all] == ["active", "draining", "active"])
+        assert worker._present is with_three  # the same servers
+        home.execute("SELECT pgqueue.remove_server(2)")
+        eventually(lambda: worker._present is not with_three)
+        release.set()  # the task under way is acked at the server that is gone
+        eventually(lambda: left(dbs) == [0, 0, 0])
+        put(home, 2)
+        eventually(lambda: handled.count(1) == 2)
+        eventually(lambda: [value(db, "SELECT count(*) FROM pgqueue.worker") for db in dbs] == [1, 0, 1])
+    assert handled.count(2) == 4
+
+
+def test_new_servers_that_do_not_answer_are_tried_again_and_the_old_ones_served_meanwhile(
+    dbs, listed, monkeypatch, caplog
+):
+    monkeypatch.setattr("pgqueue.worker.AGAIN", 0.05)
+    handled = []
+    with (
+        pgqueue.Client("host=127.0.0.1 port=1", connect_timeout=0.2) as down,
+        pgqueue.Cluster.from_server(listed[0], retry=0.2) as cluster,
+        working(cluster, {"w": handled.append}) as worker,
+    ):
+        members, old = cluster._members, eventually(lambda: worker._present)
+        both = members.all
+        members.replace([Server(down, 0.2)])
+        eventually(lambda: caplog.text.count("the new ones are tried again soon") > 1)
+        put(dbs[1], 1)
+        eventually(lambda: handled == [1])
+        assert worker._present is old
+        members.replace(both[:1])
+        eventually(lambda: worker._present is not old)
+        put(dbs[0], 1)
+        eventually(lambda: handled == [1, 1])
+        members.replace(both)  # from one server to two
+        put(dbs[1], 1)
+        eventually(lambda: handled == [1, 1, 1])
