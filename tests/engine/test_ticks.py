@@ -233,6 +233,7 @@ def test_takers_go_on_after_a_lock(blocking: Blocking, db: psycopg.Connection, c
             "DELETE FROM pgqueue.status",
             "DELETE FROM pgqueue.result",
             "SELECT pgqueue.close_session()",
+            "SELECT pgqueue.rename_queue('limited', 'renamed')",
         ],
         keep=3,
     ),
@@ -245,12 +246,18 @@ def test_no_tick_waits_for_a_row(
     locker.execute("SELECT pgqueue.open_session(label => 'locker', grace => '0')")
     locker.commit()
     db.execute("SELECT pgqueue.post('c', repeat('x', 9000)), pgqueue.set_status('old', '1', '1 ms')")
+    older = connect(autocommit=False)
+    older.execute("SELECT pg_current_xact_id()")
+    db.execute("SELECT pgqueue.queue_id('limited'), pgqueue.set_limit('limited', concurrency => 1)")
+    eventually(lambda: rows(db, "SELECT FROM pgqueue.task_limit WHERE ended IS NOT NULL"))
     with watched(connect, locker) as waits:
         dead_session(connect, db)
         locker.execute(locked)
+        older.rollback()  # the change of the limit is over
         time.sleep(2 * HELD)
         locker.rollback()
         eventually(lambda: rows(db, "SELECT FROM pgqueue.session WHERE label = 'dead'") == [])
+        eventually(lambda: rows(db, "SELECT FROM pgqueue.task_limit WHERE changing") == [])
         assert not waits, waits
     holder.check()
 

@@ -14,7 +14,8 @@
 --
 -- A transaction at READ COMMITTED that begins later sees T1. One at REPEATABLE READ keeps its snapshot, and with it
 -- `altered`, until it ends. A tick must get its xid after it has read the row; so this is always the first
--- step of a transaction, and at READ COMMITTED, where each statement has a new snapshot.
+-- step of a transaction, and at READ COMMITTED, where each statement has a new snapshot. A row that was changed since
+-- it was read is left to the next tick.
 
 -- Whether a statement in this database may use a snapshot that does not see this transaction's commit.
 CREATE OR REPLACE FUNCTION pgqueue._is_unseen(xid xid8) RETURNS boolean

@@ -8,6 +8,17 @@
 --
 -- The mode is that of INSERT, UPDATE and DELETE: it conflicts with the locks that conflict with these, and no others.
 -- An index alone is never locked against writes: REINDEX also locks its table.
+--
+-- Rows are tried by SKIP LOCKED. But at a foreign key the server locks rows by itself, and waits for them: a row R that
+-- is written locks the row of its queue FOR KEY SHARE, and the deletion of a queue locks each R. (An UPDATE of R locks
+-- the queue only if the key changes, or if this transaction has written R before. So a second UPDATE of R is enough to
+-- make a tick wait.) Hence one order for ticks: they try the queue's row first, and then the rows that refer to it. A
+-- tick that deletes a queue has its row FOR UPDATE, and one that locks an R has it FOR KEY SHARE. So the one leaves the
+-- queue to the other. If R was locked first, it would stay locked where the queue is not to be had, and the transaction
+-- that deletes the queue would wait for it.
+--
+-- Calls that alter a queue lock it FOR NO KEY UPDATE, which does not conflict with KEY SHARE (_known_queue). So ticks
+-- leave out a queue only while it is renamed or deleted.
 
 -- Whether these tables can be written without waiting. If so, they can be until the end of the transaction.
 CREATE OR REPLACE FUNCTION pgqueue._can_write(VARIADIC tables text[]) RETURNS boolean

@@ -195,8 +195,9 @@ BEGIN
     END IF;
 END $$;
 
--- For functions that name a queue: the queue has to exist, and the caller must have the right.
-CREATE OR REPLACE FUNCTION pgqueue._known_queue(name text, verb text, lock boolean DEFAULT false) RETURNS pgqueue.queue
+-- For functions that name a queue: the queue has to exist, and the caller must have the right. lock: 'no key update' to
+-- alter the queue; 'update' to rename or delete it, and ticks leave it out (nowait.sql).
+CREATE OR REPLACE FUNCTION pgqueue._known_queue(name text, verb text, lock text DEFAULT NULL) RETURNS pgqueue.queue
 LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
@@ -205,11 +206,14 @@ BEGIN
     IF q.guarded THEN
         PERFORM pgqueue._check_right(q.id, verb);
     END IF;
-    IF lock THEN                                   -- after the check: a role without the right must not hold up others
+    -- After the check: a role without the right must not hold up others.
+    IF lock = 'no key update' THEN
+        SELECT * INTO q FROM pgqueue.queue named WHERE named.name = _known_queue.name FOR NO KEY UPDATE;
+    ELSIF lock = 'update' THEN
         SELECT * INTO q FROM pgqueue.queue named WHERE named.name = _known_queue.name FOR UPDATE;
-        IF q.guarded THEN                          -- it may be another queue of that name, or be restricted by now
-            PERFORM pgqueue._check_right(q.id, verb);
-        END IF;
+    END IF;
+    IF lock IS NOT NULL AND q.guarded THEN         -- it may be another queue of that name, or be restricted by now
+        PERFORM pgqueue._check_right(q.id, verb);
     END IF;
     IF q.id IS NULL THEN
         RAISE EXCEPTION 'there is no queue "%"', pgqueue._shown(name) USING ERRCODE = 'PQ032';

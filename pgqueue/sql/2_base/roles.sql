@@ -14,12 +14,16 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue._follow_renames() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    one text;
+    -- The subquery locks the queue before the binding is locked: nowait.sql.
+    kept CONSTANT text :=
+        ', LATERAL (SELECT FROM pgqueue.queue q WHERE q.id = o.queue_id FOR KEY SHARE SKIP LOCKED) kept';
+    one  text;
 BEGIN
     FOREACH one IN ARRAY '{privilege,queue,schedule,exchange,binding,node,batch}'::text[] LOOP
         EXECUTE format('UPDATE pgqueue.%I SET role = pg_get_userbyid(role_id)'
-                       ' WHERE ctid = ANY (ARRAY (SELECT o.ctid FROM pgqueue.%1$I o'
-                       ' WHERE o.role <> pg_get_userbyid(o.role_id) FOR NO KEY UPDATE SKIP LOCKED))', one);
+                       ' WHERE ctid = ANY (ARRAY (SELECT o.ctid FROM pgqueue.%1$I o %s'
+                       ' WHERE o.role <> pg_get_userbyid(o.role_id) FOR NO KEY UPDATE OF o SKIP LOCKED))',
+                       one, CASE WHEN one = 'binding' THEN kept END);
     END LOOP;
     UPDATE pgqueue.queue SET dead_letter_role = pg_get_userbyid(dead_letter_role_id)
      WHERE ctid = ANY (ARRAY (SELECT q.ctid FROM pgqueue.queue q

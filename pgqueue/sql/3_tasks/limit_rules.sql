@@ -119,7 +119,7 @@ CREATE OR REPLACE FUNCTION pgqueue.set_limit(
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pgqueue._check_terms(job, concurrency, rate, per, burst, argument);
-    PERFORM pgqueue._put_limit((pgqueue._known_queue(queue, 'manage', lock => true)).id,
+    PERFORM pgqueue._put_limit((pgqueue._known_queue(queue, 'manage', lock => 'no key update')).id,
                                job, concurrency, rate, per, burst, argument, declared => false);
     PERFORM pgqueue._record('set_limit', queue, job,
                             detail => concat_ws(', ', 'concurrency ' || concurrency, rate || ' in ' || per,
@@ -147,8 +147,8 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.drop_limit(queue text, job text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-    ended CONSTANT boolean :=
-        pgqueue._end_limit((pgqueue._known_queue(queue, 'manage', lock => true)).id, job, only_declared => false);
+    ended CONSTANT boolean := pgqueue._end_limit(
+        (pgqueue._known_queue(queue, 'manage', lock => 'no key update')).id, job, only_declared => false);
 BEGIN
     IF ended THEN
         PERFORM pgqueue._record('drop_limit', queue, job);
@@ -198,7 +198,7 @@ BEGIN
     ELSIF NOT known.declared THEN                    -- by hand; NULL: there is none
         RETURN 'kept';
     END IF;
-    q := (pgqueue._known_queue(queue, 'manage', lock => true)).id;
+    q := (pgqueue._known_queue(queue, 'manage', lock => 'no key update')).id;
     IF none THEN
         RETURN CASE WHEN pgqueue._end_limit(q, job, only_declared => true) THEN 'dropped' ELSE 'same' END;
     END IF;

@@ -25,7 +25,7 @@ BEGIN
          LIMIT 1) IS NOT NULL THEN
         RETURN;
     END IF;
-    PERFORM FROM pgqueue.queue q WHERE q.id = l.queue_id FOR UPDATE SKIP LOCKED;      -- set_limit waits for it
+    PERFORM FROM pgqueue.queue q WHERE q.id = l.queue_id FOR NO KEY UPDATE SKIP LOCKED;   -- set_limit waits for it
     IF FOUND THEN
         DELETE FROM pgqueue.task_limit t WHERE t.id = l.id;
         UPDATE pgqueue.queue q SET metered = false
@@ -97,9 +97,12 @@ BEGIN
     IF NOT fresh OR current_setting('transaction_isolation') <> 'read committed' THEN
         RETURN;
     END IF;
-    FOR l IN SELECT * FROM pgqueue.task_limit t WHERE t.changing
-              ORDER BY t.rechecked_at NULLS FIRST FOR UPDATE SKIP LOCKED LOOP
+    FOR l IN SELECT * FROM pgqueue.task_limit t WHERE t.changing ORDER BY t.rechecked_at NULLS FIRST LOOP
         EXIT WHEN clock_timestamp() > until;
+        PERFORM FROM pgqueue.queue q WHERE q.id = l.queue_id FOR KEY SHARE SKIP LOCKED;         -- first: nowait.sql
+        CONTINUE WHEN NOT FOUND;
+        PERFORM FROM pgqueue.task_limit t WHERE t.id = l.id AND t = l FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;                   -- changed since it was read
         over := pgqueue._is_over(l.ended);
         IF l.dropped THEN
             CONTINUE WHEN pgqueue._release_dropped(l.queue_id, 1000) > 0;
@@ -111,10 +114,11 @@ BEGIN
             PERFORM pgqueue._remove_limit(l);
         ELSIF over THEN
             UPDATE pgqueue.task_limit t SET changing = false WHERE t.id = l.id;
-        ELSE
+        ELSIF l.ended IS NULL THEN
             SELECT * INTO next FROM pgqueue._go_on(l.altered, l.ended);
-            UPDATE pgqueue.task_limit t SET altered = next.altered, ended = next.ended
-             WHERE t.id = l.id AND (t.altered, t.ended) IS DISTINCT FROM (next.altered, next.ended);
+            IF (l.altered, l.ended) IS DISTINCT FROM (next.altered, next.ended) THEN
+                UPDATE pgqueue.task_limit t SET altered = next.altered, ended = next.ended WHERE t.id = l.id;
+            END IF;
         END IF;
     END LOOP;
 END $$;

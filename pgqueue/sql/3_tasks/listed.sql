@@ -55,7 +55,11 @@ BEGIN
        OR pg_current_xact_id_if_assigned() IS NOT NULL THEN
         RETURN;
     END IF;
-    FOR one IN SELECT * FROM pgqueue.listing l FOR UPDATE SKIP LOCKED LOOP
+    FOR one IN SELECT * FROM pgqueue.listing LOOP
+        PERFORM FROM pgqueue.queue q WHERE q.id = one.queue_id FOR KEY SHARE SKIP LOCKED;       -- first: nowait.sql
+        CONTINUE WHEN NOT FOUND;
+        PERFORM FROM pgqueue.listing l WHERE l.queue_id = one.queue_id AND l = one FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;                   -- changed since it was read, when this transaction had no xid yet
         over := pgqueue._is_over(one.ended);
         IF pgqueue._stamp_tasks(one.queue_id) > 0 THEN
             CONTINUE;
@@ -65,10 +69,12 @@ BEGIN
                AND NOT EXISTS (SELECT FROM pgqueue.task t
                                 WHERE t.queue_id = one.queue_id AND t.xid IS NULL
                                   AND (t.state IN ('R', 'D', 'B', 'W', 'C') OR t.state = 'L' AND t.lane IS NOT NULL));
-        ELSE
+        ELSIF one.ended IS NULL THEN
             SELECT * INTO next FROM pgqueue._go_on(one.altered, one.ended);
-            UPDATE pgqueue.listing l SET altered = next.altered, ended = next.ended
-             WHERE l.queue_id = one.queue_id AND (l.altered, l.ended) IS DISTINCT FROM (next.altered, next.ended);
+            IF (one.altered, one.ended) IS DISTINCT FROM (next.altered, next.ended) THEN
+                UPDATE pgqueue.listing l SET altered = next.altered, ended = next.ended
+                 WHERE l.queue_id = one.queue_id;
+            END IF;
         END IF;
     END LOOP;
 END $$;

@@ -187,7 +187,7 @@ DECLARE
     -- Not the name: rename_queue changes that; not an option by which existing tasks were put; not the owning session.
     alterable CONSTANT text[] := '{priority,delay,ttr,ttl,maxlen,max_takes,dead_letter,dead_letter_key,auto_delete,'
                                  'capacity,max_size,keep_done,expires,listed,metadata}'::text[];
-    q       pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => true);
+    q       pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => 'no key update');
     before  CONSTANT pgqueue.queue := q;
     unknown text;
 BEGIN
@@ -239,7 +239,7 @@ COMMENT ON FUNCTION pgqueue.alter_queue IS
 CREATE OR REPLACE FUNCTION pgqueue.rename_queue(name text, new_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    q pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => true);
+    q pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => 'update');
 BEGIN
     PERFORM pgqueue._check_name(new_name), pgqueue._check_not_restricted(q);
     IF NOT pgqueue._may_name(new_name, 'manage') THEN
@@ -267,7 +267,7 @@ CREATE OR REPLACE FUNCTION pgqueue.delete_queue(
 ) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    known   CONSTANT pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => true);
+    known   CONSTANT pgqueue.queue := pgqueue._known_queue(name, 'manage', lock => 'update');
     q       CONSTANT int := known.id;
     total   bigint;
     taken   bigint;

@@ -94,13 +94,14 @@ BEGIN
               FOR UPDATE OF k SKIP LOCKED));
 
     FOR r IN
-        SELECT e.name, ARRAY (SELECT DISTINCT b.queue_id FROM pgqueue.binding b WHERE b.exchange = e.name) AS queues
-          FROM pgqueue.exchange e
+        SELECT e.name FROM pgqueue.exchange e
          WHERE e.session_id IS NOT NULL AND pgqueue._has_ended(e.session_id, session)
            FOR UPDATE OF e SKIP LOCKED
     LOOP
-        IF cardinality(r.queues) = cardinality(ARRAY (
-               SELECT q.id FROM pgqueue.queue q WHERE q.id = ANY (r.queues) FOR UPDATE SKIP LOCKED)) THEN
+        -- In a new snapshot: a bind may have committed before the exchange was locked.
+        ids := ARRAY (SELECT DISTINCT b.queue_id FROM pgqueue.binding b WHERE b.exchange = r.name);
+        IF cardinality(ids) = cardinality(ARRAY (
+               SELECT q.id FROM pgqueue.queue q WHERE q.id = ANY (ids) FOR UPDATE SKIP LOCKED)) THEN
             DELETE FROM pgqueue.exchange e WHERE e.name = r.name;
         END IF;
     END LOOP;
