@@ -519,6 +519,27 @@ async def test_a_wake_up_between_two_sleeps_is_not_lost(queue, dbs, runs, monkey
     assert (await taking).data == 1
 
 
+async def test_a_wake_up_before_the_last_look_is_not_lost(queue, dbs, monkeypatch):
+    """It sets both signals of its waiter, and only the second one is awaited after the look."""
+    enter = Hub.enter
+
+    def enter_and_wake(self, waiter):
+        poke = enter(self, waiter)
+        if waiter.names == ("q",) and self not in woken:
+            woken.append(self)
+            self.signal(waiter.queues)
+        return poke
+
+    woken = []
+    assert await queue.take(0) is None
+    monkeypatch.setattr(Hub, "enter", enter_and_wake)
+    taking = asyncio.ensure_future(queue.take(20))
+    await waits_everywhere(queue)
+    assert len(woken) == 3
+    dbs[1].execute("SELECT pgqueue.put('q', '1')")
+    assert (await taking).data == 1
+
+
 async def test_a_take_that_is_cancelled_passes_on_its_wake_up(dsns, monkeypatch):
     clients = [pgqueue.AsyncClient(dsn, poll=None) for dsn in dsns]
     queue = pgqueue.AsyncCluster(clients).queue("q")

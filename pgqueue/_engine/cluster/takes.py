@@ -3,9 +3,9 @@
 Theory of operation
 -------------------
 Each server has a take of its own (../takes.py): a flow, which yields a Run or a Wait. The take from all performs these
-flows in one thread. It performs the Runs of one flow after another, and puts a flow aside at a Wait. It sleeps only
-while all flows are aside, and then goes on with those alone whose signal is set or whose time is over. So a take that
-waits sends nothing to a server that does not wake it, and needs no thread and no session beside those of the clients.
+flows in one thread. It performs the Runs of one flow after another, and puts a flow aside at a Wait. It goes on with
+those flows alone whose signal is set or whose time is over, and sleeps once there is none. So a take that waits sends
+nothing to a server that does not wake it, and needs no thread and no session beside those of the clients.
 
     look    a take that does not wait, at each server from the one whose turn it is, until there are enough tasks
     wait    if there were none: at each server a take that begins with its sleep; the first one with a task ends it
@@ -16,6 +16,10 @@ with a LISTEN each, for one task.
 - Each signal of a flow also sets the signal of the whole. That one is replaced before the flags are read: a flag that
   is set later sets the new one, and a flag that was set before is read. (If it were replaced after that, a flag that is
   set in between would not wake the take.)
+- A flow that goes on awaits another signal from then on, which may be set already: a wake-up that comes before the last
+  look sets both signals of its waiter (../hub.py). It has set the signal of the whole too, but that one was replaced
+  since. So the take sleeps only after a round in which no flow went on. (If it slept after another one, it would be
+  asleep and out of the hub of that server.)
 - The end of the wait closes the flows that are aside. Each then leaves its hub and signals the next waiter, as a take
   of one server that is cut off; so a wake-up that came at the same moment is passed on.
 - The list of servers may be replaced during the wait, which sets the signal of the whole.
@@ -270,7 +274,8 @@ class TakeFromAll(Generic[C]):
                 now = time.monotonic()
                 if again:
                     self._follow(parts)
-                for part in [part for part in parts if part.is_due(now)]:
+                due = [part for part in parts if part.is_due(now)]
+                for part in due:
                     alive = yield from self._goes_on(part)
                     if part.rows:
                         return [(part.server, part.rows)], True
@@ -281,7 +286,7 @@ class TakeFromAll(Generic[C]):
                             parts.append(self._rested(part.server))
                 if self._stopped() or (again and self._left.over()):
                     break
-                if parts:
+                if parts and not due:
                     soonest = min(part.until for part in parts) - time.monotonic()
                     yield Wait(self._whole.signal, self._left.at_most(soonest).seconds() if again else finite(soonest))
             return [], answered or any(part.is_asleep() for part in parts)
