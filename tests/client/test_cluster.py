@@ -463,6 +463,21 @@ async def test_a_take_that_waits_looks_where_it_is_woken_and_nowhere_else(queue,
     assert {client for client in clients if runs[client] != before[client]} == {clients[1]}
 
 
+@pytest.mark.parametrize("looks", [0, 1, 2])
+async def test_who_puts_each_task_and_then_takes_it_asks_one_server(queue, runs, looks):
+    """The take begins behind the server of the last one, as the put does, whatever came before."""
+    for _ in range(looks):
+        assert await queue.take(0) is None
+    for _ in range(len(queue.queues)):  # after which each server was asked where it is
+        await queue.put("x")
+        await (await queue.take(0)).ack()
+    before = runs.total()
+    for _ in range(9):
+        await queue.put("x")
+        await (await queue.take(0)).ack()
+    assert runs.total() - before == 9
+
+
 def test_a_take_that_waits_has_no_thread_of_its_own(dsns):
     clients = [pgqueue.Client(dsn) for dsn in dsns]
     queue = pgqueue.Cluster(clients).queue("q")

@@ -132,6 +132,12 @@ class Server(Generic[C]):
         return f"server {self.listed.salt if self.listed else '?'} ({at})"
 
 
+class Turn:
+    """The index of the server that the next take begins with. Lists with some of the servers share it."""
+
+    next = 0
+
+
 class Servers(Generic[C]):
     """All servers, in their order."""
 
@@ -139,7 +145,8 @@ class Servers(Generic[C]):
         self.all = [Server(client, retry) for client in clients]
         self.left: list[Server[C]] = []  # those that are gone
         self.retry = retry
-        self._turns = itertools.count()
+        self._turns = itertools.count()  # of puts
+        self._takes = Turn()
         self._callbacks: list[Callable[[], object]] = []
 
     def on_change(self, callback: Callable[[], object]) -> None:
@@ -181,9 +188,24 @@ class Servers(Generic[C]):
         return self.all[0]
 
     def turn(self) -> Server[C]:
-        """The server to begin with, for a call without a key: each active one in turn."""
+        """The server of a put without a key: each active one in turn."""
         active = _active(self.all)
         return active[next(self._turns) % len(active)]
+
+    def turn_of_take(self) -> Server[C]:
+        """The server that a take begins with: each in turn, and the one behind the last that was found to have tasks.
+
+        With a fixed order a program that puts each task and then takes it may meet the task's server last, every time.
+        """
+        every = self.all
+        turn, self._takes.next = self._takes.next, self._takes.next + 1  # two threads may get the same: it is no matter
+        return every[turn % len(every)]
+
+    def found_at(self, server: Server[C]) -> None:
+        """A take found tasks at a server that it did not begin with."""
+        every = self.all
+        if server in every:
+            self._takes.next = every.index(server) + 1
 
     def placed(self, key: Place | None) -> Server[C]:
         """A key's server. None: turn().

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ..._calls.server import whereabouts
@@ -163,7 +163,7 @@ class Part(Generic[C]):
 
     def _bounded(self, run: Run) -> At[C]:
         most = self.server.client.shell.settings.patience
-        return At(self.server, replace(run, within=most if run.within is None else min(run.within, most)))
+        return At(self.server, Run(run.call, run.relaxed, most if run.within is None else min(run.within, most)))
 
 
 class TakeFromAll(Generic[C]):
@@ -216,7 +216,8 @@ class TakeFromAll(Generic[C]):
         found: Found[C] = []
         absent: list[Part[C]] = []
         n, answered = self._n, False
-        for server in self._servers.to_ask(self._servers.turn()):
+        first = self._servers.turn_of_take()
+        for server in self._servers.to_ask(first):
             part = Part(server, self._take(server, n, 0.0, looked=False), rests=False)
             if not (yield from self._connected(part)):
                 continue
@@ -225,6 +226,8 @@ class TakeFromAll(Generic[C]):
                 continue
             answered = True
             if part.rows:
+                if server is not first:
+                    self._servers.found_at(server)
                 found.append((server, part.rows))
                 n -= len(part.rows)
             if n <= 0:
@@ -278,6 +281,7 @@ class TakeFromAll(Generic[C]):
                 for part in due:
                     alive = yield from self._goes_on(part)
                     if part.rows:
+                        self._servers.found_at(part.server)
                         return [(part.server, part.rows)], True
                     if not alive or part.rows is not None:
                         parts.remove(part)
