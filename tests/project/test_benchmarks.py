@@ -19,6 +19,8 @@ sys.path.append(str(CHECKOUT))  # behind everything else: pgqueue stays the inst
 
 from benchmarks import measuring, options, peers, plot, report
 from benchmarks.bench import Bench, Measure
+from benchmarks.cluster import servers as cluster_servers
+from benchmarks.cluster import statements
 from benchmarks.cpu import BackendTime
 from benchmarks.findings import Findings, Lines, Row, at_least, at_most
 from benchmarks.load import busy
@@ -69,6 +71,17 @@ def test_it_measures_keeps_and_renders(pg_server: Server, tmp_path: Path) -> Non
     page = (tmp_path / "benchmarks.md").read_text()
     assert f"## {name}" in page
     assert "| idle pick-up, median" in page
+
+
+@pytest.mark.slow
+@pytest.mark.once
+def test_a_cluster_sends_the_statements_of_a_client(own_bindir: Path | None) -> None:
+    with cluster_servers.running(3, own_bindir) as servers:
+        found = statements.measured(servers)
+    for verb in ("put", "take", "ack", "put, take, ack in turn", "in batches"):
+        sent = {name: statements.per_task(verb, counter) for name, counter in found[verb].items()}
+        assert sent == dict.fromkeys(sent, sent["client"]), verb
+        assert sent["client"] > 0
 
 
 @pytest.mark.slow
