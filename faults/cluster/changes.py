@@ -10,19 +10,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psycopg
+from psycopg.types.json import Jsonb
 
-from .. import servers
 from ..crew import Crew, Way
 from ..journal import Life
-from ..ledger import AFTER, Proof, Tables, Violation, Window, prove
+from ..ledger import AFTER, Proof, Tables, Window, prove
+from ..servers import Cluster, folder
 from . import measures
-from .programs import PRODUCERS, ROLES
+from .programs import CONTROL, PRODUCERS, ROLES
 
 N_SERVERS = 3
 JOINING = 4  # the number of the one that joins, and leaves again
 AWAY = (2, 1)  # those that refuse connections; 1 is the home server
 AT_WORK_WITHIN = 60.0  # seconds for all processes to complete a first step
+BACK_WITHIN = 30.0  # seconds for all of them to complete a step after a change
 MOVED_WITHIN = 60.0  # seconds; tasks that are taken stay, so a move is repeated
 DRAINED_WITHIN = 60.0  # seconds from the end of the producers
 
@@ -40,16 +41,16 @@ class Scene:
     bindir: Path | None
     stack: ExitStack
     seconds: float
-    servers: dict[int, servers.Cluster] = field(default_factory=dict)
+    servers: dict[int, Cluster] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
     absent: list[tuple[int, Window]] = field(default_factory=list)
 
-    def start(self, number: int) -> servers.Cluster:
+    def start(self, number: int) -> Cluster:
         """Start a server, which has no schema yet."""
         root = self.folder / f"server-{number}"
         root.mkdir()
         root.chmod(0o711)
-        server = servers.Cluster(root, self.bindir, fill=False)
+        server = Cluster(root, self.bindir, fill=False)
         self.stack.callback(server.close)
         server.start()
         self.servers[number] = server
@@ -129,7 +130,7 @@ Change = Callable[[Scene], None]
 CHANGES: tuple[Change, ...] = (calm, join, drain, move, remove, refuse)
 
 
-def _has_tasks(server: servers.Cluster) -> bool:
+def _has_tasks(server: Cluster) -> bool:
     with server.connect() as admin:
         return bool(admin.execute("SELECT FROM pgqueue.task LIMIT 1").rowcount)
 
@@ -154,21 +155,22 @@ def run(
 ) -> Outcome:
     """The load, the changes one after another, and the judgement. `seconds`: for which each change is watched."""
     with ExitStack() as stack:
-        folder = stack.enter_context(servers.folder())
-        scene = Scene(folder, bindir, stack, seconds)
+        root = stack.enter_context(folder())
+        scene = Scene(root, bindir, stack, seconds)
         for number in range(1, N_SERVERS + 1):
             new = scene.start(number)
             scene.command("add", new.dsn)
-        journals = (keep or folder) / "journals-cluster"
+        journals = (keep or root) / "journals-cluster"
         journals.mkdir(parents=True, exist_ok=True)
         crew = Crew(journals, Way(scene.servers[1].dsn), rate, seed, ROLES)
         stack.callback(crew.close)
-        steppers = [name for name in ROLES if name != "control"]
+        steppers = [name for name in ROLES if name != CONTROL]
         if not crew.wait_for_steps(steppers, 0.0, AT_WORK_WITHIN):
             missing = sorted(set(steppers) - crew.stepped(0.0))
             raise TimeoutError(f"before any change, {missing} completed no step within {AT_WORK_WITHIN:g} s")
         for change in changes:
             change(scene)
+            crew.wait_for_steps(steppers, scene.windows[-1].ended, BACK_WITHIN)  # the ledger tells if one was not back
         until = time.monotonic()
         tables = _finish(scene, crew)
         return _judge(crew.lives(), scene, until, tables)
@@ -188,36 +190,31 @@ def _finish(scene: Scene, crew: Crew) -> Tables:
 
 def _judge(lives: list[Life], scene: Scene, until: float, tables: Tables) -> Outcome:
     control = measures.Control(lives)
-    lives = [life for life in lives if life.name in ROLES and life.name != "control"]
+    lives = [life for life in lives if life.name != CONTROL]
     measures.tell_servers(lives)
     tables.other += measures.check(lives, scene.absent, until, control)
     return Outcome(prove(lives, scene.windows, tables), scene.absent, until, control)
 
 
+# --- planted, to see that the ledger finds it
+
+
 def lose(scene: Scene) -> None:
-    """Plant a loss: delete a task that waits for its time, on the server that joined."""
+    """A loss: delete a task that waits for its time, on the server that joined."""
     with scene.servers[JOINING].connect() as admin:
         query = """
             DELETE FROM pgqueue.task WHERE id = (
                 SELECT t.id FROM pgqueue.task t JOIN pgqueue.queue q ON q.id = t.queue_id
                  WHERE q.name = 'later' AND t.run_at > clock_timestamp() + '1 s' LIMIT 1)
         """
-        _until_one(admin, query)
+        while admin.execute(query).rowcount == 0:
+            time.sleep(0.01)
 
 
 def repeat(scene: Scene) -> None:
-    """Plant a repetition: put a copy of a task on another server, as a move would that does not delete."""
+    """A repetition: put a copy of a task on another server, as a move would that does not delete."""
     with scene.servers[1].connect() as one, scene.servers[2].connect() as other:
         query = "SELECT data FROM pgqueue.task JOIN pgqueue.queue q ON q.id = queue_id WHERE q.name = 'later' LIMIT 1"
         while (found := one.execute(query).fetchone()) is None:
             time.sleep(0.01)
-        other.execute("SELECT pgqueue.put('later', %s)", [psycopg.types.json.Jsonb(found[0])])
-
-
-def _until_one(admin: psycopg.Connection, query: str) -> None:
-    while admin.execute(query).rowcount == 0:
-        time.sleep(0.01)
-
-
-def violations_in(outcome: Outcome, rule: str) -> list[Violation]:
-    return [violation for violation in outcome.proof.violations if violation.rule == rule]
+        other.execute("SELECT pgqueue.put('later', %s)", [Jsonb(found[0])])

@@ -11,7 +11,8 @@ from itertools import pairwise
 
 from ..journal import Life
 from ..ledger import Violation, Window
-from .programs import BEAT, CONTROL, LANES, WORK, WORKERS
+from ..programs.work import LANES
+from .programs import BEAT, CONTROL, WORK, WORKERS
 
 Span = tuple[float, float]
 

@@ -1,4 +1,4 @@
-"""The processes of the load, over `Cluster.from_server`. They journal as journal.py says, and a control journals `beat`.
+"""The processes of the load, over `Cluster.from_server`. A control beats beside them.
 
 A handler acks its task itself, so that the journal has each ack. If the ack fails, so does the handler: one that tried
 again until its server is back would keep a thread from the tasks of the other servers.
@@ -15,6 +15,9 @@ import pgqueue
 from ..programs import Role
 from ..programs.work import LANES, TTR, Work
 
+#: Seconds. A call that meets a server as the first one after its end waits for it so long, since it may be restarting,
+#: also where connections are refused. With the default, 2 s, one put of each process is slower than measures.SLOW.
+CONNECT_TIMEOUT = 0.4
 WORK, LATER = "work", "later"
 N_LANES = 12
 DELAYED = 5  # one put of so many has a delay, so that a server that drains has tasks to move
@@ -24,7 +27,7 @@ BEAT = 0.02  # seconds
 
 
 def cluster(work: Work) -> pgqueue.Cluster:
-    return pgqueue.Cluster.from_server(work.dsn)
+    return pgqueue.Cluster.from_server(work.dsn, connect_timeout=CONNECT_TIMEOUT)
 
 
 def without_place(work: Work) -> None:
@@ -35,7 +38,9 @@ def without_place(work: Work) -> None:
             later = next(numbers) % DELAYED == 0
             queue, labels = made.queue(LATER if later else WORK), work.labels()
             with work.putting(queue.name, labels) as ids:
-                ids.append(queue.put({"label": labels[0]}, ttr=TTR, delay=DELAY if later else 0).id)
+                task = queue.put({"label": labels[0]}, ttr=TTR, delay=DELAY if later else 0)
+                assert task is not None
+                ids.append(task.id)
             work.rest()
 
         work.repeat(step)
@@ -49,7 +54,10 @@ def in_lanes(work: Work) -> None:
         def step() -> None:
             lane, labels, delayed = next(lanes), work.labels(), next(numbers) % DELAYED == 0
             with work.putting(queue.name, labels, lane) as ids:
-                ids.append(queue.put({"label": labels[0]}, ttr=TTR, lane=lane, delay=LANE_DELAY if delayed else 0).id)
+                delay = LANE_DELAY if delayed else 0
+                task = queue.put({"label": labels[0]}, ttr=TTR, lane=lane, delay=delay)
+                assert task is not None
+                ids.append(task.id)
             work.rest()
 
         work.repeat(step)
