@@ -13,16 +13,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from types import MappingProxyType
 
 from . import programs
 from .journal import Life, last_step, parse
 from .ledger import Violation
-from .programs import PRODUCERS, ROLES
+from .programs import PRODUCERS, ROLES, Role
 from .programs.work import Work
 
 POLL = 0.02  # seconds
@@ -59,9 +60,10 @@ class Member:
 class Crew:
     """All processes of an arena. One thread calls its methods; a thread of its own starts processes again."""
 
-    def __init__(self, folder: Path, way: Way, rate: float, seed: int, roles: Iterable[str] = tuple(ROLES)) -> None:
-        self._folder, self._way, self._seed = folder, way, seed
-        roles = list(roles)
+    def __init__(
+        self, folder: Path, way: Way, rate: float, seed: int, roles: Mapping[str, Role] = MappingProxyType(ROLES)
+    ) -> None:
+        self._folder, self._way, self._seed, self._roles = folder, way, seed, roles
         n_putting = sum(name.startswith("put") for name in roles)
         self._pause = max(n_putting, 1) / rate
         self._lock = threading.RLock()
@@ -76,7 +78,7 @@ class Crew:
     def _start(self, name: str, number: int) -> Member:
         path = self._folder / f"{name}.{number:04}.journal"
         work = Work(name, number, self._way.dsn, self._way.listen_dsn, path, self._pause, self._seed)
-        arguments = (name, work, self._folder / f"{name}.log", self._way.namespace)
+        arguments = (self._roles[name], work, self._folder / f"{name}.log", self._way.namespace)
         life = Life(name, number, began=time.monotonic())
         process = context.Process(target=programs.run, args=arguments, name=name, daemon=True)
         process.start()

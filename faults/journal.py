@@ -17,6 +17,7 @@ in all processes of the machine, and one that a step of the wall clock does not 
     listening                       subscribe() has returned       heard LABEL, gap REASON
     sent LABEL                      a client of Celery has sent a task    got LABEL: it has the result
     ready                           a worker of Celery takes tasks
+    beat                            a control had its turn, and the disk has written
     error CLASS TEXT                a call failed; the program goes on
 
 A label names a task or a payload: the process, its life, and a number. Ids do not: after a failover to a standby that

@@ -40,7 +40,7 @@ ROLES: dict[str, Role] = {
 PRODUCERS = frozenset({"put", "put-many", "put-in-transaction", "put-async", "put-lanes", "post"})
 
 
-def run(name: str, work: Work, output: Path, namespace: str | None) -> None:
+def run(role: Role, work: Work, output: Path, namespace: str | None) -> None:
     """The body of a process. What it prints and logs goes to a file."""
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
@@ -49,7 +49,7 @@ def run(name: str, work: Work, output: Path, namespace: str | None) -> None:
         netns.enter(namespace)
     work.begin()
     try:
-        ROLES[name](work)
+        role(work)
     except Exception:
         traceback.print_exc()
         raise
