@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 from commands import Commands
@@ -29,6 +30,12 @@ from shells import Shell
 import pgqueue
 from pgqueue import migrate
 
+hypothesis.settings.register_profile(
+    "any machine",
+    deadline=None,
+    suppress_health_check=list(hypothesis.HealthCheck),  # a slow one is not ill
+)
+hypothesis.settings.load_profile("any machine")
 pytest_plugins = ["surroundings", "selection", "progress"]  # in tests/helpers
 
 Connect = Callable[..., psycopg.Connection]

@@ -19,6 +19,7 @@ Span = tuple[float, float]
 STALL = 2 * BEAT  # seconds between two beats that are a stall; a busy machine has many short ones
 IDLE = 1.0  # seconds; the bound of a worker that begins no task
 SLOW = 0.5  # seconds; the bound of a put while a server refuses connections
+WAITS = 2.0 + SLOW  # seconds; that of a put in a lane, which has no other server: it waits for connect_timeout
 SHIFT = 43  # an id above this bit is the number of its server
 
 
@@ -120,7 +121,7 @@ def check(
     for name, span in idle(lives, absent, until):
         if (length := control.length(span)) > IDLE:
             yield Violation(span[0], "idle", f"{name} began no task for {length:.3f} s, and some were ready")
-    for label, _, span in puts(lives):
+    for label, lane, span in puts(lives):
         refused = any(window.began <= span[1] and span[0] <= window.ended for _, window in absent)
-        if refused and (length := control.length(span)) > SLOW:
+        if refused and (length := control.length(span)) > (WAITS if lane else SLOW):
             yield Violation(span[0], "slow put", f"the put of {label} took {length:.3f} s while a server was away")

@@ -15,9 +15,6 @@ import pgqueue
 from ..programs import Role
 from ..programs.work import LANES, TTR, Work
 
-#: Seconds. A call that meets a server as the first one after its end waits for it so long, since it may be restarting,
-#: also where connections are refused. With the default, 2 s, one put of each process is slower than measures.SLOW.
-CONNECT_TIMEOUT = 0.4
 WORK, LATER = "work", "later"
 N_LANES = 12
 DELAYED = 5  # one put of so many has a delay, so that a server that drains has tasks to move
@@ -27,7 +24,7 @@ BEAT = 0.02  # seconds
 
 
 def cluster(work: Work) -> pgqueue.Cluster:
-    return pgqueue.Cluster.from_server(work.dsn, connect_timeout=CONNECT_TIMEOUT)
+    return pgqueue.Cluster.from_server(work.dsn)
 
 
 def without_place(work: Work) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Generic
 
 import psycopg
 
-from . import primaries
+from . import outages, primaries
 from .outages import Outage, Pauses
 from .own import C, OwnAsyncConn, OwnConn, ready
 from .scarcity import Scarcity, limit_of
@@ -49,11 +49,20 @@ class Attempts(Generic[C]):
 
     def asking(self, seconds: float) -> float:
         """For how long to wait for a connection of the pool. Raises Elsewhere."""
+        if outages.moves_on():
+            seconds = min(seconds, outages.MOVES_ON)
         if self.needs or self.held():
             return seconds
         if self._scarcity.refusal(self) or time.monotonic() < self._refused_at + RESTING:
             raise Elsewhere
         return min(seconds, BRIEF)
+
+    def gives_up(self) -> bool:
+        """Whether a call that has waited goes to another server.
+
+        It waits on while all connections are in use, or the first one takes long to open: the server may be there.
+        """
+        return outages.moves_on() and self.failure is not None and not self.held()
 
     def _begin(self) -> None:
         if words := self._scarcity.refusal(self):

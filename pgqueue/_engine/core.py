@@ -29,7 +29,7 @@ from .cursor import ClaimCursor
 from .duties import Duties
 from .labels import new_label
 from .listener import Listener
-from .outages import COMING, Outage, Pauses
+from .outages import COMING, MOVES_ON, Outage, Pauses, moves_on
 from .scarcity import Scarcity
 
 T = TypeVar("T")
@@ -199,12 +199,14 @@ class Core:
 
         `check` gets the seconds for an answer.
         """
-        end = time.monotonic() + (self.patience if within is None else within)
+        end = (began := time.monotonic()) + (self.patience if within is None else within)
         while True:
             left = end - time.monotonic()
             try:
                 made = self._once(partial(check, max(left, door.ATTEMPT)))
             except COMING as error:
+                if moves_on():
+                    end = min(end, began + MOVES_ON)
                 if (left := end - time.monotonic()) <= 0:
                     raise
                 self.outage.met(error)

@@ -23,6 +23,9 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import psycopg
 
@@ -32,6 +35,7 @@ log = logging.getLogger("pgqueue")
 
 FIRST, LONGEST = 0.02, 0.6  # seconds
 TELL = 30.0  # seconds between two warnings of one outage
+MOVES_ON = 0.3  # seconds
 SAME = 1.0  # seconds without it after which an outage is a new one
 
 #: The errors of a call that met the outage: the same call may succeed later. _calls/sqlstates.py decides which errors
@@ -48,6 +52,24 @@ class Absent(ServerError):
 
 #: The errors of the first connection after which another attempt makes sense.
 COMING = (Absent, ConnectionLost)
+
+
+_moves_on = ContextVar("pgqueue_moves_on", default=False)
+
+
+@contextmanager
+def moving_on() -> Iterator[None]:
+    """The calls within this block may go to another server."""
+    token = _moves_on.set(True)
+    try:
+        yield
+    finally:
+        _moves_on.reset(token)
+
+
+def moves_on() -> bool:
+    """Whether this call gives up a server that has refused a connection, after MOVES_ON seconds."""
+    return _moves_on.get()
 
 
 class Pauses:

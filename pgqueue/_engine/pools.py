@@ -108,7 +108,8 @@ class Pool(ConnectionPool[OwnConn]):
             except PoolClosed:
                 raise ClosedError("the client is closed") from None
             except PoolTimeout:
-                pass
+                if self._attempts.gives_up():
+                    break
             else:
                 if is_alive(conn):
                     conn.patience = limit - (time.monotonic() - began)
@@ -203,7 +204,8 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
             except PoolClosed:
                 raise ClosedError("the client is closed") from None
             except PoolTimeout:
-                pass
+                if self._attempts.gives_up():
+                    break
             else:
                 if is_alive(conn):
                     conn.patience = limit - (time.monotonic() - began)

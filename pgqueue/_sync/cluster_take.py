@@ -11,6 +11,7 @@ from .._calls.take import Taken
 from .._engine.blocking import Signal, begin, drive, end, in_thread
 from .._engine.cluster.servers import Servers
 from .._engine.cluster.takes import At, Found, Start, TakeFromAll
+from .._engine.outages import moving_on
 from .._engine.shell import UNREADABLE
 from .._engine.steps import Wait
 from .._records.task import from_taken
@@ -44,7 +45,8 @@ def take_from_all(servers: Servers[C], queues: Sequence[str], n: int, seconds: f
 def perform(step: Start[C] | At[C] | Wait) -> object:
     """Perform a step of a take from all servers."""
     if isinstance(step, At):
-        return step.server.client.shell.perform(step.run)
+        with moving_on():  # the flow waits for its server, and in the meantime the take goes on with the others
+            return step.server.client.shell.perform(step.run)
     if isinstance(step, Start):
         if step.server.unchecked:
             in_thread(step.server.check)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from .._calls.server import Whereabouts, whereabouts
 from .._engine.blocking import Answer, Conn, in_thread
 from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Server, Servers
+from .._engine.outages import moving_on
 from .._records.task import TaskLike, named
 from ..errors import Error
 from .client import Client
@@ -39,11 +40,15 @@ class Members(Servers[Client]):
             return verb(server.client)
 
     def ask_first(self, first: Server[Client], verb: Callable[[Client], Answer[T]]) -> T:
-        """Call the first server that can be reached, from one on. A call that may have been done is not repeated."""
+        """Call the first server that can be reached, from one on. A call that may have been done is not repeated.
+
+        The last server that is left is waited for, as by a call to one server: it may be restarting.
+        """
         failures: list[Exception] = []
         for server in self.to_ask(first, puts=True):
             try:
-                return self.ask(server, verb)
+                with contextlib.nullcontext() if self.is_last(server) else moving_on():
+                    return self.ask(server, verb)
             except ABSENT as error:
                 failures.append(error)
         raise self.unreachable(failures)

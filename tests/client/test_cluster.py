@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from statements import column, row, rows, value
 
 import pgqueue
 from pgqueue import migrate
+from pgqueue._engine import outages
 from pgqueue._engine.cluster.servers import Server, Servers
 from pgqueue._engine.cluster.takes import Part, PartSignal, Start, Whole
 from pgqueue._engine.hub import Hub
@@ -67,8 +69,8 @@ def down(dsns):
 async def make(dsns, shell):  # in this order: clients are closed before their databases go
     """Makes Cluster of DSNs, over clients that do not poll."""
 
-    def make(dsns, **options):
-        clients = [unwrapped(shell.client(dsn, connect_timeout=1)) for dsn in dsns]
+    def make(dsns, connect_timeout=1, **options):
+        clients = [unwrapped(shell.client(dsn, connect_timeout=connect_timeout)) for dsn in dsns]
         if shell.name == "async":
             return pgqueue.AsyncCluster(clients, **options)
         return Awaitable(pgqueue.Cluster(clients, **options), shell._threads)
@@ -680,6 +682,44 @@ async def test_the_next_live_server_gets_what_is_put(make, dsns, dbs, down):
     last = make([*dsns[1:], down]).queue("q")
     await last.put("x", place=2)
     assert counts(dbs) == [0, 5, 2]
+
+
+async def test_a_put_that_may_move_does_not_wait_for_a_server_that_refuses(make, dsns, dbs, down):
+    queue = make([down, *dsns[1:]], connect_timeout=60).queue("q")
+    await asyncio.wait_for(queue.put("x", place=0), 30)
+    assert counts(dbs) == [0, 1, 0]
+
+
+async def test_the_last_server_is_waited_for(make, down):
+    watch = Stopwatch()
+    with pytest.raises(pgqueue.ServerError):
+        await make([down]).queue("q").put("x")
+    assert watch() >= 1
+
+
+def test_a_put_that_may_move_waits_for_a_connection_that_is_in_use(dsns, dbs, monkeypatch):
+    """The server is there, although an earlier attempt to connect had failed."""
+    monkeypatch.setattr(outages, "MOVES_ON", 0.01)
+    with (
+        pgqueue.Client(dsns[0], pool_size=1) as busy,
+        pgqueue.Client(dsns[1]) as other,
+        pgqueue.Cluster([busy, other]) as cluster,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        cluster.queue("q").put(0, place=0)
+        dbs[0].execute("BEGIN")
+        dbs[0].execute("SELECT pgqueue.put('q', '0', key => 'k')")
+        pool = busy.shell.connections._pools[False]
+        pool._attempts.failure = psycopg.OperationalError("it was away")
+        holding = threads.submit(busy.queue("q").put, 1, key="k")
+        eventually(lambda: row(dbs[1], PUTTING))
+        moving = threads.submit(cluster.queue("q").put, 2, place=0)
+        eventually(lambda: pool.front._waiting)
+        time.sleep(0.1)  # in which it would give up ten times
+        dbs[0].execute("ROLLBACK")
+        holding.result(30)
+        moving.result(30)
+        assert counts(dbs) == [3, 0, 0]
 
 
 async def test_the_others_are_taken_from_and_counted(make, dsns, down):

@@ -413,7 +413,5 @@ def test_a_queue_does_what_its_model_does(dsn: str) -> None:
             settings=settings(
                 max_examples=EXAMPLES,
                 stateful_step_count=STEPS,
-                deadline=None,
-                suppress_health_check=list(hypothesis.HealthCheck),  # a slow machine is not ill
             ),
         )

@@ -113,10 +113,8 @@ def test_any_value_goes_and_comes_as_with_psycopg(blocking):
 
         @hypothesis.settings(
             max_examples=500,
-            deadline=None,
             derandomize=True,
             database=None,
-            suppress_health_check=list(hypothesis.HealthCheck),
         )
         @hypothesis.given(selects())
         def check(one: Call[Any]) -> None:

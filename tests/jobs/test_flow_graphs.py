@@ -108,7 +108,7 @@ def graphs(draw: st.DrawFn) -> list[Node]:
     ]
 
 
-@hypothesis.settings(max_examples=30, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=30)
 @hypothesis.given(graph=graphs(), whole=st.booleans(), seed=st.integers(0, 9))
 def test_small_graphs(conn: psycopg.Connection, graph: list[Node], whole: bool, seed: int) -> None:
     conn.execute("DELETE FROM pgqueue.task")  # what a failed example left

@@ -75,6 +75,9 @@ def test_a_slow_put_while_a_server_is_away() -> None:
         slow = life("put-1", f"1.0 putting later - a\n 1.6 {end}")
         assert rules(slow, away=(1.2, 2.0)) == ["slow put"]
         assert rules(slow, away=(1.7, 2.0)) == []
+        in_a_lane = life("put-1", f"1.0 putting lanes x a\n 3.3 {end}")
+        assert rules(in_a_lane, away=(1.2, 2.0)) == []
+        assert rules(life("put-1", f"1.0 putting lanes x a\n 3.6 {end}"), away=(1.2, 2.0)) == ["slow put"]
 
 
 def test_the_lanes_of_each_server_are_lanes_of_their_own() -> None:

@@ -130,9 +130,7 @@ def test_any_arguments(arena: Arena) -> None:
         max_examples=EXAMPLES,
         derandomize=True,
         database=None,
-        deadline=None,
         phases=[hypothesis.Phase.generate],  # what failed is told as it is: to shrink it would run for minutes
-        suppress_health_check=list(hypothesis.HealthCheck),
     )
     @hypothesis.given(st.lists(tuples(arena), min_size=CALLS, max_size=CALLS))
     def run(calls: list[tuple[Function, dict[str, Any]]]) -> None:

@@ -71,7 +71,7 @@ texts = st.recursive(leaves, _nested, max_leaves=15)
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(texts)
 @example("1e309")
 @example("-1e-400")
@@ -84,7 +84,7 @@ def test_a_json_text_has_one_value(text: str) -> None:
     assert_same(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.text('{}[]":, \t\n\\/udtrfalsenNI0123456789eE+-.\ufeff\x00\x1f\ud800é', max_size=12))
 @example("")
 @example(" [1] ")
@@ -96,14 +96,14 @@ def test_a_text_that_may_be_json_or_not_has_one_value_or_error(text: str) -> Non
     assert_same(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts, st.data())
 def test_a_json_text_with_a_fault_has_one_error(text: str, draw: st.DataObject) -> None:
     at = draw.draw(st.integers(0, len(text)))
     assert_same(text[:at] + draw.draw(st.text('{}[]":,\\ 0e.-\x00', max_size=2)) + text[at + 1 :])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.binary(min_size=8, max_size=8))
 def test_a_float_of_any_bits_is_read_to_its_last_bit(bits: bytes) -> None:
     (number,) = struct.unpack("<d", bits)
@@ -171,7 +171,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(values)
 def test_a_value_comes_back_alike(item: Any) -> None:
     try:

@@ -107,7 +107,7 @@ def test_no_time_is_lost_or_repeated_wherever_the_search_begins(
                 assert times.after(moment) == next(at for at in whole if at > moment), (expression, moment)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     minute=st.integers(0, 59),
     hour=st.integers(0, 23),
@@ -131,7 +131,7 @@ def test_the_last_ones_of_a_long_span_are_found_at_its_end() -> None:
     assert found == [end - timedelta(seconds=n) for n in range(99, -1, -1)]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     seconds=st.integers(0, 400_000),
     most=st.integers(1, 50),
@@ -185,7 +185,7 @@ def test_an_error_names_the_field(expression: str) -> None:
         Cron(expression, "UTC")
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(st.text(st.sampled_from("0123456789*,-/#LWlw @\0é"), max_size=30))
 def test_any_expression_is_read_or_refused(expression: str) -> None:
     try:

@@ -250,6 +250,10 @@ class Servers(Generic[C]):
         if all_rest:
             yield from order
 
+    def is_last(self, server: Server[C]) -> bool:
+        """Whether a put that may be on any server has this one left: the other active ones have failed."""
+        return all(other is server or other.failed for other in _active(self.all))
+
     def of_client(self, given: object) -> Server[C] | None:
         """The server of a task or a batch that a client of this cluster has made; None for another one, and an id."""
         shell = getattr(given, "_bound", None) or getattr(given, "_shell", None)
