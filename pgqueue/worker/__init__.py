@@ -218,11 +218,11 @@ class Worker:
     def _work(self) -> None:
         if not self._reach():
             return
-        self._front.follow(self._renew)
-        self._renew()  # the list may have been replaced since the worker was made
         shift = self._present = self._shift(self._front)
         self._register()
         log.info("working on %s", self.banner())
+        self._front.follow(self._renew)
+        self._renew()  # the list may have been replaced since the worker was made
         try:
             while (byte := os.read(self._pipe[0], 1)) != STOP:  # a signal's own byte: its handler runs next
                 if byte == RELOAD:
@@ -357,7 +357,7 @@ class Worker:
         try:
             front.reach()
             new = self._relieved(old, front)
-        except Error as error:
+        except (Error, ValueError) as error:
             log.warning("the servers of the cluster have changed, and the new ones are tried again soon: %s", error)
             errand("pgqueue-renewal", self._renew_later).start()
             return old

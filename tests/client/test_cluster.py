@@ -466,7 +466,7 @@ async def test_a_take_that_waits_looks_where_it_is_woken_and_nowhere_else(queue,
 
 
 @pytest.mark.parametrize("looks", [0, 1, 2])
-async def test_who_puts_each_task_and_then_takes_it_asks_one_server(queue, runs, looks):
+async def test_a_program_that_puts_each_task_and_then_takes_it_asks_one_server(queue, runs, looks):
     """The take begins behind the server of the last one, as the put does, whatever came before."""
     for _ in range(looks):
         assert await queue.take(0) is None
