@@ -24,7 +24,7 @@ END $$;
 """
 
 # One of schema.CODE. It runs at the end, and first, because an object that it refuses could run in between.
-OWNED = "6_grants/owned.sql"
+OWNED = "8_grants/owned.sql"
 
 # The script may run in a transaction that goes on, for example in a revision of the application's own history.
 KEEP_PATH = "SELECT pg_catalog.set_config('pgqueue.path', pg_catalog.current_setting('search_path'), true);"

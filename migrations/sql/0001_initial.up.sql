@@ -33,7 +33,7 @@ INSERT INTO pgqueue.quota (what, number)
 VALUES ('queues', 10000), ('exchanges', 10000), ('bindings', 10000), ('batches', 10000), ('nodes', 10000),
        ('schedules', 10000), ('sessions', 10000), ('payloads', 1073741824);
 
--- The audit trail: a row for each call of an operators' verb. 2_base/record.sql writes them, 5_operations/audit.sql
+-- The audit trail: a row for each call of an operators' verb. 2_base/record.sql writes them, 7_operations/audit.sql
 -- shows and removes them.
 
 CREATE TABLE pgqueue.audit_entry (
@@ -138,10 +138,12 @@ COMMENT ON COLUMN pgqueue.queue.guarded IS
     'Calls check the privileges of their role: rights.sql. If false, EXECUTE on the functions is enough.';
 COMMENT ON COLUMN pgqueue.queue.dead_letter_role IS
     'The role that set dead_letter: dead letters reach only queues into which this role may put.';
-COMMENT ON COLUMN pgqueue.queue.lanes IS 'There may be tasks in lanes: claims use lane.sql.';
-COMMENT ON COLUMN pgqueue.queue.metered IS 'It has limits of its tasks: claims admit waiting ones. See limits.sql.';
+COMMENT ON COLUMN pgqueue.queue.lanes IS 'There may be tasks in lanes: claims use lanes.sql.';
+COMMENT ON COLUMN pgqueue.queue.metered IS
+    'It has limits of its tasks: claims admit waiting ones. See limits/meters.sql.';
 COMMENT ON COLUMN pgqueue.queue.observed IS 'Each change of a task is sent to a channel: changes.sql.';
-COMMENT ON COLUMN pgqueue.queue.flows IS 'There may be tasks that wait for others: claims look at checks (flows.sql).';
+COMMENT ON COLUMN pgqueue.queue.flows IS
+    'There may be tasks that wait for others: claims look at checks (flows/waiting.sql).';
 COMMENT ON COLUMN pgqueue.queue.special IS
     'The queue has an option beyond the defaults of a put. If false, put, take and ack pay only one test for it.';
 
@@ -255,7 +257,7 @@ COMMENT ON COLUMN pgqueue.task.followed    IS
 
 COMMENT ON COLUMN pgqueue.task.meter       IS
     'The tasks of one meter are counted together: the limit''s id and a value. NULL: the task has no limit, or none '
-    'was looked for. See limits.sql.';
+    'was looked for. See limits/meters.sql.';
 
 -- No more indexes than these: each one writes to the WAL on every put. All but two cost a plain put nothing.
 CREATE INDEX task_ready    ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
@@ -344,7 +346,7 @@ CREATE TABLE pgqueue.lane_check (
     queue_id    int         NOT NULL,
     lane        text        COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-COMMENT ON TABLE  pgqueue.lane_check     IS 'Lanes whose first task may be blocked without need: lane.sql.';
+COMMENT ON TABLE  pgqueue.lane_check     IS 'Lanes whose first task may be blocked without need: lanes.sql.';
 COMMENT ON COLUMN pgqueue.lane_check.xid IS 'The transaction that left the check, and so must not drop it.';
 
 CREATE INDEX lane_check_queue ON pgqueue.lane_check (queue_id, lane);
@@ -400,7 +402,7 @@ COMMENT ON COLUMN pgqueue.attempt.state     IS
     'failed: its handler failed; timeout: its time was over; cancelled: the task was cancelled; died: its taker died.';
 COMMENT ON COLUMN pgqueue.attempt.traceback IS 'At most 16 kB: of a longer one the middle is cut.';
 
--- Limits of how many tasks run at once, and of how many begin in a period: 3_tasks/limits.sql has the theory.
+-- Limits of how many tasks run at once, and of how many begin in a period: 4_rules/limits/meters.sql has the theory.
 
 CREATE TABLE pgqueue.task_limit (
     id          int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -435,9 +437,9 @@ COMMENT ON COLUMN pgqueue.task_limit.burst       IS
     'How many may begin at once after a pause: the number of tokens that the bucket holds.';
 COMMENT ON COLUMN pgqueue.task_limit.declared    IS 'A program declared it at its start; it may change and drop it.';
 COMMENT ON COLUMN pgqueue.task_limit.dropped     IS
-    'It limits no tasks any more; the row stays until no task waits for it: limit_rules.sql.';
+    'It limits no tasks any more; the row stays until no task waits for it: limits/setting.sql.';
 COMMENT ON COLUMN pgqueue.task_limit.changing    IS
-    'Transactions may still follow an earlier form of it: limit_rules.sql.';
+    'Transactions may still follow an earlier form of it: limits/setting.sql.';
 COMMENT ON COLUMN pgqueue.task_limit.altered     IS
     'The transaction that altered it. NULL: every snapshot sees its present form.';
 COMMENT ON COLUMN pgqueue.task_limit.ended       IS
@@ -477,7 +479,7 @@ CREATE TABLE pgqueue.meter_check (
     queue_id    int         NOT NULL,
     meter       text        COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-COMMENT ON TABLE  pgqueue.meter_check     IS 'Meters in which a task may begin: limits.sql.';
+COMMENT ON TABLE  pgqueue.meter_check     IS 'Meters in which a task may begin: limits/meters.sql.';
 COMMENT ON COLUMN pgqueue.meter_check.xid IS 'The transaction that left the check, and so must not drop it.';
 
 CREATE INDEX meter_check_queue ON pgqueue.meter_check (queue_id, id);
@@ -553,12 +555,12 @@ CREATE UNLOGGED TABLE pgqueue.unanswered (
     calls       int         NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE  pgqueue.unanswered         IS
-    'Queues that a tick found with a task ready and a session in line: 3_tasks/unanswered.sql.';
+    'Queues that a tick found with a task ready and a session in line: 4_rules/unanswered.sql.';
 COMMENT ON COLUMN pgqueue.unanswered.seen_at IS 'When a tick first found this, or last called for the queue.';
 COMMENT ON COLUMN pgqueue.unanswered.calls   IS 'The number of the last call: 1 to 8, then 1 again.';
 
 -- Statistics: changes of counts, their sums, samples of these, and the history. The theories are in stats.sql and in
--- 5_operations/history.sql.
+-- 7_operations/history.sql.
 
 CREATE UNLOGGED TABLE pgqueue.delta (
     xid         xid8        NOT NULL DEFAULT pg_current_xact_id(),
@@ -680,7 +682,7 @@ COMMENT ON TABLE  pgqueue.history_mark       IS
 COMMENT ON COLUMN pgqueue.history_mark.total IS 'How many tasks the queue had then.';
 COMMENT ON COLUMN pgqueue.history_mark.calls IS 'How many tasks each verb had been called for: {verb: number}.';
 
--- Tallies: the statistics of the runs of each job; and the workers. 4_families/tallies.sql has the theory.
+-- Tallies: the statistics of the runs of each job; and the workers. 6_families/tallies.sql has the theory.
 
 CREATE UNLOGGED TABLE pgqueue.tally_part (
     writer      bigint      NOT NULL,
@@ -1010,7 +1012,7 @@ CREATE TABLE pgqueue.schedule (
     CHECK ((cron IS NULL) <> (every IS NULL))
 );
 COMMENT ON TABLE  pgqueue.schedule             IS
-    'Tasks that are put into a queue again and again: 4_families/schedules.sql.';
+    'Tasks that are put into a queue again and again: 6_families/schedules.sql.';
 COMMENT ON COLUMN pgqueue.schedule.role        IS
     'The role that set it: the tasks are put with its rights.';
 COMMENT ON COLUMN pgqueue.schedule.queue       IS 'By its name: a queue that was deleted is created again by a put.';
@@ -1044,13 +1046,13 @@ CREATE TABLE pgqueue.recent_key (
     PRIMARY KEY (queue_id, key)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE  pgqueue.recent_key            IS
-    'Keys of puts that are unique for a time, also after their task has ended: 3_tasks/unique.sql.';
+    'Keys of puts that are unique for a time, also after their task has ended: 5_verbs/put/unique.sql.';
 COMMENT ON COLUMN pgqueue.recent_key.expires_at IS 'After this time the row counts as absent.';
 COMMENT ON COLUMN pgqueue.recent_key.task_id    IS 'The task that was put. NULL within the transaction that puts it.';
 
 CREATE INDEX recent_key_expires ON pgqueue.recent_key (expires_at);
 
--- When the periodic work was last done: 5_operations/ticks.sql has the theory.
+-- When the periodic work was last done: 7_operations/ticks.sql has the theory.
 
 -- Sequences can be UNLOGGED from PostgreSQL 15 on. Before that each setval writes a short record to the WAL.
 DO $$
@@ -1079,7 +1081,7 @@ COMMENT ON SEQUENCE pgqueue.clients IS 'How many living sessions the sweep of la
 COMMENT ON SEQUENCE pgqueue.history_turn IS
     'The position up to which the history is written: a minute since 1970, and the id of a queue in the lower 31 bits.';
 
--- Flows: tasks that wait for other tasks, batches, and the steps of a task. 3_tasks/flows.sql has the theory.
+-- Flows: tasks that wait for other tasks, batches, and the steps of a task. 4_rules/flows/waiting.sql has the theory.
 
 CREATE TABLE pgqueue.dependant (
     task_id     bigint      PRIMARY KEY,
@@ -1165,7 +1167,7 @@ CREATE TABLE pgqueue.flow_check (
     queue_id    int         NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 COMMENT ON TABLE  pgqueue.flow_check          IS
-    'Dependants and batches to look at, since a task or batch has ended: flows.sql.';
+    'Dependants and batches to look at, since a task or batch has ended: flows/waiting.sql.';
 COMMENT ON COLUMN pgqueue.flow_check.xid      IS 'The transaction that left the check, and so must not drop it.';
 COMMENT ON COLUMN pgqueue.flow_check.queue_id IS 'The queue whose next claim looks at it. 0: the next tick does.';
 
@@ -1182,7 +1184,7 @@ COMMENT ON TABLE  pgqueue.step       IS
     'The steps that a task has already done: named results that its holders recorded.';
 COMMENT ON COLUMN pgqueue.step.value IS 'The value that the step returned; JSON null for none.';
 
--- The servers of a cluster: 5_operations/servers.sql has the theory.
+-- The servers of a cluster: 7_operations/servers.sql has the theory.
 
 CREATE TABLE pgqueue.cluster (
     only_one    boolean     PRIMARY KEY DEFAULT true CHECK (only_one),

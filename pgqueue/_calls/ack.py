@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/ack.sql."""
+"""Calls of 5_verbs/settle/ack.sql."""
 
 from __future__ import annotations
 

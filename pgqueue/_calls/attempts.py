@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/attempts.sql: a holder's report of an attempt that failed, and the attempts of a task."""
+"""Calls of 4_rules/attempts.sql: a holder's report of an attempt that failed, and the attempts of a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 5_operations/audit.sql: the audit trail."""
+"""Calls of 7_operations/audit.sql: the audit trail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/cancel.sql."""
+"""Calls of 5_verbs/settle/cancel.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 4_families/changes.sql, and identify. All run on the listener's connection."""
+"""Calls of 6_families/changes.sql, and identify. All run on the listener's connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 4_families/channels.sql: wait and post."""
+"""Calls of 6_families/channels.sql: wait and post."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from .._values import arguments
 from .call import Call, call, nothing, query, scalar
 
-MARK = "\x01pgqueue:"  # before the id of a payload that is too large for NOTIFY; as in sql/4_families/channels.sql
+MARK = "\x01pgqueue:"  # before the id of a payload that is too large for NOTIFY; as in sql/6_families/channels.sql
 OWN = "pgqueue:"  # the channels of pgqueue itself begin with it, and no payload of theirs is stored
 _STORED = re.compile(MARK + "([1-9][0-9]{0,18})")
 

@@ -1,4 +1,4 @@
-"""Calls of 4_families/exchanges.sql and wills.sql: exchanges, bindings, wills; and the deaths of a dead letter."""
+"""Calls of 6_families/exchanges.sql and wills.sql: exchanges, bindings, wills; and the deaths of a dead letter."""
 
 from __future__ import annotations
 

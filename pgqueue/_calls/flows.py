@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/batches.sql and 4_families/dependencies.sql: graphs, batches, and the tasks that a task waited
+"""Calls of 5_verbs/put/batches.sql and 6_families/dependencies.sql: graphs, batches, and the tasks that a task waited
 for."""
 
 from __future__ import annotations

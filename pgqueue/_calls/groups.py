@@ -1,4 +1,4 @@
-"""Calls of groups, which are nodes below /groups: 4_families/nodes.sql."""
+"""Calls of groups, which are nodes below /groups: 6_families/nodes.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 5_operations/health.sql: checks of the database as a whole."""
+"""Calls of 7_operations/health.sql: checks of the database as a whole."""
 
 from __future__ import annotations
 

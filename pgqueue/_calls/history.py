@@ -1,4 +1,4 @@
-"""Calls of 5_operations/history.sql: the history of queues."""
+"""Calls of 7_operations/history.sql: the history of queues."""
 
 from __future__ import annotations
 

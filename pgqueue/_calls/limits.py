@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/limit_rules.sql: limits of how many tasks run at once, and of how many begin in a time."""
+"""Calls of 4_rules/limits/setting.sql: limits of how many tasks run at once, and of how many begin in a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._values.record import Record
 from .call import Call, call, nothing, query, scalar
 
 Declared = Literal["set", "dropped", "same", "kept"]
-MAX_CONCURRENCY = 100_000  # as in sql/3_tasks/limit_rules.sql, _check_terms
+MAX_CONCURRENCY = 100_000  # as in sql/4_rules/limits/setting.sql, _check_terms
 MAX_RATE = 1_000_000
 
 

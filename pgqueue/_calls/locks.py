@@ -1,4 +1,4 @@
-"""Calls of 4_families/locks.sql."""
+"""Calls of 6_families/locks.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 4_families/messages.sql: claims and listings, and the limits of their arguments."""
+"""Calls of 6_families/messages.sql: claims and listings, and the limits of their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/transfer.sql: tasks that leave one server, and arrive on another one."""
+"""Calls of 5_verbs/transfer.sql: tasks that leave one server, and arrive on another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 4_families/nodes.sql."""
+"""Calls of 6_families/nodes.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/pick.sql: one task by its id, or by its place."""
+"""Calls of 5_verbs/pick.sql: one task by its id, or by its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/pop.sql."""
+"""Calls of 5_verbs/take/pop.sql."""
 
 from __future__ import annotations
 

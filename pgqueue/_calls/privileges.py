@@ -1,4 +1,4 @@
-"""Calls of 2_base/rights.sql and 6_grants/grants.sql: the privileges of roles on queues."""
+"""Calls of 2_base/rights.sql and 8_grants/grants.sql: the privileges of roles on queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/put.sql."""
+"""Calls of 5_verbs/put/put.sql."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Placed(NamedTuple):
 
 
 def put(queue: str, text: str, options: PutOptions, alone: bool = False) -> Call[Placed]:
-    """Put a task. `alone`: in a transaction of its own, see put_flow in 3_tasks/graphs.sql."""
+    """Put a task. `alone`: in a transaction of its own, see put_flow in 5_verbs/put/graphs.sql."""
     if options.usual:  # and shorter
         args = (queue, text, options.priority, options.delay, options.ttr, options.ttl)
         return Call(_PUT.sql, args, _placed, False, _PUT)

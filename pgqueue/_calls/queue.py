@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/queue.sql: the options of a queue, and the operations on a queue as a whole."""
+"""Calls of 5_verbs/queue/queue.sql: the options of a queue, and the operations on a queue as a whole."""
 
 from __future__ import annotations
 

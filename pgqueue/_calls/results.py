@@ -1,4 +1,4 @@
-"""Calls of 4_families/results.sql: the outcome of a task, its result and its progress."""
+"""Calls of 6_families/results.sql: the outcome of a task, its result and its progress."""
 
 from __future__ import annotations
 

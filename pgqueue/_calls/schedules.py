@@ -1,4 +1,4 @@
-"""Calls of 4_families/schedules.sql and firing.sql."""
+"""Calls of 6_families/schedules.sql and firing.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 5_operations/servers.sql: the table of the servers of a cluster."""
+"""Calls of 7_operations/servers.sql: the table of the servers of a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 from .._values.record import Record
 from .call import Call, call, scalar
 
-CHANNEL = "pgqueue:servers"  # as in sql/5_operations/servers.sql
+CHANNEL = "pgqueue:servers"  # as in sql/7_operations/servers.sql
 
 ServerState = Literal["active", "draining", "gone"]
 

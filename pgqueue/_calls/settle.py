@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/settle.sql: release, bury, touch and time_left."""
+"""Calls of 5_verbs/settle/settle.sql: release, bury, touch and time_left."""
 
 from __future__ import annotations
 

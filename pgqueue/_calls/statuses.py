@@ -1,4 +1,4 @@
-"""Calls of 4_families/statuses.sql: status by key."""
+"""Calls of 6_families/statuses.sql: status by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 4_families/steps.sql."""
+"""Calls of 6_families/steps.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 3_tasks/take.sql, and the other calls of a waiting take."""
+"""Calls of 5_verbs/take/take.sql, and the other calls of a waiting take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 4_families/tallies.sql: the statistics of jobs."""
+"""Calls of 6_families/tallies.sql: the statistics of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of 5_operations/workers.sql: the registration of workers."""
+"""Calls of 7_operations/workers.sql: the registration of workers."""
 
 from __future__ import annotations
 

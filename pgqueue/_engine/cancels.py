@@ -2,9 +2,9 @@
 
 Theory of operation
 -------------------
-A cancel of a task that is taken sends NOTIFY on the channel of the session that has it (sql/3_tasks/cancel.sql), with
-the task's id. A notification is a hint: each one makes the listener ask the server, by id and token, whether the takes
-that this client has of these tasks were cancelled. So a forged notification costs a question, and a repeated one
+A cancel of a task that is taken sends NOTIFY on the channel of the session that has it (sql/5_verbs/settle/cancel.sql),
+with the task's id. A notification is a hint: each one makes the listener ask the server, by id and token, whether the
+takes that this client has of these tasks were cancelled. So a forged notification costs a question, and a repeated one
 changes nothing.
 
 Two kinds of holders are told. A worker has thousands of takes, and none of them may cost anything: it is a *source*,

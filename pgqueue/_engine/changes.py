@@ -1,7 +1,7 @@
 """Callbacks on the changes of a queue's tasks. Both shells.
 
 An observer is an ear (switchboard.py) without a buffer, on the channel of its queue's changes, whose name the server
-returns when it registers the session (sql/4_families/changes.sql). A client has one observer for a queue, as
+returns when it registers the session (sql/6_families/changes.sql). A client has one observer for a queue, as
 Tarantool's queue has one callback for a tube: the one in `core.observers`. Replacing an observer is one assignment
 there, while the old and the new one both have an ear, so no change is lost between them.
 

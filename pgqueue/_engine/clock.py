@@ -1,6 +1,6 @@
 """The clock of schedules: finds due schedules, fires them, and sleeps until the next time. A flow, for both shells.
 
-sql/4_families/schedules.sql has the theory. Any number of clocks may run at once, and none is responsible for a
+sql/6_families/schedules.sql has the theory. Any number of clocks may run at once, and none is responsible for a
 schedule: each looks when the next one is due, and the first clock fires it. Between two looks a clock keeps only the
 pauses of schedules that could not be fired.
 

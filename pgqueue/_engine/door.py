@@ -42,7 +42,7 @@ from .scarcity import limit_of, with_remedy
 
 MARK = "pgqueue.direct"
 #: Without a pooler. The isolation level overrides the role's default: a claim has to see the takes that were committed
-#: while it ran (sql/3_tasks/take.sql). The others are KEEPALIVES for the server's end.
+#: while it ran (sql/5_verbs/take/take.sql). The others are KEEPALIVES for the server's end.
 OPTIONS = (
     rf"-c {MARK}=yes -c default_transaction_isolation=read\ committed"
     " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 -c tcp_user_timeout=10000"

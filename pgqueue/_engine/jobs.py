@@ -11,7 +11,7 @@ connection, since the session may be a new one. It is one job with a flag, howev
 for each loss would pile up while the server is away.
 
 An undo is more than a call. Its claim may still be on its way to the server, so the server refuses the claim for as
-long as this connection keeps a lock (sql/3_tasks/undo.sql). The undo is therefore repeated on each new connection,
+long as this connection keeps a lock (sql/5_verbs/take/undo.sql). The undo is therefore repeated on each new connection,
 and its token is forgotten after KEEP seconds, or as one of the oldest of more than MOST: a lock table has its limits.
 Packets of a lost connection do not live that long, and a claim that was stalled for longer in the server has entered by
 then, or its session is dead.

@@ -30,7 +30,7 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
 - The first cleaning is at a random moment of its first interval. It costs the server 18 ms on a new connection: a
   process that lives for a second seldom pays for it, and of many such processes some do.
 - A tick releases the takes of dead sessions and makes ready the tasks that are due. It is left out if another client
-  has just done so (sql/5_operations/ticks.sql). Ticks that take long are followed by rests REST times as long, since
+  has just done so (sql/7_operations/ticks.sql). Ticks that take long are followed by rests REST times as long, since
   under a held snapshot they walk over dead rows.
 - reload() replaces the thread by another one. All state that outlives a turn of the loop, the connection included,
   belongs to the listener and not to the thread. So the next thread goes on where this one stopped: it sends nothing to

@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-The lock belongs to the listener's connection (sql/4_families/locks.sql), so all calls here run on that connection.
+The lock belongs to the listener's connection (sql/6_families/locks.sql), so all calls here run on that connection.
 
     asking --granted--> held --release--> over
        '-- time over,     '-- connection broke, client closed --> lost

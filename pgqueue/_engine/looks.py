@@ -1,11 +1,11 @@
 """Looks at a status or at a task's outcome until it is the wanted one: flows for waits.until.
 
-The server announces at commit every change that these flows wait for (sql/4_families/statuses.sql, results.sql). The
+The server announces at commit every change that these flows wait for (sql/6_families/statuses.sql, results.sql). The
 flow looks once, and if that is not enough: LISTEN, look, wait, look. A change that is not announced, for example the
 end of a task without a kept result, is found within POLL seconds.
 
-Results and progress are announced only once a listener has said that it waits (sql/3_tasks/ends.sql). Each look after
-the LISTEN also drains; while it cannot, the next look is made soon.
+Results and progress are announced only once a listener has said that it waits (sql/3_moves/announce.sql). Each look
+after the LISTEN also drains; while it cannot, the next look is made soon.
 """
 
 from __future__ import annotations

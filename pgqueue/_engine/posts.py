@@ -20,7 +20,7 @@ from .._calls import channels
 from .retries import Conn, Retry, do
 from .switchboard import OVERFLOW, TOO_LATE, Gap, Switchboard
 
-KEPT = 60.0  # seconds for which the server keeps a large payload at least; sql/4_families/channels.sql
+KEPT = 60.0  # seconds for which the server keeps a large payload at least; sql/6_families/channels.sql
 TURN = 0.05  # seconds for one turn of deliveries
 ROOM = 16_000_000  # characters of payloads that wait, each counted with EACH more
 EACH = 200

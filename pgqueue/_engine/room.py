@@ -1,7 +1,7 @@
 """Puts into a queue that may be full: a flow (steps.py), for both shells.
 
 A put that waits for room sleeps as a take does, on a channel of its own: that of the queue's negated id. Each
-transaction that makes room in a queue with a capacity signals this channel (sql/3_tasks/count.sql), and the theory of
+transaction that makes room in a queue with a capacity signals this channel (sql/3_moves/count.sql), and the theory of
 operation of sql/2_base/wake.sql holds for it unchanged: a put that finds the queue full after its waiter is armed
 cannot have missed a signal.
 

@@ -232,7 +232,7 @@ class Take:
     def _claim_by_queue(self) -> Flow[list[Taken]]:
         """Claim from the first queue by itself that has a task due, then from the next, until one of them serves.
 
-        A claim of one queue waits for a transaction that is just making due tasks ready (sql/3_tasks/due.sql). A claim
+        A claim of one queue waits for a transaction that is just making due tasks ready (sql/4_rules/due.sql). A claim
         of several queues does not, since a queue that a transaction has locked for long would hold up the others.
         """
         if self._ended():

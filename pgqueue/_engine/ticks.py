@@ -1,5 +1,5 @@
 """The listener's periodic work. Clients share it: one does it, and the others see that it was done
-(sql/5_operations/ticks.sql)."""
+(sql/7_operations/ticks.sql)."""
 
 from __future__ import annotations
 

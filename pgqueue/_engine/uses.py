@@ -1,10 +1,10 @@
 """The queues that this client uses while it claims nothing from them, so that they do not expire.
 
-clean_up deletes a queue that was not used for its time `expires` (sql/4_families/expiry.sql). Claims are uses, but a
+clean_up deletes a queue that was not used for its time `expires` (sql/6_families/expiry.sql). Claims are uses, but a
 taker that sleeps makes none, and neither does a consumer that holds as many tasks as it may. So the listener's thread
 reports both from time to time, also while the threads of the program are busy.
 
-It does so only where a queue may expire, as the answer to its question of ticks says (sql/5_operations/ticks.sql).
+It does so only where a queue may expire, as the answer to its question of ticks says (sql/7_operations/ticks.sql).
 Reporting in any case cost 100 waiting clients 1 % of a core more. A client asks every seven seconds at least, so it
 learns of a new queue, and reports, well within the least time after which a queue expires.
 """

@@ -1,7 +1,7 @@
 """Watches of nodes: the looks at a node, the changes that are heard, and the one-shot Watch. Both shells.
 
 An observer looks at a node once LISTEN is committed, and keeps the snapshot of that look. From then on it hears of
-every change, and the snapshot tells which of the changes the look has already seen (sql/4_families/nodes.sql). After a
+every change, and the snapshot tells which of the changes the look has already seen (sql/6_families/nodes.sql). After a
 gap, when a change may have been missed, the observer begins again with a new ear and compares the new look with the
 last one.
 """

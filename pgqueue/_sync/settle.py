@@ -44,7 +44,7 @@ from .shell import Shell
 T = TypeVar("T")
 
 KEEP = 3600.0  # seconds for which a result is kept
-GIVEN_UP = "it was given up"  # the error of a task that fails without one, as 4_families/results.sql says
+GIVEN_UP = "it was given up"  # the error of a task that fails without one, as 6_families/results.sql says
 AGAIN = 0.1  # seconds that a repetition needs at least
 #: The errors after which a take may still be held. After any other refusal by pgqueue the caller decides.
 OPEN = (ConnectionLost, ServerError, LockBlocked, psycopg.Error)

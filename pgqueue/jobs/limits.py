@@ -1,6 +1,6 @@
 """The limits that a job's code declares: how many of its tasks run at once, and how many begin in a time.
 
-A worker declares them before its first claim (worker/limiting.py), and the database counts (3_tasks/limits.sql).
+A worker declares them before its first claim (worker/limiting.py), and the database counts (4_rules/limits/meters.sql).
 """
 
 from __future__ import annotations

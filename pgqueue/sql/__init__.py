@@ -21,58 +21,39 @@ from ..errors import SchemaError
 #: before it; tests/project/test_sql_layers.py checks the references.
 LAYERS = {
     "1_tables": (
-        "schema",
-        "roles",
-        "quotas",
-        "audit",
-        "tasks",
-        "attempts",
-        "limits",
-        "sessions",
-        "line",
-        "statistics",
-        "tallies",
-        "statuses",
-        "coordination",
-        "exchanges",
-        "schedules",
-        "ticks",
-        "flows",
-        "servers",
+        *("schema", "roles", "quotas", "audit", "tasks", "attempts", "limits", "sessions", "line", "statistics"),
+        *("tallies", "statuses", "coordination", "exchanges", "schedules", "ticks", "flows", "servers"),
     ),
     "2_base": (
         *("advisory", "nowait", "parts", "caller", "bounds", "record", "quotas", "server", "rights", "roles", "names"),
         *("secret", "changeover", "latches", "line", "wake", "session", "turns", "identity"),
-        *("stats", "queue_stats", "task"),
+        *("stats", "queue_stats", "task", "specification"),
     ),
-    "3_tasks": (
-        *("ends", "follow", "count", "untake", "leave", "cancelled", "moves"),  # the moves of tasks
-        *("links", "follow_tasks", "attempts", "specification", "dead", "due", "suspect", "lane", "limits"),
-        *("admission", "heads", "unanswered", "flows", "special", "unique", "checked", "together", "put"),
-        *("hand_on", "graphs", "take", "undo", "settle", "touch", "ack", "batches", "pop", "pick", "requeue", "cancel"),
-        *("listed", "queue", "draining", "again", "find", "truncate", "transfer", "limit_rules", "limit_ticks"),
+    "3_moves": ("announce", "follow", "count", "untake", "leave", "cancelled", "moves"),
+    "4_rules": (
+        "attempts",
+        *("flows/links", "flows/deciding", "flows/waiting"),
+        *("dead", "due", "suspect", "lanes"),
+        *("limits/meters", "limits/admission", "limits/setting", "limits/following"),
+        "unanswered",
     ),
-    "4_families": (
+    "5_verbs": (
+        *("put/special", "put/unique", "put/checked", "put/together", "put/put"),
+        *("put/hand_on", "put/graphs", "put/batches", "put/again"),
+        *("take/heads", "take/take", "take/undo", "take/pop"),
+        *("settle/settle", "settle/touch", "settle/ack", "settle/requeue", "settle/cancel"),
+        *("queue/listed", "queue/queue", "queue/draining"),
+        *("pick", "find", "truncate", "transfer"),
+    ),
+    "6_families": (
         *("channels", "statuses", "dependencies", "results", "steps", "locks", "nodes"),
         *("exchanges", "publish", "wills", "expiry", "claims", "messages", "changes", "tallies", "schedules", "firing"),
     ),
-    "5_operations": (
-        *(
-            "monitor",
-            "neighbours",
-            "audit",
-            "servers",
-            "foreign",
-            "workers",
-            "health",
-            "history",
-            "ticks",
-            "sweep",
-            "cleaning",
-            "outside",
-        ),
+    "7_operations": (
+        *("monitor", "neighbours", "audit", "servers", "foreign", "workers", "health", "history"),
+        *("ticks", "sweep", "cleaning", "outside"),
     ),
-    "6_grants": ("owned", "grants", "bound", "settings", "restored", "citus"),
+    "8_grants": ("owned", "grants", "bound", "settings", "restored", "citus"),
 }
 TABLES = tuple(f"1_tables/{name}.sql" for name in LAYERS["1_tables"])
 CODE = tuple(f"{layer}/{name}.sql" for layer, names in LAYERS.items() if layer != "1_tables" for name in names)

@@ -12,7 +12,7 @@ places, and moves from each to the next:
                    if it looks: Python cannot interrupt it.
 
 If a handler returns nevertheless, its task is acked: its work is done. If it raises anything, its task is released,
-which ends it as cancelled: the database decides (sql/3_tasks/cancelled.sql), so a settling that is on its way at this
+which ends it as cancelled: the database decides (sql/3_moves/cancelled.sql), so a settling that is on its way at this
 moment needs no care here. A cancelled handler is not written off: cleaning up may take time. The worker's time limit,
 the ttr of the task and the worker's grace end it as any other (overdue.py).
 """

@@ -1,7 +1,7 @@
 """The counts of a worker's runs: how they ended, how long tasks waited and how long runs took, by queue and job.
 
 Runners append each success to `ran`, which needs no lock. All else happens in the settler's thread: it adds up the
-appended runs, and once a second it sends the sums (sql/4_families/tallies.sql has the other half). It adds up as soon
+appended runs, and once a second it sends the sums (sql/6_families/tallies.sql has the other half). It adds up as soon
 as there are CHUNK runs: a second's runs at once, 100,000, would keep it from the acks for 80 ms. And it sorts the times
 of a chunk, since a search for the bucket of each time in Python takes three times as long.
 

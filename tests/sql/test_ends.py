@@ -1,4 +1,4 @@
-"""Results and progress are announced to clients that wait, and to no others: 3_tasks/ends.sql, step by step."""
+"""Results and progress are announced to clients that wait, and to no others: 3_moves/announce.sql, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that wait for other tasks: what opens them, what buries them, and the races of 3_tasks/flows.sql."""
+"""Tasks that wait for other tasks: what opens them, what buries them, and the races of 4_rules/flows/waiting.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes in SQL: one at a time, in order, whatever crosses what. The second half steps through the races of lane.sql."""
+"""Lanes in SQL: one at a time, in order, whatever crosses what. The second half steps through the races of lanes."""
 
 from __future__ import annotations
 

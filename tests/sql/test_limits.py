@@ -1,4 +1,4 @@
-"""Limits in SQL: never more than allowed, whatever crosses what. The theory of limits.sql, race by race."""
+"""Limits in SQL: never more than allowed, whatever crosses what. The theory of limits/meters.sql, race by race."""
 
 from __future__ import annotations
 

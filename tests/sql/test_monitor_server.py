@@ -292,7 +292,7 @@ def test_an_upgrade_grants_what_is_new_to_those_who_had_the_old(
         body = value(db, "SELECT pg_get_functiondef('pgqueue.time_left'::regproc)")
         db.execute("DROP FUNCTION pgqueue.time_left")  # an upgrade may do so, to change its columns
         db.execute(body)
-        db.execute(schema.read("6_grants/grants.sql"))  # type: ignore[arg-type]
+        db.execute(schema.read("8_grants/grants.sql"))  # type: ignore[arg-type]
         watcher_name = value(watcher, "SELECT session_user")
         may = "SELECT has_function_privilege(%s, %s, 'EXECUTE')"
         for name, newer in ((names[0], True), (names[1], False), (watcher_name, False)):

@@ -54,7 +54,7 @@ def test_no_other_statement_ends_a_task_or_a_take() -> None:
 
 
 def test_the_table_of_moves_names_every_function() -> None:
-    head = (Path(pgqueue.sql.__file__).parent / "3_tasks/moves.sql").read_text("utf-8").split("CREATE OR", 1)[0]
+    head = (Path(pgqueue.sql.__file__).parent / "3_moves/moves.sql").read_text("utf-8").split("CREATE OR", 1)[0]
     named = set(re.findall(r"\b_\w+", head))
     assert named >= CHANGES.keys() | {"_given_back", "_end_cancelled", "_delete_tasks"}
 

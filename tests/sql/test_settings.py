@@ -1,4 +1,4 @@
-"""Rights and plans of the functions: 6_grants/settings.sql gives them what their heads do not say."""
+"""Rights and plans of the functions: 8_grants/settings.sql gives them what their heads do not say."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statements import column, put, rows
 
 from pgqueue import sql as schema
 
-FILE = "6_grants/settings.sql"
+FILE = "8_grants/settings.sql"
 OURS = "FROM pg_proc WHERE pronamespace = 'pgqueue'::regnamespace"
 PINNED = "coalesce(proconfig, '{}') @> ARRAY ['search_path=pg_catalog, pg_temp, pg_temp']"
 
@@ -101,7 +101,7 @@ def test_another_file_run_alone_by_hand_gives_no_rights_away(db: psycopg.Connect
     """Its functions run as their caller until settings.sql has been run too."""
     put(db, "q")
     definers = set(column(db, f"SELECT proname {OURS} AND prosecdef"))
-    db.execute(schema.read("3_tasks/put.sql").encode())
+    db.execute(schema.read("5_verbs/put/put.sql").encode())
     assert definers - set(column(db, f"SELECT proname {OURS} AND prosecdef")) == {"put", "put_many"}
     db.execute(schema.read(FILE).encode())
     assert set(column(db, f"SELECT proname {OURS} AND prosecdef")) == definers

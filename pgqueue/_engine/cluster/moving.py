@@ -1,4 +1,4 @@
-"""Moving the tasks of a queue from one server to others: copied there, then deleted here (sql/3_tasks/transfer.sql).
+"""Moving the tasks of a queue from one server to others: copied there, then deleted here (sql/5_verbs/transfer.sql).
 
 A step has a transaction on the source, and in it one on each target. Those of the targets are committed first. So
 however a step is cut off, no task is lost; it may be on both servers, and is then handled at least once.

@@ -1,4 +1,4 @@
--- The audit trail: a row for each call of an operators' verb. 2_base/record.sql writes them, 5_operations/audit.sql
+-- The audit trail: a row for each call of an operators' verb. 2_base/record.sql writes them, 7_operations/audit.sql
 -- shows and removes them.
 
 CREATE TABLE pgqueue.audit_entry (

@@ -1,4 +1,4 @@
--- Flows: tasks that wait for other tasks, batches, and the steps of a task. 3_tasks/flows.sql has the theory.
+-- Flows: tasks that wait for other tasks, batches, and the steps of a task. 4_rules/flows/waiting.sql has the theory.
 
 CREATE TABLE pgqueue.dependant (
     task_id     bigint      PRIMARY KEY,
@@ -84,7 +84,7 @@ CREATE TABLE pgqueue.flow_check (
     queue_id    int         NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 COMMENT ON TABLE  pgqueue.flow_check          IS
-    'Dependants and batches to look at, since a task or batch has ended: flows.sql.';
+    'Dependants and batches to look at, since a task or batch has ended: flows/waiting.sql.';
 COMMENT ON COLUMN pgqueue.flow_check.xid      IS 'The transaction that left the check, and so must not drop it.';
 COMMENT ON COLUMN pgqueue.flow_check.queue_id IS 'The queue whose next claim looks at it. 0: the next tick does.';
 

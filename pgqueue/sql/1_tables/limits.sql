@@ -1,4 +1,4 @@
--- Limits of how many tasks run at once, and of how many begin in a period: 3_tasks/limits.sql has the theory.
+-- Limits of how many tasks run at once, and of how many begin in a period: 4_rules/limits/meters.sql has the theory.
 
 CREATE TABLE pgqueue.task_limit (
     id          int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -33,9 +33,9 @@ COMMENT ON COLUMN pgqueue.task_limit.burst       IS
     'How many may begin at once after a pause: the number of tokens that the bucket holds.';
 COMMENT ON COLUMN pgqueue.task_limit.declared    IS 'A program declared it at its start; it may change and drop it.';
 COMMENT ON COLUMN pgqueue.task_limit.dropped     IS
-    'It limits no tasks any more; the row stays until no task waits for it: limit_rules.sql.';
+    'It limits no tasks any more; the row stays until no task waits for it: limits/setting.sql.';
 COMMENT ON COLUMN pgqueue.task_limit.changing    IS
-    'Transactions may still follow an earlier form of it: limit_rules.sql.';
+    'Transactions may still follow an earlier form of it: limits/setting.sql.';
 COMMENT ON COLUMN pgqueue.task_limit.altered     IS
     'The transaction that altered it. NULL: every snapshot sees its present form.';
 COMMENT ON COLUMN pgqueue.task_limit.ended       IS
@@ -75,7 +75,7 @@ CREATE TABLE pgqueue.meter_check (
     queue_id    int         NOT NULL,
     meter       text        COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-COMMENT ON TABLE  pgqueue.meter_check     IS 'Meters in which a task may begin: limits.sql.';
+COMMENT ON TABLE  pgqueue.meter_check     IS 'Meters in which a task may begin: limits/meters.sql.';
 COMMENT ON COLUMN pgqueue.meter_check.xid IS 'The transaction that left the check, and so must not drop it.';
 
 CREATE INDEX meter_check_queue ON pgqueue.meter_check (queue_id, id);

@@ -23,6 +23,6 @@ CREATE UNLOGGED TABLE pgqueue.unanswered (
     calls       int         NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE  pgqueue.unanswered         IS
-    'Queues that a tick found with a task ready and a session in line: 3_tasks/unanswered.sql.';
+    'Queues that a tick found with a task ready and a session in line: 4_rules/unanswered.sql.';
 COMMENT ON COLUMN pgqueue.unanswered.seen_at IS 'When a tick first found this, or last called for the queue.';
 COMMENT ON COLUMN pgqueue.unanswered.calls   IS 'The number of the last call: 1 to 8, then 1 again.';

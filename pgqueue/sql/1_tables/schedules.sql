@@ -24,7 +24,7 @@ CREATE TABLE pgqueue.schedule (
     CHECK ((cron IS NULL) <> (every IS NULL))
 );
 COMMENT ON TABLE  pgqueue.schedule             IS
-    'Tasks that are put into a queue again and again: 4_families/schedules.sql.';
+    'Tasks that are put into a queue again and again: 6_families/schedules.sql.';
 COMMENT ON COLUMN pgqueue.schedule.role        IS
     'The role that set it: the tasks are put with its rights.';
 COMMENT ON COLUMN pgqueue.schedule.queue       IS 'By its name: a queue that was deleted is created again by a put.';
@@ -58,7 +58,7 @@ CREATE TABLE pgqueue.recent_key (
     PRIMARY KEY (queue_id, key)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE  pgqueue.recent_key            IS
-    'Keys of puts that are unique for a time, also after their task has ended: 3_tasks/unique.sql.';
+    'Keys of puts that are unique for a time, also after their task has ended: 5_verbs/put/unique.sql.';
 COMMENT ON COLUMN pgqueue.recent_key.expires_at IS 'After this time the row counts as absent.';
 COMMENT ON COLUMN pgqueue.recent_key.task_id    IS 'The task that was put. NULL within the transaction that puts it.';
 

@@ -20,11 +20,11 @@
 --   state  task.state   row in take        next change by
 --   ready     'R'          no              a take, in the order (priority, id)
 --   delayed   'D'          no              `_promote`, once it is due: called by a claim at the head of the queue, and
---                                          by `promote_all` of a listener's tick. Its lane may wait for it: lane.sql
+--                                          by `promote_all` of a listener's tick. Its lane may wait for it: lanes.sql
 --   taken     'R'          yes             the holder of the token; `_promote`, after the deadline; `sweep`, after the
 --                                          session's death
 --   buried    'B'          no              a kick
---   blocked   'L'          no              a transaction that finds the lane free: see lane.sql
+--   blocked   'L'          no              a transaction that finds the lane free: see lanes.sql
 --   waiting   'W'          no              a place in a limit that becomes free, or the end of other tasks: follow.sql
 --   cancelling 'C'         yes             the end of its take: an ack ends it as done, others as cancelled. It is
 --                                          never taken again: cancelled.sql
@@ -41,6 +41,6 @@
 -- columns that only pgqueue uses. In `task`, `take` and `result` columns of fixed size come first, the widest alignment
 -- together, so that a row has no padding: each byte of it is write-ahead log on every put.
 --
--- Tables are private. Applications use the functions and views; see 6_grants.
+-- Tables are private. Applications use the functions and views; see 8_grants.
 
 CREATE SCHEMA IF NOT EXISTS pgqueue;

@@ -1,4 +1,4 @@
--- The servers of a cluster: 5_operations/servers.sql has the theory.
+-- The servers of a cluster: 7_operations/servers.sql has the theory.
 
 CREATE TABLE pgqueue.cluster (
     only_one    boolean     PRIMARY KEY DEFAULT true CHECK (only_one),

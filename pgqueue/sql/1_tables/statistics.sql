@@ -1,5 +1,5 @@
 -- Statistics: changes of counts, their sums, samples of these, and the history. The theories are in stats.sql and in
--- 5_operations/history.sql.
+-- 7_operations/history.sql.
 
 CREATE UNLOGGED TABLE pgqueue.delta (
     xid         xid8        NOT NULL DEFAULT pg_current_xact_id(),

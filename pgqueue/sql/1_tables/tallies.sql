@@ -1,4 +1,4 @@
--- Tallies: the statistics of the runs of each job; and the workers. 4_families/tallies.sql has the theory.
+-- Tallies: the statistics of the runs of each job; and the workers. 6_families/tallies.sql has the theory.
 
 CREATE UNLOGGED TABLE pgqueue.tally_part (
     writer      bigint      NOT NULL,

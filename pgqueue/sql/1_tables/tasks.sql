@@ -79,10 +79,12 @@ COMMENT ON COLUMN pgqueue.queue.guarded IS
     'Calls check the privileges of their role: rights.sql. If false, EXECUTE on the functions is enough.';
 COMMENT ON COLUMN pgqueue.queue.dead_letter_role IS
     'The role that set dead_letter: dead letters reach only queues into which this role may put.';
-COMMENT ON COLUMN pgqueue.queue.lanes IS 'There may be tasks in lanes: claims use lane.sql.';
-COMMENT ON COLUMN pgqueue.queue.metered IS 'It has limits of its tasks: claims admit waiting ones. See limits.sql.';
+COMMENT ON COLUMN pgqueue.queue.lanes IS 'There may be tasks in lanes: claims use lanes.sql.';
+COMMENT ON COLUMN pgqueue.queue.metered IS
+    'It has limits of its tasks: claims admit waiting ones. See limits/meters.sql.';
 COMMENT ON COLUMN pgqueue.queue.observed IS 'Each change of a task is sent to a channel: changes.sql.';
-COMMENT ON COLUMN pgqueue.queue.flows IS 'There may be tasks that wait for others: claims look at checks (flows.sql).';
+COMMENT ON COLUMN pgqueue.queue.flows IS
+    'There may be tasks that wait for others: claims look at checks (flows/waiting.sql).';
 COMMENT ON COLUMN pgqueue.queue.special IS
     'The queue has an option beyond the defaults of a put. If false, put, take and ack pay only one test for it.';
 
@@ -196,7 +198,7 @@ COMMENT ON COLUMN pgqueue.task.followed    IS
 
 COMMENT ON COLUMN pgqueue.task.meter       IS
     'The tasks of one meter are counted together: the limit''s id and a value. NULL: the task has no limit, or none '
-    'was looked for. See limits.sql.';
+    'was looked for. See limits/meters.sql.';
 
 -- No more indexes than these: each one writes to the WAL on every put. All but two cost a plain put nothing.
 CREATE INDEX task_ready    ON pgqueue.task (queue_id, priority, id) WHERE state = 'R';
@@ -285,7 +287,7 @@ CREATE TABLE pgqueue.lane_check (
     queue_id    int         NOT NULL,
     lane        text        COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-COMMENT ON TABLE  pgqueue.lane_check     IS 'Lanes whose first task may be blocked without need: lane.sql.';
+COMMENT ON TABLE  pgqueue.lane_check     IS 'Lanes whose first task may be blocked without need: lanes.sql.';
 COMMENT ON COLUMN pgqueue.lane_check.xid IS 'The transaction that left the check, and so must not drop it.';
 
 CREATE INDEX lane_check_queue ON pgqueue.lane_check (queue_id, lane);

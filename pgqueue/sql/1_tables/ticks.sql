@@ -1,4 +1,4 @@
--- When the periodic work was last done: 5_operations/ticks.sql has the theory.
+-- When the periodic work was last done: 7_operations/ticks.sql has the theory.
 
 -- Sequences can be UNLOGGED from PostgreSQL 15 on. Before that each setval writes a short record to the WAL.
 DO $$

@@ -4,7 +4,7 @@
 -- not collide with an application's. Each class is a function that PostgreSQL inlines: an expression with
 -- it is planned as with the literal. (In a DECLARE it would cost 0.2 us a call: write it where it is used.)
 --
--- Three locks are a single bigint, which is another space of keys: a lock by name (4_families/locks.sql) is
+-- Three locks are a single bigint, which is another space of keys: a lock by name (6_families/locks.sql) is
 -- hashtextextended(name, 0), a claim's token is _token_lock(token), and one migration at a time holds
 -- pgqueue.migrate.LOCK. Counters of Dramatiq have digests of names in that space (contrib/dramatiq/limits.py).
 
@@ -52,12 +52,12 @@ CREATE OR REPLACE FUNCTION pgqueue._folding_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827337;
 
 -- (_awaiting_lock, bucket of a task): a listener shares it once for each task of the bucket that one of its waiters
--- waits for. A call that settles a task, or reports progress, tries it exclusively and frees it at once. ends.sql
+-- waits for. A call that settles a task, or reports progress, tries it exclusively and frees it at once. announce.sql
 CREATE OR REPLACE FUNCTION pgqueue._awaiting_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827338;
 
 -- (_untold_lock, bucket of a task): a call that saw no waiter shares it until its transaction ends. A waiter's look
--- tries it exclusively and frees it at once. ends.sql
+-- tries it exclusively and frees it at once. announce.sql
 CREATE OR REPLACE FUNCTION pgqueue._untold_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827339;
 
@@ -74,12 +74,12 @@ CREATE OR REPLACE FUNCTION pgqueue._calling_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827341;
 
 -- (_closing_lock, bucket of a batch): a put into the batch shares it until its transaction ends. close_batch waits for
--- it exclusively, and holds it until its transaction ends. 3_tasks/flows.sql
+-- it exclusively, and holds it until its transaction ends. 4_rules/flows/waiting.sql
 CREATE OR REPLACE FUNCTION pgqueue._closing_lock() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1885827342;
 
 -- The bigint of a claim's token: a claim shares it until its transaction ends. undo_take tries it exclusively, and
--- keeps it on the listener's connection. 3_tasks/undo.sql
+-- keeps it on the listener's connection. 5_verbs/take/undo.sql
 CREATE OR REPLACE FUNCTION pgqueue._token_lock(token bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN hashint8extended(token, 1885827339);
 
@@ -97,10 +97,10 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (id & 2147483647)::int;
 -- Any role that may connect to the database can hold any of these locks, for as long as it likes, and PostgreSQL cannot
 -- forbid it. So each call that needs a lock tries it first, which costs no more than to wait for it, and if that fails
 -- waits for it here, for a limited time. PQ007 then names the holder, and the view health shows holders that are not
--- pgqueue's (5_operations/foreign.sql).
+-- pgqueue's (7_operations/foreign.sql).
 
 -- All classes: for health, which names the sessions that hold such a lock and are not pgqueue's
--- (5_operations/foreign.sql). `kept` says how long pgqueue keeps it: by a listener (shared), for the life of a session,
+-- (7_operations/foreign.sql). `kept` says how long pgqueue keeps it: by a listener (shared), for the life of a session,
 -- to the end of a transaction, or to the end of a tick, which is a transaction of its own.
 -- tests/sql/test_lock_classes.py compares the view with the functions above.
 CREATE OR REPLACE VIEW pgqueue._lock_class AS

@@ -24,7 +24,7 @@
 --
 -- The net. A process that was called and then stops (SIGSTOP, a full interpreter), or dies, strands its task while the
 -- others sleep. A tick that finds a queue in line with a task ready, at two ticks running, calls again, and at the next
--- one wakes everyone (3_tasks/unanswered.sql). Comparing the task's id does not work while tasks flow: each later call
+-- one wakes everyone (4_rules/unanswered.sql). Comparing the task's id does not work while tasks flow: each later call
 -- takes the oldest task, so the stranded task is another one each time. The net looks only at the line, since a process
 -- that waits and is not in line hears every put (wake.sql).
 --

@@ -1,4 +1,4 @@
--- The rows of the audit trail. 5_operations/audit.sql shows and removes them.
+-- The rows of the audit trail. 7_operations/audit.sql shows and removes them.
 --
 -- An operators' verb calls _record, in its own transaction: a call that is rolled back leaves no row. Put, take and the
 -- holder's verbs write none, and neither do an application's declarations. A call that finds no task to change

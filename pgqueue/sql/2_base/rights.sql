@@ -9,7 +9,7 @@
 --   look      read tasks with their data, results, changes
 --   manage    create with options, alter, rename, pause, drain, kick, delete, bind; bury tasks of another session
 --   share     objects without a queue: channels, statuses, nodes, locks, exchanges (pattern * only). Besides the
---             queue's verb, a bind, an unbind and a retained message need share (4_families/exchanges.sql)
+--             queue's verb, a bind, an unbind and a retained message need share (6_families/exchanges.sql)
 --   monitor   names, numbers, ages and holders of tasks, but no data, errors, keys or lanes
 --
 -- A queue is open or restricted. An open queue follows its own privileges and those of patterns; a restricted one only

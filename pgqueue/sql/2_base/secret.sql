@@ -2,8 +2,8 @@
 --
 -- PostgreSQL lets every role that may connect to the database send any payload on any channel. So a notification is a
 -- hint: a client that hears one looks into the database, and a forged one costs a look. Two kinds of notifications
--- carry facts that no look can check, since the fact may be over: that a task was taken (4_families/changes.sql), and
--- that a node was created (4_families/nodes.sql). A client believes them because of their channel. The name of such a
+-- carry facts that no look can check, since the fact may be over: that a task was taken (6_families/changes.sql), and
+-- that a node was created (6_families/nodes.sql). A client believes them because of their channel. The name of such a
 -- channel is a hash of a secret and of the channel's subject, and the functions that return the name check their
 -- caller. A role cannot send to a channel whose name it does not know.
 --

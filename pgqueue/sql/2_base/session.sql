@@ -11,7 +11,7 @@
 --
 --   SESSION(id)   exclusive, by the living client; tried in share mode by the sweep and by every claim.
 --   CLAIMING(id)  shared by a claim until it commits; taken exclusively by the sweep before it looks for takes.
---   KEY(token)    shared by a claim until it commits; kept exclusively by undo_take (3_tasks/undo.sql).
+--   KEY(token)    shared by a claim until it commits; kept exclusively by undo_take (5_verbs/take/undo.sql).
 --
 -- A claim waits for CLAIMING for a second. Opening a session again waits for SESSION and CLAIMING, and closing one for
 -- CLAIMING, for two seconds each (_await_lock in advisory.sql). All other attempts are tries.

@@ -1,6 +1,6 @@
 -- Tasks: the view of them; which are in a lane; which queues have something due; and tasks without a take.
 
--- The tasks that are in a lane; the first of them is its head (lane.sql). It is a view, so that PostgreSQL plans it
+-- The tasks that are in a lane; the first of them is its head (lanes.sql). It is a view, so that PostgreSQL plans it
 -- into the statements that use it.
 CREATE OR REPLACE VIEW pgqueue._in_lane AS
 SELECT t.id, t.queue_id, t.lane, t.priority, t.state, t.expires_at, t.xmin AS writer
@@ -81,7 +81,7 @@ SELECT t.id,
             WHEN t.state = 'F' THEN 'done'
             WHEN t.state = 'L' THEN 'blocked'
             WHEN t.state = 'W' THEN 'waiting'
-            WHEN t.state = 'R' AND t.lane IS NOT NULL      -- not the head of its lane, or the lane is busy: lane.sql
+            WHEN t.state = 'R' AND t.lane IS NOT NULL      -- not the head of its lane, or the lane is busy: lanes.sql
              AND ((SELECT o.task_id FROM pgqueue.take o
                     WHERE o.queue_id = t.queue_id AND o.lane = t.lane AND o.deadline > now()) IS NOT NULL
                   OR (SELECT h.id FROM pgqueue._in_lane h

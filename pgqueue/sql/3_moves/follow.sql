@@ -28,7 +28,7 @@
 --   buried      it is in the state B now
 --   dead        it has left the queue as a dead letter: the row is in another queue, or gone
 --
--- The hook for flows is in follow_tasks.sql, since it needs later functions. Limits need none: limits.sql.
+-- The hook for flows is in flows/deciding.sql, since it needs later functions. Limits need none: limits/meters.sql.
 
 CREATE OR REPLACE FUNCTION pgqueue._follow(queue_id int, ids bigint[], how text) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -40,7 +40,7 @@
 --                                      until the next time that is due
 --
 -- A state is compared with a variable where a literal would let the planner choose the partial index of all tasks in
--- that state: see _open_meter in limits.sql.
+-- that state: see _open_meter in limits/meters.sql.
 
 -- Tasks whose takes have ended are ready again, and their rows stay as they were. A task that was cancelled ends
 -- instead; one that is locked is left to the tick (cancelled.sql). verb: as the move is counted; NULL: it is not.
@@ -67,7 +67,7 @@ BEGIN
 END $$;
 
 -- A task comes back from its take, ready at its place, or waiting for other tasks; one that was cancelled stays so, and
--- the caller ends it. R is the safe state in a lane (lane.sql). An inline copy is in release (settle.sql).
+-- the caller ends it. R is the safe state in a lane (lanes.sql). An inline copy is in release (settle.sql).
 CREATE OR REPLACE FUNCTION pgqueue._come_back(id bigint) RETURNS "char"
 LANGUAGE plpgsql AS $$
 DECLARE

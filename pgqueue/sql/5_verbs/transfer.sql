@@ -20,7 +20,7 @@
 --
 --   taken     by a session or a claim, or cancelled while it was taken
 --   flow      it waits for tasks, tasks wait for it, or it is in a batch
---   awaited   a client waits for its result or its progress, or for that of a task of the same bucket (ends.sql)
+--   awaited   a client waits for its result or its progress, or for that of a task of the same bucket (announce.sql)
 --
 -- Lanes. The tasks of a lane go together, and in one transaction: otherwise the source would go on with the second half
 -- of the lane while the target begins with the first. S holds the lane's latch (latches.sql), so no claim takes from

@@ -1,5 +1,5 @@
 -- Flows at the end of a followed task: the hooks that follow.sql calls, and the functions that decide which
--- tasks need not wait any more. The theory is in flows.sql.
+-- tasks need not wait any more. The theory is in flows/waiting.sql.
 
 -- Mark members of batches as ended; returns the batches.
 CREATE OR REPLACE FUNCTION pgqueue._mark_members(ids bigint[], ended "char") RETURNS bigint[]

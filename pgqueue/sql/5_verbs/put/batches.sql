@@ -1,4 +1,4 @@
--- Batches: sets of tasks that other tasks wait for as for one. The theory is in flows.sql.
+-- Batches: sets of tasks that other tasks wait for as for one. The theory is in flows/waiting.sql.
 --
 -- A batch is open until close_batch, which puts the tasks that wait for it: so these exist if and only if the batch is
 -- complete. If a process dies before it closes its batch, the batch stays open, never ends, and is deleted after a day.

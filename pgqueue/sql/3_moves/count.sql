@@ -22,8 +22,8 @@
 -- it.
 --
 -- The functions that count tasks see every way in which a task can leave its place. So they also notify the puts that
--- wait for room in a queue with a capacity, and tell lanes (lane.sql) of each place that became free and of each task
--- that was put behind others, and limits (limits.sql) of each slot that became free.
+-- wait for room in a queue with a capacity, and tell lanes (lanes.sql) of each place that became free and of each task
+-- that was put behind others, and limits (limits/meters.sql) of each slot that became free.
 
 CREATE OR REPLACE FUNCTION pgqueue._change_channel(queue_id int) RETURNS text
 LANGUAGE sql STABLE RETURN pgqueue._secret_channel('change', queue_id::text);
@@ -118,7 +118,7 @@ BEGIN
 END $$;
 
 -- Called with one element for each task that became L, and for each that left its lane, where it was R or D (freed):
--- see lane.sql. A transaction T1 that frees a lane may lock its head, for no other transaction can enter the lane
+-- see lanes.sql. A transaction T1 that frees a lane may lock its head, for no other transaction can enter the lane
 -- before T1 commits. A transaction T2 that puts a task into the lane touches only rows that T2 wrote; otherwise a put
 -- in a long transaction would close the lane.
 CREATE OR REPLACE FUNCTION pgqueue._tell_lanes(queues int[], lanes text[], freed boolean[]) RETURNS void
@@ -139,7 +139,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Tasks with these meters left a slot, one element for each, or wait for one: see limits.sql.
+-- Tasks with these meters left a slot, one element for each, or wait for one: see limits/meters.sql.
 CREATE OR REPLACE FUNCTION pgqueue._tell_meters(queues int[], meters text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -141,7 +141,7 @@ BEGIN
 END $$;
 
 -- Put a task that was checked, once its key and its flow are. later: when it is ready; NULL: now. A task that waits for
--- others is delayed, and its ttl counts, from their end (flows.sql).
+-- others is delayed, and its ttl counts, from their end (flows/waiting.sql).
 CREATE OR REPLACE FUNCTION pgqueue._put_special(
     q pgqueue.queue, s pgqueue.specification, later timestamptz
 ) RETURNS pgqueue.put_outcome
@@ -182,7 +182,7 @@ BEGIN
     ELSIF s.lane IS NOT NULL THEN
         place := pgqueue._enter_lane(q.id, s.lane, urgency);
     ELSIF meter IS NOT NULL THEN
-        place := 'W';                              -- a claim admits it: limits.sql
+        place := 'W';                              -- a claim admits it: limits/meters.sql
     END IF;
     IF life IS NOT NULL AND later IS NULL THEN
         fresh := clock_timestamp();

@@ -1,5 +1,5 @@
 -- The end of every upgrade: tasks that a dump brought from another server get their place in the listing. By then the
--- function has its settings. See 3_tasks/listed.sql.
+-- function has its settings. See 5_verbs/queue/listed.sql.
 
 DO $$
 BEGIN

@@ -1,5 +1,5 @@
 -- Limits: how many tasks of a job, or of each value of an argument, run at once, or begin in a period. This file has
--- the meters; claims use them in admission.sql, and limit_rules.sql sets limits and follows their changes.
+-- the meters; claims use them in admission.sql, and limits/setting.sql sets limits and follows their changes.
 --
 -- Theory of operation
 -- -------------------
@@ -30,7 +30,7 @@
 -- Two events can break it: a task of the meter becomes W, and one with a slot leaves it. The transaction of each leaves
 -- a check, for the functions that count tasks see every event (count.sql, _tell_meters). A claim looks at the oldest
 -- checks and deletes a check if, in a snapshot that sees it, all slots are taken or no W is left; for a limit by rate
--- it notes in the bucket when the next token is added. The argument is that of lane.sql. Take the last event of a
+-- it notes in the bucket when the next token is added. The argument is that of lanes.sql. Take the last event of a
 -- meter, and the claim C2 that deletes its check: since the event, no task has become W and no slot has become free. An
 -- ack T3 under way, whose R still counts for C2, is a later event, and leaves a later check. And no transaction T1
 -- deletes its own check: T1 sees its own changes, but a T2 that commits before T1 does not, and T2's check may have

@@ -1,4 +1,4 @@
--- Admission: how a claim finds tasks in a queue with limits. The theory is in limits.sql.
+-- Admission: how a claim finds tasks in a queue with limits. The theory is in limits/meters.sql.
 
 -- Only at READ COMMITTED does a statement see the tasks that were admitted before it got the lock.
 CREATE OR REPLACE FUNCTION pgqueue._check_admission() RETURNS void

@@ -3,7 +3,7 @@
 -- Theory of operation
 -- -------------------
 -- queue.observed is true while any session observes the queue. It makes the queue special, so that every change of its
--- tasks reaches _tell_change (from take.sql, lane.sql, and else from _note() of count.sql), and a queue without an
+-- tasks reaches _tell_change (from take.sql, lanes.sql, and else from _note() of count.sql), and a queue without an
 -- observer pays nothing. Each change is a NOTIFY on the queue's channel:
 --
 --     <verb> <seconds since 1970> <id>,<id>,...

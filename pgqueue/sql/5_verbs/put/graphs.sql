@@ -1,5 +1,5 @@
 -- Putting tasks into flows: one after others, many after the same, or a graph of tasks that wait for each other. The
--- theory is in flows.sql.
+-- theory is in flows/waiting.sql.
 
 CREATE OR REPLACE FUNCTION pgqueue.put_flow(
     queue       text,

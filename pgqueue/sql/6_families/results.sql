@@ -16,8 +16,8 @@
 -- Progress belongs to a take and not to a task: its row has the token, and is shown only as long as that take counts.
 -- So it ends with the take, however that ends, and ack, release and sweep need not delete it.
 --
--- Results and progress are announced only if a client waits for the task: ends.sql. Reading is one statement, hence one
--- snapshot: between two statements a task could end, and be neither in `task` nor in `result`.
+-- Results and progress are announced only if a client waits for the task: announce.sql. Reading is one statement, hence
+-- one snapshot: between two statements a task could end, and be neither in `task` nor in `result`.
 --
 -- An expired result counts as absent from that moment on. Cleanings remove such rows, no more than `portion` at a time;
 -- and finish_many removes twice as many results as it adds, so that a busy worker removes results as fast as it stores

@@ -1,4 +1,4 @@
--- Claims in queues with lanes or limits: they take the tasks that lane.sql or admission.sql has found.
+-- Claims in queues with lanes or limits: they take the tasks that lanes.sql or admission.sql has found.
 
 -- Up to n tasks that the caller may take, with their rows locked.
 CREATE OR REPLACE FUNCTION pgqueue._find(

@@ -25,13 +25,14 @@
 -- index and are not sorted. loops: a join looks up row by row. hashed: a join may be by a hash, even if the caller has
 -- switched that off.
 --
--- patient: a call that waits for a lock no longer than a second, and reports it (4_families/schedules.sql).
+-- patient: a call that waits for a lock no longer than a second, and reports it (6_families/schedules.sql).
 --
 -- CREATE OR REPLACE resets all of these, so this file is run after the others, in the same transaction. A file that is
 -- run alone by hand leaves its public functions with the rights of their caller. That is safe: calls fail with
 -- "permission denied" until this file has been run as well. A file that is run by hand needs the path pinned for it:
 --
---   PGOPTIONS='-c search_path=pg_catalog,pg_temp' psql -1 -f 3_tasks/put.sql -f 6_grants/bound.sql -f ...settings.sql
+--   PGOPTIONS='-c search_path=pg_catalog,pg_temp' \
+--       psql -1 -f 5_verbs/put/put.sql -f 8_grants/bound.sql -f 8_grants/settings.sql
 
 DO $$
 DECLARE

@@ -3,7 +3,7 @@
 -- Read from the views, with the caller's rights: a role that may read the views gets an answer. The limits cannot be
 -- configured: a monitor with other limits compares the values itself. docs/guides/monitoring.md explains the limits.
 
--- Objects in the schema that another role than its owner owns: 6_grants/owned.sql has the same query, which runs where
+-- Objects in the schema that another role than its owner owns: 8_grants/owned.sql has the same query, which runs where
 -- this function itself may belong to another role.
 CREATE OR REPLACE FUNCTION pgqueue._strange_objects() RETURNS TABLE (object text, owner name)
 LANGUAGE plpgsql STABLE AS $$

@@ -1,5 +1,5 @@
 -- Links: a dependant's dependencies become followed, and are deleted when the dependant is gone. The theory is in
--- flows.sql. A put does its own part at once; ticks, which all queues share, do a bounded part at a time.
+-- flows/waiting.sql. A put does its own part at once; ticks, which all queues share, do a bounded part at a time.
 
 -- Among these dependencies, not followed yet, refuse those on tasks, living or ended, that the roles of the dependants
 -- may not look at: such a task is gone for them. The put has checked the tasks that it could see, but not tasks of

@@ -1,4 +1,4 @@
--- Limits: the work of ticks while tasks still follow an earlier form of a limit. The theory is in limit_rules.sql.
+-- Limits: the work of ticks while tasks still follow an earlier form of a limit. The theory is in limits/setting.sql.
 
 -- Give a meter to tasks of a limit that were taken without it, so that they are counted. A task that is locked is left
 -- to the next tick.
@@ -82,7 +82,7 @@ BEGIN
     RETURN (over AND reached IS NULL) IS TRUE;
 END $$;
 
--- Part of promote_all: see the head of limit_rules.sql. `fresh`: the transaction had no id when it began.
+-- Part of promote_all: see the head of limits/setting.sql. `fresh`: the transaction had no id when it began.
 CREATE OR REPLACE FUNCTION pgqueue._go_on_limits(fresh boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

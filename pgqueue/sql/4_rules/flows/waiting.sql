@@ -6,7 +6,7 @@
 -- for each task or batch that it waits for. A batch is no task, but has an id of the same sequence: tasks wait for it
 -- in the same way, and its tasks have rows in `member`. A task that others wait for, and each task of a batch,
 -- is followed (follow.sql): the transaction that ends it marks the rows that name it (_follow_tasks,
--- follow_tasks.sql).
+-- flows/deciding.sql).
 --
 -- Two ends at once. T1 ends the task A, and T2 the task B; D waits for both. In the snapshot of each the other task is
 -- open, so neither can make D ready. A counter in the row of D would tell them, but T2 would then wait at that row for
@@ -18,9 +18,9 @@
 --
 -- Take the last, in the order of commits, of the transactions that end a task or batch for which D waits. Its check is
 -- seen only in snapshots that are newer than all of these ends, so the look that deletes the check sees that D waits
--- for nothing. One rule remains, as for lanes (lane.sql): no transaction deletes its own check, since its look is older
--- than its commit. A look waits for no lock. If the row of D or of a batch is locked, it leaves a check for the next
--- tick.
+-- for nothing. One rule remains, as for lanes (lanes.sql): no transaction deletes its own check, since its look is
+-- older than its commit. A look waits for no lock. If the row of D or of a batch is locked, it leaves a check for the
+-- next tick.
 --
 -- A transaction that ends tasks of a batch leaves one check for all of them. A look at a batch is one probe of an index
 -- for an open member, from the highest id downwards: tasks are usually done in the order of their ids, so at this end

@@ -131,7 +131,7 @@ BEGIN
        AND (k.state = 'D' OR k.expires_at IS NULL OR k.expires_at > moment)
        FOR UPDATE SKIP LOCKED;
     IF FOUND AND (t.followed AND pgqueue._ready_state(t) = 'W') IS NOT TRUE
-       AND (t.lane IS NULL                                 -- lane.sql
+       AND (t.lane IS NULL                                 -- lanes.sql
             OR pgqueue._latched(t.queue_id, t.lane))
        AND (NOT q.metered OR t.lane IS NOT NULL OR pgqueue._admit_task(t)) THEN
         deadline := pgqueue._deadline(moment, t.ttr, t.expires_at);

@@ -1,4 +1,4 @@
--- The rules of limits: setting, declaring and dropping them. limit_ticks.sql has the ticks' work while tasks still
+-- The rules of limits: setting, declaring and dropping them. limits/following.sql has the ticks' work while tasks still
 -- follow an earlier form.
 --
 -- Theory of operation
