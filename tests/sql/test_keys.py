@@ -91,6 +91,21 @@ def test_replace_replaces_the_lane_too(db):
     assert state(db, second) == "blocked"
 
 
+def test_replace_replaces_the_lane_of_a_task_that_waited_for_another(db):
+    other = put(db, "other")
+    flow = "SELECT id FROM pgqueue.put_flow('q', '1', lane => 'a', key => 'k', after => ARRAY [%s]::bigint[])"
+    id = value(db, flow, other)
+    db.execute("SELECT pgqueue.ack(%s, %s)", take(db, "other"))
+    db.execute("SELECT pgqueue.promote_all()")
+    assert state(db, id) == "ready"
+    assert put(db, "q", key="k", if_exists="replace") == id
+    assert row(db, "SELECT state, lane FROM pgqueue.tasks WHERE id = %s", id) == ("ready", None)
+    first = put(db, "q", lane="b")
+    assert put(db, "q", lane="b", key="k", if_exists="replace", priority=1) == id
+    assert row(db, "SELECT state, lane FROM pgqueue.tasks WHERE id = %s", id) == ("blocked", "b")
+    assert take(db, "q")[0] == first
+
+
 def test_a_taken_task_is_not_replaced(db):
     id = keyed(db, "1", "k")[0]
     take(db, "q")

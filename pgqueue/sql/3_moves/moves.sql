@@ -205,8 +205,8 @@ BEGIN
            run_at = later, ready_at = CASE WHEN later IS NULL THEN moment END, buried_at = NULL,
            attempts = 0, error = NULL, suspect = NULL, killed_after = NULL, lane = s.lane,
            holds_lane = NULL, sender = s.sender, meter = NULL,
-           state = CASE WHEN later IS NOT NULL THEN 'D' WHEN t.followed THEN pgqueue._ready_state(t)
-                        WHEN s.lane IS NULL THEN 'R' ELSE 'L' END
+           state = CASE WHEN later IS NOT NULL THEN 'D' WHEN t.followed AND pgqueue._ready_state(t) = 'W' THEN 'W'
+                        WHEN s.lane IS NULL THEN 'R' ELSE 'L' END      -- t has the lane that it leaves
      WHERE t.id = _put_over.id;
     PERFORM pgqueue._note(q.id, 'put', ARRAY [id]), pgqueue._signal(q.id, CASE WHEN later IS NULL THEN 1 END);
 END $$;
