@@ -88,10 +88,10 @@ class Connections:
             if lending in duties.open:
                 del duties.open[lending]
 
-    def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
-        """Run calls in one transaction. The next call is made while the server works on the last AHEAD calls.
+    def run_all(self, calls: Iterable[Call[T]], ahead: int = AHEAD) -> list[T]:
+        """Run calls in one transaction. The next call is made while the server works on the last `ahead` calls.
 
-        call_timeout is the time for one answer.
+        With 0 a call is made when the answer to the one before it is there. call_timeout is the time for one answer.
         """
         results: list[T] = []
         before = sys.exception()
@@ -110,7 +110,7 @@ class Connections:
                         conn.execute(BEGIN)
                         for call in calls:
                             sent.append((call, conn.execute(call.sql, call.args)))
-                            if len(sent) > AHEAD:
+                            if len(sent) > ahead:
                                 earliest, cursor = sent.popleft()
                                 results.append(earliest.read(cursor.fetchall()))
                         results.extend(call.read(cursor.fetchall()) for call, cursor in sent)
@@ -191,7 +191,7 @@ class AsyncConnections:
             if lent:
                 await asyncio.shield(self._hand_back(pool, lent[0]))
 
-    async def run_all(self, calls: Iterable[Call[T]]) -> list[T]:
+    async def run_all(self, calls: Iterable[Call[T]], ahead: int = AHEAD) -> list[T]:
         results: list[T] = []
         before = sys.exception()
         sent: deque[tuple[Call[T], psycopg.AsyncCursor[Row]]] = deque()
@@ -206,7 +206,7 @@ class AsyncConnections:
                         await conn.execute(BEGIN)
                         for call in calls:
                             sent.append((call, await conn.execute(call.sql, call.args)))
-                            if len(sent) > AHEAD:
+                            if len(sent) > ahead:
                                 earliest, cursor = sent.popleft()
                                 results.append(earliest.read(await cursor.fetchall()))
                         results.extend([call.read(await cursor.fetchall()) for call, cursor in sent])

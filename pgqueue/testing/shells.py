@@ -206,7 +206,7 @@ class _Connections:
     def __init__(self, shell: MemoryShell) -> None:
         self._shell = shell
 
-    def run_all(self, calls: Iterable[Call[T]]) -> Any:
+    def run_all(self, calls: Iterable[Call[T]], ahead: int = 0) -> Any:
         return [self._shell.answer(call) for call in calls]
 
     def close(self) -> Any:
@@ -217,7 +217,7 @@ class _Connections:
 
 
 class _AsyncConnections(_Connections):
-    async def run_all(self, calls: Iterable[Call[T]]) -> Any:
+    async def run_all(self, calls: Iterable[Call[T]], ahead: int = 0) -> Any:
         return super().run_all(calls)
 
     async def close(self) -> Any:

@@ -14,12 +14,15 @@ from eventually import eventually
 from statements import column, rows, value
 
 import pgqueue
-from pgqueue.contrib.dramatiq import PgqueueRateLimiterBackend
+from pgqueue.contrib.dramatiq import PgqueueRateLimiterBackend, statements
 
 pytestmark = pytest.mark.once
 
 THREADS = 8
 MINUTE = 60_000  # milliseconds
+WAITING = """
+    SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
+    WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted"""
 
 
 @pytest.fixture
@@ -105,6 +108,20 @@ def test_concurrent_sums_over_different_keys_stop_at_the_maximum(backend: Pgqueu
     """As at the turn of a second: each call writes another key, and reads all of them."""
     keys = [f"w@{n}" for n in range(THREADS)]
     assert sum(at_once(lambda n: backend.incr_and_sum(keys[n % THREADS], lambda: keys, 1, 5, MINUTE), 5)) == 5
+
+
+def test_a_sum_has_what_was_added_for_the_next_second(
+    backend: PgqueueRateLimiterBackend, db: psycopg.Connection, threads: ThreadPoolExecutor
+) -> None:
+    """T1 waits for the lock while the second ends, and T2 adds to the next one."""
+    lock, seconds = statements.lock(["dramatiq-limits:w"]), [1]
+    with db.transaction():  # T2
+        db.execute(lock.sql, lock.args)
+        admitted = threads.submit(backend.incr_and_sum, "w@1", lambda: [f"w@{n}" for n in seconds], 1, 3, MINUTE)
+        eventually(lambda: value(db, WAITING) == 1)
+        db.execute("SELECT pgqueue.set_status('dramatiq-limits:w@2', '3')")
+        seconds.append(2)
+    assert not admitted.result(30)
 
 
 def test_sums_over_several_limiters_do_not_wait_for_each_other(backend: PgqueueRateLimiterBackend) -> None:

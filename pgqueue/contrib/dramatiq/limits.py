@@ -7,6 +7,10 @@ A counter is read, compared and written in one transaction T1, behind an advisor
     T1  lock L
     T1  read the counter, and write it if the new value is allowed
 
+For a window T1 reads the counters of several keys, those of the last seconds, and asks for these keys only behind L. If
+T1 asked before, and then waited for L while the second ended, its sum would lack what T2 added for the next second.
+Then the window would admit one call too many. The clocks of two machines may still differ by that much, with Redis too.
+
 - The read is a statement of its own, at READ COMMITTED. Its snapshot is newer than L, so it sees the commits of each
   earlier holder of L.
 - L is that of the key up to its last `@`. The keys of a window, `key@1700000001`, `key@1700000002` and so on, share
@@ -18,7 +22,7 @@ A counter is read, compared and written in one transaction T1, behind an advisor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dramatiq.rate_limits import RateLimiterBackend
@@ -71,10 +75,13 @@ class PgqueueRateLimiterBackend(RateLimiterBackend):
         Returns:
             Whether it was incremented.
         """
-        names = list(keys())
-        summed = [self._key(name) for name in names]
-        change = statements.change(self._key(key), amount, _seconds(ttl), highest=maximum, summed=summed)
-        return self._alone([key, *names], change)
+
+        def calls() -> Iterator[Call[bool]]:
+            yield self._locks([key, *keys()])
+            summed = [self._key(name) for name in keys()]
+            yield statements.change(self._key(key), amount, _seconds(ttl), highest=maximum, summed=summed)
+
+        return self._run(calls(), ahead=0)
 
     def wait(self, key: str, timeout: int | None) -> bool:
         """Wait for wait_notify() of a key; also for one that was called before, in the time of its ttl.
@@ -101,8 +108,14 @@ class PgqueueRateLimiterBackend(RateLimiterBackend):
 
     def _alone(self, keys: Iterable[str], call: Call[bool]) -> bool:
         """Run a call behind the locks of the keys."""
-        locks = statements.lock({f"{self.namespace}:{key.rpartition('@')[0] or key}" for key in keys})
-        *_, done = self.client.shell.connections.run_all([locks, call])
+        return self._run([self._locks(keys), call])
+
+    def _locks(self, keys: Iterable[str]) -> Call[bool]:
+        return statements.lock({f"{self.namespace}:{key.rpartition('@')[0] or key}" for key in keys})
+
+    def _run(self, calls: Iterable[Call[bool]], ahead: int = 1) -> bool:
+        """Run calls in one transaction. Returns the answer to the last one."""
+        *_, done = self.client.shell.connections.run_all(calls, ahead)
         return bool(done)
 
 
