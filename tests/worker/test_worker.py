@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import resource
@@ -645,21 +646,32 @@ def away(pg_server: Any, client: pgqueue.Client) -> Iterator[None]:
             admin.execute(allow.format(sql.Identifier(name), sql.SQL("true")))
 
 
-def test_a_worker_of_a_process_with_many_descriptors_waits_for_the_server(worker_without_server):
+def test_a_worker_of_a_process_with_many_descriptors_waits_for_the_server(worker_without_server, monkeypatch):
     """select() raises for descriptors above 1023."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 1200)), hard))
-    with contextlib.ExitStack() as stack:
-        while (fd := os.dup(0)) < 1024:
-            stack.callback(os.close, fd)
-        stack.callback(os.close, fd)
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+    pipe = os.pipe
+
+    def high_pipe() -> tuple[int, int]:
+        """Open descriptors up to 1023 would do as well, but for one that something else closes at that moment."""
+        low = pipe()
+        try:
+            return tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 1024) for end in low)
+        finally:
+            for end in low:
+                os.close(end)
+
+    try:
+        monkeypatch.setattr(os, "pipe", high_pipe)
         worker, waits = worker_without_server()
+        monkeypatch.setattr(os, "pipe", pipe)
         assert min(worker._pipe) > 1023
         running = Running(worker)
         assert waits.wait(30)
         worker.stop()
         assert running.ended(30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert running.errors == []
 
 
