@@ -10,11 +10,9 @@ import contextlib
 import logging
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -304,32 +302,26 @@ async def test_a_lane_has_one_server_in_both_shells_also_after_a_change(dsns, db
 @pytest.fixture
 def fourth(dsns, dbs):
     """A private server, number 9, in the cluster beside the three."""
-    with tempfile.TemporaryDirectory(prefix="pgqueue-member-") as root:
-        Path(root).chmod(0o711)  # for the account that the server runs as
-        server = EmbeddedServer(Path(root), durable=True, ephemeral=True).start()
-        try:
-            migrate.up(server.dsn(), server=9)
-            change(dbs[:3], "add_server", 9, server.dsn())
-            with psycopg.connect(server.dsn(), autocommit=True) as conn:
-                copy(dbs[0], conn)
-            yield server, Path(root)
-        finally:
-            server.stop()
+    with EmbeddedServer(durable=True, ephemeral=True) as server:
+        migrate.up(server.dsn(), server=9)
+        change(dbs[:3], "add_server", 9, server.dsn())
+        with psycopg.connect(server.dsn(), autocommit=True) as conn:
+            copy(dbs[0], conn)
+        yield server
 
 
 def test_a_killed_server_rests_and_works_again_after_its_restart(fourth, dsns):
     """kill -9, while puts and takes go on at the others; then what it had is taken."""
-    server, root = fourth
     with pgqueue.Cluster.from_server(dsns[0], retry=0.2, connect_timeout=1) as cluster:
         queue = cluster.queue("q")
         assert {queue.put(n).id >> 43 for n in range(4)} == {1, 2, 3, 9}
-        postmaster = reaper.find(root)
+        postmaster = reaper.find(fourth.root)
         os.kill(postmaster.pid, signal.SIGKILL)
         eventually(lambda: not reaper.is_postgres(postmaster.pid))
         assert {put_until_placed(queue, n).id >> 43 for n in range(20)} == {1, 2, 3}
         taken = queue.take_many(100, 5)
         assert {task.id >> 43 for task in taken} == {1, 2, 3}
-        server.start()
+        fourth.start()
         eventually(lambda: cluster._members.all[3].whereabouts and 9 in {queue.put(1).id >> 43 for _ in range(4)})
         taken += eventually(lambda: [task for task in queue.take_many(100, 1) if task.id >> 43 == 9])
         queue.ack_many([task for task in taken if task.id >> 43 != 9])

@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import tempfile
 import threading
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -185,8 +183,6 @@ def test_the_command_serves_a_cluster(dsns, dbs, tmp_path):
 @pytest.mark.slow
 def test_a_server_that_is_killed_holds_up_no_other_one(dsns, dbs, own_bindir):
     """Its tasks under way begin again once it is back, and are acked there once."""
-    root = Path(tempfile.mkdtemp(prefix="pgqueue-worker-"))
-    root.chmod(0o711)
     handled, hold = [], threading.Event()
 
     def handler(data):
@@ -194,7 +190,7 @@ def test_a_server_that_is_killed_holds_up_no_other_one(dsns, dbs, own_bindir):
         if data == "under way":
             hold.wait(60)
 
-    with EmbeddedServer(root / "server", durable=True, ephemeral=True, bindir=own_bindir) as server:
+    with EmbeddedServer(durable=True, ephemeral=True, bindir=own_bindir) as server:
         migrate.up(server.dsn(), server=9)
         with (
             pgqueue.Cluster([dsns[0], server.dsn()], connect_timeout=1, retry=0.5) as cluster,
@@ -202,7 +198,7 @@ def test_a_server_that_is_killed_holds_up_no_other_one(dsns, dbs, own_bindir):
         ):
             cluster.clients[1].queue("w").put("under way")
             eventually(lambda: handled == ["under way"])
-            postmaster = reaper.find(root / "server").pid
+            postmaster = reaper.find(server.root).pid
             os.kill(postmaster, signal.SIGKILL)
             eventually(lambda: not reaper.is_postgres(postmaster))
             put(dbs[0], 20)

@@ -656,7 +656,7 @@ def test_a_worker_of_a_process_with_many_descriptors_waits_for_the_server(worker
         """Open descriptors up to 1023 would do as well, but for one that something else closes at that moment."""
         low = pipe()
         try:
-            return tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 1024) for end in low)
+            return fcntl.fcntl(low[0], fcntl.F_DUPFD_CLOEXEC, 1024), fcntl.fcntl(low[1], fcntl.F_DUPFD_CLOEXEC, 1024)
         finally:
             for end in low:
                 os.close(end)
