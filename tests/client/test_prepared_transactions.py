@@ -24,6 +24,7 @@ def queue(dsn: str) -> Iterator[pgqueue.Queue]:
 @pytest.fixture
 def transaction(dsn: str, db: psycopg.Connection) -> Iterator[psycopg.Connection]:
     with psycopg.connect(dsn) as conn:
+        conn.execute("SET LOCAL pgqueue.two_phase = off")  # or Citus prepares none
         yield conn
         conn.rollback()
 

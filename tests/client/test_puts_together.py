@@ -415,7 +415,7 @@ def test_ctrl_c_of_the_main_thread_does_not_concern_the_others(dsn, db, connect,
         assert program.hear() == "gathered"
         eventually(lambda: value(db, HELD) == UNDER_WAY)
         one = value(db, HELD.replace("count(*)", "min(pid)"))
-        db.execute("SELECT pg_cancel_backend(%s)", [one])
+        db.execute("SELECT pg_cancel_backend(%s::int)", [one])
         eventually(lambda: value(db, BATCHES) == 1)
         os.kill(program.pid, signal.SIGINT)
         assert program.hear() == "interrupted"

@@ -212,7 +212,7 @@ async def test_a_broken_connection_is_a_lost_one(it, db):
     queue = it.client.queue("q")
     await done(queue.put("x", conn=it.conn))
     pid = (await it.execute("SELECT pg_backend_pid()")).scalar_one()
-    db.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    db.execute("SELECT pg_terminate_backend(%s::int, 5000)", [pid])
     with pytest.raises(pgqueue.ConnectionLost):
         await done(queue.put("x", conn=it.conn))
     assert column(db, TASKS) == []

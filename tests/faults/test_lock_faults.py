@@ -29,7 +29,7 @@ CONTENDERS = 4
 
 
 def terminate(db: psycopg.Connection, pid: int) -> None:
-    assert value(db, "SELECT pg_terminate_backend(%s, 5000)", pid)
+    assert value(db, "SELECT pg_terminate_backend(%s::int, 5000)", pid)
 
 
 def figures(what: str, seconds: list[float]) -> str:

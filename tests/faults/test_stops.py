@@ -29,7 +29,7 @@ def backend(db: psycopg.Connection, session: int) -> int:
 
 
 def terminate(db: psycopg.Connection, pid: int) -> None:
-    assert value(db, "SELECT pg_terminate_backend(%s, 5000)", pid)
+    assert value(db, "SELECT pg_terminate_backend(%s::int, 5000)", pid)
 
 
 def listener_of(client: pgqueue.Client, db: psycopg.Connection) -> int:

@@ -41,7 +41,7 @@ async def nothing_left(db: psycopg.Connection) -> None:
 
 def terminate_listeners(db: psycopg.Connection) -> None:
     for pid in column(db, LISTENERS):
-        value(db, "SELECT pg_terminate_backend(%s, 5000)", pid)
+        value(db, "SELECT pg_terminate_backend(%s::int, 5000)", pid)
 
 
 # --- in SQL
