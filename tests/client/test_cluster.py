@@ -66,7 +66,12 @@ def down(dsns):
 
 
 @pytest.fixture
-async def make(dsns, shell):  # in this order: clients are closed before their databases go
+def shell(dsns, shell):  # in this order: clients and connections are closed before their databases go
+    return shell
+
+
+@pytest.fixture
+async def make(dsns, shell):
     """Makes Cluster of DSNs, over clients that do not poll."""
 
     def make(dsns, connect_timeout=1, **options):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
 import time
@@ -66,7 +67,9 @@ def clock(own_bindir: Path | None) -> Iterator[Clock]:
         yield clock
     finally:
         clock.step("+0")
+        server.halt()  # before its folder is removed
         server.stop()
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def offset(conn: psycopg.Connection) -> float:
