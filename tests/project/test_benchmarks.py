@@ -55,6 +55,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.once
 def test_it_measures_keeps_and_renders(pg_server: Server, tmp_path: Path) -> None:
     file = tmp_path / "found.json"
     short = ["--quick", "--rounds=1", f"--pg=dsn:{pg_server.conninfo}", f"--into={file}"]

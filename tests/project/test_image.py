@@ -73,6 +73,7 @@ def context(target: Path, sources: list[str], place: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.once
 def test_the_image_is_built_and_its_worker_runs(dsn: str, tmp_path: Path) -> None:
     """The RUN lines build the wheel without a network, and leave the dependencies to the tests' environment."""
     for name in ("src", "app"):
