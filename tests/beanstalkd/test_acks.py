@@ -27,6 +27,7 @@ def statements(client, monkeypatch):
     return sent
 
 
+@pytest.mark.slow
 async def test_acks_at_the_same_time_share_a_statement(client, statements):
     queues = [client.queue("a"), client.queue("b")]
     for queue in queues:

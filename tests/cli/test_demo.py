@@ -250,6 +250,7 @@ def test_two_demos_keep_off_each_other(dsn, db, folder):
     assert (done.returncode, done.stderr) == (1, "Error: another demo is running in this database\n")
 
 
+@pytest.mark.slow
 def test_what_an_earlier_demo_left_is_put_away(dsn, db, folder):
     db.execute('SELECT pgqueue.put(\'demo\', \'{"run": "old", "path": "/nowhere"}\') FROM generate_series(1, 1500)')
     db.execute('SELECT pgqueue.put(\'demo-results\', \'{"run": "old", "path": "/nowhere"}\')')

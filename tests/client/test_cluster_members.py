@@ -310,6 +310,7 @@ def fourth(dsns, dbs):
         yield server
 
 
+@pytest.mark.slow
 def test_a_killed_server_rests_and_works_again_after_its_restart(fourth, dsns):
     """kill -9, while puts and takes go on at the others; then what it had is taken."""
     with pgqueue.Cluster.from_server(dsns[0], retry=0.2, connect_timeout=1) as cluster:

@@ -226,6 +226,7 @@ def test_no_kill_loses_a_task(servers, mover, victim):
             assert list(dict.fromkeys(order)) == sorted(set(order))
 
 
+@pytest.mark.slow
 def test_a_copy_whose_deletion_is_lost_comes_twice(servers):
     """The only window with two copies: after the commit of the target, and before that of the source."""
     dsns = [server.dsn() for server in servers]

@@ -214,6 +214,7 @@ def drained(clock: Clock, cost: Callable[[int], float], tasks: int, window: int)
     return rates
 
 
+@pytest.mark.slow
 def test_no_window_under_a_held_snapshot_is_much_slower(clock: Clock) -> None:
     """A walk of 0.1 us for each acked task: up to 0.1 s at the end."""
     assert min(drained(clock, lambda acked: acked * 1e-7, tasks=1_000_000, window=5000)) >= 0.75

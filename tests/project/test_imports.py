@@ -55,6 +55,7 @@ def test_the_names_for_type_checkers_are_those_of_run_time() -> None:
     assert [name for name in pgqueue.__all__ if not hasattr(pgqueue, name)] == []
 
 
+@pytest.mark.slow
 def test_every_public_name_can_be_imported_first() -> None:
     """Each in a process that has nothing of pgqueue: modules that import each other would show here."""
     code = f"""

@@ -160,6 +160,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_round_that_goes_through_all_is_found(db: psycopg.Connection, kind: str) -> None:
     table, function, query = PLANTED[kind]

@@ -199,6 +199,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_tick_that_waits_is_found(
     db: psycopg.Connection, locker: psycopg.Connection, worker: psycopg.Connection, due: int, planted: str

@@ -126,6 +126,7 @@ def installed(pg_server: Server) -> Iterator[str]:
     yield from _planted(pg_server, PATHS[1], installed=True)
 
 
+@pytest.mark.slow
 def test_what_is_planted_after_the_installation(installed: str) -> None:
     with psycopg.connect(installed, autocommit=True) as admin:
         role = f"pgqueue_test_{uuid.uuid4().hex[:12]}"
@@ -320,6 +321,7 @@ BINDINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", sampled(BINDINGS, keep=1))
 def test_an_upgrade_refuses_what_was_bound_to_a_planted_object(plain: str, statement: str) -> None:
     migrate.up(plain)

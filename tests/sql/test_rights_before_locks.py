@@ -89,6 +89,7 @@ def test_no_call_without_the_right_waits_for_the_victim(aim: Victim) -> None:
     assert waits(aim) == set()
 
 
+@pytest.mark.slow
 def test_without_the_question_before_the_lock_it_waits(aim: Victim) -> None:
     with replaced(aim.owner, "_check_batch", "BEGIN", "BEGIN RETURN;"):
         assert waits(aim) >= {"close_batch"}

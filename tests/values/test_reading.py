@@ -96,6 +96,7 @@ def test_a_text_that_may_be_json_or_not_has_one_value_or_error(text: str) -> Non
     assert_same(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(texts, st.data())
 def test_a_json_text_with_a_fault_has_one_error(text: str, draw: st.DataObject) -> None:

@@ -168,6 +168,7 @@ def note(n: int) -> None: ...
 """
 
 
+@pytest.mark.slow
 def test_the_command_serves_a_cluster(dsns, dbs, tmp_path):
     (tmp_path / "app.py").write_text(APP.format(dsns=dsns))
     done = run("job", "put", "app:cluster", "app.note", '{"n": 1}', cwd=tmp_path)
