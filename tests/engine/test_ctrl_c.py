@@ -420,7 +420,8 @@ def put_and_take(client: pgqueue.Client) -> None:
 def is_gone(db: psycopg.Connection, before: int) -> bool:
     """Whether nothing of the clients of this test is left, neither here nor in the server."""
     others = """SELECT count(*) FROM pg_stat_activity
-                 WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name <> %s"""
+                 WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name <> %s
+                   AND application_name !~* '^citus'  -- its daemon, and the connection that it keeps"""
     return value(db, others, lending.NAME) == 0 and value(db, SESSIONS) == 0 and threads() <= before
 
 
