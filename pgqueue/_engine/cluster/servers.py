@@ -27,6 +27,7 @@ from ...errors import CallTimeout, ConnectionLost, NotRunning, SchemaError, Serv
 from ..dsn import describe
 from ..shell import ShellBase
 from . import standing
+from .kept import Kept
 from .members import Listed
 
 
@@ -145,6 +146,7 @@ class Servers(Generic[C]):
         self.all = [Server(client, retry) for client in clients]
         self.left: list[Server[C]] = []  # those that are gone
         self.retry = retry
+        self.kept = Kept()
         self._turns = itertools.count()  # of puts
         self._takes = Turn()
         self._callbacks: list[Callable[[], object]] = []
