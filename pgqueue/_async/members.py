@@ -15,7 +15,7 @@ from .._calls.server import Whereabouts, whereabouts
 from .._engine.awaiting import Answer, Conn, in_thread
 from .._engine.cluster.placing import choose
 from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Place, Server, Servers
-from .._engine.outages import moving_on
+from .._engine.outages import connected, moving_on
 from .._records.task import TaskLike, named
 from ..errors import Error, LimitElsewhere, TaskElsewhere
 from .client import AsyncClient
@@ -34,7 +34,7 @@ class AsyncMembers(Servers[AsyncClient]):
         """Call one server. The first call that reaches it asks before which server it is."""
         with server.asked():
             if server.unchecked:
-                await in_thread(server.check)
+                await in_thread(connected, server.check)
             if server.whereabouts is None:
                 self.reached(server, await server.client.shell.run(whereabouts()))
             return await verb(server.client)
@@ -47,7 +47,7 @@ class AsyncMembers(Servers[AsyncClient]):
         failures: list[Exception] = []
         for server in self.to_ask(first, puts=True):
             try:
-                with contextlib.nullcontext() if self.is_last(server) else moving_on():
+                with contextlib.nullcontext() if self.is_last(server, puts=True) else moving_on():
                     return await self.ask(server, verb)
             except ABSENT as error:
                 failures.append(error)
