@@ -787,7 +787,6 @@ async def test_the_last_server_is_waited_for(make, down):
 
 def test_a_put_that_may_move_waits_for_a_connection_that_is_in_use(dsns, dbs, monkeypatch):
     """The server is there, although an earlier attempt to connect had failed."""
-    monkeypatch.setattr(outages, "MOVES_ON", 0.01)
     with (
         pgqueue.Client(dsns[0], pool_size=1) as busy,
         pgqueue.Client(dsns[1]) as other,
@@ -795,6 +794,7 @@ def test_a_put_that_may_move_waits_for_a_connection_that_is_in_use(dsns, dbs, mo
         ThreadPoolExecutor(2) as threads,
     ):
         cluster.queue("q").put(0, place=0)
+        monkeypatch.setattr(outages, "MOVES_ON", 0.01)  # since then: that put may take longer to connect
         dbs[0].execute("BEGIN")
         dbs[0].execute("SELECT pgqueue.put('q', '0', key => 'k')")
         pool = busy.shell.connections._pools[False]
