@@ -189,16 +189,11 @@ async def test_a_batch_of_another_server_refuses_the_task_and_one_of_home_has_it
 
 
 async def test_a_connection_to_another_server_is_refused(cluster: Any, dsns: Any, shell: Any, dbs: Any) -> None:
-    connect = psycopg.AsyncConnection.connect if shell.name == "async" else psycopg.Connection.connect
-    conns = [connect(dsn, autocommit=True) for dsn in dsns[:2]]
-    home, other = [await conn for conn in conns] if shell.name == "async" else conns
+    home, other = [await shell.connection(dsn) for dsn in dsns[:2]]
     with pytest.raises(LimitElsewhere):
         await cluster.queue("q").put(SEND, conn=other)
     await cluster.queue("q").put(SEND, conn=home)
-    for conn in (home, other):
-        closing = conn.close()
-        if shell.name == "async":
-            await closing
+    await home.commit()
     assert counts(dbs) == [1, 0, 0]
 
 
@@ -221,6 +216,12 @@ async def test_the_limit_of_a_queue_leaves_out_a_job_with_its_own(cluster: Any, 
         await cluster.queue("q").put("text")
         await cluster.queue("q").put(LOOK)
     assert counts(dbs) == [4, 1, 1]
+
+
+async def test_a_worker_that_declares_the_limit_of_its_job_leaves_it_at_home(cluster: Any) -> None:
+    assert await cluster.limits.declare("q", "send", concurrency=2) == "same"
+    assert await cluster.limits.declare("q", "send", concurrency=9) == "kept"
+    assert {(one.concurrency, one.home) for one in await cluster.limits.list()} == {(2, 1)}
 
 
 async def test_a_set_that_failed_at_a_server_names_it(dsns: list[str], shell: Any, dbs: Any) -> None:
