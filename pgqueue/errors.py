@@ -7,7 +7,7 @@
       LockBlocked, LockTimeout, LockLost, SoftTimeLimit, TimeLimitExceeded, ProcessDied
       QueueExists, NoQueue, QueueExclusive, QueueInUse, QueueNotListed, DeadlineSoon, NotIgnored
       PutRefused
-        QueueFull, QueueDraining, DataTooBig, KeyExists, KeyTaken
+        QueueFull, QueueDraining, DataTooBig, KeyExists, KeyTaken, LimitElsewhere
       ExchangeExists, NoExchange, Unroutable, NoSchedule, BatchError, ClaimDoesNotExist
       TaskError                         about one task
         TakeLost                        the take is over, so it cannot settle the task
@@ -133,6 +133,22 @@ class KeyExists(PutRefused):
 
 class KeyTaken(PutRefused):
     """The task with this key is taken, so the put cannot replace it."""
+
+
+class LimitElsewhere(PutRefused):
+    """Another server keeps the task's limit: put the task there, as a Cluster does. See Limits.set.
+
+    Attributes:
+        server: the number of that server.
+        queue: the name of the task's queue.
+        job: the name of the task's job; None if it has none.
+    """
+
+    def __init__(self, message: str, server: int, queue: str, job: str | None) -> None:
+        super().__init__(message)
+        self.server = server
+        self.queue = queue
+        self.job = job
 
 
 class QueueNotListed(Error):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ from .programs import CONTROL, PRODUCERS, ROLES
 N_SERVERS = 3
 JOINING = 4  # the number of the one that joins, and leaves again
 AWAY = (2, 1)  # those that refuse connections; 1 is the home server
+SILENT = 3  # the one that does not answer them
 AT_WORK_WITHIN = 60.0  # seconds for all processes to complete a first step
 BACK_WITHIN = 30.0  # seconds for all of them to complete a step after a change
 MOVED_WITHIN = 60.0  # seconds; tasks that are taken stay, so a move is repeated
@@ -34,7 +37,7 @@ class Scene:
 
     Attributes:
         servers: by number.
-        absent: which server refused connections, and when.
+        absent: which server refused connections or was silent, and when.
     """
 
     folder: Path
@@ -126,8 +129,27 @@ def refuse(scene: Scene) -> None:
             time.sleep(max(scene.seconds, AFTER))
 
 
+def silence(scene: Scene) -> None:
+    """Stop a server's postmaster and end its sessions: it accepts new connections and answers none. Then it goes on."""
+    server = scene.servers[SILENT]
+    postmaster = server.pid
+    assert postmaster is not None
+    with scene.window("silent") as window:
+        with server.connect() as admin:
+            os.kill(postmaster, signal.SIGSTOP)
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+        time.sleep(scene.seconds)
+        scene.absent.append((SILENT, window))
+    os.kill(postmaster, signal.SIGCONT)
+    with scene.window("back from silence"):
+        time.sleep(max(scene.seconds, AFTER))
+
+
 Change = Callable[[Scene], None]
-CHANGES: tuple[Change, ...] = (calm, join, drain, move, remove, refuse)
+CHANGES: tuple[Change, ...] = (calm, join, drain, move, remove, refuse, silence)
 
 
 def _has_tasks(server: Cluster) -> bool:

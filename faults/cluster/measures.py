@@ -18,7 +18,7 @@ Span = tuple[float, float]
 
 STALL = 2 * BEAT  # seconds between two beats that are a stall; a busy machine has many short ones
 IDLE = 1.0  # seconds; the bound of a worker that begins no task
-SLOW = 0.5  # seconds; the bound of a put while a server refuses connections
+SLOW = 0.5  # seconds; the bound of a put while a server is away
 WAITS = 2.0 + SLOW  # seconds; that of a put in a lane, which has no other server: it waits for connect_timeout
 SHIFT = 43  # an id above this bit is the number of its server
 
@@ -56,7 +56,7 @@ def idle(lives: Sequence[Life], absent: Iterable[tuple[int, Window]], until: flo
     """The spans in which a worker began no task, and some were ready all the time. `until`: the end of the load.
 
     Args:
-        absent: servers, and when they refused connections: their tasks were not ready then.
+        absent: servers, and when they were away: their tasks were not ready then.
     """
     ready = list(_merged(_ready(lives, list(absent))))
     for life in lives:

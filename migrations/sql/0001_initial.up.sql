@@ -413,6 +413,7 @@ CREATE TABLE pgqueue.task_limit (
     rate        int         CHECK (rate > 0),
     burst       int         CHECK (burst > 0),
     period      interval    CHECK (period > '0' AND period <= '1000000000 s'),
+    home        int         CHECK (home BETWEEN 0 AND 1023),
     declared    boolean     NOT NULL DEFAULT false,
     dropped     boolean     NOT NULL DEFAULT false,
     changing    boolean     NOT NULL DEFAULT true,
@@ -435,6 +436,8 @@ COMMENT ON COLUMN pgqueue.task_limit.concurrency IS 'How many may be taken at on
 COMMENT ON COLUMN pgqueue.task_limit.rate        IS 'How many may begin in each period. NULL: any number.';
 COMMENT ON COLUMN pgqueue.task_limit.burst       IS
     'How many may begin at once after a pause: the number of tokens that the bucket holds.';
+COMMENT ON COLUMN pgqueue.task_limit.home        IS
+    'The number of the server that alone gets new tasks of it. NULL: each server gets some, and counts its own.';
 COMMENT ON COLUMN pgqueue.task_limit.declared    IS 'A program declared it at its start; it may change and drop it.';
 COMMENT ON COLUMN pgqueue.task_limit.dropped     IS
     'It limits no tasks any more; the row stays until no task waits for it: limits/setting.sql.';

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .._calls import servers as table_calls
 from .._calls.call import Call
+from .._calls.limits import Scope, Terms, set_limit
 from .._engine.awaiting import Conn
 from .._engine.cluster import merging
 from .._engine.cluster.following import Following
@@ -76,7 +77,41 @@ class AsyncClusterLimits:
     def _at(self, client: AsyncClient) -> AsyncLimits:
         return client.limits
 
-    set = at_each(AsyncLimits.set, merging.first)
+    async def set(
+        self,
+        queue: str,
+        job: str | None = None,
+        *,
+        concurrency: int | None = None,
+        rate: int | None = None,
+        per: Seconds = 1,
+        burst: int | None = None,
+        argument: str | None = None,
+        scope: Scope = "server",
+    ) -> None:
+        """Limit the tasks of a job, or of a queue, on every server. As Limits.set.
+
+        A server that fails does not stop the others; then the first error is raised, and the call is to be repeated.
+
+        Args:
+            queue, job, concurrency, rate, per, burst, argument: those of Limits.set.
+            scope: what the limit counts over. "server": each server counts its own tasks, so a concurrency of 2 on
+                three servers lets 6 tasks run. "home": new tasks of the limit go to the home server alone, whatever
+                place or key they have, so 2 run. Those that other servers have already, or get by a dead letter, run
+                beside these.
+
+        Raises:
+            NoQueue, NotAllowed: as Limits.set, on one of the servers.
+            ServerError, ConnectionLost: a server could not be reached. Until it has the limit too, it accepts tasks.
+            ValueError: an argument is not valid; or the scope is "home" and the servers are not numbered.
+        """
+        if scope not in ("server", "home"):
+            raise ValueError(f'scope must be "server" or "home", not {scope!r}')
+        terms = Terms(concurrency=concurrency, rate=rate, per=per, burst=burst, argument=argument)
+        home = await self._members.number_of_home() if scope == "home" else None
+        await self._members.tell_all(lambda client: client.shell.run(set_limit(queue, job, terms, home)))
+        self._members.kept.forget()
+
     declare = at_each(AsyncLimits.declare, merging.first)
     drop = at_each(AsyncLimits.drop, any)
     list = over_all(AsyncLimits.list, merging.joined)
@@ -346,17 +381,16 @@ class AsyncCluster(AsyncHandlers):
 
         Args:
             puts: the tasks.
-            place: as for ClusterQueue.put. None: the servers in turn; the lanes and keys of the puts select none.
+            place: as for ClusterQueue.put. None: the servers in turn; the lanes and keys of the puts select none. All
+                are put on the home server if it keeps the limit of one of them.
             conn: the caller's connection, which decides the server.
         """
         members = self._members
         if conn is not None:
             server = await members.of_connection(conn)
             return await members.ask(server, lambda client: client.put_graph(puts, conn=conn))
-        first, moves = choose(members, place, {})
-        if moves:
-            return await members.ask_first(first, lambda client: client.put_graph(puts))
-        return await members.ask(first, lambda client: client.put_graph(puts))
+        tasks = [(one.queue, one.data) for one in puts if isinstance(one, Put)]  # put_graph refuses others
+        return await members.put(tasks, lambda client: client.put_graph(puts), place)
 
     def batch(
         self,
@@ -370,7 +404,8 @@ class AsyncCluster(AsyncHandlers):
 
         Args:
             then, name: as for Client.batch.
-            place: as for ClusterQueue.put. None: the servers in turn.
+            place: as for ClusterQueue.put. None: the servers in turn. A batch of another server refuses the tasks of a
+                limit that the home server keeps: open it with `cluster.home.batch()`.
             conn: the caller's connection. It has to lead to the server of the place, which is needed then.
 
         Raises:

@@ -26,6 +26,7 @@ class AsyncLimits:
         per: Seconds = 1,
         burst: int | None = None,
         argument: str | None = None,
+        home: int | None = None,
     ) -> None:
         """Limit the tasks of a job, or of a queue. An earlier limit of the same job is replaced; running tasks go on.
 
@@ -44,6 +45,9 @@ class AsyncLimits:
             argument: the limit counts for each value of this argument of the job by itself, for example "customer".
                 Tasks without it, or where it is null, are counted together. None, the default, counts all tasks
                 together.
+            home: of several servers that each have this limit, the number of the one that alone gets new tasks of it:
+                the others refuse them with LimitElsewhere. None, the default: each server gets some, and counts its
+                own. Cluster.limits.set() calls this on each server.
 
         Raises:
             NoQueue: there is no such queue.
@@ -51,7 +55,7 @@ class AsyncLimits:
             ValueError: an argument is not valid, or there is neither a concurrency nor a rate.
         """
         terms = Terms(concurrency=concurrency, rate=rate, per=per, burst=burst, argument=argument)
-        await self._shell.run(calls.set_limit(queue, job, terms))
+        await self._shell.run(calls.set_limit(queue, job, terms, home))
 
     async def drop(self, queue: str, job: str | None = None) -> bool:
         """Remove the limit of a job, or with None that of the queue. The tasks that wait for it become ready.

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from .._calls.server import Whereabouts, whereabouts
 from .._engine.awaiting import Answer, Conn, in_thread
-from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Server, Servers
-from .._engine.outages import moving_on
+from .._engine.cluster.placing import choose
+from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Place, Server, Servers
+from .._engine.outages import connected, moving_on
 from .._records.task import TaskLike, named
-from ..errors import Error
+from ..errors import Error, LimitElsewhere, TaskElsewhere
 from .client import AsyncClient
 from .cluster_take import take_from_all
 from .task import AsyncTask
@@ -32,7 +34,7 @@ class AsyncMembers(Servers[AsyncClient]):
         """Call one server. The first call that reaches it asks before which server it is."""
         with server.asked():
             if server.unchecked:
-                await in_thread(server.check)
+                await in_thread(connected, server.check)
             if server.whereabouts is None:
                 self.reached(server, await server.client.shell.run(whereabouts()))
             return await verb(server.client)
@@ -45,11 +47,54 @@ class AsyncMembers(Servers[AsyncClient]):
         failures: list[Exception] = []
         for server in self.to_ask(first, puts=True):
             try:
-                with contextlib.nullcontext() if self.is_last(server) else moving_on():
+                with contextlib.nullcontext() if self.is_last(server, puts=True) else moving_on():
                     return await self.ask(server, verb)
             except ABSENT as error:
                 failures.append(error)
         raise self.unreachable(failures)
+
+    async def put(
+        self,
+        tasks: Iterable[tuple[str, Any]],
+        verb: Callable[[AsyncClient], Answer[T]],
+        place: Place | None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+        joined: Sequence[Server[AsyncClient]] = (),
+    ) -> T:
+        """Put tasks where their options say, or on the server that keeps a limit of theirs. A refused put is repeated.
+
+        Args:
+            tasks: the queue and the data of each.
+            joined: the servers of what they wait for and belong to. Then they go to no other.
+
+        Raises:
+            LimitElsewhere: another server keeps a limit of theirs than they may be on.
+        """
+        first, moves = choose(self, place, options, joined)
+        if not joined and (kept := await self._numbered(self.kept.server(tasks))) is not None:
+            first, moves = kept, False
+        try:
+            return await (self.ask_first(first, verb) if moves else self.ask(first, verb))
+        except LimitElsewhere as refusal:
+            self.kept.learn(refusal)
+            if joined or (kept := await self._numbered(refusal.server)) is None:
+                raise
+        return await self.ask(kept, verb)
+
+    async def _numbered(self, number: int | None) -> Server[AsyncClient] | None:
+        """The server of this number; None if the cluster has none."""
+        try:
+            return None if number is None else await self.having(number << BITS)
+        except TaskElsewhere:
+            return None
+
+    async def number_of_home(self) -> int:
+        """The number of the home server. Raises ValueError if another server has it too: they are not numbered."""
+        home = (await self.ask(self.home, _whereabouts)).number
+        found = await self.ask_all(_whereabouts)
+        if sum(at is not None and at.number == home for at in found) > 1:
+            raise ValueError("the servers have no numbers to tell the home server by: give them with set_server()")
+        return home
 
     async def ask_all(self, verb: Callable[[AsyncClient], Answer[T]]) -> list[T | None]:
         """Call every server, in order. None for one that cannot be reached. Raises ServerError if none can."""

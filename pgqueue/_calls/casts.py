@@ -34,8 +34,8 @@ _ARGUMENTS: tuple[tuple[LiteralString, LiteralString], ...] = (
     ),
     (
         INT,
-        "after_priority burst capacity concurrency max_size max_takes maxlen n number parent priority queue_id rate"
-        " resume revision session version",
+        "after_priority burst capacity concurrency home max_size max_takes maxlen n number parent priority queue_id"
+        " rate resume revision session version",
     ),
     (BIGINT, "after_id batch claim id new_token token writer"),
     (

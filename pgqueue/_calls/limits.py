@@ -14,6 +14,8 @@ from .call import Call, call, nothing, query, scalar
 Declared = Literal["set", "dropped", "same", "kept"]
 MAX_CONCURRENCY = 100_000  # as in sql/4_rules/limits/setting.sql, _check_terms
 MAX_RATE = 1_000_000
+MAX_SERVER = 1023  # the highest number of a server
+Scope = Literal["server", "home"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Limit(Record):
         running: how many of its tasks have a slot: they are taken, or were given back a moment ago.
         waiting: how many of its tasks wait for a slot, or for a token of the rate.
         next_at: when the next token is due, if a task waits for it; else None.
+        home: the number of the server that alone gets new tasks of it; None: each server gets some, and counts its own.
     """
 
     queue: str
@@ -45,6 +48,7 @@ class Limit(Record):
     running: int
     waiting: int
     next_at: datetime | None
+    home: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +91,11 @@ class Terms:
         }
 
 
-def set_limit(queue: str, job: str | None, terms: Terms) -> Call[None]:
+def set_limit(queue: str, job: str | None, terms: Terms, home: int | None = None) -> Call[None]:
+    arguments.integer("home", home, 0, MAX_SERVER)
     if terms.empty:
         raise ValueError("a limit needs a concurrency, a rate, or both: drop() removes one")
-    return call("set_limit", None, nothing, long=True, **_of(queue, job), **terms.given())
+    return call("set_limit", None, nothing, long=True, home=home, **_of(queue, job), **terms.given())
 
 
 def drop_limit(queue: str, job: str | None) -> Call[bool]:
@@ -107,7 +112,7 @@ def list_limits(queue: str | None) -> Call[list[Limit]]:
     named = None if queue is None else arguments.queue_name(queue)
     return query(
         "SELECT queue, job, concurrency, rate, EXTRACT(epoch FROM per)::float, burst, argument, declared, running,"
-        " waiting, next_at FROM pgqueue.limits"
+        " waiting, next_at, home FROM pgqueue.limits"
         " WHERE %s::pg_catalog.text IS NULL OR queue OPERATOR(pg_catalog.=) %s::pg_catalog.text"
         " ORDER BY queue, job NULLS FIRST",
         (named, named),

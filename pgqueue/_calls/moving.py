@@ -14,22 +14,24 @@ class Page(NamedTuple):
     Attributes:
         tasks: the tasks.
         keys: their keys.
+        homes: the numbers of the servers that keep their limits.
         last: the id to go on behind; None: there are no more.
         more: their lane has more tasks, which have to be moved in the same transaction.
     """
 
     tasks: list[str]
     keys: list[str | None]
+    homes: list[int | None]
     last: int | None
     more: bool
 
 
 def move_out(queue: str, n: int, lane: str | None, after: int) -> Call[Page]:
     return query(
-        "SELECT tasks::pg_catalog.text[], keys, last, more"
+        "SELECT tasks::pg_catalog.text[], keys, homes, last, more"
         " FROM pgqueue.move_out(%s::pg_catalog.text, %s::int, %s::pg_catalog.text, %s::bigint)",
         (queue, n, lane, after),
-        lambda rows: Page(rows[0][0] or [], rows[0][1] or [], *rows[0][2:]),
+        lambda rows: Page(rows[0][0] or [], rows[0][1] or [], rows[0][2] or [], *rows[0][3:]),
     )
 
 

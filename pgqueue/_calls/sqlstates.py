@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import psycopg
 
 from ..errors import (
@@ -12,6 +14,7 @@ from ..errors import (
     ExchangeExists,
     KeyExists,
     KeyTaken,
+    LimitElsewhere,
     LockBlocked,
     NoExchange,
     NoIdentity,
@@ -55,6 +58,7 @@ _MISUSE = {
     "PQ080": NoSchedule,
 }
 _ELSEWHERE = "PQ047"  # its message begins: task 42 belongs to
+_KEPT = "PQ050"  # its message begins: server 2 keeps
 _DENIED = "42501"  # insufficient_privilege: PostgreSQL's for a function, ours for a queue
 _READ_ONLY = "25006"  # read_only_sql_transaction
 _UNSUPPORTED = "0A000"  # a standby has no UNLOGGED tables; the code has many other causes
@@ -73,11 +77,18 @@ def translate(error: psycopg.Error, *, lost: bool) -> Exception:
     """The error to raise for an error of psycopg. `lost`: the connection is broken."""
     message = error.diag.message_primary or str(error)
     diag = error.diag
-    return known(error.sqlstate, message, diag.source_function, lost=lost, hint=diag.message_hint) or error
+    hint, detail = diag.message_hint, diag.message_detail
+    return known(error.sqlstate, message, diag.source_function, lost=lost, hint=hint, detail=detail) or error
 
 
 def known(
-    sqlstate: str | None, message: str, source_function: str | None, *, lost: bool, hint: str | None = None
+    sqlstate: str | None,
+    message: str,
+    source_function: str | None,
+    *,
+    lost: bool,
+    hint: str | None = None,
+    detail: str | None = None,
 ) -> Exception | None:
     """The pgqueue error for an error of any driver, or None.
 
@@ -86,13 +97,16 @@ def known(
         message: the primary message.
         source_function: the function of the server's source in which the error arose.
         lost: the connection is broken.
-        hint: the server's hint.
+        hint, detail: the server's.
     """
     state = sqlstate or ""
     if state in _MISUSE:
         return _MISUSE[state](message)
     if state == _ELSEWHERE:
         return TaskElsewhere(message, int(message.split()[1]))
+    if state == _KEPT:
+        task = json.loads(detail or "{}")
+        return LimitElsewhere(message, int(message.split()[1]), task.get("queue", ""), task.get("job"))
     if state == _DENIED:
         return NotAllowed(message, hint or _GRANTS)
     if state == _UNDEFINED and source_function in _OF_A_ROLE:

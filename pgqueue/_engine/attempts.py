@@ -58,11 +58,16 @@ class Attempts(Generic[C]):
         return min(seconds, BRIEF)
 
     def gives_up(self) -> bool:
-        """Whether a call that has waited goes to another server.
+        """Whether a call that has waited goes to another server. It waits on while all connections are in use.
 
-        It waits on while all connections are in use, or the first one takes long to open: the server may be there.
+        Raises:
+            Slow: it does, and the first connection takes long to open: the server may be there.
         """
-        return outages.moves_on() and self.failure is not None and not self.held()
+        if not outages.moves_on() or self.held():
+            return False
+        if self.failure is None:
+            raise outages.slow()
+        return True
 
     def _begin(self) -> None:
         if words := self._scarcity.refusal(self):

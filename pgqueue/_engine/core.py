@@ -29,7 +29,7 @@ from .cursor import ClaimCursor
 from .duties import Duties
 from .labels import new_label
 from .listener import Listener
-from .outages import COMING, MOVES_ON, Outage, Pauses, moves_on
+from .outages import COMING, MOVES_ON, Outage, Pauses, Slow, connected, moves_on
 from .scarcity import Scarcity
 
 T = TypeVar("T")
@@ -203,7 +203,11 @@ class Core:
         while True:
             left = end - time.monotonic()
             try:
-                made = self._once(partial(check, max(left, door.ATTEMPT)))
+                made = connected(partial(self._once, partial(check, max(left, door.ATTEMPT))))
+            except Slow:
+                if self._failure is None:
+                    raise
+                raise type(self._failure)(*self._failure.args) from self._failure
             except COMING as error:
                 if moves_on():
                     end = min(end, began + MOVES_ON)
@@ -242,6 +246,7 @@ class Core:
                 if isinstance(error, COMING):
                     self._pauses.failed()
                 raise
+            self._failure = None
             self._pauses.succeeded()
             return made
 

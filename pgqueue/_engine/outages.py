@@ -23,13 +23,18 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Thread
+from typing import TypeVar
 
 import psycopg
 
 from ..errors import ConnectionLost, Error, ServerError
+
+T = TypeVar("T")
 
 log = logging.getLogger("pgqueue")
 
@@ -54,6 +59,14 @@ class Absent(ServerError):
 COMING = (Absent, ConnectionLost)
 
 
+class Slow(ServerError):
+    """A server has not connected this call within MOVES_ON, nor refused it, and may connect the next one."""
+
+
+def slow() -> Slow:
+    return Slow(f"the server has not connected within {MOVES_ON:g} s")
+
+
 _moves_on = ContextVar("pgqueue_moves_on", default=False)
 
 
@@ -68,8 +81,37 @@ def moving_on() -> Iterator[None]:
 
 
 def moves_on() -> bool:
-    """Whether this call gives up a server that has refused a connection, after MOVES_ON seconds."""
+    """Whether this call gives up a server that has not connected it after MOVES_ON seconds.
+
+    A statement that was sent is never given up for that: it may have been executed, and would be repeated elsewhere.
+    """
     return _moves_on.get()
+
+
+def connected(work: Callable[[], T]) -> T:
+    """Do work that connects. If this call moves on, the work goes on in a thread of its own, for the calls after it.
+
+    libpq tries to connect for two seconds at least, so a shorter try would need a loop of its own, and would never
+    reach a server that is slow.
+
+    Raises:
+        Slow: the call moves on.
+    """
+    if not moves_on():
+        return work()
+    done: Future[T] = Future()
+    Thread(target=_complete, args=(done, work), name="pgqueue-connecting", daemon=True).start()
+    try:
+        return done.result(MOVES_ON)
+    except TimeoutError:
+        raise slow() from None
+
+
+def _complete(done: Future[T], work: Callable[[], T]) -> None:
+    try:
+        done.set_result(work())
+    except BaseException as error:
+        done.set_exception(error)
 
 
 class Pauses:

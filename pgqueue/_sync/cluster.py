@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .._calls import servers as table_calls
 from .._calls.call import Call
+from .._calls.limits import Scope, Terms, set_limit
 from .._engine.blocking import Conn
 from .._engine.cluster import merging
 from .._engine.cluster.following import Following
@@ -78,7 +79,41 @@ class ClusterLimits:
     def _at(self, client: Client) -> Limits:
         return client.limits
 
-    set = at_each(Limits.set, merging.first)
+    def set(
+        self,
+        queue: str,
+        job: str | None = None,
+        *,
+        concurrency: int | None = None,
+        rate: int | None = None,
+        per: Seconds = 1,
+        burst: int | None = None,
+        argument: str | None = None,
+        scope: Scope = "server",
+    ) -> None:
+        """Limit the tasks of a job, or of a queue, on every server. As Limits.set.
+
+        A server that fails does not stop the others; then the first error is raised, and the call is to be repeated.
+
+        Args:
+            queue, job, concurrency, rate, per, burst, argument: those of Limits.set.
+            scope: what the limit counts over. "server": each server counts its own tasks, so a concurrency of 2 on
+                three servers lets 6 tasks run. "home": new tasks of the limit go to the home server alone, whatever
+                place or key they have, so 2 run. Those that other servers have already, or get by a dead letter, run
+                beside these.
+
+        Raises:
+            NoQueue, NotAllowed: as Limits.set, on one of the servers.
+            ServerError, ConnectionLost: a server could not be reached. Until it has the limit too, it accepts tasks.
+            ValueError: an argument is not valid; or the scope is "home" and the servers are not numbered.
+        """
+        if scope not in ("server", "home"):
+            raise ValueError(f'scope must be "server" or "home", not {scope!r}')
+        terms = Terms(concurrency=concurrency, rate=rate, per=per, burst=burst, argument=argument)
+        home = self._members.number_of_home() if scope == "home" else None
+        self._members.tell_all(lambda client: client.shell.run(set_limit(queue, job, terms, home)))
+        self._members.kept.forget()
+
     declare = at_each(Limits.declare, merging.first)
     drop = at_each(Limits.drop, any)
     list = over_all(Limits.list, merging.joined)
@@ -342,17 +377,16 @@ class Cluster(Handlers):
 
         Args:
             puts: the tasks.
-            place: as for ClusterQueue.put. None: the servers in turn; the lanes and keys of the puts select none.
+            place: as for ClusterQueue.put. None: the servers in turn; the lanes and keys of the puts select none. All
+                are put on the home server if it keeps the limit of one of them.
             conn: the caller's connection, which decides the server.
         """
         members = self._members
         if conn is not None:
             server = members.of_connection(conn)
             return members.ask(server, lambda client: client.put_graph(puts, conn=conn))
-        first, moves = choose(members, place, {})
-        if moves:
-            return members.ask_first(first, lambda client: client.put_graph(puts))
-        return members.ask(first, lambda client: client.put_graph(puts))
+        tasks = [(one.queue, one.data) for one in puts if isinstance(one, Put)]  # put_graph refuses others
+        return members.put(tasks, lambda client: client.put_graph(puts), place)
 
     def batch(
         self,
@@ -366,7 +400,8 @@ class Cluster(Handlers):
 
         Args:
             then, name: as for Client.batch.
-            place: as for ClusterQueue.put. None: the servers in turn.
+            place: as for ClusterQueue.put. None: the servers in turn. A batch of another server refuses the tasks of a
+                limit that the home server keeps: open it with `cluster.home.batch()`.
             conn: the caller's connection. It has to lead to the server of the place, which is needed then.
 
         Raises:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
@@ -13,7 +13,7 @@ from .._calls.put_options import PutArguments, PutManyArguments
 from .._calls.stats import Stats, summed
 from .._engine.blocking import Answer, Conn
 from .._engine.cluster import merging
-from .._engine.cluster.placing import agree, choose, joined
+from .._engine.cluster.placing import agree, joined
 from .._engine.cluster.servers import UNREACHABLE, Place, Server
 from .._records.task import DONE, TaskLike, TaskPage, bind, home_of
 from .._values import arguments
@@ -74,6 +74,9 @@ class ClusterQueue:
                 meets neither its lane nor its key. A task that is put after others, or into a batch, is put on the
                 server of these, and on no other.
 
+        A task whose limit the home server keeps (limits.set with scope="home") is put there, and not where its place or
+        its key says.
+
         Returns:
             As Queue.put. The task's id names its server.
 
@@ -81,6 +84,8 @@ class ClusterQueue:
             ServerError: none of the servers can be reached, or not the only one that may have the task.
             ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
                 second put that may use another server is sent to the next one.
+            LimitElsewhere: the home server keeps the task's limit, and `after`, the batch or the connection is of
+                another server.
             BadData, PutRefused, ValueError: as for Queue.put, and for a place of another type; the tasks of
                 `after` are on several servers; the connection leads to another server than the place, the lane or the
                 key; two servers of the list are the same database, or have the same number.
@@ -91,7 +96,7 @@ class ClusterQueue:
                 return queue.put(data, conn=conn, **options)
             return queue.put(data, timeout=timeout, **options)
 
-        return self._put(put, place, conn, options)
+        return self._put(put, [data], place, conn, options)
 
     def put_many(
         self,
@@ -117,24 +122,25 @@ class ClusterQueue:
             raise ValueError(f"lanes of each task, {lane!r}, need a place, or one put_many for each lane")
         if place is None and conn is None and options.get("key") is not None:
             raise ValueError("keys need a place, or a put for each, so that each key meets its like on one server")
-        return self._put(lambda queue: queue.put_many(whole, conn=conn, **options), place, conn, options)
+        return self._put(lambda queue: queue.put_many(whole, conn=conn, **options), whole, place, conn, options)
 
     def put_unique(
         self, data: Any, *, place: Place | None = None, conn: Conn | None = None, **options: Unpack[PutArguments]
     ) -> Task | None:
         """Put a task unless the queue has an unfinished one like it. As Queue.put_unique; it needs a key or a place."""
         alike: Mapping[str, Any] = {"unique_data": True, **options}
-        return self._put(lambda queue: queue.put_unique(data, conn=conn, **options), place, conn, alike)
+        return self._put(lambda queue: queue.put_unique(data, conn=conn, **options), [data], place, conn, alike)
 
     def urgent(
         self, data: Any, *, place: Place | None = None, conn: Conn | None = None, **options: Unpack[PutArguments]
     ) -> Task:
         """Put a task ahead of all that are ready on its server. As Queue.urgent."""
-        return self._put(lambda queue: queue.urgent(data, conn=conn, **options), place, conn, options)
+        return self._put(lambda queue: queue.urgent(data, conn=conn, **options), [data], place, conn, options)
 
     def _put(
         self,
         verb: Callable[[Queue], Answer[T]],
+        data: Sequence[Any],
         place: Place | None,
         conn: Conn | None,
         options: Mapping[str, Any],
@@ -146,10 +152,8 @@ class ClusterQueue:
             server = members.of_connection(conn)
             agree(members, server, place, options)
             return members.ask(server, lambda client: verb(self._at(client)))
-        first, moves = choose(members, place, options, servers)
-        if moves:
-            return members.ask_first(first, lambda client: verb(self._at(client)))
-        return members.ask(first, lambda client: verb(self._at(client)))
+        tasks = [(self.name, one) for one in data]
+        return members.put(tasks, lambda client: verb(self._at(client)), place, options, servers)
 
     # --- takes: from all servers
 

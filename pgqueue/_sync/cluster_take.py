@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
@@ -11,7 +12,7 @@ from .._calls.take import Taken
 from .._engine.blocking import Signal, begin, drive, end, in_thread
 from .._engine.cluster.servers import Servers
 from .._engine.cluster.takes import At, Found, Start, TakeFromAll
-from .._engine.outages import moving_on
+from .._engine.outages import connected, moving_on
 from .._engine.shell import UNREADABLE
 from .._engine.steps import Wait
 from .._records.task import from_taken
@@ -44,14 +45,15 @@ def take_from_all(servers: Servers[C], queues: Sequence[str], n: int, seconds: f
 
 def perform(step: Start[C] | At[C] | Wait) -> object:
     """Perform a step of a take from all servers."""
-    if isinstance(step, At):
-        with moving_on():  # the flow waits for its server, and in the meantime the take goes on with the others
+    if isinstance(step, Wait):
+        return cast(Signal, step.signal).wait(step.seconds)
+    # The flow waits for its server, and in the meantime the take goes on with the others.
+    with moving_on() if step.moves else contextlib.nullcontext():
+        if isinstance(step, At):
             return step.server.client.shell.perform(step.run)
-    if isinstance(step, Start):
         if step.server.unchecked:
-            in_thread(step.server.check)
+            in_thread(connected, step.server.check)
         return in_thread(step.server.client.shell.core.listener, 0)
-    return cast(Signal, step.signal).wait(step.seconds)
 
 
 def _made(found: Found[C]) -> list[Task]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from .._calls.limits import Limit
+from .. import Cluster
+from .._calls.limits import Limit, Scope
+from .._engine import dsn as dsns
 from .._values import arguments
 from .connecting import connect
 from .grouping import Group
@@ -38,6 +42,7 @@ def list_limits(dsn: str | None, queue: str | None, as_json: bool) -> None:
         column("BY", 2),
         "RUNNING",
         "WAITING",
+        column("HOME", 3),
         column("SET BY", 1),
     )
     echo_all(found, as_json, Limit.as_dict, columns, _row)
@@ -46,7 +51,7 @@ def list_limits(dsn: str | None, queue: str | None, as_json: bool) -> None:
 def _row(one: Limit) -> tuple[str | int | None, ...]:
     rate = None if one.rate is None else f"{one.rate} in {one.per:g} s"
     by = "a program" if one.declared else "hand"
-    return one.queue, one.job, one.concurrency, rate, one.argument, one.running, one.waiting, by
+    return one.queue, one.job, one.concurrency, rate, one.argument, one.running, one.waiting, one.home, by
 
 
 @limit.command("set")
@@ -57,6 +62,11 @@ def _row(one: Limit) -> tuple[str | int | None, ...]:
 @click.option("--per", type=POSITIVE_SECONDS, default=1.0, show_default=True, help="The period of --rate, in seconds.")
 @click.option("--burst", type=click.IntRange(1, 1_000_000), help="So many may begin at once after a pause.")
 @click.option("--by", type=ARGUMENT, help="Count for each value of this argument by itself.")
+@click.option(
+    "--scope",
+    type=click.Choice(["server", "home"]),
+    help="Set it on every server of the cluster, which each count their own tasks, or have them all at home.",
+)
 @click.pass_obj
 @plainly
 def set_limit(
@@ -68,12 +78,22 @@ def set_limit(
     per: float,
     burst: int | None,
     by: str | None,
+    scope: Scope | None,
 ) -> None:
-    """Limit the tasks of QUEUE, or of one of its jobs. Tasks that run go on; others wait for their turn."""
+    """Limit the tasks of QUEUE, or of one of its jobs. Tasks that run go on; others wait for their turn.
+
+    Without --scope the limit is set on this server alone. With --scope home the new tasks of the limit go to the home
+    server of the cluster, so that it holds over all servers: see `Growing` in the guide.
+    """
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency, --rate, or both: `pgqueue limit drop` removes a limit")
-    with connect(dsn) as client:
-        client.limits.set(queue, job, concurrency=concurrency, rate=rate, per=per, burst=burst, argument=by)
+    terms: dict[str, Any] = {"concurrency": concurrency, "rate": rate, "per": per, "burst": burst, "argument": by}
+    if scope is None:
+        with connect(dsn) as client:
+            client.limits.set(queue, job, **terms)
+    else:
+        with Cluster.from_server(dsns.resolve(dsn)) as cluster:
+            cluster.limits.set(queue, job, **terms, scope=scope)
 
 
 @limit.command("drop")

@@ -115,9 +115,10 @@ def _known(error: DBAPIError) -> Exception | None:
     cause: Any = error.orig
     if (diagnosis := getattr(cause, "diag", None)) is not None:  # psycopg's and psycopg2's
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-        message, function, hint = diagnosis.message_primary, diagnosis.source_function, diagnosis.message_hint
+        message, function = diagnosis.message_primary, diagnosis.source_function
+        hint, detail = diagnosis.message_hint, diagnosis.message_detail
     else:  # asyncpg's error, the cause of the one that SQLAlchemy makes
         theirs = cause.__cause__
-        names = ("sqlstate", "message", "server_source_function", "hint")
-        state, message, function, hint = (getattr(theirs, name, None) for name in names)
-    return known(state, message or str(cause), function, lost=error.connection_invalidated, hint=hint)
+        names = ("sqlstate", "message", "server_source_function", "hint", "detail")
+        state, message, function, hint, detail = (getattr(theirs, name, None) for name in names)
+    return known(state, message or str(cause), function, lost=error.connection_invalidated, hint=hint, detail=detail)

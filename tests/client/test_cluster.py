@@ -23,6 +23,7 @@ from typing import Any
 import psycopg
 import pytest
 from eventually import Stopwatch, eventually, soon, soon_enough
+from proxies import Proxy
 from psycopg.conninfo import make_conninfo
 from servers import system_binaries
 from shells import Awaitable, unwrapped
@@ -695,6 +696,93 @@ async def test_a_put_that_may_move_does_not_wait_for_a_server_that_refuses(make,
     assert counts(dbs) == [0, 1, 0]
 
 
+@pytest.fixture
+def silent(dsns):
+    """A proxy before the first server, which answers nothing until it goes on. An attempt would last a minute."""
+    with contextlib.closing(Proxy(dsns[0])) as proxy:
+        proxy.dsn = make_conninfo(proxy.dsn, connect_timeout=60)
+        with proxy.black_hole():
+            yield proxy
+
+
+async def test_a_put_that_may_move_does_not_wait_for_a_server_that_does_not_answer(make, silent, dsns, dbs):
+    cluster = make([silent.dsn, dsns[1]], connect_timeout=60)
+    await asyncio.wait_for(cluster.queue("q").put("x", place=0), 30)
+    await asyncio.wait_for(cluster.queue("q").put_many(["y"], place=0), 30)
+    assert counts(dbs) == [0, 2, 0]
+    slow = unwrapped(cluster)._members.all[0]
+    assert not slow.failed
+    silent.go_on()
+    await soon(lambda: slow.client.shell.core._conninfo)  # the first attempt went on
+    await soon(lambda: not slow.is_slow())
+    await cluster.queue("q").put("z", place=0)
+    assert counts(dbs) == [1, 2, 0]
+
+
+async def test_a_take_goes_on_without_a_server_that_does_not_answer(make, silent, dsns, dbs):
+    queue = make([silent.dsn, dsns[1]], connect_timeout=60).queue("q")
+    value(dbs[0], "SELECT id FROM pgqueue.put('q', '\"of the silent one\"')")
+    await asyncio.wait_for(asyncio.gather(queue.take(0), queue.take(0)), 30)
+    value(dbs[1], "SELECT id FROM pgqueue.put('q', '\"of the other\"')")
+    assert (await asyncio.wait_for(queue.take(60), 30)).data == "of the other"
+    taking = asyncio.ensure_future(queue.take(60))
+    silent.go_on()
+    assert (await taking).data == "of the silent one"
+
+
+async def test_the_last_server_is_waited_for_if_it_is_slow(make, silent, dbs, monkeypatch):
+    monkeypatch.setattr(outages, "MOVES_ON", 0.01)
+    queue = make([silent.dsn], connect_timeout=60).queue("q")
+    putting, taking = asyncio.ensure_future(queue.put("x")), asyncio.ensure_future(queue.take(60))
+    await asyncio.sleep(0.2)  # in which it would give up twenty times
+    assert not putting.done()
+    silent.go_on()
+    await putting
+    assert (await taking).data == "x"
+
+
+async def test_slow_servers_are_waited_for_if_all_are(make, silent, dsns, dbs, monkeypatch):
+    monkeypatch.setattr(outages, "MOVES_ON", 0.01)
+    with contextlib.closing(Proxy(dsns[1])) as other:
+        other.swallow()
+        dsn = make_conninfo(other.dsn, connect_timeout=60)
+        queue = make([silent.dsn, dsn], connect_timeout=60).queue("q")
+        putting = asyncio.ensure_future(queue.put("x", place=0))
+        await asyncio.sleep(0.2)
+        assert not putting.done()
+        other.go_on()
+        await putting
+        assert counts(dbs) == [0, 1, 0]
+        silent.go_on()
+
+
+async def test_a_server_that_stays_silent_rests(make, dsns, dbs):
+    """Its first attempt to connect fails after two seconds, and then it is known to be away."""
+    with contextlib.closing(Proxy(dsns[0])) as proxy, proxy.black_hole():
+        cluster = make([proxy.dsn, dsns[1]], connect_timeout=60, retry=60)
+        server = unwrapped(cluster)._members.all[0]
+        n = 0
+        while not server.failed:
+            await asyncio.wait_for(cluster.queue("q").put(n, place=0), 30)
+            n += 1
+        assert counts(dbs) == [0, n, 0]
+
+
+async def test_a_put_that_was_sent_is_not_put_elsewhere(make, dsns, dbs):
+    """The server accepts connections before, and then nothing more comes: whether the task was put is unknown."""
+    with contextlib.closing(Proxy(dsns[0])) as proxy:
+        clients = make([proxy.dsn, dsns[1]], connect_timeout=1)
+        await clients.queue("q").put("before", place=0)
+        for client in unwrapped(clients).clients:
+            object.__setattr__(client.shell.core.settings, "call_timeout", 1.0)
+        with proxy.black_hole():
+            with pytest.raises(pgqueue.ConnectionLost):
+                await clients.queue("q").put("sent", place=0)
+            assert counts(dbs)[1:] == [0, 0]
+            await clients.queue("q").put("after", place=0)
+        assert counts(dbs)[1:] == [1, 0]
+
+
 async def test_the_last_server_is_waited_for(make, down):
     watch = Stopwatch()
     with pytest.raises(pgqueue.ServerError):
@@ -704,7 +792,6 @@ async def test_the_last_server_is_waited_for(make, down):
 
 def test_a_put_that_may_move_waits_for_a_connection_that_is_in_use(dsns, dbs, monkeypatch):
     """The server is there, although an earlier attempt to connect had failed."""
-    monkeypatch.setattr(outages, "MOVES_ON", 0.01)
     with (
         pgqueue.Client(dsns[0], pool_size=1) as busy,
         pgqueue.Client(dsns[1]) as other,
@@ -712,6 +799,7 @@ def test_a_put_that_may_move_waits_for_a_connection_that_is_in_use(dsns, dbs, mo
         ThreadPoolExecutor(2) as threads,
     ):
         cluster.queue("q").put(0, place=0)
+        monkeypatch.setattr(outages, "MOVES_ON", 0.01)  # since then: that put may take longer to connect
         dbs[0].execute("BEGIN")
         dbs[0].execute("SELECT pgqueue.put('q', '0', key => 'k')")
         pool = busy.shell.connections._pools[False]
@@ -980,6 +1068,16 @@ async def test_a_take_waits_on_while_a_server_is_killed(make, private, dsns, dbs
     with psycopg.connect(private.dsn, autocommit=True) as db:
         db.execute("SELECT pgqueue.put('q', '\"of the one that came back\"')")
     assert (await waiting).data == "of the one that came back"
+
+
+@pytest.mark.slow
+async def test_a_put_moves_on_from_a_stopped_server(make, private, dsns, dbs):
+    """Its socket accepts connections, and it starts no process for them."""
+    cluster = make([make_conninfo(private.dsn, connect_timeout=60), dsns[1]], connect_timeout=60)
+    with private.stopped():
+        await asyncio.wait_for(cluster.queue("q").put("x", place=0), 30)
+        await asyncio.wait_for(cluster.queue("q").take(0), 30)
+    assert counts(dbs) == [0, 1, 0]
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ def test_the_command_line_sets_lists_and_drops_limits(dsn: str, db: psycopg.Conn
     rows(db, "SELECT pgqueue.queue_id('mail')")
     assert run("set", "mail", "-c", "5", "--rate", "100", "--per", "60", "--job", "send", "--by", "to").exit_code == 0
     line = run("list").output.splitlines()[1]
-    assert line.split() == ["mail", "send", "5", "100", "in", "60", "s", "to", "0", "0", "hand"]
+    assert line.split() == ["mail", "send", "5", "100", "in", "60", "s", "to", "0", "0", "-", "hand"]
     assert json.loads(run("list", "-q", "mail", "--json").output)["burst"] == 10
     assert "give --concurrency, --rate" in run("set", "mail").output
     assert run("set", "mail", "-c", "0").exit_code == 2

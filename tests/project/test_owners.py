@@ -23,6 +23,7 @@ ALLOWED = {
     "_engine/pools.py: _getconn": "the caller awaits the task; if it is cancelled, another one ends with the first",
     "_engine/pools.py: _give_way_soon": "it closes idle connections; if it fails, the next refusal asks for it again",
     "_engine/shielded.py: shielded": "the caller waits for the thread, and gets its error unless it is interrupted",
+    "_engine/outages.py: connected": "the caller gets its error, or else the core and the server keep it",
     "_engine/primaries.py: chosen": "the caller waits for the threads, each of which ends in a bounded time",
     "worker/loops.py: _main": "the loop's thread, which is owned, runs until the task has ended, and raises its error",
     "worker/loops.py: _go_on": "a run: its place looks at its end, by a callback, and begins the next one",

@@ -31,6 +31,7 @@ def test_the_short_form_finds_no_violation(tmp_path: Path) -> None:
     print(done.stdout, done.stderr)
     assert done.returncode == 0
     assert "| refuse, home server |" in done.stdout
+    assert "| silent |" in done.stdout
 
 
 @pytest.mark.slow

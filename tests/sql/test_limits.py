@@ -641,3 +641,90 @@ def test_full_keys_cost_a_claim_nothing(db: psycopg.Connection) -> None:
 READ = """
     SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_catalog.pg_stat_xact_all_tables
      WHERE schemaname = 'pgqueue'"""
+
+
+# --- a limit that another server keeps; this one is server 0
+
+SEND = """'{"job": "send"}'"""
+HAND_ON = '[{"queue": "q", "data": {"job": "send"}}]'
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        f"SELECT pgqueue.put('q', {SEND})",
+        f"SELECT pgqueue.put('q', {SEND}, priority => 1)",
+        f"SELECT pgqueue.put('q', {SEND}, delay => '1 h')",
+        f"SELECT pgqueue.put('q', {SEND}, key => 'k', if_exists => 'replace')",
+        f"SELECT pgqueue.put_flow('q', {SEND}, after => ARRAY [(SELECT id FROM pgqueue.put('other', '1'))])",
+        """SELECT pgqueue.put_many('q', '[{"job": "look"}, {"job": "send"}]')""",
+        """SELECT pgqueue.put_many('q', '[{"job": "look"}, {"job": "send"}]', keys => '{a,b}')""",
+        f"SELECT pgqueue.put_graph('{HAND_ON}')",
+        f"SELECT pgqueue.publish('x', 'key', {SEND})",
+        f"SELECT pgqueue.ack(id, puts => '{HAND_ON}') FROM pgqueue.take('begun')",
+    ],
+)
+def test_puts_of_a_limit_that_another_server_keeps_are_refused(db: psycopg.Connection, put: str) -> None:
+    rows(db, "SELECT pgqueue.queue_id('q'), pgqueue.put('begun', '1'), pgqueue.declare_exchange('x', 'fanout')")
+    rows(db, "SELECT pgqueue.bind('q', 'x', '')")
+    limit(db, "'send', concurrency => 2, home => 3")
+    with pytest.raises(psycopg.Error) as raised:
+        db.execute(put)
+    assert raised.value.sqlstate == "PQ050"
+    told = 'server 3 keeps the limit of job "send" in queue "q", and this is server 0: put its tasks there'
+    assert raised.value.diag.message_primary == told
+    assert json.loads(raised.value.diag.message_detail or "") == {"queue": "q", "job": "send"}
+    assert column(db, "SELECT queue FROM pgqueue.tasks") == ["begun"]
+
+
+def test_tasks_without_the_limit_are_put_where_another_server_keeps_it(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 2, home => 3")
+    limit(db, "'send', concurrency => 1, home => 0")  # this server
+    limit(db, "'look', concurrency => 1")
+    for name in ("send", "look"):
+        assert state(db, job(db, name)) == "waiting"
+    rows(db, "SELECT pgqueue.put('other', '1')")
+    assert fails(db, "SELECT pgqueue.put('q', '1')") == "PQ050"
+    assert rows(db, "SELECT job, home FROM pgqueue.limits ORDER BY job") == [("look", None), ("send", 0), (None, 3)]
+    limit(db, "concurrency => 2")
+    assert value(db, "SELECT state FROM pgqueue.put('q', '1')") == "waiting"
+
+
+def test_tasks_that_are_here_when_another_server_gets_the_limit_are_counted_here(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1")
+    one, two, three = (job(db) for _ in range(3))
+    limit(db, "concurrency => 1, home => 3")
+    assert taken(db) == [one]
+    rows(db, "SELECT pgqueue.release(%s)", one)
+    assert taken(db) == [one]
+    rows(db, "SELECT pgqueue.bury(%s)", one)
+    assert taken(db) == [two]
+    rows(db, "SELECT pgqueue.kick_task(%s), pgqueue.ack(%s)", one, two)
+    assert taken(db) == [one]
+    assert state(db, three) == "waiting"
+
+
+def test_a_dead_letter_whose_limit_another_server_keeps_is_counted_here(db: psycopg.Connection) -> None:
+    limit(db, "concurrency => 1, home => 3")
+    rows(db, "SELECT pgqueue.create_queue('living', dead_letter => '', dead_letter_key => 'q')")
+    for _ in range(2):
+        rows(db, "SELECT pgqueue.bury(id) FROM pgqueue.put('living', '1')")
+    assert len(taken(db)) == 1
+    assert row(db, "SELECT running, waiting FROM pgqueue.limits") == (1, 1)
+
+
+def test_moved_tasks_are_accepted_and_know_the_server_that_keeps_their_limit(db: psycopg.Connection) -> None:
+    job(db)
+    job(db, "look")
+    limit(db, "'send', concurrency => 1, home => 3")
+    tasks, homes = row(db, "SELECT tasks, homes FROM pgqueue.move_out('q')")
+    assert homes == [3, None]
+    texts = [json.dumps(task) for task in tasks]
+    assert value(db, "SELECT pgqueue.move_in('q', %s::text[]::jsonb[])", texts) == 2
+    assert column(db, "SELECT state FROM pgqueue.tasks ORDER BY id") == ["waiting", "ready"]
+
+
+@pytest.mark.parametrize("home", [-1, 1024])
+def test_a_home_is_the_number_of_a_server(db: psycopg.Connection, home: int) -> None:
+    rows(db, "SELECT pgqueue.queue_id('q')")
+    assert fails(db, "SELECT pgqueue.set_limit('q', concurrency => 1, home => %s)", home) == "PQ002"

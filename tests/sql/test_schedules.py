@@ -200,6 +200,15 @@ def test_a_full_queue_keeps_the_occurrence(s: psycopg.Connection) -> None:
     assert value(s, "SELECT error FROM pgqueue.schedules") is None
 
 
+def test_a_limit_that_another_server_keeps_keeps_the_occurrence(s: psycopg.Connection) -> None:
+    s.execute("SELECT pgqueue.queue_id('q'), pgqueue.set_limit('q', concurrency => 1, home => 3)")
+    revision, at = due(s)
+    told = 'server 3 keeps the limit of queue "q", and this is server 0: put its tasks there'
+    assert fire(s, revision, at) == ("refused", [], told)
+    s.execute("SELECT pgqueue.set_limit('q', concurrency => 1, home => 0)")
+    assert fire(s, revision, at)[0] == "fired"
+
+
 def test_a_long_transaction_with_the_key_holds_up_the_schedule_for_a_second(
     db: psycopg.Connection, connect: Connect
 ) -> None:

@@ -4,7 +4,7 @@ A step has a transaction on the source, and in it one on each target. Those of t
 however a step is cut off, no task is lost; it may be on both servers, and is then handled at least once.
 
 A task with a lane or a key goes to the target that its name chooses, so that it meets others of the same name there.
-Other tasks go to the targets in turn, page by page.
+A task whose limit one of the targets keeps goes to that one. Other tasks go to the targets in turn, page by page.
 """
 
 from __future__ import annotations
@@ -54,13 +54,17 @@ class Mover:
     Args:
         source, targets: conninfos.
         home: the index of the target that a lane or a key belongs to.
+        numbers: those of the targets.
 
     Raises:
         ServerError: a server cannot be reached.
     """
 
-    def __init__(self, source: str, targets: Sequence[str], home: Callable[[str], int]) -> None:
+    def __init__(
+        self, source: str, targets: Sequence[str], home: Callable[[str], int], numbers: Sequence[int] = ()
+    ) -> None:
         self._home = home
+        self._numbers: dict[int | None, int] = {number: index for index, number in enumerate(numbers)}
         self._turns = itertools.cycle(range(len(targets)))
         with ExitStack() as opened:
             self._source, *self._targets = [
@@ -123,8 +127,9 @@ class Mover:
                 page = self._source.run(calls.move_out(queue, PAGE, None, after))
                 other = next(self._turns)
                 parts: list[list[str]] = [[] for _ in self._targets]
-                for task, key in zip(page.tasks, page.keys, strict=True):
-                    parts[other if key is None else self._home(key)].append(task)
+                for task, key, home in zip(page.tasks, page.keys, page.homes, strict=True):
+                    index = other if key is None else self._home(key)
+                    parts[self._numbers.get(home, index)].append(task)
                 for index, tasks in enumerate(parts):
                     step.copy(index, tasks)
             after = page.last

@@ -17,8 +17,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from ... import migrate
+from ..._calls import limits
 from ..._calls import servers as calls
 from ..._calls.call import Call, query
+from ..._calls.put import queue_ids
 from ..._calls.server import Whereabouts, database
 from ..._calls.servers import Member, Table
 from ..._calls.sqlstates import translate
@@ -99,6 +101,8 @@ def add(dsn: str, new: str, listen_dsn: str | None = None, number: int | None = 
     if table is not None and (other := table.numbered(chosen)) is not None:
         _check_same(other, found)
     migrate.up(new, server=chosen or None)
+    if table is not None:
+        _copy_limits(home, new)
     _run(home, calls.add(chosen, new, listen_dsn))
     return chosen, _copy(home)
 
@@ -153,9 +157,8 @@ def move(
     to = [members[number] for number in dict.fromkeys(chosen) if number != source]
     if not to:
         raise ClusterError(f"there is no server to move to: {source} is the only one, or no other one is active")
-    with Mover(
-        members[source].dsn, [one.dsn for one in to], partial(placed_among, [one.number for one in to])
-    ) as mover:
+    numbers = [one.number for one in to]
+    with Mover(members[source].dsn, [one.dsn for one in to], partial(placed_among, numbers), numbers) as mover:
         for name in [queue] if queue is not None else mover.queues():
             yield name, mover.move(name, on_progress)
 
@@ -234,6 +237,17 @@ def _copy(home: str) -> list[str]:
         except (Error, psycopg.Error) as error:
             missed.append(f"server {member.number} has no copy of version {table.version} of the table yet: {error}")
     return missed
+
+
+def _copy_limits(home: str, new: str) -> None:
+    """Have a new server refuse the tasks of limits that another one keeps, before it gets any."""
+    for one in _run(home, limits.list_limits(None)):
+        if one.home is not None:
+            terms = limits.Terms(
+                concurrency=one.concurrency, rate=one.rate, per=one.per or 1, burst=one.burst, argument=one.argument
+            )
+            _run(new, queue_ids([one.queue]))
+            _run(new, limits.set_limit(one.queue, one.job, terms, one.home))
 
 
 # --- checks

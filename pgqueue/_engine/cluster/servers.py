@@ -25,8 +25,10 @@ from typing import Generic, Protocol, TypeVar
 from ..._calls.server import Whereabouts
 from ...errors import CallTimeout, ConnectionLost, NotRunning, SchemaError, ServerError, SetupError, TaskElsewhere
 from ..dsn import describe
+from ..outages import Slow
 from ..shell import ShellBase
 from . import standing
+from .kept import Kept
 from .members import Listed
 
 
@@ -41,6 +43,7 @@ C = TypeVar("C", bound=ClientLike)
 D = TypeVar("D", bound=ClientLike)
 Place = int | str | bytes
 BITS = 43  # of an id, below the number of its server; as in sql/2_base/server.sql
+SLOW = 1.0  # seconds for which calls skip a server that has not connected one of them
 ABSENT = (ServerError, SchemaError, SetupError, NotRunning)  # the call had no effect
 UNREACHABLE = (*ABSENT, ConnectionLost)
 
@@ -61,9 +64,12 @@ class Server(Generic[C]):
         self._clock = clock
         self._rests_until = 0.0
         self.silent_until = float("-inf")  # the end of a rest after a call that had no answer
+        self._slow_until = float("-inf")
 
     def resting(self) -> bool:
         """Whether calls skip this server. Returns False to the one call that tries it again."""
+        if self.is_slow():
+            return True
         if not self.failed:
             return False
         if self._clock() < self._rests_until:
@@ -71,11 +77,23 @@ class Server(Generic[C]):
         self._rests_until = self._clock() + self._retry
         return False
 
+    def is_slow(self) -> bool:
+        """Whether a call has moved on to another server a moment ago, while this one was connecting."""
+        return self._clock() < self._slow_until
+
     @contextmanager
     def asked(self) -> Iterator[None]:
-        """Wrap a call: if it does not reach the server, the server rests."""
+        """Wrap a call: if it does not reach the server, the server rests. One that is slow to connect is only skipped.
+
+        While it is skipped its connection is made, or the attempt fails; then the next call finds the one or the other.
+        """
         try:
             yield
+        except Slow:
+            self._slow_until = self._clock() + SLOW
+            if self.failed:
+                self._rests_until = self._clock() + self._retry
+            raise
         except UNREACHABLE as error:
             if self.listed is not None and not self.failed:
                 log.warning("%s rests for %g s: %s", self, self._retry, error)
@@ -84,7 +102,7 @@ class Server(Generic[C]):
             if isinstance(error, CallTimeout):
                 self.silent_until = self._rests_until
             raise
-        self.failed = False
+        self.failed, self._slow_until = False, float("-inf")
 
     @property
     def is_active(self) -> bool:
@@ -103,13 +121,13 @@ class Server(Generic[C]):
             ServerError: the server still cannot be reached, or is not the one that it should be.
             SchemaError, SetupError: it cannot be used by this library.
         """
-        core = self.client.shell.core
-        core.check()
-        found = standing.look(core.conninfo(0))
-        self.expect(found)
-        if self.listed is not None or self.whereabouts is not None:  # else the first call has Servers.reached() note it
-            self.whereabouts = found
-        self.failed = False
+        with self.asked():  # here, since a call that moves on does not wait for the end
+            core = self.client.shell.core
+            core.check()
+            found = standing.look(core.conninfo(0))
+            self.expect(found)
+            if self.listed is not None or self.whereabouts is not None:  # else the first call's Servers.reached() notes
+                self.whereabouts = found
 
     def expect(self, found: Whereabouts) -> None:
         """Compare where a connection leads with what is known of the server. Raises ServerError."""
@@ -145,6 +163,7 @@ class Servers(Generic[C]):
         self.all = [Server(client, retry) for client in clients]
         self.left: list[Server[C]] = []  # those that are gone
         self.retry = retry
+        self.kept = Kept()
         self._turns = itertools.count()  # of puts
         self._takes = Turn()
         self._callbacks: list[Callable[[], object]] = []
@@ -250,9 +269,10 @@ class Servers(Generic[C]):
         if all_rest:
             yield from order
 
-    def is_last(self, server: Server[C]) -> bool:
-        """Whether a put that may be on any server has this one left: the other active ones have failed."""
-        return all(other is server or other.failed for other in _active(self.all))
+    def is_last(self, server: Server[C], *, puts: bool = False) -> bool:
+        """Whether a call that may go to any server has this one left. For puts among the active ones."""
+        others = _active(self.all) if puts else self.all
+        return all(other is server or other.failed or other.is_slow() for other in others)
 
     def of_client(self, given: object) -> Server[C] | None:
         """The server of a task or a batch that a client of this cluster has made; None for another one, and an id."""

@@ -43,24 +43,29 @@ from ..steps import Run, Signal, Wait
 from ..takes import Take
 from ..takes import take as take_from_one
 from ..waits import TimeLeft, finite
-from .servers import UNREACHABLE, C, Server, Servers
+from .servers import SLOW, UNREACHABLE, C, Server, Servers
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Start(Generic[C]):
-    """Check the server, if it has to be, and send the listener of its client, which the first call starts."""
+    """Check the server, if it has to be, and send the listener of its client, which the first call starts.
+
+    `moves`: the take goes on with other servers if this one is slow.
+    """
 
     server: Server[C]
+    moves: bool
 
 
 @dataclass(frozen=True, slots=True)
 class At(Generic[C]):
-    """Perform a Run at this server."""
+    """Perform a Run at this server. `moves`: as for Start."""
 
     server: Server[C]
     run: Run
+    moves: bool
 
 
 Flow = Generator[Start[C] | At[C] | Wait, Any, T]
@@ -105,8 +110,13 @@ class Part(Generic[C]):
     """
 
     def __init__(
-        self, server: Server[C], flow: Generator[Start[C] | Run | Wait, Any, list[Taken]], rests: bool
+        self,
+        servers: Servers[C],
+        server: Server[C],
+        flow: Generator[Start[C] | Run | Wait, Any, list[Taken]],
+        rests: bool,
     ) -> None:
+        self._servers = servers
         self.server = server
         self.rows: list[Taken] | None = None
         self._flow = flow
@@ -163,7 +173,8 @@ class Part(Generic[C]):
 
     def _bounded(self, run: Run) -> At[C]:
         most = self.server.client.shell.settings.patience
-        return At(self.server, Run(run.call, run.relaxed, most if run.within is None else min(run.within, most)))
+        bounded = Run(run.call, run.relaxed, most if run.within is None else min(run.within, most))
+        return At(self.server, bounded, not self._servers.is_last(self.server))
 
 
 class TakeFromAll(Generic[C]):
@@ -218,7 +229,7 @@ class TakeFromAll(Generic[C]):
         n, answered = self._n, False
         first = self._servers.turn_of_take()
         for server in self._servers.to_ask(first):
-            part = Part(server, self._take(server, n, 0.0, looked=False), rests=False)
+            part = Part(self._servers, server, self._take(server, n, 0.0, looked=False), rests=False)
             if not (yield from self._connected(part)):
                 continue
             if part.rows is None:
@@ -310,13 +321,13 @@ class TakeFromAll(Generic[C]):
             parts += [self._waiting(server, looked=False) for server in self._members if server not in before]
 
     def _rested(self, server: Server[C]) -> Part[C]:
-        """The take of a server, from the end of its rest on."""
+        """The take of a server, from the end of its rest on, or from when it is no longer skipped as slow."""
         part = self._waiting(server, looked=False)
-        part.until = time.monotonic() + self._servers.retry
+        part.until = time.monotonic() + (SLOW if server.is_slow() else self._servers.retry)
         return part
 
     def _waiting(self, server: Server[C], looked: bool = True) -> Part[C]:
-        return Part(server, self._take(server, self._n, self._left.seconds(), looked), rests=True)
+        return Part(self._servers, server, self._take(server, self._n, self._left.seconds(), looked), rests=True)
 
     def _goes_on(self, part: Part[C]) -> Flow[C, bool]:
         """Let a part go on. Returns False if its server cannot be reached."""
@@ -332,7 +343,7 @@ class TakeFromAll(Generic[C]):
     ) -> Generator[Start[C] | Run | Wait, Any, list[Taken]]:
         core = server.client.shell.core
         running = None if server.unchecked else core.running_listener
-        listener: Listener = running or (yield Start(server))
+        listener: Listener = running or (yield Start(server, not self._servers.is_last(server)))
         if server.whereabouts is None:
             self._servers.reached(server, (yield Run(whereabouts())))
         take = take_from_one(

@@ -12,9 +12,12 @@
 -- A call that finds its task does not ask for the number: the task is here. One that does not find it asks before it
 -- says so (_check_server), in place of a check at the head of every verb.
 
+-- Not in SQL: such a function is planned again in each transaction, and cost the put of a limit with a home 100 us.
 CREATE OR REPLACE FUNCTION pgqueue.server_number() RETURNS int
-LANGUAGE sql STABLE PARALLEL SAFE
-RETURN (SELECT (s.seqmin >> 43)::int FROM pg_sequence s WHERE s.seqrelid = 'pgqueue.task_id_seq'::regclass);
+LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN (SELECT (s.seqmin >> 43)::int FROM pg_sequence s WHERE s.seqrelid = 'pgqueue.task_id_seq'::regclass);
+END $$;
 COMMENT ON FUNCTION pgqueue.server_number IS
     'The number of this server among several: set_server. 0: it was given none. Of a task or batch it is id >> 43.';
 

@@ -92,6 +92,7 @@ CREATE OR REPLACE FUNCTION pgqueue.move_out(
     after bigint DEFAULT 0,                   -- 0, then `last` of the previous call
     OUT tasks jsonb[],                        -- for move_in
     OUT keys  text[],                         -- of these tasks
+    OUT homes int[],                          -- the servers that keep their limits
     OUT last  bigint,                         -- the last task that was looked at; NULL: there are no more
     OUT more  boolean                         -- the lane has more tasks, which have to be moved in this transaction
 )
@@ -121,8 +122,10 @@ BEGIN
                          || jsonb_build_object('steps', (
                                 SELECT jsonb_agg(s ORDER BY s.recorded_at) FROM pgqueue.step s WHERE s.task_id = t.id))
                          ORDER BY t.id),
-               array_agg(t.key ORDER BY t.id)
-          INTO tasks, keys FROM pgqueue.task t WHERE t.id = ANY (ids);
+               array_agg(t.key ORDER BY t.id),
+               array_agg(CASE WHEN q.metered THEN (SELECT l.home FROM pgqueue._limit_of(q.id, t.data) l) END
+                         ORDER BY t.id)
+          INTO tasks, keys, homes FROM pgqueue.task t WHERE t.id = ANY (ids);
         PERFORM pgqueue._note(q.id, 'delete', ids), pgqueue._delete_tasks(ids),
                 pgqueue._record('move_out', q.name, lane, cardinality(ids));
     END IF;
@@ -216,8 +219,8 @@ BEGIN
     WITH given AS (
         SELECT nextval('pgqueue.task_id_seq') AS new_id, o.* FROM (
             SELECT e.task -> 'steps' AS steps, t.*,
-                   CASE WHEN q.metered AND t.state NOT IN ('D', 'B') THEN pgqueue._meter_of_put(q, t.data, t.lane) END
-                   AS slot
+                   CASE WHEN q.metered AND t.state NOT IN ('D', 'B')
+                        THEN pgqueue._meter_of_put(q, t.data, t.lane, moved => true) END AS slot
               FROM unnest(tasks) WITH ORDINALITY e(task, n),
                    LATERAL jsonb_populate_record(NULL::pgqueue.task, e.task) t
              WHERE e.n = ANY (fits) ORDER BY e.n) o),

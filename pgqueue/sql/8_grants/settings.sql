@@ -50,21 +50,21 @@ DECLARE
     hashed      CONSTANT pg_catalog.text := ' SET enable_hashjoin = on';
     hot         CONSTANT pg_catalog.text :=
         '_add_death _add_members _admit _admit_task _arrived _ask_holders _await_slots _bounded _bury _call _call_up
-         _can_call _check_admission _check_after _check_attempt _check_batch _check_batches _check_guarded
+         _can_call _check_admission _check_after _check_attempt _check_batch _check_batches _check_guarded _check_home
          _check_keep _check_lanes _check_name _check_not_default _check_publish _check_publishing _check_put
          _check_put_many _check_read_committed _check_right _check_room _check_size _check_time _check_times
          _check_type _check_verb _claim _claim_heads _claim_key _close_meter _come_back _count_attempt _count_new
          _count_places _count_takes _delay_until _delete_tasks _deliver _die _die_one _drop_take _drop_takes
          _end_cancelled _end_expired _end_limit_wait _end_tasks _enter_batch _enter_claim _enter_flow _enter_lane
          _enter_own _enter_queue _enter_within _exchange_type _explain_refusal _explain_refusals _find _find_heads
-         _find_limited _find_oldest _follow _follow_each _follow_tasks _given_back _has_waiter _hold_back
-         _insert_takes _is_circle _is_counted _is_held _is_ours _keep_result _keep_tasks _label_of _latched
-         _limits_due _line_start _lock_heads _lock_room _lock_rooms _make_wait _mark_members _may _meet_key _meter
-         _meter_of_put _meter_value _move _move_behind _note _note_use _notify _open_meter _places _promote
-         _put_alike _put_all _put_checked _put_each _put_in_flow _put_many _put_once _put_over _put_special _put_task
-         _put_together _queue_length _queue_of_put _read_puts _ready_state _record_attempts _refuse_suspects
-         _release_dropped _retain _role_id _routes _routes_for _signal _tell_change _tell_ends _tell_lanes
-         _tell_meters _there _trim_queue _type_lacks _unblock _untake _untake_tasks _untaken _waits_for_tasks';
+         _find_limited _find_oldest _follow _follow_each _follow_tasks _given_back _has_waiter _hold_back _insert_takes
+         _is_circle _is_counted _is_held _is_ours _keep_result _keep_tasks _label_of _latched _limit_of _limits_due
+         _line_start _lock_heads _lock_room _lock_rooms _make_wait _mark_members _may _meet_key _meter _meter_of_put
+         _meter_value _move _move_behind _note _note_use _notify _open_meter _places _promote _put_alike _put_all
+         _put_checked _put_each _put_in_flow _put_many _put_once _put_over _put_special _put_task _put_together
+         _queue_length _queue_of_put _read_puts _ready_state _record_attempts _refuse_suspects _release_dropped _retain
+         _role_id _routes _routes_for _signal _tell_change _tell_ends _tell_lanes _tell_meters _there _trim_queue
+         _type_lacks _unblock _untake _untake_tasks _untaken _waits_for_tasks';
     f record;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);

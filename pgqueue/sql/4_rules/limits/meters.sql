@@ -55,6 +55,12 @@
 -- tasks in flight. Waiting tasks may begin at any position.
 --
 -- Lanes and limits exclude each other in one task: a put of both is refused. A queue may have tasks of both kinds.
+--
+-- Servers. Each server of a cluster has the row of a limit, and counts its own tasks by it. A limit with a home is
+-- counted once: every server but its home refuses puts of its tasks, and a Cluster puts them at home. The rows of all
+-- servers have the number of the home, so set_limit is called on each in the same way, and a put reads the server's own
+-- number only if there is a home. Nothing else asks for it: a task that is on another server when the home is set, or
+-- arrives there by a dead letter, a will or move_in, which have no caller to refuse, is counted by that server.
 
 -- The value of an argument as it is written in a meter: JSON text, numbers without trailing zeros, long values by their
 -- hash. Empty without the argument, or with null: all such tasks have one meter. Arguments of a job are keys of `args`;
@@ -70,30 +76,57 @@ BEGIN
     RETURN CASE WHEN octet_length(shown) > 200 THEN md5(shown) ELSE coalesce(shown, '') END;
 END $$;
 
--- The meter of a task with this data, NULL if it has no limit. The limit of its job precedes the queue's.
+-- The limit of a task with this data; no row: it has none. The limit of its job precedes the queue's.
+CREATE OR REPLACE FUNCTION pgqueue._limit_of(queue_id int, data jsonb) RETURNS SETOF pgqueue.task_limit
+LANGUAGE sql STABLE AS $$
+    SELECT l.* FROM pgqueue.task_limit l
+     WHERE l.queue_id = _limit_of.queue_id AND NOT l.dropped
+       AND (l.job IS NULL OR l.job = _limit_of.data ->> 'job')
+     ORDER BY l.job LIMIT 1                        -- NULLs last
+$$;
+
+-- The meter of a task with this data, NULL if it has no limit.
 CREATE OR REPLACE FUNCTION pgqueue._meter(queue_id int, data jsonb) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT l.id || ':' || CASE WHEN l.argument IS NULL THEN '' ELSE pgqueue._meter_value(data, l.argument) END
-              FROM pgqueue.task_limit l
-             WHERE l.queue_id = _meter.queue_id AND NOT l.dropped AND (l.job IS NULL OR l.job = data ->> 'job')
-             ORDER BY l.job LIMIT 1);              -- NULLs last
+              FROM pgqueue._limit_of(_meter.queue_id, _meter.data) l);
 END $$;
 
--- As _meter, for a put: a task in a lane cannot have a limit.
-CREATE OR REPLACE FUNCTION pgqueue._meter_of_put(q pgqueue.queue, data jsonb, lane text) RETURNS text
+-- Check that this server keeps a limit. A Cluster remembers the detail: the queue and the job of the task.
+CREATE OR REPLACE FUNCTION pgqueue._check_home(home int, queue text, job text, data jsonb) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    ours CONSTANT int := pgqueue.server_number();
+BEGIN
+    IF home <> ours THEN
+        RAISE EXCEPTION 'server % keeps the limit of %, and this is server %: put its tasks there', home,
+            CASE WHEN job IS NULL THEN format('queue "%s"', queue)
+                 ELSE format('job "%s" in queue "%s"', job, queue) END, ours
+            USING ERRCODE = 'PQ050', DETAIL = jsonb_build_object('queue', queue, 'job', data ->> 'job');
+    END IF;
+END $$;
+
+-- As _meter, for a put: a task in a lane cannot have a limit, nor one whose limit another server keeps.
+CREATE OR REPLACE FUNCTION pgqueue._meter_of_put(
+    q pgqueue.queue, data jsonb, lane text, moved boolean DEFAULT false
+) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
-    meter CONSTANT text := pgqueue._meter(q.id, data);
+    l record;
 BEGIN
-    IF meter IS NOT NULL AND lane IS NOT NULL THEN
+    SELECT o.id, o.job, o.argument, o.home INTO l FROM pgqueue._limit_of(q.id, data) o;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    ELSIF lane IS NOT NULL THEN
         RAISE EXCEPTION 'a task in a lane cannot have a limit: the task is for lane "%", and %', lane,
-            (SELECT CASE WHEN l.job IS NULL THEN format('queue "%s" has a limit', q.name)
-                         ELSE format('its job "%s" has a limit in queue "%s"', l.job, q.name) END
-               FROM pgqueue.task_limit l WHERE l.id = split_part(meter, ':', 1)::int)
+            CASE WHEN l.job IS NULL THEN format('queue "%s" has a limit', q.name)
+                 ELSE format('its job "%s" has a limit in queue "%s"', l.job, q.name) END
             USING ERRCODE = 'PQ002', HINT = 'Put it without a lane, or drop the limit: pgqueue.drop_limit.';
+    ELSIF l.home IS NOT NULL AND NOT moved THEN
+        PERFORM pgqueue._check_home(l.home, q.name, l.job, data);
     END IF;
-    RETURN meter;
+    RETURN l.id || ':' || CASE WHEN l.argument IS NULL THEN '' ELSE pgqueue._meter_value(data, l.argument) END;
 END $$;
 
 -- Make up to n tasks ready that wait for a dropped limit; returns how many.

@@ -52,7 +52,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pgqueue._check_terms(
-    job text, concurrency int, rate int, per interval, burst int, argument text
+    job text, concurrency int, rate int, per interval, burst int, argument text, home int DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -70,13 +70,17 @@ BEGIN
         RAISE EXCEPTION 'a burst goes with a rate: burst is %', burst USING ERRCODE = 'PQ002';
     ELSIF rate IS NOT NULL AND per IS NULL THEN
         RAISE EXCEPTION 'a rate needs a period: rate is %, per is NULL', rate USING ERRCODE = 'PQ002';
+    ELSIF home NOT BETWEEN 0 AND 1023 THEN
+        RAISE EXCEPTION 'the home of a limit is the number of a server, from 0 to 1023, not %', home
+            USING ERRCODE = 'PQ002';
     END IF;
     PERFORM pgqueue._check_time('per', per);
 END $$;
 
 -- Make or alter a limit of a queue whose row the caller has locked.
 CREATE OR REPLACE FUNCTION pgqueue._put_limit(
-    queue_id int, job text, concurrency int, rate int, per interval, burst int, argument text, declared boolean
+    queue_id int, job text, concurrency int, rate int, per interval, burst int, argument text, declared boolean,
+    home int DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -89,16 +93,16 @@ BEGIN
        AND l.argument IS DISTINCT FROM _put_limit.argument;
     UPDATE pgqueue.task_limit l
        SET concurrency = _put_limit.concurrency, rate = _put_limit.rate, burst = bucket, period = span,
-           declared = _put_limit.declared, changing = true, altered = pg_current_xact_id(), ended = NULL,
-           is_over = false, rechecked = NULL, rechecked_at = clock_timestamp()
+           declared = _put_limit.declared, home = _put_limit.home, changing = true, altered = pg_current_xact_id(),
+           ended = NULL, is_over = false, rechecked = NULL, rechecked_at = clock_timestamp()
      WHERE l.queue_id = _put_limit.queue_id AND l.job IS NOT DISTINCT FROM _put_limit.job AND NOT l.dropped
     RETURNING l.id INTO changed;
     IF FOUND THEN
         PERFORM pgqueue._recheck(queue_id, changed);
     ELSE
-        INSERT INTO pgqueue.task_limit (queue_id, job, argument, concurrency, rate, burst, period, declared)
+        INSERT INTO pgqueue.task_limit (queue_id, job, argument, concurrency, rate, burst, period, declared, home)
         VALUES (_put_limit.queue_id, _put_limit.job, _put_limit.argument, _put_limit.concurrency, _put_limit.rate,
-                bucket, span, _put_limit.declared);
+                bucket, span, _put_limit.declared, _put_limit.home);
     END IF;
     UPDATE pgqueue.queue q SET metered = true WHERE q.id = _put_limit.queue_id AND NOT q.metered;
     IF FOUND THEN
@@ -114,20 +118,23 @@ CREATE OR REPLACE FUNCTION pgqueue.set_limit(
     rate        int      DEFAULT NULL,       -- the most tasks that begin in each `per`
     per         interval DEFAULT '1 s',
     burst       int      DEFAULT NULL,       -- the most that begin at once after a pause; NULL: a tenth of rate, or 1
-    argument    text     DEFAULT NULL        -- for each value of this argument separately
+    argument    text     DEFAULT NULL,       -- for each value of this argument separately
+    home        int      DEFAULT NULL        -- the number of the server that alone gets its tasks; NULL: each has some
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pgqueue._check_terms(job, concurrency, rate, per, burst, argument);
+    PERFORM pgqueue._check_terms(job, concurrency, rate, per, burst, argument, home);
     PERFORM pgqueue._put_limit((pgqueue._known_queue(queue, 'manage', lock => 'no key update')).id,
-                               job, concurrency, rate, per, burst, argument, declared => false);
+                               job, concurrency, rate, per, burst, argument, declared => false, home => home);
     PERFORM pgqueue._record('set_limit', queue, job,
                             detail => concat_ws(', ', 'concurrency ' || concurrency, rate || ' in ' || per,
-                                                'burst ' || burst, 'for each ' || argument));
+                                                'burst ' || burst, 'for each ' || argument,
+                                                'kept by server ' || home));
 END $$;
 COMMENT ON FUNCTION pgqueue.set_limit IS
     'Limit the tasks of a job, or of a queue, over all takers: how many are taken at once, and how many begin in a '
-    'period. An earlier limit of the same job is replaced; tasks that run go on. PQ032: there is no such queue.';
+    'period. An earlier limit of the same job is replaced; tasks that run go on. With a home it counts over a cluster '
+    'in which each server has it: the others refuse puts of its tasks. PQ032: there is no such queue.';
 
 CREATE OR REPLACE FUNCTION pgqueue._end_limit(queue_id int, job text, only_declared boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -240,7 +247,8 @@ CREATE OR REPLACE VIEW pgqueue.limits WITH (security_barrier) AS
 SELECT q.name AS queue, l.job, l.concurrency, l.rate, l.period AS per, l.burst, l.argument, l.declared,
        n.running, n.waiting,
        (SELECT min(b.due_at) FROM pgqueue.bucket b
-         WHERE b.queue_id = l.queue_id AND b.meter >= l.id || ':' AND b.meter < l.id || ';') AS next_at
+         WHERE b.queue_id = l.queue_id AND b.meter >= l.id || ':' AND b.meter < l.id || ';') AS next_at,
+       l.home
   FROM pgqueue.task_limit l
   JOIN pgqueue._seen q ON q.id = l.queue_id
  CROSS JOIN LATERAL (
@@ -251,4 +259,6 @@ SELECT q.name AS queue, l.job, l.concurrency, l.rate, l.period AS per, l.burst, 
 COMMENT ON VIEW pgqueue.limits IS
     'The limits of tasks. running: tasks that have a slot; waiting: tasks that wait for one, or for a token; next_at: '
     'when the next token is added, if a task waits for it. The view counts the tasks of each limit, one by one.';
+COMMENT ON COLUMN pgqueue.limits.home     IS
+    'The number of the server that alone gets new tasks of it. NULL: each server gets some, and counts its own.';
 COMMENT ON COLUMN pgqueue.limits.declared IS 'A program declared it (declare_limit). Otherwise set_limit did.';

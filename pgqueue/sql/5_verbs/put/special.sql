@@ -233,6 +233,9 @@ BEGIN
     FOR q IN SELECT * FROM pgqueue.queue named WHERE named.id = ANY (queue_ids) AND (named.special OR named.guarded)
               ORDER BY named.id LOOP
         PERFORM pgqueue._check_put(q, s), pgqueue._check_size(q, s.data), pgqueue._lock_room(q);
+        IF q.metered THEN
+            PERFORM pgqueue._meter_of_put(q, s.data, NULL);
+        END IF;
         IF q.capacity IS NOT NULL AND pgqueue._queue_length(q.id) >= q.capacity THEN
             RAISE EXCEPTION 'queue "%" is full: it holds % tasks at most, and nothing was published', q.name, q.capacity
                 USING ERRCODE = 'PQ037';
