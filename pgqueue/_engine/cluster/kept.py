@@ -1,8 +1,8 @@
 """The tasks whose limit one server keeps, as this program has learned them from refusals. No I/O.
 
-A limit with a home is kept by one server, and the others refuse puts of its tasks (sql/3_tasks/limits.sql). A cluster
-does not read the limits before a put: that would cost each put a statement. It puts a refused task at the home, and
-remembers the task's queue and job, so that the next one goes straight there.
+A limit with a home is kept by one server, and the others refuse puts of its tasks (sql/4_rules/limits/meters.sql). A
+cluster does not read the limits before a put: that would cost each put a statement. It puts a refused task at the home,
+and remembers the task's queue and job, so that the next one goes straight there.
 
 The job is that of the task, and not that of the limit: a queue's limit does not hold for a job with a limit of its own.
 The memory ends after FORGET seconds. Otherwise a program would put such tasks at the home as long as it runs, also when
