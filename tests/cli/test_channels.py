@@ -21,7 +21,7 @@ def posting(blocking):
 
         def post():
             n = 0
-            while not over.is_set():
+            while not over.wait(0.01):  # a reader that stands still for ten seconds would miss some
                 client.post(channel, f"number {n}")
                 n += 1
 
