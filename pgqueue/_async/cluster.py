@@ -389,7 +389,7 @@ class AsyncCluster(AsyncHandlers):
         if conn is not None:
             server = await members.of_connection(conn)
             return await members.ask(server, lambda client: client.put_graph(puts, conn=conn))
-        tasks = [(one.queue, one.data) for one in puts if isinstance(one, Put)]  # put_graph refuses others
+        tasks = ((one.queue, one.data) for one in puts if isinstance(one, Put))  # put_graph refuses others
         return await members.put(tasks, lambda client: client.put_graph(puts), place)
 
     def batch(

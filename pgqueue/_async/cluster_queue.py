@@ -150,7 +150,7 @@ class AsyncClusterQueue:
             server = await members.of_connection(conn)
             agree(members, server, place, options)
             return await members.ask(server, lambda client: verb(self._at(client)))
-        tasks = [(self.name, one) for one in data]
+        tasks = ((self.name, one) for one in data)  # read only while a limit is known to be kept
         return await members.put(tasks, lambda client: verb(self._at(client)), place, options, servers)
 
     # --- takes: from all servers

@@ -71,7 +71,8 @@ class AsyncMembers(Servers[AsyncClient]):
             LimitElsewhere: another server keeps a limit of theirs than they may be on.
         """
         first, moves = choose(self, place, options, joined)
-        if not joined and (kept := await self._numbered(self.kept.server(tasks))) is not None:
+        number = None if joined else self.kept.server(tasks)
+        if number is not None and (kept := await self._numbered(number)) is not None:
             first, moves = kept, False
         try:
             return await (self.ask_first(first, verb) if moves else self.ask(first, verb))
@@ -81,10 +82,10 @@ class AsyncMembers(Servers[AsyncClient]):
                 raise
         return await self.ask(kept, verb)
 
-    async def _numbered(self, number: int | None) -> Server[AsyncClient] | None:
+    async def _numbered(self, number: int) -> Server[AsyncClient] | None:
         """The server of this number; None if the cluster has none."""
         try:
-            return None if number is None else await self.having(number << BITS)
+            return await self.having(number << BITS)
         except TaskElsewhere:
             return None
 

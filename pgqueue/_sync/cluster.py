@@ -385,7 +385,7 @@ class Cluster(Handlers):
         if conn is not None:
             server = members.of_connection(conn)
             return members.ask(server, lambda client: client.put_graph(puts, conn=conn))
-        tasks = [(one.queue, one.data) for one in puts if isinstance(one, Put)]  # put_graph refuses others
+        tasks = ((one.queue, one.data) for one in puts if isinstance(one, Put))  # put_graph refuses others
         return members.put(tasks, lambda client: client.put_graph(puts), place)
 
     def batch(

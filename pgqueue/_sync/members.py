@@ -73,7 +73,8 @@ class Members(Servers[Client]):
             LimitElsewhere: another server keeps a limit of theirs than they may be on.
         """
         first, moves = choose(self, place, options, joined)
-        if not joined and (kept := self._numbered(self.kept.server(tasks))) is not None:
+        number = None if joined else self.kept.server(tasks)
+        if number is not None and (kept := self._numbered(number)) is not None:
             first, moves = kept, False
         try:
             return self.ask_first(first, verb) if moves else self.ask(first, verb)
@@ -83,10 +84,10 @@ class Members(Servers[Client]):
                 raise
         return self.ask(kept, verb)
 
-    def _numbered(self, number: int | None) -> Server[Client] | None:
+    def _numbered(self, number: int) -> Server[Client] | None:
         """The server of this number; None if the cluster has none."""
         try:
-            return None if number is None else self.having(number << BITS)
+            return self.having(number << BITS)
         except TaskElsewhere:
             return None
 
