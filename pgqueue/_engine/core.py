@@ -205,9 +205,9 @@ class Core:
             try:
                 made = connected(partial(self._once, partial(check, max(left, door.ATTEMPT))))
             except Slow:
-                if self._failure is None:
+                if (failure := self._failure) is None:  # read once: another thread may connect just now
                     raise
-                raise type(self._failure)(*self._failure.args) from self._failure
+                raise type(failure)(*failure.args) from failure  # of the attempt before: it says why
             except COMING as error:
                 if moves_on():
                     end = min(end, began + MOVES_ON)
