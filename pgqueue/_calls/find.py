@@ -1,4 +1,4 @@
-"""Calls of 5_verbs/find.sql and again.sql: the tasks of a queue by state and a filter; and tasks that are put again."""
+"""Calls of 5_verbs/find.sql and put/again.sql: tasks of a queue by state and a filter; and tasks that are put again."""
 
 from __future__ import annotations
 
