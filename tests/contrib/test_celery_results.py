@@ -596,6 +596,31 @@ def test_a_member_that_ran_twice_counts_once(bodies: Bodies) -> None:
     assert len(bodies.got) == 1
 
 
+def test_a_member_stores_its_result_and_its_part_in_one_transaction(bodies: Bodies, db: psycopg.Connection) -> None:
+    bodies.app.backend.set_chord_size("g", 2)
+    for index in range(2):
+        id = f"m{index}"
+        request = Context(id=id, group="g", group_index=index, chord=dict(bodies.signature), ignore_result=False)
+        bodies.app.backend.mark_as_done(id, index + 10, request)
+        if index == 0:
+            stored = "SELECT xmin::text FROM pgqueue.status WHERE key ~ '[-:]m0'"
+            assert len(column(db, stored)) == 2
+            assert len(set(column(db, stored))) == 1
+    assert bodies.got == [[10, 11]]
+    assert [bodies.app.AsyncResult(f"m{index}").get(timeout=PATIENCE) for index in range(2)] == [10, 11]
+
+
+def test_a_member_that_sets_its_state_itself_has_not_ended(bodies: Bodies) -> None:
+    """As `self.update_state(state="SUCCESS")` in a task that still runs."""
+    bodies.app.backend.set_chord_size("g", 2)
+    request = Context(id="m0", group="g", group_index=0, chord=dict(bodies.signature), ignore_result=False)
+    bodies.app.backend.store_result("m0", 1, states.SUCCESS, request=request)
+    bodies.part(1, 2)
+    assert bodies.got == []
+    bodies.app.backend.mark_as_done("m0", 3, request)
+    assert bodies.got == [[3, 2]]
+
+
 def test_a_size_that_is_set_last(bodies: Bodies) -> None:
     bodies.part(0, "a")
     bodies.app.backend.set_chord_size("g", 2)

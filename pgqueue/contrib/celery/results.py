@@ -11,7 +11,7 @@ A waiting client listens for the keys of its tasks (waiting.py), so nothing poll
 A chord with N members has a status for its size, one for each member that has ended (a part), and at last one for its
 claim. Each member, when it ends, does in transactions of its own:
 
-    T1  set the part of this member
+    T1  set the part of this member, with its result if that is kept
     T2  count the parts; if all are there:
     T3  set the claim, if it is absent; the member that set it publishes the body
 
@@ -61,7 +61,8 @@ CLEANINGS = 20  # each removes up to 5,000 expired statuses
 SHARE_OF_CLEANING = 0.001  # of the stored results, so that expired ones are removed faster than new ones are stored
 CUT = 2000  # characters of a traceback that was too large
 
-CHORD_KEYS = (".size", ".claim", ".added:", ".part:")  # behind the key of the group; the last two are of each member
+#: Behind the key of the group, in the order of the keys. The first and the third are of each member.
+CHORD_KEYS = (".added:", ".claim", ".part:", ".size")
 
 #: After these a call is repeated. Storing twice is as good as storing once.
 REPEATED = (*errors.CONNECTION_ERRORS, psycopg.OperationalError)
@@ -139,14 +140,22 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
         return whole if len(whole) <= MAX_NAME else f"{prefix}{_digest(str(id))}{key}"
 
     def _store_result(
-        self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **kwargs: Any
+        self,
+        task_id: str,
+        result: Any,
+        state: str,
+        traceback: Any = None,
+        request: Any = None,
+        with_part: bool = False,
+        **kwargs: Any,
     ) -> Any:
         meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
         meta["task_id"] = bytes_to_str(task_id)
         ttl = self._failure_expires if state == states.FAILURE else self.expires
         key, relaxed = self.get_key_for_task(task_id), self._may_be_lost(state, request)
         try:
-            self._store(key, meta, ttl, relaxed=relaxed)
+            part = self._part(request, state, result) if with_part else None
+            self._store(key, meta, ttl, part, relaxed=relaxed)
         except EncodeError as error:
             if state not in states.EXCEPTION_STATES:
                 raise  # and the task has failed, with this error as its result
@@ -181,10 +190,14 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
         address, _ = urls.read(urls.of_connection(broker), {})
         return address == urls.read(self.url or "pgqueue://", {})[0]
 
-    def _store(self, key: str, meta: Meta, ttl: float | None, *, relaxed: bool = False) -> None:
-        text = self._encoded({"state": meta["status"], **_status(self.encode(meta))})
+    def _store(
+        self, key: str, meta: Meta, ttl: float | None, part: statements.Set | None = None, *, relaxed: bool = False
+    ) -> None:
+        result = statements.Set(
+            key, self._encoded({"state": meta["status"], **_status(self.encode(meta))}), ttl or None
+        )
         try:
-            self._ensured(self.client.shell.run, statements.store(key, text, ttl or None), relaxed=relaxed)
+            self._ensured(self.client.shell.run, statements.store(result, part), relaxed=relaxed)
         except errors.DataTooBig as error:
             raise EncodeError(f"the result is too large: {error}") from error
         if random.random() < SHARE_OF_CLEANING:
@@ -224,27 +237,43 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
             status = _status(self.encode({"result": header.as_tuple()}))
             self._set(self.get_key_for_group(header.id), status, self._chord_ttl)
 
+    def mark_as_done(
+        self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = states.SUCCESS
+    ) -> None:
+        """As Celery's, but a member of a chord stores its result and its part in one transaction.
+
+        Not so for every result that a member stores: update_state() of a task that still runs stores no part.
+        """
+        if store_result and request and request.chord and _is_member(request) and not request.ignore_result:
+            self.store_result(task_id, result, state, request=request, with_part=True)
+            self._end_if_last(request)
+        else:
+            super().mark_as_done(task_id, result, request, store_result, state)
+
     def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
-        task_id, group_id, index = request.id, request.group, request.group_index
-        if not group_id or not task_id:
+        if not _is_member(request):
             return
-        member = f"{task_id}:{'' if index is None else index}"
-        part = self._member_key(group_id, ".part:", member)
         try:
-            self._set(part, self._part(request, state, result), self._chord_ttl)
+            part = self._part(request, state, result)
         except EncodeError as error:
             if state not in states.EXCEPTION_STATES:
                 raise
-            self._set(part, self._part(request, state, error), self._chord_ttl)
-        chord = self._run(self._look_at_chord(group_id))
-        if chord.claim is not None and chord.claim["done"]:
-            self.delete(part)  # this run was too late
-        elif chord.is_complete and self._claims(group_id, member, chord.claim):
-            self._end_chord(group_id, member, request)
+            part = self._part(request, state, error)
+        self._run(statements.set_status(part))
+        self._end_if_last(request)
 
-    def _part(self, request: Any, state: str, result: Any) -> dict[str, Any]:
+    def _part(self, request: Any, state: str, result: Any) -> statements.Set:
         payload = self.encode([request.id, state, self.encode_result(result, state)])
-        return {"index": request.group_index, **_status(payload)}
+        value = self._encoded({"index": request.group_index, **_status(payload)})
+        return statements.Set(self._member_key(request.group, ".part:", _member(request)), value, self._chord_ttl)
+
+    def _end_if_last(self, request: Any) -> None:
+        """T2 of a member whose part is set, and if all are there, T3 and the publish."""
+        chord = self._run(statements.chord(*(self.get_key_for_group(request.group, end) for end in CHORD_KEYS)))
+        if chord.claim is not None and chord.claim["done"]:
+            self.delete(self._member_key(request.group, ".part:", _member(request)))  # this run was too late
+        elif chord.is_complete and self._claims(request.group, _member(request), chord.claim):
+            self._end_chord(request.group, _member(request), request)
 
     @property
     def _chord_ttl(self) -> float | None:
@@ -253,9 +282,6 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
     def _member_key(self, group_id: str, kind: str, member: str) -> str:
         prefix: str = self.get_key_for_group(group_id, kind)
         return prefix + (member if len(prefix) + len(member) <= MAX_KEY else _digest(member))
-
-    def _look_at_chord(self, group_id: str) -> Call[statements.Chord]:
-        return statements.chord(*(self.get_key_for_group(group_id, end) for end in CHORD_KEYS))
 
     def _claims(self, group_id: str, member: str, claim: Mapping[str, Any] | None) -> bool:
         """Whether this member is the one that publishes the body."""
@@ -319,6 +345,15 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
         pause: float = next(intervals)
         logger.warning("pgqueue result backend: %s; retry %s in %s s", error, retries, pause)
         return pause
+
+
+def _is_member(request: Any) -> bool:
+    return bool(request.id and request.group)
+
+
+def _member(request: Any) -> str:
+    """The name of a member of a chord: a task may be a member twice."""
+    return f"{request.id}:{'' if request.group_index is None else request.group_index}"
 
 
 def _status(payload: str | bytes) -> dict[str, str | bytes]:

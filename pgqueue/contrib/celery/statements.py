@@ -10,17 +10,41 @@ from ..._values import data
 # A status of the result of a task: {"state": "SUCCESS", "text": "..."}; bytes, if the serializer writes them.
 
 
-def store(key: str, text: str, ttl: float | None) -> Call[None]:
-    """Set the status of a task, unless it has succeeded: a lost run that fails later does not overwrite that."""
-    return query(
-        "SELECT pgqueue.set_status(key => asked.key, value => asked.value,"
-        " ttl => pg_catalog.make_interval(secs => %s::float))"
-        " FROM (SELECT %s::pg_catalog.text AS key, %s::pg_catalog.jsonb AS value OFFSET 0) asked"
-        " WHERE coalesce(pg_catalog.jsonb_extract_path_text(pgqueue.get_status(key => asked.key), 'state')"
-        " OPERATOR(pg_catalog.<>) 'SUCCESS', true)",
-        (ttl, key, text),
-        nothing,
+class Set(NamedTuple):
+    """A status to set.
+
+    Attributes:
+        key: of the status.
+        value: as the text of JSON.
+        ttl: seconds; None: permanent.
+    """
+
+    key: str
+    value: str
+    ttl: float | None
+
+
+_GIVEN = "%s::pg_catalog.text, %s::pg_catalog.jsonb, pg_catalog.make_interval(secs => %s::float)"
+
+
+def store(result: Set, part: Set | None = None) -> Call[None]:
+    """Set the status of a task, and of its part in a chord if there is one, in one transaction.
+
+    The status of a task that has succeeded stays: a lost run that fails later does not overwrite it.
+    """
+    asked = f"(SELECT {_GIVEN} OFFSET 0) asked(key, value, ttl)"
+    stored = (
+        "CASE WHEN pg_catalog.jsonb_extract_path_text(pgqueue.get_status(key => asked.key), 'state')"
+        " OPERATOR(pg_catalog.=) 'SUCCESS' THEN false"
+        " ELSE pgqueue.set_status(key => asked.key, value => asked.value, ttl => asked.ttl) END"
     )
+    if part is None:
+        return query(f"SELECT {stored} FROM {asked}", result, nothing)
+    return query(f"SELECT {stored}, pgqueue.set_status({_GIVEN}) FROM {asked}", (*part, *result), nothing)
+
+
+def set_status(status: Set) -> Call[None]:
+    return query(f"SELECT pgqueue.set_status({_GIVEN})", status, nothing)
 
 
 class Chord(NamedTuple):
@@ -43,18 +67,22 @@ class Chord(NamedTuple):
         return self.size is not None and self.parts >= self.size + self.added
 
 
-_COUNT = (
-    "(SELECT pg_catalog.count(*) FROM pgqueue.statuses s WHERE s.key OPERATOR(pg_catalog.>) %s::pg_catalog.text"
-    " AND s.key OPERATOR(pg_catalog.<) %s::pg_catalog.text)"
-)
+def chord(added: str, claim: str, parts: str, size: str) -> Call[Chord]:
+    """How far a chord is, by the prefixes of its added members and its parts, and the keys of its claim and size.
 
-
-def chord(size: str, claim: str, added: str, parts: str) -> Call[Chord]:
-    """How far a chord is, by the keys of its size and claim, and the prefixes of its added members and its parts."""
+    The four are given in the order of the keys, so one scan of an index reads all of them, in one snapshot.
+    """
     return query(
-        "SELECT pgqueue.get_status(key => %s::pg_catalog.text)::pg_catalog.text,"
-        f" pgqueue.get_status(key => %s::pg_catalog.text)::pg_catalog.text, {_COUNT}, {_COUNT}",
-        (size, claim, *between(added), *between(parts)),
+        "SELECT pg_catalog.max(s.value::pg_catalog.text) FILTER (WHERE s.key OPERATOR(pg_catalog.=) asked.size),"
+        " pg_catalog.max(s.value::pg_catalog.text) FILTER (WHERE s.key OPERATOR(pg_catalog.=) asked.claim),"
+        " pg_catalog.count(*) FILTER (WHERE s.key OPERATOR(pg_catalog.<) asked.claim),"
+        " pg_catalog.count(*) FILTER (WHERE s.key OPERATOR(pg_catalog.>) asked.parts"
+        " AND s.key OPERATOR(pg_catalog.<) asked.size)"
+        " FROM (SELECT %s::pg_catalog.text AS added, %s::pg_catalog.text AS claim, %s::pg_catalog.text AS parts,"
+        " %s::pg_catalog.text AS size) asked,"
+        " pgqueue.statuses s"
+        " WHERE s.key OPERATOR(pg_catalog.>) asked.added AND s.key OPERATOR(pg_catalog.<=) asked.size",
+        (added, claim, parts, size),
         lambda rows: Chord(data.decode_if_any(rows[0][0]), rows[0][2], rows[0][3], data.decode_if_any(rows[0][1])),
     )
 
