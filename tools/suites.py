@@ -1,10 +1,11 @@
-"""Run another project's own tests against pgqueue: those of Celery, kombu, Django's tasks, Dramatiq or pystalkd.
+"""Run another project's own tests against pgqueue: of Celery, kombu, Django, Dramatiq, greenstalk or pystalkd.
 
     python tools/suites.py ../kombu --transport pgqueue://localhost/test --beside redis://localhost
     python tools/suites.py ../celery --transport pgqueue://localhost/test --backend pgqueue://localhost/test \\
         --redis redis://localhost:6379 --beside redis://localhost
     python tools/suites.py ../django --database postgresql://localhost/test
     python tools/suites.py ../dramatiq --transport postgresql://localhost/test --beside redis://localhost
+    python tools/suites.py ../greenstalk --database postgresql://localhost/postgres --beside /usr/bin/beanstalkd
     python tools/suites.py ../pystalkd --beanstalkd 127.0.0.1:11300 --beside 127.0.0.1:11301
 
 The first argument is a checkout of that project, or its unpacked sdist: nothing of theirs is copied. The tests run with
@@ -80,10 +81,10 @@ def main() -> int:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("project", type=Path, help="a checkout of Celery, kombu, Django, Dramatiq or pystalkd")
+    parser.add_argument("project", type=Path, help="a checkout of one of these projects")
     parser.add_argument("--transport", help="the URL of pgqueue as a broker, of Celery, kombu or Dramatiq")
     parser.add_argument("--backend", help="the URL of pgqueue as a result backend")
-    parser.add_argument("--database", help="for Django: a DSN, where the test database test_NAME can be created")
+    parser.add_argument("--database", help="for Django and greenstalk: a DSN, whose role can create databases")
     parser.add_argument("--beanstalkd", help="for pystalkd: the HOST:PORT of a `pgqueue beanstalkd` with empty tubes")
     parser.add_argument("--broker", default="redis://localhost", help="the other half, where only one is pgqueue's")
     parser.add_argument("--beside", help="a URL to run the same tests with")
@@ -100,11 +101,13 @@ def kind_of(options: argparse.Namespace) -> str:
         "kombu": ["transport"],
         "django": ["database"],
         "dramatiq": ["transport"],
+        "greenstalk": ["database"],
         "pystalkd": ["beanstalkd"],
     }
-    kind = next((name for name in needs if (options.project / name / "__init__.py").exists()), None)
+    folders = (options.project, options.project / "src")
+    kind = next((name for name in needs for folder in folders if (folder / name / "__init__.py").exists()), None)
     if kind is None:
-        sys.exit(f"{options.project} is not a checkout of Celery, kombu, Django, Dramatiq or pystalkd")
+        sys.exit(f"{options.project} is not a checkout of Celery, kombu, Django, Dramatiq, greenstalk or pystalkd")
     if not any(getattr(options, name) for name in needs[kind]):
         sys.exit(f"a checkout of {kind} needs " + " or ".join(f"--{name}" for name in needs[kind]))
     return kind
@@ -121,7 +124,8 @@ def run(options: argparse.Namespace, kind: str, broker: str, backend: str) -> di
     """The outcomes of all tests, by their names."""
     surroundings = {"TEST_BROKER": broker, "TEST_BACKEND": backend, "SUITE_URL": broker}
     surroundings["WORKER_LOGLEVEL"] = "INFO"  # as in Celery's tox.ini; its tests read the worker's log
-    surroundings["PYTHONPATH"] = os.pathsep.join(map(str, (options.project.resolve(), PLUGINS, OURS)))
+    project = options.project.resolve()
+    surroundings["PYTHONPATH"] = os.pathsep.join(map(str, (project, project / "src", PLUGINS, OURS)))
     if options.redis:
         redis = urlsplit(options.redis)
         surroundings |= {"REDIS_HOST": redis.hostname or "localhost", "REDIS_PORT": str(redis.port or 6379)}
@@ -149,6 +153,8 @@ def runs(options: argparse.Namespace, kind: str) -> Iterator[tuple[Path, list[st
     elif kind == "dramatiq":
         tests = options.tests or [f"tests/{name}.py" for name in DRAMATIQ]
         yield project, [*alone, "-p", "of_dramatiq", "--noconftest", "--timeout=60", *tests]
+    elif kind == "greenstalk":
+        yield project, [*alone, "-p", "of_greenstalk", *(options.tests or ["tests"])]
     elif kind == "pystalkd":
         yield project, [*alone, "-p", "of_pystalkd", f"--deselect={HANGS}", *(options.tests or ["test.py"])]
     elif kind == "django":

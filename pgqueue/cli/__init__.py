@@ -194,6 +194,9 @@ class Commands(Group):
         except KeyboardInterrupt:  # while a command is loaded or its arguments are read; click would print "Aborted!"
             sys.exit(INTERRUPTED)
         except click.ClickException as error:  # of click: it quotes most of its arguments, and not all
+            if isinstance(error, click.NoSuchOption) and any(error.option_name in one.opts for one in self.params):
+                said = f"{error.option_name} stands before the command: `pgqueue {error.option_name} ... COMMAND`"
+                raise click.UsageError(said, error.ctx) from error
             error.message = printable.multiline(error.message)  # type: ignore[misc]  # final in its annotation only
             raise
 

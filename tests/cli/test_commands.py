@@ -351,6 +351,8 @@ def test_mistyped_names_get_a_suggestion(command, blocking):
     assert command.fails(2, "trunkate") == "No such command 'trunkate'. Did you mean 'truncate'?"
     assert "Did you mean" in command.fails(2, "schedule", "lsit")
     assert command.fails(2, "put", "mail", "1", "--prioritty", "3").startswith("No such option '--prioritty'.")
+    said = command.fails(2, "migrate", "up", "--dsn", "postgresql://db.example/shop")
+    assert said == "--dsn stands before the command: `pgqueue --dsn ... COMMAND`"
     assert command.fails(1, "list", "mial") == "there is no queue 'mial'. Did you mean 'mail'?"
     assert command.fails(1, "list", "nowhere near") == "there is no queue 'nowhere near'"
 
