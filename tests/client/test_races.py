@@ -16,6 +16,7 @@ from stepping import die, waiting
 Connect = Callable[..., psycopg.Connection]
 
 ACK_MANY = "SELECT problem FROM pgqueue.ack_many(ARRAY [%s::bigint], ARRAY [%s::bigint])"
+ACK_THESE = "SELECT problem FROM pgqueue.ack_many(%s::bigint[], %s::bigint[])"
 TAKE_FOR = "SELECT id FROM pgqueue.take('q', session => %s)"
 
 
@@ -43,6 +44,50 @@ def test_an_ack_waits_for_a_touch_and_counts(
         other.execute("COMMIT")
     assert ack.result() == []
     assert state(db, id) is None
+
+
+def taken_of(db: psycopg.Connection, claims: int) -> tuple[list[int], list[int]]:
+    """Three tasks that one claim has taken, or three: their ids, ascending, and the tokens."""
+    for _ in range(3):
+        put(db, "q", ttr="1 min")
+    taken = [r for _ in range(claims) for r in rows(db, "SELECT id, token FROM pgqueue.take_many('{q}', %s)", 3 // claims)]
+    return [id for id, _ in taken], [token for _, token in taken]
+
+
+@pytest.mark.parametrize("claims", [1, 3])
+def test_an_ack_of_many_waits_for_a_touch_and_counts(
+    db: psycopg.Connection, other: psycopg.Connection, connect: Connect, claims: int
+) -> None:
+    ids, tokens = taken_of(db, claims)
+    other.execute("BEGIN")
+    other.execute("SELECT pgqueue.touch(%s, %s, more => '1 min')", [ids[1], tokens[1]])
+    with waiting(connect(), db, ACK_THESE, ids, tokens) as ack:
+        other.execute("COMMIT")
+    assert ack.result() == []
+    assert [state(db, id) for id in ids] == [None] * 3
+
+
+@pytest.mark.parametrize("claims", [1, 3])
+def test_two_acks_of_the_same_tasks_do_not_deadlock(
+    db: psycopg.Connection, other: psycopg.Connection, connect: Connect, claims: int
+) -> None:
+    """The first has the first take and waits for the second; in another order the other one would have the third."""
+    ids, tokens = taken_of(db, claims)
+    other.execute("BEGIN")
+    other.execute("SELECT pgqueue.touch(%s, %s, more => '1 min')", [ids[1], tokens[1]])
+    with (
+        waiting(connect(), db, ACK_THESE, ids[::-1], tokens[::-1]) as late,
+        waiting(connect(), db, ACK_THESE, ids, tokens) as early,
+    ):
+        other.execute("COMMIT")
+    assert sorted([late.result(), early.result()]) == [[], [("not found",)] * 3]
+
+
+def test_a_token_counts_for_its_own_task_alone(db: psycopg.Connection) -> None:
+    ids, tokens = taken_of(db, 3)
+    assert rows(db, ACK_THESE, ids, [tokens[1], tokens[0], tokens[2]]) == [("taken by another",)] * 2
+    assert rows(db, ACK_THESE, ids[:2], [tokens[0]] * 2) == [("taken by another",)]
+    assert [state(db, id) for id in ids] == [None, "taken", None]
 
 
 def test_two_acks_of_one_take_count_once(db: psycopg.Connection, other: psycopg.Connection, connect: Connect) -> None:

@@ -31,6 +31,7 @@ INTENDED = {
     "SELECT * FROM pgqueue.pop('q', 10)": "task_ready take_pkey task_pkey task_delayed take_deadline",
     "SELECT * FROM pgqueue.ack(1, 1)": "take_pkey task_pkey",
     "SELECT * FROM pgqueue.ack_many(ARRAY [1, 2, 3], ARRAY [1, 1, 1])": "take_pkey task_pkey",
+    "SELECT * FROM pgqueue.ack_many(ARRAY [1, 2, 3], ARRAY [1, 2, 1])": "take_pkey task_pkey",
     "SELECT * FROM pgqueue.release(1, 1, delay => '1 s')": "take_pkey task_pkey",
     "SELECT * FROM pgqueue.release_many(ARRAY [1, 2, 3], ARRAY [1, 1, 1])": "take_pkey task_pkey",
     "SELECT * FROM pgqueue.touch(1, 1)": "take_pkey task_pkey",

@@ -81,11 +81,16 @@ BEGIN
 END $$;
 
 -- End takes of many tasks by their holder. Returns the tasks of which a take ended, and the lowest and the highest of
--- their queues. The caller counts, in the row of its verb. By ctid after a probe by key for each: a join is planned as
--- a scan of all of `take`, dead rows included. The ids are locked in order: two calls with the same tasks cannot
--- deadlock. One statement locks and deletes, since two would cost each batch of acks one more. After a wait for a take
--- that T2 was touching, the take has a new ctid, which this snapshot does not see: a second look finds it, now locked
--- by this transaction.
+-- their queues. The caller counts, in the row of its verb. The takes are locked in the order of the ids: two calls with
+-- the same tasks cannot deadlock.
+--
+-- The takes of one claim have one token. The DELETE walks over the primary key, in its order. If transaction T2 is
+-- touching a take, the DELETE waits for T2 and looks at the new version of the row.
+--
+-- Otherwise each id goes with its own token. By ctid after a probe by key for each: a join is planned as a scan of all
+-- of `take`, dead rows included. One statement locks and deletes, since two would cost each batch of acks one more.
+-- After a wait for a take that T2 was touching, the take has a new ctid, which this snapshot does not see: a second
+-- look finds it, now locked by this transaction.
 CREATE OR REPLACE FUNCTION pgqueue._drop_takes(
     ids bigint[], tokens bigint[], session int, OUT dropped bigint[], OUT low int, OUT high int
 )
@@ -95,6 +100,15 @@ DECLARE
     found   record;
 BEGIN
     PERFORM pgqueue._check_takes(ids, tokens);
+    IF tokens [1] = ALL (tokens) THEN
+        WITH gone AS (
+            DELETE FROM pgqueue.take k
+             WHERE k.task_id = ANY (ids) AND k.token = tokens [1] AND k.deadline > moment
+            RETURNING k.task_id, k.queue_id)
+        SELECT coalesce(array_agg(gone.task_id), '{}'), min(gone.queue_id), max(gone.queue_id) INTO dropped, low, high
+          FROM gone;
+        RETURN;
+    END IF;
     session := CASE WHEN cardinality(array_remove(tokens, NULL)) = cardinality(ids) THEN NULL
                     ELSE pgqueue._named_session(session) END;
     dropped := '{}';
