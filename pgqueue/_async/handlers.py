@@ -1,4 +1,4 @@
-"""The functions that a client registers for a Worker: handlers of queues, and what is put for them at set times."""
+"""The functions that a client registers for a Worker: handlers of queues, and tasks that schedules put for them."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class AsyncMembers(Servers[AsyncClient]):
 
         Args:
             tasks: the queue and the data of each.
-            joined: the servers of what they wait for and belong to. Then they go to no other.
+            joined: the servers of the tasks that they wait for, and of their batch. Then they go to no other.
 
         Raises:
             LimitElsewhere: another server keeps a limit of theirs than they may be on.

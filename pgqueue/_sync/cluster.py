@@ -97,8 +97,8 @@ class ClusterLimits:
 
         Args:
             queue, job, concurrency, rate, per, burst, argument: those of Limits.set.
-            scope: what the limit counts over. "server": each server counts its own tasks, so a concurrency of 2 on
-                three servers lets 6 tasks run. "home": new tasks of the limit go to the home server alone, whatever
+            scope: the servers whose tasks the limit counts together. "server": each server counts its own tasks, so a
+                concurrency of 2 on three servers lets 6 tasks run. "home": new tasks of the limit go to the home server alone, whatever
                 place or key they have, so 2 run. Those that other servers have already, or get by a dead letter, run
                 beside these.
 
@@ -286,7 +286,7 @@ class Cluster(Handlers):
 
     @property
     def home(self) -> Client:
-        """The client of the home server, which has what is one for the cluster."""
+        """The client of the home server, which has the objects that exist once in the cluster."""
         return self._members.home.client
 
     def client(self, place: Place) -> Client:
@@ -322,7 +322,7 @@ class Cluster(Handlers):
     state = over_all(Client.state, merging.states)
     reload = at_each(Client.reload, merging.first)
 
-    # --- what is one for the cluster, on the home server
+    # --- objects that exist once in the cluster, on the home server
 
     @property
     def audit(self) -> Audit:

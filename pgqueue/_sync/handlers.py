@@ -1,6 +1,6 @@
 # Generated from pgqueue/_async/handlers.py by tools/blocking.py: edit that file, not this one.
 
-"""The functions that a client registers for a Worker: handlers of queues, and what is put for them at set times."""
+"""The functions that a client registers for a Worker: handlers of queues, and tasks that schedules put for them."""
 
 from __future__ import annotations
 

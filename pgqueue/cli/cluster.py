@@ -1,4 +1,4 @@
-"""`pgqueue cluster`: the servers of a cluster, and what is done on all of them."""
+"""`pgqueue cluster`: the servers of a cluster, and the actions on all of them."""
 
 from __future__ import annotations
 

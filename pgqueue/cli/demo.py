@@ -17,7 +17,7 @@ from .plainly import plainly
     help="Default: the running Python's standard library.",
 )
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
-@click.option("--kill/--no-kill", default=True, help="Kill one worker meanwhile, and start another.")
+@click.option("--kill/--no-kill", default=True, help="Kill one worker during it, and start another.")
 @click.option(
     "--seconds", type=click.FloatRange(min=0), default=8, show_default=True, help="How long to work, at least."
 )

@@ -35,7 +35,7 @@ LOOK = 0.5  # seconds that a collector waits for results
 
 @dataclass(slots=True)
 class Failover:
-    """What happened, in seconds from the kill.
+    """The events, in seconds from the kill.
 
     Attributes:
         pid: of the postmaster that was killed.
@@ -54,7 +54,7 @@ class Failover:
 
 @dataclass(slots=True)
 class Results:
-    """What the workers have put into the queues of results, on all servers, as it arrives."""
+    """The results that the workers have put, on all servers, as they arrive."""
 
     arrivals: queue.SimpleQueue[tuple[int, float, Any]] = field(default_factory=queue.SimpleQueue)
     over: threading.Event = field(default_factory=threading.Event)
@@ -78,7 +78,7 @@ class Results:
     def _collect(self, index: int, client: Client) -> None:
         results = client.queue("demo-results")
         while not self.over.is_set():
-            # What was taken and not acked is given again: a second result of a file is the same as the first.
+            # A task that was taken and not acked is given again: a second result of a file is the same as the first.
             with contextlib.suppress(ServerError, ConnectionLost, TakeLost, ClosedError):
                 tasks = results.take_many(500, timeout=LOOK)
                 for task in tasks:
@@ -87,7 +87,7 @@ class Results:
 
 
 def run(files: list[str], n: int, kill: bool, seconds: float, screen: Screen) -> tuple[Outcome, list[str]]:
-    """Run the demo on n servers. Returns the outcome, and what is wrong. Raises Error."""
+    """Run the demo on n servers. Returns the outcome, and the violations. Raises Error."""
     screen.servers(n)
     with Servers(n) as servers, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(Client(dsn, session_grace=0)) for dsn in servers.dsns]

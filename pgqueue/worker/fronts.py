@@ -1,4 +1,4 @@
-"""What a worker works for: a client, or a cluster, which has the handlers and jobs, and one server or several."""
+"""The client or the cluster that a worker serves. It has the handlers and jobs, and one server or several."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The settlers of a worker over several servers, one for each, with the interface of one.
 
-A settler waits for its server while that is away, and the others go on. Meanwhile no more tasks are taken from a server
-whose settler has fallen behind.
+A settler waits for its server while that is away, and the others go on. No more tasks are taken from a server whose
+settler has fallen behind.
 """
 
 from __future__ import annotations

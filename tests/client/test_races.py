@@ -50,7 +50,8 @@ def taken_of(db: psycopg.Connection, claims: int) -> tuple[list[int], list[int]]
     """Three tasks that one claim has taken, or three: their ids, ascending, and the tokens."""
     for _ in range(3):
         put(db, "q", ttr="1 min")
-    taken = [r for _ in range(claims) for r in rows(db, "SELECT id, token FROM pgqueue.take_many('{q}', %s)", 3 // claims)]
+    claim = "SELECT id, token FROM pgqueue.take_many('{q}', %s)"
+    taken = [one for _ in range(claims) for one in rows(db, claim, 3 // claims)]
     return [id for id, _ in taken], [token for _, token in taken]
 
 

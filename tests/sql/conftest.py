@@ -26,6 +26,6 @@ def user(connect: Connect, make: MakeRole) -> psycopg.Connection:
 
 @pytest.fixture
 def impatient(db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No connection waits for a lock. ALTER DATABASE is the simpler form, and costs each test a new database."""
+    """No connection waits for a lock. ALTER DATABASE would do the same, and costs each test a new database."""
     db.execute("SET lock_timeout = '2s'")
     monkeypatch.setenv("PGOPTIONS", "-c lock_timeout=2s")  # of connections to come

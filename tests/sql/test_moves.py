@@ -53,6 +53,24 @@ def test_no_other_statement_ends_a_task_or_a_take() -> None:
     assert found == ENDS | INLINE_ENDS | REPAIR
 
 
+def inserted(body: str) -> set[str]:
+    """The columns that the body's INSERT into `task` names."""
+    (columns,) = re.findall(r"INSERT INTO pgqueue\.task[^(]*\(([^)]*)\)", body)
+    return set(re.findall(r"\w+", columns))
+
+
+def test_a_task_keeps_every_column_on_another_server(db: psycopg.Connection) -> None:
+    """A done task stays, and so does one of a flow."""
+    every = column(db, "SELECT attname FROM pg_attribute WHERE attrelid = 'pgqueue.task'::regclass AND attnum > 0")
+    assert set(every) - inserted(bodies()["move_in"]) == {"done_at", "followed"}
+
+
+def test_a_put_that_replaces_a_task_sets_every_column_of_a_put() -> None:
+    replaced = bodies()["_put_over"].split("UPDATE pgqueue.task", 1)[1].split("WHERE", 1)[0]
+    left = inserted(bodies()["_put_special"]) - set(re.findall(r"(\w+) = ", replaced))
+    assert left == {"queue_id", "key", "created_at", "followed", "xid"}  # the task stays, at its place
+
+
 def test_the_table_of_moves_names_every_function() -> None:
     head = (Path(pgqueue.sql.__file__).parent / "3_moves/moves.sql").read_text("utf-8").split("CREATE OR", 1)[0]
     named = set(re.findall(r"\b_\w+", head))

@@ -34,7 +34,7 @@ PATIENCE = 15.0  # seconds for an answer of a server
 
 @dataclass(slots=True)
 class Moved:
-    """What a move has done.
+    """The result of a move.
 
     Attributes:
         copied: how many tasks it has put on the targets.

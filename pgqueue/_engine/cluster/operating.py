@@ -1,8 +1,8 @@
 """Operations on the servers of a cluster, for its commands: each connects to the servers and changes their tables.
 
 The home server's table is changed first, and the others get copies. A server that is away then gets its copy with the
-next change, or when `add` names it again: clients take the newest copy that they find. What has to be the same on all
-servers, a migration or a grant, begins only if all of them can be reached.
+next change, or when `add` names it again: clients take the newest copy that they find. A change that all servers must
+have, a migration or a grant, begins only if all of them can be reached.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def remove(dsn: str, number: int, force: bool = False) -> list[str]:
 def move(
     dsn: str, source: int, targets: Sequence[int], queue: str | None, on_progress: Callable[[int], None]
 ) -> Iterator[tuple[str, Moved]]:
-    """Move tasks of a queue from one server to others, or of all its queues. Yields each queue, and what was done.
+    """Move tasks of a queue from one server to others, or of all its queues. Yields each queue, with the result.
 
     Args:
         targets: the numbers of the others; none: all active ones.

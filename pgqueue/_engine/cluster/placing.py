@@ -1,7 +1,7 @@
 """Where a put goes: which server it asks first, and whether another one may have the task if that cannot be reached.
 
-A task shares with others its lane, its key, what it waits for, and its batch: these are on one server. So it goes to
-that server or fails. A place comes before the lane and the key, and then another server may have the task.
+A task shares with others its lane, its key, the tasks that it waits for, and its batch: these are on one server. So it
+goes to that server or fails. A place comes before the lane and the key, and then another server may have the task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def choose(
     """The server to ask first, and whether the next ones may be asked after it.
 
     Args:
-        joined: the servers of what the task waits for and belongs to.
+        joined: the servers of the tasks that the task waits for, and of its batch.
 
     Raises:
         ValueError: the options name several servers, or none where one is needed.

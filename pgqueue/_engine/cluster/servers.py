@@ -130,7 +130,7 @@ class Server(Generic[C]):
                 self.whereabouts = found
 
     def expect(self, found: Whereabouts) -> None:
-        """Compare where a connection leads with what is known of the server. Raises ServerError."""
+        """Compare the server that a connection has reached with the known one. Raises ServerError."""
         number = self.listed.number if self.listed else None
         if found.timeline is None:
             raise ServerError(f"{self} is a standby: its DSN has to lead to the primary")

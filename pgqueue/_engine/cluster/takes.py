@@ -123,7 +123,7 @@ class Part(Generic[C]):
         self._rests = rests
         self._signal: Signal | None = None
         self.until = float("-inf")  # when it goes on without a signal
-        self._next: Start[C] | Run | None = None  # what it goes on with; None: an answer to its Wait
+        self._next: Start[C] | Run | None = None  # how it goes on; None: an answer to its Wait
 
     def is_due(self, now: float) -> bool:
         return now >= self.until or (self._signal is not None and self._signal.is_set())

@@ -4,7 +4,7 @@
 -- -------------------
 -- A lock is held as the session-level advisory lock hashtextextended(name, 0), shared or exclusive, on the connection
 -- that holds the session. So the server itself excludes others, and frees the lock milliseconds after the holder dies.
--- The tables add what the lock manager does not know:
+-- The tables add facts that the lock manager does not know:
 --
 --   lock_holder   the requests that were granted. A lock does not exclude its own connection, which all threads of a
 --                 client share: a row of the same session does. A row is stale if its backend is not this session's
