@@ -96,9 +96,9 @@ class AsyncClusterLimits:
         Args:
             queue, job, concurrency, rate, per, burst, argument: those of Limits.set.
             scope: the servers whose tasks the limit counts together. "server": each server counts its own tasks, so a
-                concurrency of 2 on three servers lets 6 tasks run. "home": new tasks of the limit go to the home server alone, whatever
-                place or key they have, so 2 run. Those that other servers have already, or get by a dead letter, run
-                beside these.
+                concurrency of 2 on three servers lets 6 tasks run. "home": new tasks of the limit go to the home server
+                alone, whatever place or key they have, so 2 run. Those that other servers have already, or get by a
+                dead letter, run beside these.
 
         Raises:
             NoQueue, NotAllowed: as Limits.set, on one of the servers.
