@@ -8,6 +8,7 @@ when a server is added or removed.
 
     servers.py    the servers to call, their order, and the rest of a server after a failure
     placing.py    which server a put belongs to
+    spreading.py  which servers each worker serves, if each serves only some
     kept.py       the tasks whose limit one server keeps
     merging.py    one answer of the answers of all servers
     takes.py      a take from all servers, which waits for all of them at once

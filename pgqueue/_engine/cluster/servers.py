@@ -247,8 +247,8 @@ class Servers(Generic[C]):
                 return every[key % len(every)]
             key = str(key)
         text = key.encode(errors="surrogatepass") if isinstance(key, str) else key
-        salts = {one: index if one.listed is None else one.listed.salt for index, one in enumerate(every)}
-        return max(_active(every), key=lambda one: _score(text, salts[one]))
+        salts = dict(zip(every, salts_of(every), strict=True))
+        return max(_active(every), key=lambda one: score(text, salts[one]))
 
     def to_ask(self, first: Server[C], *, puts: bool = False) -> Iterator[Server[C]]:
         """The servers that do not rest, from `first` on; all of them if every one rests. For puts only active ones.
@@ -344,12 +344,17 @@ def _active(servers: list[Server[C]]) -> list[Server[C]]:
     return [server for server in servers if server.is_active] or servers
 
 
+def salts_of(servers: Sequence[Server[C]]) -> list[int]:
+    """The salt of each server for rendezvous hashing: that of the table, or the index in a list of the program's."""
+    return [index if one.listed is None else one.listed.salt for index, one in enumerate(servers)]
+
+
 def placed_among(salts: Sequence[int], name: str) -> int:
     """The index, among servers by their salts, of the one that a lane or a key names, as Servers.placed() finds it."""
     text = name.encode(errors="surrogatepass")
-    return max(range(len(salts)), key=lambda index: _score(text, salts[index]))
+    return max(range(len(salts)), key=lambda index: score(text, salts[index]))
 
 
-def _score(key: bytes, salt: int) -> bytes:
+def score(key: bytes, salt: int) -> bytes:
     """Of a key at a server. Not hash(), which Python salts differently in each process."""
     return hashlib.blake2b(key, digest_size=8, salt=salt.to_bytes(4)).digest()
