@@ -3,9 +3,10 @@
 The figures of one server: the CPU time of its backends and the write-ahead log for a task that is put, taken and acked,
 in batches of 100 and one by one, and the connections of a worker process and their private memory.
 
-The simulation places tasks on the servers and connects workers to them as a cluster does, both by rendezvous hashing,
-and finds the busiest server: the one that has the most popular lanes. Then it takes one server away. A server is
-overloaded if its backends need more than `--busy` of its cores. Tasks without a lane go to the servers in turn.
+The simulation places tasks on the servers by rendezvous hashing and connects workers to them by the assignment of
+`spread`, as a cluster does, and finds the busiest server: the one that has the most popular lanes. Then it takes one
+server away. A server is overloaded if its backends need more than `--busy` of its cores. Tasks without a lane go to the
+servers in turn.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import psycopg
 
 import pgqueue
+from pgqueue._engine.cluster.spreading import spread
 
 from .cpu import BackendTime
 from .server import serve
@@ -144,18 +146,17 @@ def simulated(servers: Sequence[int], options: argparse.Namespace) -> Load:
     weights = [1 / place**options.skew for place in range(1, options.lanes + 1)]
     total = sum(weights)
     for lane, weight in enumerate(weights):
-        (home,) = nearest(f"lane {lane}", servers, 1)
-        tasks[home] += weight / total
-    for worker in range(options.workers):
-        for server in nearest(f"worker {worker}", servers, options.spread):
+        tasks[nearest(f"lane {lane}", servers)] += weight / total
+    for chosen in spread([f"worker {number}" for number in range(options.workers)], servers, options.spread).values():
+        for server in chosen:
             workers[server] += 1
     return Load(tasks, workers)
 
 
-def nearest(name: str, servers: Sequence[int], n: int) -> list[int]:
-    """Those with the highest scores of the name: rendezvous hashing."""
+def nearest(name: str, servers: Sequence[int]) -> int:
+    """The one with the highest score of the name: rendezvous hashing."""
     key = name.encode()
-    return sorted(servers, key=lambda number: blake2b(key, digest_size=8, salt=number.to_bytes(4)).digest())[-n:]
+    return max(servers, key=lambda number: blake2b(key, digest_size=8, salt=number.to_bytes(4)).digest())
 
 
 def described(title: str, load: Load, figures: Figures, options: argparse.Namespace) -> str:

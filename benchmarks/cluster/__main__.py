@@ -10,14 +10,14 @@ from collections import Counter
 import psycopg
 
 from . import __doc__ as about
-from . import costs, statements, waiting
+from . import costs, spread, statements, waiting
 from .costs import AGAIN, CLIENT, CLIENTS_3, CLUSTER_1, CLUSTER_3
 from .servers import One, calls, running
 
 
 def main() -> None:
     options = _options()
-    most = max(waiting.SIZES) if "waiting" in options.only else costs.SIZES[CLUSTER_3]
+    most = max(waiting.SIZES) if {"waiting", "spread"} & {*options.only} else costs.SIZES[CLUSTER_3]
     with running(most, options.bindir) as servers:
         _show_conditions(servers[0])
         if "statements" in options.only:
@@ -26,6 +26,8 @@ def main() -> None:
             _show_cpu(costs.cpu(servers[:3], options.rounds))
         if "waiting" in options.only:
             _show_waiting(waiting.measured(servers, options.seconds), options.seconds)
+        if "spread" in options.only:
+            _show_spread(spread.measured(servers))
     print(f"\nload average at the end: {os.getloadavg()[0]:.0f}")
 
 
@@ -77,9 +79,23 @@ def _show_waiting(found: dict[str, dict[int, waiting.Waiting]], seconds: float) 
             print(f"| {kind} | {n} | {dict(one.threads)} | {one.connections} |")
 
 
+def _show_spread(found: dict[int | None, spread.Settled]) -> None:
+    print(f"\n{spread.WORKERS} worker processes")
+    print("| spread | connections to the home server | to each other one | threads of a worker | settled | again |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for k, one in found.items():
+        home, *others = one.connections
+        print(
+            f"| {k or 'all'} | {home} | {min(others)} to {max(others)} | {one.threads:.0f} | {one.started:.1f} s"
+            f" | {one.again:.1f} s |"
+        )
+    for k, one in found.items():
+        print(f"    {k}: {one.connections}, changes {one.changes}, after the kill {one.workers}, home {dict(one.home)}")
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=(about or "").split("\n\n")[0])
-    parts = ["statements", "cpu", "waiting"]
+    parts = ["statements", "cpu", "waiting", "spread"]
     parser.add_argument("--bindir", help="of PostgreSQL's programs; default: those of the embedded server")
     parser.add_argument("--rounds", type=int, default=30, help="of the CPU times; default: 30")
     parser.add_argument("--seconds", type=float, default=30, help="to watch what waits; default: 30")

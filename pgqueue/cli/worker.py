@@ -60,6 +60,7 @@ GRACE = _Grace(min=0)
     "--grace", type=GRACE, default="30", show_default=True, help="Seconds for handlers under way at a stop, or none."
 )
 @click.option("--schedules/--no-schedules", default=True, help="Whether to fire schedules. Default: yes.")
+@click.option("--spread", type=COUNT, metavar="K", help="Serve K of a cluster's servers. Default: all of them.")
 @click.option("--soft-time-limit", type=SECONDS, help="Seconds until SoftTimeLimit is raised in a handler.")
 @click.option("--max-child-tasks", type=COUNT, help="Tasks after which a process of isolated jobs is replaced.")
 @click.option("--max-child-memory", type=COUNT, help="Bytes of memory after which it is replaced.")

@@ -23,6 +23,7 @@ import select
 import signal
 import threading
 import time
+import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -40,7 +41,7 @@ from ..jobs.clients import AnyClient
 from . import shares as sharing
 from . import telling
 from .children import Recycling
-from .fronts import Front
+from .fronts import Front, Fronts
 from .handlers import Handler
 from .health import Report
 from .overdue import Limits
@@ -49,12 +50,14 @@ from .registration import Registration
 from .runs import Known
 from .served import Served
 from .shift import Shift, Terms
+from .spread import Kind, Spread, clustered
 
 __all__ = ["Worker"]
 
 log = logging.getLogger("pgqueue")
 
 AGAIN = 2.0  # seconds before the new servers of a cluster are tried again
+SHORTEST = 0.05  # seconds between two attempts to reach a server at the start
 LEAVE = 0.9  # seconds after the end of the grace in which the process ends
 STOP, RELOAD, RENEW = b"\0", b"\xff", b"\xfe"  # in the pipe that run() reads; they differ from all signal numbers
 
@@ -95,6 +98,11 @@ class Worker:
             limit.
         schedules: whether to set the schedules that the client's code declares, and to fire those that are due; see
             client.schedules.
+        spread: for a cluster: the number of its servers that this process serves, for a cluster with so many workers
+            that each server would have too many connections. The workers of the same queues, jobs, `spread` and role
+            share the servers evenly, and again within a few seconds when a worker or a server comes or goes. Every
+            server is served: while there are too few workers for that, each serves more. The role needs the verb
+            `share` on the home server. None: it serves all servers.
         load: a function that returns the client to go on with. reload() calls it, and with `load` so does SIGHUP. If
             it returns another client, the worker closes the old one once its tasks are done.
 
@@ -102,6 +110,9 @@ class Worker:
         stopping: set when the stop has begun.
         leave_by: from then on, the monotonic time by which a process that runs nothing else is to end; None without a
             grace.
+
+    Raises:
+        ValueError: an option is not valid, or `spread` is given and the client is not a cluster.
 
     A task is handled at least once. After a worker was killed, other workers repeat the tasks that it had not acked:
     those under way, and those that were done in the last moments before (settler.py has the bound). A ttr runs from the
@@ -128,12 +139,16 @@ class Worker:
         max_child_memory: int | None = None,
         grace: Seconds | None = 30.0,
         schedules: bool = True,
+        spread: int | None = None,
         load: Callable[[], AnyClient] | None = None,
     ) -> None:
-        self._front = Front(client)
         self._given = handlers
         self._queues = queues
         self._exclude = exclude
+        self._spread = None if spread is None else arguments.count("spread", spread)
+        if spread is not None:
+            clustered(client)
+        self._fronts = Fronts(client)
         self.client.child_setup()
         (served := self._served(self.client)).modules()
         self._load = load
@@ -162,8 +177,13 @@ class Worker:
         os.set_blocking(self._pipe[1], False)
         self._present: Shift | None = None
         self._relieving: dict[Shift, threading.Thread] = {}
+        self._token = uuid.uuid4().hex
         for end in self._pipe:
             weakref.finalize(self, os.close, end)
+
+    @property
+    def _front(self) -> Front:
+        return self._fronts.present
 
     @property
     def client(self) -> AnyClient:
@@ -173,7 +193,7 @@ class Worker:
     @property
     def home(self) -> Core:
         """Of its server; of a cluster, of the home server."""
-        return self._front.cores[0]
+        return self._front.home
 
     def run(self) -> None:
         """Work until stop() is called, the client is closed, or the process gets SIGTERM or SIGINT.
@@ -189,7 +209,11 @@ class Worker:
             Error: more handlers hang than the worker can replace; only a new process helps.
         """
         with self._caught_signals():
-            self._work()
+            try:
+                self._fronts.present = self._fronted(self.client)
+                self._work()
+            finally:
+                self._fronts.end()
         if self._failure is not None:
             raise self._failure
 
@@ -236,6 +260,8 @@ class Worker:
             until = began + (float("inf") if self._grace is None else self._grace)
             self.leave_by = None if self._grace is None else until + LEAVE
             self.stopping.set()
+            if self._front.spread is not None:
+                self._front.spread.end()
             for registration in self._registrations.values():
                 registration.end()
             for any_shift in [shift, *self._relieving]:
@@ -251,33 +277,46 @@ class Worker:
 
         The client's own wait is bounded, and would keep the worker from its signals.
         """
-        core, reload = self.home, False
-        while True:
-            try:
-                self._front.reach()
-            except COMING as error:
-                core.outage.met(error)
-                if self._is_told(core.pause()):
-                    byte = os.read(self._pipe[0], 1)
-                    if byte == STOP:
-                        self.stopping.set()
-                        return False
-                    reload = reload or byte == RELOAD
-            else:
-                if reload:
-                    self.reload()
-                return True
+        reload = False
+        while (pause := self._reached_within()) != 0:
+            if self._is_told(pause):
+                byte = os.read(self._pipe[0], 1)
+                if byte == STOP:
+                    self.stopping.set()
+                    return False
+                reload = reload or byte == RELOAD
+        if reload:
+            self.reload()
+        return True
 
-    def _is_told(self, within: float) -> bool:
-        """Whether a byte arrives. A poll: select() fails for the descriptors of a process with more than 1024."""
+    def _reached_within(self) -> float | None:
+        """Try to reach a server. Returns the seconds to wait for the next attempt: 0: one was reached; None: until the
+        servers are chosen."""
+        if not self._front.is_chosen():
+            return None
+        front = self._front.renewed()
+        if front is not self._front:
+            self._fronts.ended(self._fronts.replace(front))
+        core = front.cores[0]
+        try:
+            front.reach()
+        except COMING as error:
+            core.outage.met(error)
+            return max(core.pause(), SHORTEST)
+        return 0
+
+    def _is_told(self, within: float | None) -> bool:
+        """Whether a byte arrives; None: wait for one. A poll: select() fails for the descriptors of a process with more
+        than 1024."""
         poll = select.poll()
         poll.register(self._pipe[0], select.POLLIN)
-        return bool(poll.poll(within * 1000))
+        return bool(poll.poll(None if within is None else within * 1000))
 
     def banner(self) -> str:
         """The queues that it serves, the database and the limits, in one line. Does not connect."""
         return telling.banner(
             self._front.cores,
+            None if self._front.spread else self._spread,
             self._served(self.client),
             self._terms.concurrency,
             self._terms.shares,
@@ -297,7 +336,18 @@ class Worker:
         return Served.of(client, self._given, self._queues, self._exclude)
 
     def _shift(self, front: Front) -> Shift:
-        return Shift(front.client, self._served(front.client), self._terms, front.cores)
+        return Shift(front, self._served(front.client), self._terms)
+
+    def _fronted(self, client: AnyClient, before: Front | None = None) -> Front:
+        """A front of this client, at the start or in place of another one. It begins to share servers with others."""
+        if self._spread is None:
+            return Front(client)
+        served = self._served(client)
+        jobs = served.jobs if served.queues else ()
+        kind = Kind(self._spread, tuple(sorted(served.names)), tuple(sorted(jobs)), self._terms.schedules)
+        spread = Spread(clustered(client), kind, self._token, self._renew, self.stop, before.spread if before else None)
+        spread.begin()
+        return Front(client, spread, before)
 
     def _register(self) -> None:
         """Register the queues and jobs of this worker at each server that is there, in place of the earlier ones."""
@@ -322,6 +372,7 @@ class Worker:
             "time_limit": terms.limits.hard,
             "soft_time_limit": terms.limits.soft,
             "grace": self._grace,
+            "spread": self._spread,
         }
         return Registration(
             core.listener(),
@@ -341,9 +392,12 @@ class Worker:
     def _reloaded(self, old: Shift) -> Shift:
         """A shift with the new handlers in place of the old one. If loading them fails, the old shift."""
         try:
-            front = Front(self._load()) if self._load else self._front.renewed()
-            front.reach()  # a reload does not wait for another server
-            new = self._relieved(old, front)
+            client = self._load() if self._load else self.client
+            if client is self.client and self._spread is None:
+                front = self._front.renewed()
+            else:
+                front = self._fronted(client, self._front)
+            new = self._relieved(old, front)  # which does not wait for another server
         except Exception:
             log.exception("reloading failed: going on with the old handlers")
             return old
@@ -355,13 +409,12 @@ class Worker:
         if (front := self._front.renewed()) is self._front:
             return old
         try:
-            front.reach()
             new = self._relieved(old, front)
         except (Error, ValueError) as error:
             log.warning("the servers of the cluster have changed, and the new ones are tried again soon: %s", error)
             errand("pgqueue-renewal", self._renew_later).start()
             return old
-        log.info("the servers of the cluster have changed: working on %s", self.banner())
+        log.info("the servers %shave changed: working on %s", "" if self._spread else "of the cluster ", self.banner())
         return new
 
     def _renew_later(self) -> None:
@@ -369,9 +422,14 @@ class Worker:
             self._renew()
 
     def _relieved(self, old: Shift, front: Front) -> Shift:
-        """Start a shift on this front, and end the old one."""
-        new = self._shift(front)
-        replaced, self._front = self._front, front
+        """Start a shift on this front, and end the old one. If that fails, the old front stays."""
+        try:
+            front.reach()
+            new = self._shift(front)
+        except BaseException:
+            self._fronts.give_up(front)
+            raise
+        replaced = self._fronts.replace(front)
         front.follow(self._renew)
         replaced.unfollow(self._renew)
         self._register()
@@ -383,8 +441,7 @@ class Worker:
 
     def _relieve(self, shift: Shift, front: Front) -> None:
         shift.end()
-        if front.client is not self._front.client and not set(front.cores) & set(self._front.cores):
-            front.close()
+        self._fronts.ended(front)
 
     @contextmanager
     def _caught_signals(self) -> Iterator[None]:

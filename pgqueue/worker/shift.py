@@ -20,7 +20,6 @@ from .._engine.core import Core
 from .._sync.client import Client
 from .._sync.shell import Shell
 from ..errors import Error
-from ..jobs.clients import AnyClient
 from ..jobs.retry import Newer, Retry
 from ..jobs.starts import Begun, BegunInLoop
 from . import limiting
@@ -31,6 +30,7 @@ from .cancelling import Cancelling
 from .children import LEAVE, Children, Recycling
 from .crew import Crew
 from .failures import State
+from .fronts import Front
 from .homes import AsyncHomes, Homes, WorkServers
 from .loops import Goodbye, Hello, Life
 from .means import Means
@@ -65,7 +65,7 @@ class Terms:
         recycling: when child processes are replaced.
         known: the runs of all shifts.
         shares: the most runners that each of some queues may hold.
-        schedules: whether to fire schedules.
+        schedules: whether to fire schedules, where the home server is served.
         closed: called if the client is closed.
         failed: called with the error that ends the worker.
         reached: called with each server at which a shift begins to work.
@@ -86,10 +86,12 @@ class Terms:
 class Shift:
     """Works until stop(), and has ended after end()."""
 
-    def __init__(self, client: AnyClient, served: Served, terms: Terms, cores: Sequence[Core]) -> None:
+    def __init__(self, front: Front, served: Served, terms: Terms) -> None:
+        client = front.client
         self._starts = list(client.starts)
         self._begun = Begun(self._starts)
-        self._cores = cores
+        self._cores = front.cores
+        self._home = front.home
         clients = [Client.over(Shell(core)) for core in self._cores]  # with connections of their own
         self._client = clients[0]
         self._terms = terms
@@ -120,7 +122,7 @@ class Shift:
                 self._begin_at(self._client)
             else:
                 self._servers.reach()
-            if terms.schedules:
+            if terms.schedules and front.serves_home:
                 self._scheduling = Scheduling(self._client, client.schedules.declared)
             self._begin(served)
         except BaseException:  # a handler without a signature: end the crews that have begun
@@ -144,7 +146,7 @@ class Shift:
         self._terms.reached(core)
 
     def _handle_here(self) -> None:
-        for core in self._cores:
+        for core in {*self._cores, self._home}:
             core.handle_here()
 
     def _begin(self, served: Served) -> None:

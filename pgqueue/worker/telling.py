@@ -23,6 +23,7 @@ SHOWN = 5  # handlers in a line
 
 def banner(
     cores: Sequence[Core],
+    spread: int | None,
     served: Served,
     concurrency: int,
     shares: Mapping[str, int],
@@ -30,12 +31,17 @@ def banner(
     limits: Limits,
     grace: float | None,
 ) -> str:
-    """The queues that a worker serves, the database and the limits. Without secrets. Does not connect."""
+    """The queues that a worker serves, the database and the limits. Without secrets. Does not connect.
+
+    Args:
+        spread: how many of the servers it will serve; None: all.
+    """
     jobs = served.jobs.by_queue()
     queues = ", ".join(
         f"{queue} ({_jobs(jobs.get(queue, []))})" if queue in served.queues else queue for queue in served.names
     )
-    places = " and ".join(dsn.describe(core.address()) for core in cores)
+    few = "" if spread is None or spread >= len(cores) else f"{spread} of "
+    places = few + " and ".join(dsn.describe(core.address()) for core in cores)
     rest = ", ".join([*_places(concurrency, shares), *_limits(policy, limits, grace)])
     return f"{queues}; on {places}; {rest}"
 

@@ -22,6 +22,7 @@ ALLOWED = {
     "_engine/takes.py: _last_look": "an open transaction has a ready task locked",
     "_engine/ticks.py": "the clients spread their ticks",
     "worker/settler.py: _some_failures": "no pause: how many failures are sent at once",
+    "worker/spread.py": "the workers of a cluster spread their reads of one list",
     "worker/newer.py": "the task's job is of newer code: it waits for another worker",
     "monitors/reasons.py: _more": "no pause: the capacity that a button offers",
     "contrib/celery/results.py: _store": "no pause: a part of the stores remove what has expired",
