@@ -106,6 +106,8 @@ def test_a_server_without_a_cluster_is_refused_by_its_name(dsns):
 
 
 def test_a_catalogue_that_is_not_there_is_told(dsns):
+    with psycopg.connect(dsns[0]) as conn:
+        conn.execute("DROP EXTENSION IF EXISTS citus CASCADE")
     with pytest.raises(ClusterError, match=r"cannot be read from .*pg_dist_node"):
         pgqueue.Cluster.from_citus(dsns[0])
 

@@ -67,7 +67,13 @@ def consumed(broker: PgqueueBroker, queue: str = "default", n: int = 1, prefetch
     """A consumer, and its first messages."""
     consumer = broker.consume(queue, prefetch, timeout=QUICK)
     got: list[Any] = []
-    eventually(lambda: len(got) >= n or (message := next(consumer)) is None or got.append(message) or len(got) >= n)
+
+    def is_enough() -> bool:
+        if (message := next(consumer)) is not None:
+            got.append(message)
+        return len(got) >= n
+
+    eventually(is_enough)
     return consumer, got
 
 

@@ -34,6 +34,7 @@ def planter(empty: psycopg.Connection) -> Iterator[str]:
     empty.execute(f"CREATE ROLE {role}".encode())
     empty.execute(f"GRANT CREATE ON DATABASE {empty.info.dbname} TO {role}".encode())
     yield role
+    empty.execute("DROP SCHEMA IF EXISTS pgqueue_citus CASCADE")  # in DROP OWNED Citus would wait for itself
     empty.execute(f"DROP OWNED BY {role} CASCADE".encode())
     empty.execute(f"DROP ROLE {role}".encode())
 

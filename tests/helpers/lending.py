@@ -71,11 +71,12 @@ BESIDES = f"""
         (SELECT count(*) FROM pg_shdepend JOIN this ON dbid = this.oid)::text,         -- what roles own and may
         (SELECT count(*) FROM pg_shdescription JOIN this ON objoid = this.oid)::text,
         (SELECT count(*) FROM pg_statistic WHERE starelid >= 16384)::text]"""  # TRUNCATE leaves them
-#: After that the rights of the owner, which are implied, are written out.
+#: After that the rights of the owner, which are implied, are written out. Those of an extension may always be.
 IMPLIED = """
-    UPDATE pg_namespace SET nspacl = NULL WHERE oid >= 16384 AND nspacl = acldefault('n', nspowner);
+    UPDATE pg_namespace SET nspacl = NULL WHERE nspname LIKE 'pgqueue%' AND nspacl = acldefault('n', nspowner);
     UPDATE pg_class SET relacl = NULL
-    WHERE oid >= 16384 AND relacl = acldefault(CASE relkind WHEN 'S' THEN 's'::"char" ELSE 'r' END, relowner)"""
+    WHERE relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname LIKE 'pgqueue%')
+      AND relacl = acldefault(CASE relkind WHEN 'S' THEN 's'::"char" ELSE 'r' END, relowner)"""
 #: VACUUM changes pg_class in place, and the view pgqueue.tables shows its time; the last two are the server's.
 UNCOUNTED = """
     SELECT

@@ -31,6 +31,7 @@ CITUS = {
     "wal_level": "logical",
     "max_worker_processes": "200",
     "citus.node_conninfo": "sslmode=disable",
+    "citus.recover_2pc_interval": "-1",  # for that the process keeps a session, so the database could not be lent again
 }
 
 

@@ -22,7 +22,7 @@ TELLING = f"""{RAISE} DETAIL = 'Locks: ' || coalesce((
     SELECT string_agg(DISTINCT coalesce(c.relname, l.classid::text), ' ') FROM pg_locks l
       LEFT JOIN pg_class c ON c.oid = l.relation
      WHERE l.pid = pg_backend_pid()
-       AND (l.locktype = 'advisory'
+       AND (l.locktype = 'advisory' AND l.objsubid <= 2  -- by PostgreSQL's functions: Citus locks its shards by others
             OR l.locktype = 'relation' AND c.relnamespace = 'pgqueue'::regnamespace AND c.relkind = 'r'
                AND l.mode <> 'AccessShareLock')), ''),"""
 

@@ -79,9 +79,10 @@ BEGIN
         CREATE OR REPLACE FUNCTION pgqueue_citus.touch() RETURNS void
         LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
         DECLARE
-            -- For n nodes n keys are tried, on average. Shards move, so no key is kept.
+            -- For n nodes n keys are tried, on average. Shards move, so no key is kept. A generate_series in FROM would
+            -- make all keys first.
             local CONSTANT int := (
-                SELECT k.key FROM generate_series(1, 1000) k(key)
+                SELECT k.key FROM (SELECT generate_series(1, 1000)) k(key)
                  WHERE EXISTS (
                            SELECT FROM pg_dist_placement p JOIN pg_dist_local_group g ON g.groupid = p.groupid
                             WHERE p.shardid = get_shard_id_for_distribution_column('pgqueue_citus.node', k.key))
@@ -90,7 +91,8 @@ BEGIN
             IF local IS NULL THEN
                 DELETE FROM pgqueue_citus.node;
             ELSE
-                DELETE FROM pgqueue_citus.node n WHERE n.key = local;
+                -- With the key as a parameter Citus would take longer.
+                EXECUTE format('DELETE FROM pgqueue_citus.node n WHERE n.key = %s', local);
             END IF;
         END $f$;
     END IF;
