@@ -44,6 +44,7 @@ MEMORY = Kind("MB", 0.02, 1.0)
 SIZE = Kind("MB", 0.2, 1.0)  # autovacuum comes once a minute
 ROWS = Kind("rows", 0.2, 20.0)
 NUMBER = Kind("", 0.1, 2.0)  # they are fewer for a moment after a crash
+DELTAS = Kind("rows", 0.0, 1000.0)  # a tick folds them when they are 1,000, or five seconds old (sql/2_base/stats.sql)
 
 
 class Samples:
@@ -79,7 +80,7 @@ class Samples:
         self._add("size of tables", SIZE, float(tables))
         self._add("size of indexes", SIZE, float(indexes))
         for table, count in counts.items():
-            self._add(f"rows of {table}", ROWS, count)
+            self._add(f"rows of {table}", DELTAS if table == "delta" else ROWS, count)
 
     def _add(self, name: str, kind: Kind, value: float) -> None:
         self.series.setdefault(name, (kind, []))[1].append(value)
@@ -101,7 +102,7 @@ def table(series: Mapping[str, tuple[Kind, list[float]]]) -> tuple[list[str], li
     lines = ["| | first third | middle | last third | most |", "|---|--:|--:|--:|--:|"]
     grown = []
     for name, (kind, values) in series.items():
-        if kind is ROWS and max(values) <= FEW and name.removeprefix("rows of ") not in NAMED:
+        if kind.unit == "rows" and max(values) <= FEW and name.removeprefix("rows of ") not in NAMED:
             continue
         first, middle, last = thirds(values)
         cells = [_shown(value, kind) for value in (first, middle, last, max(values))]

@@ -29,9 +29,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-#: Owned threads of a child process and of a supervised worker; and the one that starts child processes. It waits in C,
-#: and would lose the work that wakes it. They have tests of their own: below, and in test_supervisor.py.
-ELSEWHERE = {"pgqueue-link", "pgqueue-line", "pgqueue-children"}
+#: Owned threads of a child process, of a supervised worker, and of one that serves some servers of a cluster; and the
+#: one that starts child processes. It waits in C, and would lose the work that wakes it. They have tests of their own:
+#: below, in test_supervisor.py and in test_spread.py.
+ELSEWHERE = {"pgqueue-link", "pgqueue-line", "pgqueue-spread", "pgqueue-children"}
 
 
 class Ended(BaseException):

@@ -6,6 +6,7 @@ The servers are databases of one server, with numbers of their own, in a table o
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import threading
@@ -233,6 +234,18 @@ def test_a_member_that_was_deleted_joins_again(dsns, dbs):
         (path,) = members(home)
         home.execute("SELECT pgqueue.delete_node(%s)", (path,))
         eventually(lambda: members(home) == {path})
+
+
+def test_a_worker_whose_thread_was_ended_follows_the_others_again(dsns, dbs, caplog):
+    with working(dsns[0], spread=1), working(dsns[0], spread=1):
+        eventually(lambda: sorted(loads(dbs)) == [1, 1, 2])  # each serves two
+        threads = [one for one in threading.enumerate() if one.name == "pgqueue-spread"]
+        for one in threads:  # a thread sees it when it wakes: when the third worker joins
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(one.ident), ctypes.py_object(GeneratorExit))
+        with working(dsns[0], spread=1):
+            eventually(lambda: loads(dbs) == [1, 1, 1])
+        said = [message for message in caplog.messages if "pgqueue-spread was ended by an error" in message]
+        assert len(said) == len(threads) == 2
 
 
 def test_many_changes_at_once_are_read_once(dsns, dbs, monkeypatch):
