@@ -160,7 +160,7 @@ def test_only_the_queue_that_is_waited_for_is_notified_and_once(
 ) -> None:
     with ThreadPoolExecutor(1) as thread:
         taken = thread.submit(blocking().queue("a").take_many, 3, 10)
-        eventually(lambda: armed(db))
+        eventually(lambda: hears(db))  # a process that is just arming when the put calls would go into the line
         with db.transaction():
             for _ in range(3):
                 put(db, "a")
@@ -196,6 +196,14 @@ def test_producers_are_silent_again_soon_after_the_last_taker(
     in_time(attempt, within=1.0)
     put(db, "a")
     assert notifications(ear, db) == []
+
+
+def hears(conn: psycopg.Connection) -> bool:
+    """A process has armed, and hears every put."""
+    query = """
+        SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+                        WHERE l.classid = pgqueue._hearing_lock() AND l.granted AND a.state = 'idle')"""
+    return bool(value(conn, query))
 
 
 def armed(conn: psycopg.Connection) -> bool:
