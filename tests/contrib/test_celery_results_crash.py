@@ -100,6 +100,15 @@ def test_a_result_survives_a_crash_unless_it_need_not(server: EmbeddedServer, ma
     assert app.AsyncResult(id).state == ("PENDING" if setting is False else "SUCCESS")
 
 
+def test_the_part_of_a_chords_member_that_does_not_run_again_survives(server: EmbeddedServer, make: Make) -> None:
+    app = make(result_persistent=False)
+    with crash(server):
+        stored(app, request("early", group="g", group_index=0, chord={"task": "shop.body"}))
+    with psycopg.connect(server.dsn()) as conn:
+        parts = "SELECT count(*) FROM pgqueue.statuses WHERE starts_with(key, 'celery-taskset-meta-g.part:')"
+        assert value(conn, parts) == 1
+
+
 def test_a_result_that_a_crash_loses_is_that_of_a_task_that_runs_again(server: EmbeddedServer, make: Make) -> None:
     app = make()
     with Client(server.dsn()) as client:

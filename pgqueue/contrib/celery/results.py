@@ -152,10 +152,10 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
         meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
         meta["task_id"] = bytes_to_str(task_id)
         ttl = self._failure_expires if state == states.FAILURE else self.expires
-        key, relaxed = self.get_key_for_task(task_id), self._may_be_lost(state, request)
+        key, lost = self.get_key_for_task(task_id), not (self.persistent or with_part)
         try:
             part = self._part(request, state, result) if with_part else None
-            self._store(key, meta, ttl, part, relaxed=relaxed)
+            self._store(key, meta, ttl, part, relaxed=lost or self._runs_again(state, request))
         except EncodeError as error:
             if state not in states.EXCEPTION_STATES:
                 raise  # and the task has failed, with this error as its result
@@ -164,18 +164,18 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
             self._store(key, {**meta, "children": []}, ttl)
         return result
 
-    def _may_be_lost(self, state: str, request: Any) -> bool:
-        """Whether the commit of a result need not wait for the disk, so that a crash of the server may lose the result.
+    def _runs_again(self, state: str, request: Any) -> bool:
+        """Whether the task runs again if a crash of the server loses its result: the commit need not wait for the disk.
 
-        That is so with `result_persistent = False`, and where a task whose result is lost runs again. With late acks
-        the ack commits after the result, in the same database, so a crash that loses the result loses the ack too. An
-        ack that the worker sends after the crash is refused: a crash empties the table of takes (1_tables/tasks.sql).
+        With late acks the ack commits after the result, in the same database, so a crash that loses the result loses
+        the ack too. An ack that the worker sends after the crash is refused: a crash empties the table of takes
+        (1_tables/tasks.sql). The part of a member of a chord is set again with its result.
 
         Some failures are stored by the parent process, after its ack. So this holds for a success only, and not for a
         task that was applied eagerly, which has no message.
+
+        Nor need other results wait with `result_persistent = False`, but a part does: without it the chord never ends.
         """
-        if not self.persistent:
-            return True
         if state != states.SUCCESS or request is None or request.is_eager or not self._has_the_broker:
             return False
         task = self.app.tasks.get(request.task)
