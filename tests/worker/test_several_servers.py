@@ -169,6 +169,17 @@ def note(n: int) -> None: ...
 
 
 @pytest.mark.slow
+def test_the_command_serves_some_servers_of_a_cluster(dsns, tmp_path):
+    (tmp_path / "app.py").write_text(APP.format(dsns=dsns))
+    done = run("worker", "app:cluster", "--spread", "2", "--check", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("would work on jobs (app.note); on 2 of ")
+    done = run("worker", "app:cluster", "--spread", "0", "--check", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--spread" in done.stderr
+
+
+@pytest.mark.slow
 def test_the_command_serves_a_cluster(dsns, dbs, tmp_path):
     (tmp_path / "app.py").write_text(APP.format(dsns=dsns))
     done = run("job", "put", "app:cluster", "app.note", '{"n": 1}', cwd=tmp_path)

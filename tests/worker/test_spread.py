@@ -14,10 +14,10 @@ import threading
 import psycopg
 import pytest
 import roles
-from commands import run
 from eventually import Stopwatch, eventually, in_time
 from processes import programs
 from psycopg.types.json import Jsonb
+from running import running
 from statements import rows, value
 
 import pgqueue
@@ -62,16 +62,11 @@ def program():
 @contextlib.contextmanager
 def working(dsn, handler=lambda data: None, **options):
     """A worker with a cluster of its own, in a thread, until the end of the block."""
-    with pgqueue.Cluster.from_server(dsn, connect_timeout=1, retry=0.2) as cluster:
-        worker = pgqueue.Worker(cluster, {"w": handler}, **options)
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        try:
-            yield worker
-        finally:
-            worker.stop()
-            thread.join(30)
-            assert not thread.is_alive()
+    with (
+        pgqueue.Cluster.from_server(dsn, connect_timeout=1, retry=0.2) as cluster,
+        running(pgqueue.Worker(cluster, {"w": handler}, **options)) as worker,
+    ):
+        yield worker
 
 
 def put(db, n, queue="w"):
@@ -350,26 +345,6 @@ def test_a_role_that_may_not_share_is_told_at_the_start(dsns, dbs):
         role = make("take")
         with pgqueue.Cluster([make.dsn(role), *dsns[1:]]) as cluster, pytest.raises(NotAllowed, match="watch_node"):
             pgqueue.Worker(cluster, {"w": print}, spread=1).run()
-
-
-APP = """
-import pgqueue
-cluster = pgqueue.Cluster({dsns!r})
-
-@cluster.job("jobs")
-def note(n: int) -> None: ...
-"""
-
-
-@pytest.mark.slow
-def test_the_command_has_the_option(dsns, dbs, tmp_path):
-    (tmp_path / "app.py").write_text(APP.format(dsns=dsns))
-    done = run("worker", "app:cluster", "--spread", "2", "--check", cwd=tmp_path)
-    assert done.returncode == 0
-    assert done.stdout.startswith("would work on jobs (app.note); on 2 of ")
-    done = run("worker", "app:cluster", "--spread", "0", "--check", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "--spread" in done.stderr
 
 
 @pytest.mark.slow

@@ -44,6 +44,7 @@ def store(result: Set, part: Set | None = None) -> Call[None]:
 
 
 def set_status(status: Set) -> Call[None]:
+    """Set a status whatever it was."""
     return query(f"SELECT pgqueue.set_status({_GIVEN})", status, nothing)
 
 
