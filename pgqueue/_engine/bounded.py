@@ -27,6 +27,7 @@ versions.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from time import monotonic
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -120,7 +121,7 @@ class BoundedConnection(psycopg.Connection[Row]):
         except psycopg.errors.QueryCanceled as error:
             raise _no_answer(self, "the server cancelled it, and nothing was changed") from error
         except psycopg.OperationalError as error:
-            _hang_up(self)
+            _hang_up(self, gen)
             raise _no_answer(self, "it may have taken effect") from error
         raise _no_answer(self, "it may have taken effect")
 
@@ -130,7 +131,7 @@ class BoundedConnection(psycopg.Connection[Row]):
         except psycopg.errors.QueryCanceled:
             pass
         except BaseException as error:
-            _hang_up(self)
+            _hang_up(self, gen)
             if not isinstance(error, Exception):  # interrupted again
                 raise
 
@@ -188,7 +189,7 @@ class BoundedAsyncConnection(psycopg.AsyncConnection[Row]):
         except psycopg.errors.QueryCanceled as error:
             raise _no_answer(self, "the server cancelled it, and nothing was changed") from error
         except psycopg.OperationalError as error:
-            _hang_up(self)
+            _hang_up(self, gen)
             raise _no_answer(self, "it may have taken effect") from error
         raise _no_answer(self, "it may have taken effect")
 
@@ -198,7 +199,7 @@ class BoundedAsyncConnection(psycopg.AsyncConnection[Row]):
         except psycopg.errors.QueryCanceled:
             pass
         except BaseException as error:
-            _hang_up(self)
+            _hang_up(self, gen)
             if not isinstance(error, Exception):
                 raise
 
@@ -225,9 +226,15 @@ def _is_active(conn: Bounded) -> bool:
     return conn.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE
 
 
-def _hang_up(conn: Bounded) -> None:
+def _hang_up(conn: Bounded, gen: PQGen[Any]) -> None:
+    """Close the connection, and the generator: at its end that of a pipeline sends once more, which fails here.
+
+    If nothing closed it, Python would do so, and write the error to stderr.
+    """
     conn.silent = True
     conn.pgconn.finish()
+    with contextlib.suppress(psycopg.Error):
+        gen.close()
 
 
 def _refuse_to_cancel(conn: Bounded) -> None:

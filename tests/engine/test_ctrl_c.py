@@ -38,7 +38,7 @@ SAMPLE = 60  # of so many places the default run tries one
 
 pytestmark = [
     pytest.mark.once,
-    # psycopg's pipeline is a generator, and complains when an interrupt has closed its connection; perhaps later.
+    # psycopg's pipeline is a generator, and complains if an interrupt in the clean-up leaves it open; perhaps later.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.skipif(not is_possible(), reason="this interpreter does not trace instructions"),
 ]

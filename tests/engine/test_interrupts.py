@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any
 
+import psycopg
 import pytest
 from eventually import soon
 from psycopg.conninfo import make_conninfo
 from statements import value
 
 import pgqueue
+from pgqueue._engine.bounded import BoundedAsyncConnection
 
 SIZE = 2  # connections of each pool
 LEFT = "SELECT count(*) FROM pgqueue.take"
@@ -120,3 +122,20 @@ async def test_a_connection_that_comes_as_its_caller_is_cancelled_is_not_lost(aw
         await asyncio.wait([returned, *waiting])
         assert all(one.cancelled() for one in waiting)
     assert (await queue.put(1)).state == "ready"
+
+
+async def test_an_interrupt_at_the_end_of_a_pipeline_writes_nothing(dsn):
+    """The connection is closed, since a cancel of the statement would not end the pipeline. psycopg's generator, which
+    has not sent the end of it, tries to do so as it is closed. An error that is written to stderr fails a test."""
+    conn = await BoundedAsyncConnection.connect(dsn)
+
+    async def interrupted():
+        async with conn.pipeline() as pipeline:
+            await conn.execute("SELECT pg_sleep(60)")
+            ending = pipeline._exit_gen()
+            next(ending)  # the first wait of the end; a cancellation seldom comes as early
+            await conn.interrupted(ending)
+
+    with pytest.raises(psycopg.OperationalError):  # by psycopg, which finds the connection closed
+        await interrupted()
+    assert conn.closed
