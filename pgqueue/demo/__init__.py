@@ -37,7 +37,6 @@ from .screen import Screen
 PATIENCE = 60.0  # seconds without any result before the demo gives up
 LONGEST = 0.5  # seconds that a task takes at most
 TURN, CLOSE_TURN = 0.05, 0.005  # seconds between two looks at the results; and while tasks are on their way back
-RECOVERED_WITHIN = 20.0  # seconds; a loaded disk
 LOCK = int.from_bytes(b"pgq demo")
 
 
@@ -78,8 +77,6 @@ def run(folder: Path, workers: int, kill: bool, seconds: float, dsn: str | None)
             except psycopg.OperationalError as error:
                 if not db.broken:  # a full disk, for example
                     raise
-                if embedded:
-                    _await_recovery(conninfo)
                 raise Error(f"the demo lost its connection to the server: {error}") from error
         faults = outcome.faults(files)
         screen.report(outcome, faults)
@@ -240,21 +237,6 @@ def _ending_in_order() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _await_recovery(conninfo: str) -> None:
-    """Wait until the embedded server is up again if it has lost a process: PostgreSQL 18 does not heed a fast shutdown
-    during that recovery, and the reaper would wait for it for half a minute."""
-    until = time.monotonic() + RECOVERED_WITHIN
-    while time.monotonic() < until:
-        try:
-            psycopg.connect(conninfo, connect_timeout=2).close()
-        except psycopg.OperationalError as error:
-            if "the database system is" not in str(error):
-                return  # it is gone
-            time.sleep(TURN)
-        else:
-            return
 
 
 def _have_it_ended() -> None:

@@ -55,6 +55,9 @@ READY_WITHIN = 120.0  # seconds a postmaster may take to recover from a crash
 STOPPED_WITHIN = 30.0  # seconds a fast shutdown may take before an immediate one
 LAUNCHED_WITHIN = 5.0  # seconds from the launch of a postmaster to its pid file
 
+STARTUP = b"user\0postgres\0\0"  # the parameters of a startup message
+CANNOT_CONNECT_NOW = b"\0C57P03\0"  # a field of an error: its SQLSTATE
+
 _NUMBER = re.compile("[0-9]{1,9}")
 _TEMPORARY = re.compile("/tmp/pgqueue-[A-Za-z0-9_]+")
 
@@ -85,6 +88,23 @@ class Postmaster(NamedTuple):
             except OSError:
                 return False
         return True
+
+    def recovers(self) -> bool:
+        """True while it refuses sessions since it recovers from a crash, or is starting.
+
+        A server that stops one of its processes with a signal closes a new connection without an answer.
+        """
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1)
+            try:
+                probe.connect(str(self.socket))
+                probe.sendall(struct.pack("!ii", 8 + len(STARTUP), 3 << 16) + STARTUP)
+                answer = probe.recv(1000)
+            except ConnectionError:
+                return True
+            except OSError:  # no answer, or no socket
+                return False
+        return not answer or (answer[:1] == b"E" and CANNOT_CONNECT_NOW in answer and b"shutting down" not in answer)
 
     def forget_socket(self) -> None:
         """Remove the socket's files. Their directory is held open: the account may put a link in its place."""
@@ -193,11 +213,18 @@ def is_servers(root: Path, postmaster: Postmaster) -> bool:
 
 
 def halt(root: Path) -> bool:
-    """Stop the server by a fast shutdown. Returns True if there was one. Call it behind the gate."""
+    """Stop the server by a fast shutdown. Returns True if there was one. Call it behind the gate.
+
+    The postmaster of PostgreSQL 18 does not end if it gets the signal while it recovers from a crash of one of its
+    processes; so the signal comes after the recovery.
+    """
     postmaster = find(root)
     (root / STARTING).unlink(missing_ok=True)
     if postmaster is None:
         return False
+    deadline = time.monotonic() + STOPPED_WITHIN
+    while postmaster.recovers() and is_servers(root, postmaster) and time.monotonic() < deadline:
+        time.sleep(POLL)
     for number in (signal.SIGINT, signal.SIGQUIT):  # fast: end the sessions; immediate: leave a recovery
         if not is_servers(root, postmaster):  # or a pid of another container, which must not be killed
             break

@@ -482,6 +482,55 @@ def test_a_server_that_does_not_start_says_why(server_root: Path) -> None:
     written.write_text(major)
 
 
+def test_a_server_that_recovers_from_a_crash_is_stopped_after_that(server_root: Path) -> None:
+    """During the recovery PostgreSQL 18 would not heed the signal, and be killed after half a minute."""
+    log = server_root / reaper.LOG
+    with EmbeddedServer(server_root, durable=False) as server:
+        with contextlib.closing(psycopg.connect(server.dsn())) as conn:
+            os.kill(conn.info.backend_pid, signal.SIGKILL)
+        until(lambda: "reinitializing" in log.read_text())
+        server.halt()
+        assert "database system is shut down" in log.read_text().partition("reinitializing")[2]
+        assert "immediate shutdown" not in log.read_text()
+
+
+def answer_of(sqlstate: str, said: str) -> bytes:
+    return f"E....SFATAL\0VFATAL\0C{sqlstate}\0M{said}\0\0".encode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "recovers"),
+    [
+        (b"R\0\0\0\x17\0\0\0\x0a", False),  # it asks for a password
+        (answer_of("28000", "no entry"), False),
+        (answer_of("53300", "sorry, too many clients already"), False),
+        (answer_of("57P03", "the database system is shutting down"), False),
+        (answer_of("57P03", "the database system is in recovery mode"), True),
+        (answer_of("57P03", "the database system is starting up"), True),
+        (b"", True),  # its process was ended by a signal
+    ],
+    ids=["ready", "no entry", "full", "shutting down", "in recovery", "starting", "closed"],
+)
+def test_which_answers_say_that_a_server_recovers(
+    tmp_path_factory: pytest.TempPathFactory, answer: bytes, recovers: bool
+) -> None:
+    run = tmp_path_factory.mktemp("run")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(run / ".s.PGSQL.5432"))
+        listener.listen()
+        postmaster = reaper.Postmaster(0, 5432, str(run), "", True, os.geteuid())
+
+        def reply() -> None:
+            with listener.accept()[0] as conn:
+                conn.recv(1000)
+                conn.sendall(answer)
+
+        with ThreadPoolExecutor() as threads:
+            replied = threads.submit(reply)
+            assert postmaster.recovers() == recovers
+            replied.result(30)
+
+
 def test_a_directory_of_somebody_elses_is_left_alone(place: Path) -> None:
     diary = place / "other" / "data" / "diary"
     diary.parent.mkdir(parents=True)
