@@ -13,9 +13,10 @@ from .._calls.call import Fence
 from .._calls.take import Taken
 from .._sync.client import Client as PlainClient
 from .._sync.shell import Shell
+from .._sync.task import Task
 from .._values import arguments
 from .._values import data as json_data
-from ..errors import TaskNotFound
+from ..errors import TakeLost, TaskNotFound
 from ..jobs.clients import AsyncClient, Client
 from ..jobs.retry import Retry
 from ..worker.apart import Apart
@@ -49,7 +50,8 @@ def drain(
     Args:
         client: the client of the jobs and handlers. It stays open.
         queues, exclude: as for Worker.
-        delayed: run delayed tasks too, in the order in which they are due, each when no other is left. A retry is one.
+        delayed: run delayed tasks too, in the order in which they are due, each when no other is left. A retry is one;
+            without this it is left, also if it becomes due before the last task has run.
         propagate: raise a handler's exception if it buries its task.
         retry: the worker's policy; default that of a Worker.
         most: after this number of runs, RuntimeError: tasks put tasks without end.
@@ -85,6 +87,8 @@ class _Drain:
         self._apart = Apart(lambda: self._aio, client.starts)
         self._queues = served.names
         self._results: dict[int, tuple[str, float]] = {}
+        self._retries: set[int] = set()
+        self._early: list[Task] = []  # retries that were due before the end
         self._serving: dict[str, Serving[Any]] = {
             **served.blocking(only(self._client.shell), retry, self._finish, self._apart.means),
             **self._awaiting(served, retry),
@@ -96,17 +100,22 @@ class _Drain:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        try:
-            self._apart.end()
-        finally:
-            self._client.shell.connections.close()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._client.shell.connections.close)
+            stack.callback(self._apart.end)
+            for task in self._early:
+                with contextlib.suppress(TakeLost):  # its time to run was over
+                    task.release()
 
     def begin(self) -> None:
         """Begin the hooks."""
         self._apart.begin()
 
     def take(self, delayed: bool) -> Taken | None:
-        found = self._client.take_many(self._queues, 1, timeout=0)
+        while found := self._client.take_many(self._queues, 1, timeout=0):
+            if delayed or found[0].id not in self._retries:
+                break
+            self._early.append(found[0])  # until the end: it would be taken again
         if not found and delayed:
             for name in self._queues:
                 queue = self._client.queue(name)
@@ -144,6 +153,8 @@ class _Drain:
         failed = serving.failure(row, error, began)
         self._client.shell.run(results.fail_many([recorded(failed)]))  # or the handler settled it before it failed
         state: State = "buried" if failed.delay is None else "delayed" if failed.delay else "ready"
+        if state == "delayed":
+            self._retries.add(row.id)
         return Ran(
             id=row.id,
             queue=row.queue,

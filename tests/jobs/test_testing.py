@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from eventually import eventually
 
 import pgqueue
 from pgqueue import AsyncTask, Bury, Client, Retry, RetryLater, Task
@@ -244,6 +246,34 @@ def test_drain_runs_everything_in_the_queues(blocking: Callable[..., Client]) ->
         drain(client, delayed=True)
     assert bad.peek().state == "buried"
     assert drain(client, delayed=True) == []
+
+
+def test_drain_leaves_a_retry_that_is_due_before_the_end(
+    blocking: Callable[..., Client], db: psycopg.Connection
+) -> None:
+    client, runs = blocking(), list[str]()
+
+    def is_due() -> bool:
+        db.execute("SELECT pgqueue.promote_all()")
+        return retry.peek().state != "delayed"  # drain may hold it by now
+
+    @client.job("jobs", retry=Retry(delay=0.001, jitter=False))
+    def fails() -> None:
+        runs.append("fails")
+        raise OSError("no")
+
+    @client.job("jobs")
+    def waits() -> None:
+        runs.append("waits")
+        eventually(is_due)
+
+    retry = fails.put()
+    waits.put()
+    assert [one.state for one in drain(client)] == ["delayed", "done"]
+    assert runs == ["fails", "waits"]
+    left = retry.peek()
+    assert (left.state, left.attempts) == ("ready", 1)
+    assert [one.state for one in drain(client)] == ["delayed"]
 
 
 async def test_drain_runs_the_jobs_of_an_async_client(awaiting: Callable[..., pgqueue.AsyncClient]) -> None:
