@@ -17,6 +17,7 @@ Connect = Callable[..., psycopg.Connection]
 
 ACK_MANY = "SELECT problem FROM pgqueue.ack_many(ARRAY [%s::bigint], ARRAY [%s::bigint])"
 ACK_THESE = "SELECT problem FROM pgqueue.ack_many(%s::bigint[], %s::bigint[])"
+ACK_FOR = "SELECT problem FROM pgqueue.ack_many(%s::bigint[], %s::bigint[], %s)"
 TAKE_FOR = "SELECT id FROM pgqueue.take('q', session => %s)"
 
 
@@ -32,14 +33,19 @@ def open_session(conn: psycopg.Connection, grace: str = "0") -> int:
 # --- settling
 
 
+def begin_touch(conn: psycopg.Connection, id: int, token: int) -> None:
+    """Touch a take in a transaction that stays open."""
+    conn.execute("BEGIN")
+    conn.execute("SELECT pgqueue.touch(%s, %s, more => '1 min')", [id, token])
+
+
 def test_an_ack_waits_for_a_touch_and_counts(
     db: psycopg.Connection, other: psycopg.Connection, connect: Connect
 ) -> None:
     """The touched take has moved to a place that the ack's snapshot does not see."""
     put(db, "q", ttr="1 min")
     id, token = take(db, "q")
-    other.execute("BEGIN")
-    other.execute("SELECT pgqueue.touch(%s, %s, more => '1 min')", [id, token])
+    begin_touch(other, id, token)
     with waiting(connect(), db, ACK_MANY, id, token) as ack:
         other.execute("COMMIT")
     assert ack.result() == []
@@ -60,12 +66,39 @@ def test_an_ack_of_many_waits_for_a_touch_and_counts(
     db: psycopg.Connection, other: psycopg.Connection, connect: Connect, claims: int
 ) -> None:
     ids, tokens = taken_of(db, claims)
-    other.execute("BEGIN")
-    other.execute("SELECT pgqueue.touch(%s, %s, more => '1 min')", [ids[1], tokens[1]])
+    begin_touch(other, ids[1], tokens[1])
     with waiting(connect(), db, ACK_THESE, ids, tokens) as ack:
         other.execute("COMMIT")
     assert ack.result() == []
     assert [state(db, id) for id in ids] == [None] * 3
+
+
+def taken_for(conn: psycopg.Connection, session: int) -> tuple[list[int], list[int]]:
+    """Three tasks that a session has taken: their ids, ascending, and the tokens."""
+    for _ in range(3):
+        put(conn, "q", ttr="1 min")
+    taken = rows(conn, "SELECT id, token FROM pgqueue.take_many('{q}', 3, session => %s)", session)
+    return [id for id, _ in taken], [token for _, token in taken]
+
+
+def test_an_ack_of_many_by_its_session_waits_for_a_touch_and_counts(
+    db: psycopg.Connection, other: psycopg.Connection, connect: Connect
+) -> None:
+    mine = connect()
+    session = open_session(mine)
+    ids, tokens = taken_for(mine, session)
+    begin_touch(other, ids[1], tokens[1])
+    with waiting(mine, db, ACK_FOR, ids, None, session) as ack:
+        other.execute("COMMIT")
+    assert ack.result() == []
+    assert [state(db, id) for id in ids] == [None] * 3
+
+
+def test_a_wrong_token_is_refused_also_in_the_session_of_the_take(db: psycopg.Connection) -> None:
+    session = open_session(db)
+    ids, tokens = taken_for(db, session)
+    assert rows(db, ACK_FOR, ids, [None, tokens[1] + 1, tokens[2]], session) == [("taken by another",)]
+    assert [state(db, id) for id in ids] == [None, "taken", None]
 
 
 @pytest.mark.parametrize("claims", [1, 3])
@@ -74,8 +107,7 @@ def test_two_acks_of_the_same_tasks_do_not_deadlock(
 ) -> None:
     """The first has the first take and waits for the second; in another order the other one would have the third."""
     ids, tokens = taken_of(db, claims)
-    other.execute("BEGIN")
-    other.execute("SELECT pgqueue.touch(%s, %s, more => '1 min')", [ids[1], tokens[1]])
+    begin_touch(other, ids[1], tokens[1])
     with (
         waiting(connect(), db, ACK_THESE, ids[::-1], tokens[::-1]) as late,
         waiting(connect(), db, ACK_THESE, ids, tokens) as early,

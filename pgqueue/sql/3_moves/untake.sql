@@ -84,20 +84,18 @@ END $$;
 -- their queues. The caller counts, in the row of its verb. The takes are locked in the order of the ids: two calls with
 -- the same tasks cannot deadlock.
 --
--- The takes of one claim have one token. The DELETE walks over the primary key, in its order. If transaction T2 is
--- touching a take, the DELETE waits for T2 and looks at the new version of the row.
---
--- Otherwise each id goes with its own token. By ctid after a probe by key for each: a join is planned as a scan of all
--- of `take`, dead rows included. One statement locks and deletes, since two would cost each batch of acks one more.
--- After a wait for a take that T2 was touching, the take has a new ctid, which this snapshot does not see: a second
--- look finds it, now locked by this transaction.
+-- Each DELETE walks over the primary key, in its order, and compares the fence in a filter. If transaction T2 is
+-- touching a take, the DELETE waits for T2 and looks at the new version of the row. The takes of one claim have one
+-- token, which is compared at once. Otherwise each id goes with its own token. The pairs are in an OR, and so
+-- in a hash table: by themselves they would become a join, which the settings of these functions make a nested loop,
+-- with all pairs for each take.
 CREATE OR REPLACE FUNCTION pgqueue._drop_takes(
     ids bigint[], tokens bigint[], session int, OUT dropped bigint[], OUT low int, OUT high int
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    moment  CONSTANT timestamptz := clock_timestamp();
-    found   record;
+    moment      CONSTANT timestamptz := clock_timestamp();
+    by_session  boolean;
 BEGIN
     PERFORM pgqueue._check_takes(ids, tokens);
     IF tokens [1] = ALL (tokens) THEN
@@ -109,25 +107,16 @@ BEGIN
           FROM gone;
         RETURN;
     END IF;
-    session := CASE WHEN cardinality(array_remove(tokens, NULL)) = cardinality(ids) THEN NULL
-                    ELSE pgqueue._named_session(session) END;
-    dropped := '{}';
-    FOR look IN 1..2 LOOP
-        WITH gone AS (
-            DELETE FROM pgqueue.take
-             WHERE ctid = ANY (ARRAY (
-                   SELECT (SELECT k.ctid FROM pgqueue.take k
-                            WHERE k.task_id = asked.id AND k.deadline > moment
-                              AND (k.token = asked.token
-                                   OR asked.token IS NULL AND pgqueue._is_ours(k.session_id, _drop_takes.session))
-                              FOR UPDATE)
-                     FROM (SELECT u.id, u.token FROM unnest(ids, tokens) u(id, token) ORDER BY u.id) asked))
-            RETURNING take.task_id, take.queue_id)
-        SELECT array_agg(gone.task_id) AS ids, min(gone.queue_id) AS low, max(gone.queue_id) AS high INTO found
-          FROM gone;
-        dropped := dropped || found.ids;
-        low := least(low, found.low);
-        high := greatest(high, found.high);
-        EXIT WHEN cardinality(dropped) >= cardinality(ids);
-    END LOOP;
+    -- Not before the check, which refuses an array of arrays: array_position raises for one.
+    by_session := tokens IS NULL OR array_position(tokens, NULL) IS NOT NULL;
+    session := CASE WHEN by_session THEN pgqueue._named_session(session) END;
+    WITH gone AS (
+        DELETE FROM pgqueue.take k
+         WHERE k.task_id = ANY (ids) AND k.deadline > moment
+           AND ((k.task_id, k.token) IN (SELECT u.id, u.token FROM unnest(ids, tokens) u(id, token))
+                OR by_session AND pgqueue._is_ours(k.session_id, _drop_takes.session)
+                   AND k.task_id IN (SELECT u.id FROM unnest(ids, tokens) u(id, token) WHERE u.token IS NULL))
+        RETURNING k.task_id, k.queue_id)
+    SELECT coalesce(array_agg(gone.task_id), '{}'), min(gone.queue_id), max(gone.queue_id) INTO dropped, low, high
+      FROM gone;
 END $$;
