@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 from .._calls.find import SEARCH, Filter, FilterArguments, State
+from .._calls.queue import AlterArguments
 from .._calls.rows import rows
+from .._values.arguments import Seconds
 from .pages.tasks import STATES, chosen
 from .pages.visit import Visit
 from .reading import Asked
@@ -190,19 +192,24 @@ ACTIONS = {
 }
 
 MOST_INT = 2**31 - 1
-#: The options that a page alters, each with the function that reads it; an empty one is the default.
-ALTERABLE: dict[str, Callable[[Asked], Any]] = {
-    "priority": lambda asked: _integer(asked),
-    "delay": lambda asked: asked.seconds("value"),
-    "ttr": lambda asked: asked.seconds("value"),
-    "ttl": lambda asked: asked.seconds("value"),
-    "capacity": lambda asked: _integer(asked),
-    "maxlen": lambda asked: _integer(asked),
-    "max_size": lambda asked: _integer(asked),
-    "max_takes": lambda asked: _integer(asked),
-    "keep_done": lambda asked: asked.seconds("value"),
-    "expires": lambda asked: asked.seconds("value"),
-}
+
+
+def _integer(asked: Asked) -> int | None:
+    given = asked.text("value", longest=20)
+    if given is None:
+        return None
+    if not given.lstrip("-").isdecimal() or not given.isascii() or abs(int(given)) > MOST_INT:
+        raise ValueError(f"a whole number is needed, not {given!r}")
+    return int(given)
+
+
+def _seconds(asked: Asked) -> float | None:
+    return asked.seconds("value")
+
+
+READERS: dict[object, Callable[[Asked], Any]] = {int | None: _integer, Seconds | None: _seconds}
+#: The options that a page alters, each with the function that reads it; an empty value is the default.
+ALTERABLE = {name: READERS[type] for name, type in get_type_hints(AlterArguments).items() if type in READERS}
 
 
 async def count(visit: Visit) -> str:
@@ -228,12 +235,3 @@ async def count(visit: Visit) -> str:
 
 def _tasks(visit: Visit) -> tuple[str, State, FilterArguments]:
     return visit.asked.queue(), cast(State, visit.asked.one_of("state", STATES, "")), chosen(visit)
-
-
-def _integer(asked: Asked) -> int | None:
-    given = asked.text("value", longest=20)
-    if given is None:
-        return None
-    if not given.lstrip("-").isdecimal() or not given.isascii() or abs(int(given)) > MOST_INT:
-        raise ValueError(f"a whole number is needed, not {given!r}")
-    return int(given)

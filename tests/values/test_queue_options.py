@@ -14,7 +14,7 @@ from pgqueue.dashboard.acting import ALTERABLE
 from pgqueue.monitors import words
 
 OPTIONS = {field.name for field in fields(QueueOptions)}
-SETTINGS = Path(__file__).parents[2] / "docs/reference/settings.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_types_of_keyword_arguments_and_the_record_name_the_options() -> None:
@@ -28,10 +28,16 @@ def test_each_option_has_an_sql_type() -> None:
 
 def test_each_option_is_explained() -> None:
     explained = set(re.findall(r"^ +(\w+): ", Client.create_queue.__doc__ or "", re.MULTILINE))
-    table = SETTINGS.read_text("utf-8").split("\n## Queue\n")[1].split("\n## ")[0]
     assert OPTIONS - explained == set()
-    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == OPTIONS
+    assert named("reference/settings.md", "Queue") == named("guides/queues.md", "Options of a queue") == OPTIONS
     assert words.OPTIONS.keys() == OPTIONS
+
+
+def named(page: str, heading: str) -> set[str]:
+    """The options in the first column of the table under a heading."""
+    section = (DOCS / page).read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    first = re.findall(r"^\|([^|]*)\|", section, re.MULTILINE)
+    return {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
 
 
 def test_a_page_alters_each_number_and_duration_that_may_change() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.models import DELETION
+from django.contrib.admin.utils import flatten_fieldsets
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
@@ -19,6 +22,16 @@ from .acting import ActingPage, Run
 
 KICKED = 10_000  # tasks at once, in one statement of about a second
 STATES = ("ready", "delayed", "taken", "buried", "blocked", "kept")
+
+#: The options under their headings; those under none follow at the end.
+HEADINGS: tuple[tuple[str, Any], ...] = (
+    ("Defaults of a put", {"fields": ("priority", "delay", "ttr", "ttl")}),
+    ("Limits", {"fields": ("capacity", "maxlen", "max_size", "max_takes", "keep_done", "expires")}),
+    ("Dead letters", {"fields": ("dead_letter", "dead_letter_key")}),
+    ("Kind", {"fields": ("type", "exclusive", "temporary", "auto_delete", "listed", "metadata_", "created_at")}),
+)
+_SHOWN = {name.rstrip("_") for name in flatten_fieldsets(HEADINGS)}
+OTHERS = tuple(field.name for field in fields(management.QueueOptions) if field.name not in _SHOWN)
 
 
 class PauseForm(forms.Form):
@@ -35,10 +48,8 @@ class QueuePage(ActingPage):
     actions = ("pause", "resume", "drain", "undrain", "kick_all", "release_all", "truncate")
     fieldsets = (
         (None, {"fields": ("name", "condition", "why", STATES, ("oldest", "puts", "done_", "drained"))}),
-        ("Defaults of a put", {"fields": ("priority", "delay", "ttr", "ttl")}),
-        ("Limits", {"fields": ("capacity", "maxlen", "max_size", "max_takes", "keep_done", "expires")}),
-        ("Dead letters", {"fields": ("dead_letter", "dead_letter_key")}),
-        ("Kind", {"fields": ("type", "exclusive", "temporary", "auto_delete", "listed", "metadata_", "created_at")}),
+        *HEADINGS,
+        ("Other options", {"fields": OTHERS}),
         ("Rights", {"fields": ("roles",)}),
     )
 
