@@ -30,7 +30,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -210,14 +211,12 @@ class PgqueueBackend(Waiting, BaseKeyValueStoreBackend):
             logger.warning("pgqueue result backend: expired results were not removed: %s", error)
 
     def _set(self, key: str, status: Any, ttl: float | None, **options: Any) -> bool:
-        self._encoded(status)
-        return bool(self._ensured(self.client.statuses.set, key, status, ttl=ttl or None, **options))
+        with _refusal():
+            return bool(self._ensured(self.client.statuses.set, key, status, ttl=ttl or None, **options))
 
     def _encoded(self, status: Any) -> str:
-        try:
+        with _refusal():
             return self.client.shell.encode(status)
-        except BadData as error:
-            raise EncodeError(f"the result is too large, or PostgreSQL cannot hold it: {error.reason}") from error
 
     # --- chords; the head of this module has the proof
 
@@ -354,6 +353,15 @@ def _is_member(request: Any) -> bool:
 def _member(request: Any) -> str:
     """The name of a member of a chord: a task may be a member twice."""
     return f"{request.id}:{'' if request.group_index is None else request.group_index}"
+
+
+@contextmanager
+def _refusal() -> Iterator[None]:
+    """Raise Celery's error for a result that cannot be stored."""
+    try:
+        yield
+    except BadData as error:
+        raise EncodeError(f"the result is too large, or PostgreSQL cannot hold it: {error.reason}") from error
 
 
 def _status(payload: str | bytes) -> dict[str, str | bytes]:
