@@ -29,6 +29,7 @@ from shells import Shell
 
 import pgqueue
 from pgqueue import migrate
+from pgqueue._engine import outages
 
 hypothesis.settings.register_profile(
     "any machine",
@@ -142,6 +143,13 @@ def empty_dsn(pg_server: Server) -> Iterator[str]:
 
 
 @pytest.fixture
+def dsns(pg_server: Server, lender: Lender, without_password: Callable[[str], str]) -> Iterator[list[str]]:
+    """Three servers of a cluster: databases with the schema, without numbers, by DSNs without a password."""
+    with contextlib.ExitStack() as stack:
+        yield [without_password(pg_server.dsn(stack.enter_context(lender.lent()))) for _ in range(3)]
+
+
+@pytest.fixture
 def without_password(tmp_path: Path) -> Callable[[str], str]:
     """Makes a DSN without a password of one with it: libpq then reads it in a file."""
 
@@ -231,6 +239,23 @@ async def shell(request: pytest.FixtureRequest, dsn: str) -> AsyncIterator[Shell
     async with contextlib.AsyncExitStack() as stack:
         yield Shell(request.param, dsn, stack, threads)
     threads.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def unhurried(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A call of a cluster waits for a server that takes long to connect. On a busy machine it would skip that.
+
+    The fixture monkeypatch would begin here for every test, and end behind the clients that a test has.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if "hasty" not in request.fixturenames:
+            patch.setattr(outages, "MOVES_ON", 30)
+        yield
+
+
+@pytest.fixture
+def hasty() -> None:
+    """A call of a cluster moves on after 0.3 s, as for users. For tests of just that."""
 
 
 @pytest.fixture

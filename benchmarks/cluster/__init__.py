@@ -10,7 +10,7 @@ background processes and the log, so the CPU time of one could not be told from 
     servers.py      the servers, whose logs have the statements
 
 The contenders, which take turns, are a client, the same once more, clusters of one and of three servers, and three
-clients without a cluster. The second client shows what the method cannot tell apart, and the three clients what three
-servers cost by themselves on one machine. Each contender has databases of its own: a NOTIFY wakes all listeners of its
-database.
+clients without a cluster, called in turn or in blocks. The second client shows what the method cannot tell apart, and
+the three clients what three servers cost by themselves on one machine. Each contender has databases of its own: a
+NOTIFY wakes all listeners of its database.
 """

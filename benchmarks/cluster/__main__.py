@@ -11,7 +11,7 @@ import psycopg
 
 from . import __doc__ as about
 from . import costs, spread, statements, waiting
-from .costs import AGAIN, CLIENT, CLIENTS_3, CLUSTER_1, CLUSTER_3
+from .costs import AGAIN, BLOCKS, CLIENT, CLIENTS_3, CLUSTER_1, CLUSTER_3
 from .servers import One, calls, running
 
 
@@ -48,7 +48,7 @@ def _show_statements(found: dict[str, dict[str, Counter[str]]]) -> None:
 
 
 def _show_cpu(found: costs.Found) -> None:
-    names = (AGAIN, CLUSTER_1, CLIENTS_3, CLUSTER_3)
+    names = (AGAIN, CLUSTER_1, BLOCKS, CLIENTS_3, CLUSTER_3)
     print(f"\n| CPU time of a task | | {CLIENT} | {' | '.join(names)} | {CLUSTER_3} / {CLIENTS_3} |")
     print(f"|---|---|{'--:|' * (len(names) + 2)}")
     for verb, by_name in found.items():

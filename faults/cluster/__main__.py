@@ -4,9 +4,9 @@ Three servers of the rig's own are a cluster. Producers put in lanes and without
 fourth server joins, is drained, its tasks are moved, and it is removed: by the commands of `pgqueue cluster`. Then a
 server refuses connections and comes back, after it the home server, and then one does not answer. At the end all
 queues become empty, and the ledger judges: nothing was lost, nothing was acked twice, the lanes of each server were in
-order. No worker may be idle for more than 1 s while tasks are ready, and no put that may be on any server may take more
-than 0.5 s while one is away; both without the time in which the machine stood still. A put in a lane waits for its
-server for 2 s. The exit code is 1 if there is a violation.
+order. No worker may be idle for more than 1 s while tasks are ready, and no put may take more than 0.5 s while a server
+is away; both without the time in which the machine stood still. Only a put in a lane of a server that does not answer
+may take 2.5 s: it waits for its server for 2 s. The exit code is 1 if there is a violation.
 """
 
 from __future__ import annotations

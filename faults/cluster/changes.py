@@ -134,7 +134,7 @@ def silence(scene: Scene) -> None:
     server = scene.servers[SILENT]
     postmaster = server.pid
     assert postmaster is not None
-    with scene.window("silent") as window:
+    with scene.window(measures.SILENT) as window:
         with server.connect() as admin:
             os.kill(postmaster, signal.SIGSTOP)
             admin.execute(

@@ -19,7 +19,8 @@ Span = tuple[float, float]
 STALL = 2 * BEAT  # seconds between two beats that are a stall; a busy machine has many short ones
 IDLE = 1.0  # seconds; the bound of a worker that begins no task
 SLOW = 0.5  # seconds; the bound of a put while a server is away
-WAITS = 2.0 + SLOW  # seconds; that of a put in a lane, which has no other server: it waits for connect_timeout
+WAITS = 2.0 + SLOW  # seconds; that of a put in a lane of a server that does not answer: it waits for connect_timeout
+SILENT = "silent"  # the name of the window in which a server accepts connections and answers none
 SHIFT = 43  # an id above this bit is the number of its server
 
 
@@ -122,6 +123,7 @@ def check(
         if (length := control.length(span)) > IDLE:
             yield Violation(span[0], "idle", f"{name} began no task for {length:.3f} s, and some were ready")
     for label, lane, span in puts(lives):
-        refused = any(window.began <= span[1] and span[0] <= window.ended for _, window in absent)
-        if refused and (length := control.length(span)) > (WAITS if lane else SLOW):
+        during = [window for _, window in absent if window.began <= span[1] and span[0] <= window.ended]
+        bound = WAITS if lane and any(window.fault == SILENT for window in during) else SLOW
+        if during and (length := control.length(span)) > bound:
             yield Violation(span[0], "slow put", f"the put of {label} took {length:.3f} s while a server was away")

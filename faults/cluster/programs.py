@@ -19,7 +19,7 @@ WORK, LATER = "work", "later"
 N_LANES = 12
 DELAYED = 5  # one put of so many has a delay, so that a server that drains has tasks to move
 DELAY = 4.0  # seconds
-LANE_DELAY = 0.5  # seconds: a lane waits for its first task
+LANE_DELAY = 0.5  # seconds
 BEAT = 0.02  # seconds
 
 
@@ -44,13 +44,16 @@ def without_place(work: Work) -> None:
 
 
 def in_lanes(work: Work) -> None:
-    """The lane is the place: its server gets the task, or none."""
+    """The lane is the place: its server gets the task, or none.
+
+    A task with a delay is journaled without its lane: others of the lane may be first until it is due.
+    """
     with cluster(work) as made:
         queue, lanes, numbers = made.queue(LANES), cycle([f"lane {n}" for n in range(N_LANES)]), count()
 
         def step() -> None:
             lane, labels, delayed = next(lanes), work.labels(), next(numbers) % DELAYED == 0
-            with work.putting(queue.name, labels, lane) as ids:
+            with work.putting(queue.name, labels, None if delayed else lane) as ids:
                 delay = LANE_DELAY if delayed else 0
                 task = queue.put({"label": labels[0]}, ttr=TTR, lane=lane, delay=delay)
                 assert task is not None

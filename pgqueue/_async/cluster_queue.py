@@ -79,7 +79,8 @@ class AsyncClusterQueue:
             As Queue.put. The task's id names its server.
 
         Raises:
-            ServerError: none of the servers can be reached, or not the only one that may have the task.
+            ServerError: none of the servers can be reached, or not the only one that may have the task: after 0.3 s if
+                that one refuses connections, after its connect_timeout if it does not answer.
             ConnectionLost: whether the task was put is unknown, so it was not put elsewhere. That server rests now: a
                 second put that may use another server is sent to the next one.
             LimitElsewhere: the home server keeps the task's limit, and `after`, the batch or the connection is of
@@ -94,7 +95,7 @@ class AsyncClusterQueue:
                 return await queue.put(data, conn=conn, **options)
             return await queue.put(data, timeout=timeout, **options)
 
-        return await self._put(put, [data], place, conn, options)
+        return await self._put(put, [data], place, conn, options, waits=timeout != 0)
 
     async def put_many(
         self,
@@ -142,6 +143,8 @@ class AsyncClusterQueue:
         place: Place | None,
         conn: Conn | None,
         options: Mapping[str, Any],
+        *,
+        waits: bool = False,
     ) -> T:
         members = self._members
         named = [one for one in joined(options) if place is None or not isinstance(one, int | str)]  # SQL checks ids
@@ -151,7 +154,7 @@ class AsyncClusterQueue:
             agree(members, server, place, options)
             return await members.ask(server, lambda client: verb(self._at(client)))
         tasks = ((self.name, one) for one in data)  # read only while a limit is known to be kept
-        return await members.put(tasks, lambda client: verb(self._at(client)), place, options, servers)
+        return await members.put(tasks, lambda client: verb(self._at(client)), place, options, servers, waits=waits)
 
     # --- takes: from all servers
 

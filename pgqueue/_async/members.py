@@ -15,7 +15,7 @@ from .._calls.server import Whereabouts, whereabouts
 from .._engine.awaiting import Answer, Conn, in_thread
 from .._engine.cluster.placing import choose
 from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Place, Server, Servers
-from .._engine.outages import connected, moving_on
+from .._engine.outages import connected, failing_soon, moving_on
 from .._records.task import TaskLike, named
 from ..errors import Error, LimitElsewhere, TaskElsewhere
 from .client import AsyncClient
@@ -45,13 +45,21 @@ class AsyncMembers(Servers[AsyncClient]):
         The last server that is left is waited for, as by a call to one server: it may be restarting.
         """
         failures: list[Exception] = []
-        for server in self.to_ask(first, puts=True):
+        for server, _ in self.to_ask(first, puts=True):
             try:
                 with contextlib.nullcontext() if self.is_last(server, puts=True) else moving_on():
                     return await self.ask(server, verb)
             except ABSENT as error:
                 failures.append(error)
         raise self.unreachable(failures)
+
+    async def ask_only(self, server: Server[AsyncClient], verb: Callable[[AsyncClient], Answer[T]], waits: bool) -> T:
+        """Call the one server that may have tasks. The call fails soon if the server refuses connections.
+
+        In a cluster of one it waits for the server, as a client does. So does a put that waits for room.
+        """
+        with contextlib.nullcontext() if waits or len(self.all) == 1 else failing_soon():
+            return await self.ask(server, verb)
 
     async def put(
         self,
@@ -60,12 +68,15 @@ class AsyncMembers(Servers[AsyncClient]):
         place: Place | None,
         options: Mapping[str, Any] = MappingProxyType({}),
         joined: Sequence[Server[AsyncClient]] = (),
+        *,
+        waits: bool = False,
     ) -> T:
         """Put tasks where their options say, or on the server that keeps a limit of theirs. A refused put is repeated.
 
         Args:
             tasks: the queue and the data of each.
             joined: the servers of the tasks that they wait for, and of their batch. Then they go to no other.
+            waits: for room, and so also for the only server that may have them, if that refuses connections.
 
         Raises:
             LimitElsewhere: another server keeps a limit of theirs than they may be on.
@@ -75,12 +86,12 @@ class AsyncMembers(Servers[AsyncClient]):
         if number is not None and (kept := await self._numbered(number)) is not None:
             first, moves = kept, False
         try:
-            return await (self.ask_first(first, verb) if moves else self.ask(first, verb))
+            return await (self.ask_first(first, verb) if moves else self.ask_only(first, verb, waits))
         except LimitElsewhere as refusal:
             self.kept.learn(refusal)
             if joined or (kept := await self._numbered(refusal.server)) is None:
                 raise
-        return await self.ask(kept, verb)
+        return await self.ask_only(kept, verb, waits)
 
     async def _numbered(self, number: int) -> Server[AsyncClient] | None:
         """The server of this number; None if the cluster has none."""

@@ -49,7 +49,7 @@ class Attempts(Generic[C]):
 
     def asking(self, seconds: float) -> float:
         """For how long to wait for a connection of the pool. Raises Elsewhere."""
-        if outages.moves_on():
+        if outages.is_hasty():
             seconds = min(seconds, outages.MOVES_ON)
         if self.needs or self.held():
             return seconds
@@ -58,16 +58,18 @@ class Attempts(Generic[C]):
         return min(seconds, BRIEF)
 
     def gives_up(self) -> bool:
-        """Whether a call that has waited goes to another server. It waits on while all connections are in use.
+        """Whether a call that has waited gives up the server. It waits on while all connections are in use.
 
         Raises:
-            Slow: it does, and the first connection takes long to open: the server may be there.
+            Slow: it goes to another one, and the first connection takes long to open: the server may be there.
         """
-        if not outages.moves_on() or self.held():
+        if self.held():
             return False
-        if self.failure is None:
+        if self.failure is not None:
+            return outages.gives_up(self.failure)
+        if outages.moves_on():
             raise outages.slow()
-        return True
+        return False
 
     def _begin(self) -> None:
         if words := self._scarcity.refusal(self):

@@ -29,7 +29,7 @@ from .cursor import ClaimCursor
 from .duties import Duties
 from .labels import new_label
 from .listener import Listener
-from .outages import COMING, MOVES_ON, Outage, Pauses, Slow, connected, moves_on
+from .outages import COMING, REFUSED, Outage, Pauses, Slow, connected, gives_up
 from .scarcity import Scarcity
 
 T = TypeVar("T")
@@ -209,8 +209,8 @@ class Core:
                     raise
                 raise type(failure)(*failure.args) from failure  # of the attempt before: it says why
             except COMING as error:
-                if moves_on():
-                    end = min(end, began + MOVES_ON)
+                if gives_up(error):
+                    end = min(end, began + REFUSED)
                 if (left := end - time.monotonic()) <= 0:
                     raise
                 self.outage.met(error)

@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from threading import Thread
 from typing import TypeVar
@@ -33,6 +33,7 @@ from typing import TypeVar
 import psycopg
 
 from ..errors import ConnectionLost, Error, ServerError
+from .scarcity import limit_of
 
 T = TypeVar("T")
 
@@ -40,7 +41,8 @@ log = logging.getLogger("pgqueue")
 
 FIRST, LONGEST = 0.02, 0.6  # seconds
 TELL = 30.0  # seconds between two warnings of one outage
-MOVES_ON = 0.3  # seconds
+MOVES_ON = 0.3  # seconds for a server to connect a call that may go to another one
+REFUSED = 0.3  # seconds after which a call gives up a server that refuses it
 SAME = 1.0  # seconds without it after which an outage is a new one
 
 #: The errors of a call that met the outage: the same call may succeed later. _calls/sqlstates.py decides which errors
@@ -68,16 +70,26 @@ def slow() -> Slow:
 
 
 _moves_on = ContextVar("pgqueue_moves_on", default=False)
+_fails_soon = ContextVar("pgqueue_fails_soon", default=False)
 
 
 @contextmanager
-def moving_on() -> Iterator[None]:
-    """The calls within this block may go to another server."""
-    token = _moves_on.set(True)
+def _true(flag: ContextVar[bool]) -> Iterator[None]:
+    token = flag.set(True)
     try:
         yield
     finally:
-        _moves_on.reset(token)
+        flag.reset(token)
+
+
+def moving_on() -> AbstractContextManager[None]:
+    """The calls within this block may go to another server."""
+    return _true(_moves_on)
+
+
+def failing_soon() -> AbstractContextManager[None]:
+    """The calls within this block have one server, but a server that refuses them must not hold up their caller."""
+    return _true(_fails_soon)
 
 
 def moves_on() -> bool:
@@ -86,6 +98,19 @@ def moves_on() -> bool:
     A statement that was sent is never given up for that: it may have been executed, and would be repeated elsewhere.
     """
     return _moves_on.get()
+
+
+def is_hasty() -> bool:
+    """Whether this call looks after MOVES_ON seconds whether to give up the server."""
+    return _moves_on.get() or _fails_soon.get()
+
+
+def gives_up(reason: BaseException) -> bool:
+    """Whether this call gives up a server that has refused it for this reason for REFUSED seconds.
+
+    A call that cannot go elsewhere waits on at a limit of connections: the server is there.
+    """
+    return _moves_on.get() or (_fails_soon.get() and limit_of(reason) is None)
 
 
 def connected(work: Callable[[], T]) -> T:

@@ -17,7 +17,7 @@ from .._calls.server import Whereabouts, whereabouts
 from .._engine.blocking import Answer, Conn, in_thread
 from .._engine.cluster.placing import choose
 from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Place, Server, Servers
-from .._engine.outages import connected, moving_on
+from .._engine.outages import connected, failing_soon, moving_on
 from .._records.task import TaskLike, named
 from ..errors import Error, LimitElsewhere, TaskElsewhere
 from .client import Client
@@ -47,13 +47,21 @@ class Members(Servers[Client]):
         The last server that is left is waited for, as by a call to one server: it may be restarting.
         """
         failures: list[Exception] = []
-        for server in self.to_ask(first, puts=True):
+        for server, _ in self.to_ask(first, puts=True):
             try:
                 with contextlib.nullcontext() if self.is_last(server, puts=True) else moving_on():
                     return self.ask(server, verb)
             except ABSENT as error:
                 failures.append(error)
         raise self.unreachable(failures)
+
+    def ask_only(self, server: Server[Client], verb: Callable[[Client], Answer[T]], waits: bool) -> T:
+        """Call the one server that may have tasks. The call fails soon if the server refuses connections.
+
+        In a cluster of one it waits for the server, as a client does. So does a put that waits for room.
+        """
+        with contextlib.nullcontext() if waits or len(self.all) == 1 else failing_soon():
+            return self.ask(server, verb)
 
     def put(
         self,
@@ -62,12 +70,15 @@ class Members(Servers[Client]):
         place: Place | None,
         options: Mapping[str, Any] = MappingProxyType({}),
         joined: Sequence[Server[Client]] = (),
+        *,
+        waits: bool = False,
     ) -> T:
         """Put tasks where their options say, or on the server that keeps a limit of theirs. A refused put is repeated.
 
         Args:
             tasks: the queue and the data of each.
             joined: the servers of the tasks that they wait for, and of their batch. Then they go to no other.
+            waits: for room, and so also for the only server that may have them, if that refuses connections.
 
         Raises:
             LimitElsewhere: another server keeps a limit of theirs than they may be on.
@@ -77,12 +88,12 @@ class Members(Servers[Client]):
         if number is not None and (kept := self._numbered(number)) is not None:
             first, moves = kept, False
         try:
-            return self.ask_first(first, verb) if moves else self.ask(first, verb)
+            return self.ask_first(first, verb) if moves else self.ask_only(first, verb, waits)
         except LimitElsewhere as refusal:
             self.kept.learn(refusal)
             if joined or (kept := self._numbered(refusal.server)) is None:
                 raise
-        return self.ask(kept, verb)
+        return self.ask_only(kept, verb, waits)
 
     def _numbered(self, number: int) -> Server[Client] | None:
         """The server of this number; None if the cluster has none."""

@@ -60,7 +60,7 @@ class WorkServers(Servers[Client]):
     def only(self, wanted: Iterable[int]) -> WorkServers:
         """Those at these indices, in the same turn."""
         some = copy.copy(self)
-        some.all = [self.all[index] for index in wanted]
+        some._have(self.all[index] for index in wanted)
         return some
 
 

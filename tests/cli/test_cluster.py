@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import uuid
 
@@ -18,13 +17,6 @@ import pgqueue
 from pgqueue import migrate
 
 pytestmark = pytest.mark.once
-
-
-@pytest.fixture
-def dsns(pg_server, lender, without_password):
-    """Three servers with the schema, of which none has a number."""
-    with contextlib.ExitStack() as stack:
-        yield [without_password(pg_server.dsn(stack.enter_context(lender.lent()))) for _ in range(3)]
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import itertools
 import logging
 import os
 import signal
@@ -18,6 +20,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -35,18 +38,12 @@ from pgqueue._engine import outages
 from pgqueue._engine.cluster.servers import Server, Servers
 from pgqueue._engine.cluster.takes import Part, PartSignal, Start, Whole
 from pgqueue._engine.hub import Hub
+from pgqueue._engine.outages import Slow
 from pgqueue.embedded import EmbeddedServer, reaper
 
 pytestmark = pytest.mark.once
 
 PUTTING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%pgqueue.put(%%'"
-
-
-@pytest.fixture
-def dsns(pg_server, lender):
-    """Three servers."""
-    with contextlib.ExitStack() as stack:
-        yield [pg_server.dsn(stack.enter_context(lender.lent())) for _ in range(3)]
 
 
 @pytest.fixture
@@ -67,6 +64,23 @@ def down(dsns):
 
 
 @pytest.fixture
+def dropping(dsns):
+    """The DSN of an address at which each packet of a new connection is dropped. The queue of its listener is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = listener.getsockname()
+        for _ in range(4):
+            filling = stack.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(address)
+        control = stack.enter_context(socket.socket())
+        control.settimeout(0.5)
+        if control.connect_ex(address) != errno.EAGAIN:  # its time-out
+            pytest.skip("this kernel answers while the queue of a listener is full")
+        yield make_conninfo(dsns[0], host="127.0.0.1", port=address[1])
+
+
+@pytest.fixture
 def shell(dsns, shell):  # in this order: clients and connections are closed before their databases go
     return shell
 
@@ -76,10 +90,7 @@ async def make(dsns, shell):
     """Makes Cluster of DSNs, over clients that do not poll."""
 
     def make(dsns, connect_timeout=1, **options):
-        clients = [unwrapped(shell.client(dsn, connect_timeout=connect_timeout)) for dsn in dsns]
-        if shell.name == "async":
-            return pgqueue.AsyncCluster(clients, **options)
-        return Awaitable(pgqueue.Cluster(clients, **options), shell._threads)
+        return shell.cluster([shell.client(dsn, connect_timeout=connect_timeout) for dsn in dsns], **options)
 
     return make
 
@@ -696,6 +707,69 @@ async def test_a_put_that_may_move_does_not_wait_for_a_server_that_refuses(make,
     assert counts(dbs) == [0, 1, 0]
 
 
+async def test_a_put_and_a_take_that_may_move_do_not_wait_while_packets_are_lost(hasty, make, dsns, dbs, dropping):
+    queue = make([dropping, dsns[1]], connect_timeout=60).queue("q")
+    await asyncio.wait_for(queue.put("x", place=0), 30)
+    assert counts(dbs) == [0, 1, 0]
+    assert (await asyncio.wait_for(queue.take(0), 30)).data == "x"
+
+
+async def test_a_put_in_a_lane_does_not_wait_for_a_server_that_refuses(make, dsns, down):
+    queue = make([down, *dsns[1:]], connect_timeout=60).queue("q")
+    with pytest.raises(pgqueue.ServerError, match="refused"):
+        await asyncio.wait_for(queue.put("x", lane="ann"), 30)  # of server 0
+
+
+async def test_a_put_in_a_lane_does_not_wait_for_a_server_that_refuses_since_a_moment_ago(make, dsns):
+    with contextlib.closing(Proxy(dsns[0])) as proxy:
+        queue = make([proxy.dsn, dsns[1]], connect_timeout=60).queue("q")
+        await queue.put("x", lane="ann")
+        with proxy.away(), pytest.raises(pgqueue.ServerError):
+            await asyncio.wait_for(queue.put("y", lane="ann"), 30)
+
+
+async def test_a_put_in_a_lane_that_waits_for_room_waits_for_its_server_too(make, dsns, dbs, monkeypatch):
+    monkeypatch.setattr(outages, "MOVES_ON", 0.01)
+    with contextlib.closing(Proxy(dsns[0])) as proxy:
+        queue = make([proxy.dsn, dsns[1]], connect_timeout=60).queue("q")
+        with proxy.away():
+            putting = asyncio.ensure_future(queue.put("x", lane="ann", timeout=60))
+            await soon(lambda: proxy.attempts >= 5)  # it would give up before the second one
+            assert not putting.done()
+        await putting
+    assert counts(dbs) == [1, 0, 0]
+
+
+async def test_a_put_in_a_lane_of_the_only_server_waits_for_connect_timeout_and_no_longer(make, down):
+    async def seconds(connect_timeout):
+        queue, watch = make([down], connect_timeout=connect_timeout).queue("q"), Stopwatch()
+        with pytest.raises(pgqueue.ServerError, match="refused"):
+            await queue.put("x", lane="ann")
+        return watch()
+
+    control = await seconds(0.01)
+    assert 0.4 <= await seconds(0.4) < 0.4 + 1 + control
+
+
+async def test_a_put_in_a_lane_waits_for_a_server_that_does_not_answer(make, silent, dsns, dbs, monkeypatch):
+    """It may only be slow, and no other server may have the task."""
+    monkeypatch.setattr(outages, "MOVES_ON", 0.01)
+    queue = make([silent.dsn, dsns[1]], connect_timeout=60).queue("q")
+    putting = asyncio.ensure_future(queue.put("x", lane="ann"))
+    await asyncio.sleep(0.2)  # in which it would give up twenty times
+    assert not putting.done()
+    silent.go_on()
+    await putting
+    assert counts(dbs) == [1, 0, 0]
+
+
+async def test_a_put_in_a_lane_of_a_server_that_rests_fails_at_once(make, dsns, down):
+    queue = make([down, *dsns[1:]], connect_timeout=60, retry=60).queue("q")
+    await asyncio.wait_for(queue.put("x", place=0), 30)  # which finds the server down
+    with pytest.raises(pgqueue.ServerError, match="refused"):
+        await asyncio.wait_for(queue.put("x", lane="ann"), 30)
+
+
 @pytest.fixture
 def silent(dsns):
     """A proxy before the first server, which answers nothing until it goes on. An attempt would last a minute."""
@@ -705,7 +779,7 @@ def silent(dsns):
             yield proxy
 
 
-async def test_a_put_that_may_move_does_not_wait_for_a_server_that_does_not_answer(make, silent, dsns, dbs):
+async def test_a_put_that_may_move_does_not_wait_for_a_server_that_does_not_answer(hasty, make, silent, dsns, dbs):
     cluster = make([silent.dsn, dsns[1]], connect_timeout=60)
     await asyncio.wait_for(cluster.queue("q").put("x", place=0), 30)
     await asyncio.wait_for(cluster.queue("q").put_many(["y"], place=0), 30)
@@ -719,7 +793,7 @@ async def test_a_put_that_may_move_does_not_wait_for_a_server_that_does_not_answ
     assert counts(dbs) == [1, 2, 0]
 
 
-async def test_a_take_goes_on_without_a_server_that_does_not_answer(make, silent, dsns, dbs):
+async def test_a_take_goes_on_without_a_server_that_does_not_answer(hasty, make, silent, dsns, dbs):
     queue = make([silent.dsn, dsns[1]], connect_timeout=60).queue("q")
     value(dbs[0], "SELECT id FROM pgqueue.put('q', '\"of the silent one\"')")
     await asyncio.wait_for(asyncio.gather(queue.take(0), queue.take(0)), 30)
@@ -756,7 +830,33 @@ async def test_slow_servers_are_waited_for_if_all_are(make, silent, dsns, dbs, m
         silent.go_on()
 
 
-async def test_a_server_that_stays_silent_rests(make, dsns, dbs):
+async def test_a_call_waits_for_connect_timeout_if_all_servers_are_silent(make, silent, dsns, monkeypatch):
+    """An attempt to connect would last a minute."""
+    monkeypatch.setattr(outages, "MOVES_ON", 0.01)
+    with contextlib.closing(Proxy(dsns[1])) as other, other.black_hole():
+        dsn = make_conninfo(other.dsn, connect_timeout=60)
+        queue = make([silent.dsn, dsn], connect_timeout=0.3).queue("q")
+        for call in (queue.put("x"), queue.take(0)):
+            with pytest.raises(pgqueue.ServerError, match="none of the 2 servers"):
+                await asyncio.wait_for(call, 30)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_a_slow_server_is_waited_for_if_the_others_refuse(make, silent, down, dbs, monkeypatch, order):
+    """Whichever comes first: the call moves on from the slow one, and the other one is away."""
+    monkeypatch.setattr(outages, "MOVES_ON", 0.01)
+    queue = make([silent.dsn, down][::order], connect_timeout=60).queue("q")
+    putting, taking = asyncio.ensure_future(queue.put("x", place=0)), asyncio.ensure_future(queue.take(0))
+    await asyncio.sleep(0.2)  # in which it would give up twenty times
+    assert not putting.done()
+    assert not taking.done()
+    silent.go_on()
+    await putting
+    assert counts(dbs) == [1, 0, 0]
+    await taking
+
+
+async def test_a_server_that_stays_silent_rests(hasty, make, dsns, dbs):
     """Its first attempt to connect fails after two seconds, and then it is known to be away."""
     with contextlib.closing(Proxy(dsns[0])) as proxy, proxy.black_hole():
         cluster = make([proxy.dsn, dsns[1]], connect_timeout=60, retry=60)
@@ -768,7 +868,7 @@ async def test_a_server_that_stays_silent_rests(make, dsns, dbs):
         assert counts(dbs) == [0, n, 0]
 
 
-async def test_a_put_that_was_sent_is_not_put_elsewhere(make, dsns, dbs):
+async def test_a_put_that_was_sent_is_not_put_elsewhere(hasty, make, dsns, dbs):
     """The server accepts connections before, and then nothing more comes: whether the task was put is unknown."""
     with contextlib.closing(Proxy(dsns[0])) as proxy:
         clients = make([proxy.dsn, dsns[1]], connect_timeout=1)
@@ -888,13 +988,21 @@ class Down:
             raise pgqueue.ServerError("down")
 
 
+class Named(str):
+    """As a client whose calls wait for a minute."""
+
+    shell = SimpleNamespace(settings=SimpleNamespace(patience=60.0))
+
+
 def test_who_failed_rests_and_is_tried_by_one_call():
     now = 0.0
     servers: Servers[Any] = Servers([None] * 3, 5.0)
-    servers.all[:] = [Server[Any](name, 5.0, lambda: now) for name in "abc"]
+    servers.all[:] = [Server[Any](Named(name), 5.0, lambda: now) for name in "abc"]
 
     def asked(first):
-        return "".join(server.client for server in servers.to_ask(servers.all[first]))
+        """The servers of the first round."""
+        turns = servers.to_ask(servers.all[first])
+        return "".join(server.client for server, _ in itertools.takewhile(lambda turn: not turn[1], turns))
 
     assert [asked(first) for first in range(3)] == ["abc", "bca", "cab"]
     with pytest.raises(pgqueue.ServerError):
@@ -903,7 +1011,7 @@ def test_who_failed_rests_and_is_tried_by_one_call():
     now = 4.9
     assert asked(0) == "ac"
     now = 5.0
-    assert next(servers.to_ask(servers.all[0])).client == "a"  # and no more: the try of b is not used up
+    assert next(servers.to_ask(servers.all[0]))[0].client == "a"  # and no more: the try of b is not used up
     assert asked(0) == "abc"
     assert asked(0) == "ac"  # b is being tried
     now = 10.0
@@ -912,6 +1020,37 @@ def test_who_failed_rests_and_is_tried_by_one_call():
         with pytest.raises(pgqueue.ServerError):
             Down(server).call()
     assert asked(2) == "cab"  # when all rest, all are asked
+
+
+def turns(servers: Servers[Any], answers: dict[str, list[Exception | None]]) -> str:
+    """The servers that a call asks in vain. `answers`: how each turn of a server ends."""
+    asked = ""
+    for server, _ in servers.to_ask(servers.all[0]):
+        asked += server.client
+        server.ended(answers[server.client].pop(0))
+    return asked
+
+
+def test_a_slow_server_is_asked_behind_the_others_until_it_fails():
+    servers: Servers[Any] = Servers([], 5.0)
+    servers.replace([Server[Any](Named(name), 5.0, lambda: 0.0) for name in "abcd"])
+    slow, away = Slow("one more time"), pgqueue.ServerError("away")
+    servers.all[1].ended(slow)  # of another call
+    servers.all[3].ended(away)
+    assert turns(servers, {"a": [slow, away], "b": [slow, slow, away], "c": [slow, away]}) == "ac" + "abc" + "b" + "b"
+
+
+def test_a_server_that_another_thread_reaches_is_asked_again_by_a_call_for_which_it_was_slow():
+    servers: Servers[Any] = Servers([], 5.0)
+    servers.replace([Server[Any](Named(name), 5.0, lambda: 0.0) for name in "ab"])
+    a, b = servers.all
+    asked = servers.to_ask(a)
+    assert next(asked) == (a, False)
+    a.ended(Slow("of this call"))
+    a.ended(None)  # of the other thread's
+    assert next(asked) == (b, False)
+    b.ended(pgqueue.ServerError("down"))
+    assert next(asked) == (a, True)
 
 
 async def test_the_clients_that_were_given_stay_open(dsns, shell):
@@ -978,9 +1117,10 @@ class Stoppable:
     def stopped(self):
         """It does not answer, and keeps its connections."""
         pids = self.processes()
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
         try:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):  # one of autovacuum that has ended since
+                    os.kill(pid, signal.SIGSTOP)
             yield
         finally:
             for pid in pids:
@@ -1071,7 +1211,7 @@ async def test_a_take_waits_on_while_a_server_is_killed(make, private, dsns, dbs
 
 
 @pytest.mark.slow
-async def test_a_put_moves_on_from_a_stopped_server(make, private, dsns, dbs):
+async def test_a_put_moves_on_from_a_stopped_server(hasty, make, private, dsns, dbs):
     """Its socket accepts connections, and it starts no process for them."""
     cluster = make([make_conninfo(private.dsn, connect_timeout=60), dsns[1]], connect_timeout=60)
     with private.stopped():

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from shells import Awaitable, unwrapped
+from shells import unwrapped
 from statements import column, value
 
 import pgqueue
@@ -46,10 +46,7 @@ def dbs(dsns: list[str]) -> Any:
 
 @pytest.fixture
 async def cluster(dsns: list[str], shell: Any) -> Any:
-    clients = [unwrapped(shell.client(dsn)) for dsn in dsns]
-    if shell.name == "async":
-        return pgqueue.AsyncCluster(clients)
-    return Awaitable(pgqueue.Cluster(clients), shell._threads)
+    return shell.cluster([shell.client(dsn) for dsn in dsns])
 
 
 def counts(dbs: list[psycopg.Connection]) -> list[int]:

@@ -14,7 +14,7 @@ from commands import Commands
 from eventually import eventually
 from members import change, copy
 from processes import Program
-from shells import Awaitable, unwrapped
+from shells import unwrapped
 from statements import column, value
 
 import pgqueue
@@ -49,10 +49,7 @@ def dbs(dsns: list[str]) -> Any:
 
 
 def made(dsns: list[str], shell: Any) -> Any:
-    clients = [unwrapped(shell.client(dsn)) for dsn in dsns]
-    if shell.name == "async":
-        return pgqueue.AsyncCluster(clients)
-    return Awaitable(pgqueue.Cluster(clients), shell._threads)
+    return shell.cluster([shell.client(dsn) for dsn in dsns])
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from statements import value
 
 import pgqueue
 from pgqueue import ServerError, Worker
+from pgqueue._engine import outages
+from pgqueue._engine.cluster.servers import placed_among
 from pgqueue._engine.scarcity import LIMITS, NEED, Scarcity, with_remedy
 
 LIMIT_OF_ROLE = "too many connections for role.*take, wait or lock.*Raise the role's CONNECTION LIMIT"
@@ -147,6 +149,23 @@ async def test_the_first_call_waits_for_a_place_and_then_names_the_limit(shell, 
         await soon(lambda: client.shell.core._failure is not None)
         assert not first.done()
     assert (await first).state == "ready"
+
+
+async def test_a_put_in_a_lane_of_a_cluster_waits_at_a_limit(shell, role, monkeypatch):
+    """Where connections are refused for another reason, it does not: it may go to no other server."""
+    monkeypatch.setattr(outages, "MOVES_ON", 0.01)
+    role.allow(1)
+    servers = [shell.client(role.dsn, connect_timeout=30), shell.client()]
+    cluster = shell.cluster(servers)
+    lane = next(f"lane {n}" for n in range(100) if placed_among([0, 1], f"lane {n}") == 0)
+    with psycopg.connect(role.dsn):
+        put = asyncio.ensure_future(cluster.queue("q").put(1, lane=lane))
+        core = servers[0].shell.core
+        await soon(lambda: core._failure is not None)
+        first = core._failed_at
+        await soon(lambda: core._failed_at > first + 0.1)  # it tries again ten times after it would give up
+        assert not put.done()
+    assert (await put).state == "ready"
 
 
 @pytest.mark.once

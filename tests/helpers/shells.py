@@ -115,6 +115,12 @@ class Shell:
         self._stack.push_async_callback(client.close)
         return client
 
+    def cluster(self, clients: list[Any], **options: Any) -> Any:
+        """A cluster of clients that this shell has made."""
+        if self.name == "async":
+            return pgqueue.AsyncCluster(clients, **options)
+        return Awaitable(pgqueue.Cluster(unwrapped(clients), **options), self._threads)
+
     async def connection(self, dsn: str | None = None, **options: Any) -> Any:
         """A connection of the caller's."""
         if self.name == "async":

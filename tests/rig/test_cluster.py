@@ -49,8 +49,10 @@ def life(name: str, text: str) -> Life:
     return Life(name, 0, lines=parse("".join("\t".join(line.split()) + "\n" for line in text.strip().splitlines())))
 
 
-def rules(*lives: Life, away: tuple[float, float] | None = None, until: float = 10.0) -> list[str]:
-    absent = [(1, Window("refuse", *away))] if away else []
+def rules(
+    *lives: Life, away: tuple[float, float] | None = None, until: float = 10.0, fault: str = "refuse"
+) -> list[str]:
+    absent = [(1, Window(fault, *away))] if away else []
     return [one.rule for one in measures.check(lives, absent, until, measures.Control(lives))]
 
 
@@ -77,8 +79,10 @@ def test_a_slow_put_while_a_server_is_away() -> None:
         assert rules(slow, away=(1.2, 2.0)) == ["slow put"]
         assert rules(slow, away=(1.7, 2.0)) == []
         in_a_lane = life("put-1", f"1.0 putting lanes x a\n 3.3 {end}")
-        assert rules(in_a_lane, away=(1.2, 2.0)) == []
-        assert rules(life("put-1", f"1.0 putting lanes x a\n 3.6 {end}"), away=(1.2, 2.0)) == ["slow put"]
+        assert rules(in_a_lane, away=(1.2, 2.0)) == ["slow put"]
+        assert rules(in_a_lane, away=(1.2, 2.0), fault="silent") == []
+        later = life("put-1", f"1.0 putting lanes x a\n 3.6 {end}")
+        assert rules(later, away=(1.2, 2.0), fault="silent") == ["slow put"]
 
 
 def test_the_lanes_of_each_server_are_lanes_of_their_own() -> None:

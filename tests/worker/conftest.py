@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Iterator
 from types import ModuleType
 
+import psycopg
 import pytest
 from checkout import HELPERS
 
@@ -21,3 +23,13 @@ def crunch(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     yield module
     module.client.close()
     del sys.modules["crunch"]
+
+
+@pytest.fixture
+def numbered(dsns: list[str]) -> Iterator[list[psycopg.Connection]]:
+    """A connection to each of the servers, which have the numbers 1, 2 and 3."""
+    with contextlib.ExitStack() as stack:
+        conns = [stack.enter_context(psycopg.connect(dsn, autocommit=True)) for dsn in dsns]
+        for number, conn in enumerate(conns, 1):
+            conn.execute("SELECT pgqueue.set_server(%s)", (number,))
+        yield conns

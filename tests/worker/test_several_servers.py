@@ -5,7 +5,6 @@ The servers are databases of one server, with numbers of their own.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -14,6 +13,7 @@ import psycopg
 import pytest
 from commands import run
 from eventually import eventually
+from running import running
 from statements import rows, value
 
 import pgqueue
@@ -26,33 +26,13 @@ pytestmark = pytest.mark.once
 
 
 @pytest.fixture
-def dsns(pg_server, lender):
-    with contextlib.ExitStack() as stack:
-        yield [pg_server.dsn(stack.enter_context(lender.lent())) for _ in range(3)]
+def dbs(numbered):
+    return numbered
 
 
-@pytest.fixture
-def dbs(dsns):
-    """A connection to each of them, which have the numbers 1, 2 and 3."""
-    with contextlib.ExitStack() as stack:
-        conns = [stack.enter_context(psycopg.connect(dsn, autocommit=True)) for dsn in dsns]
-        for number, conn in enumerate(conns, 1):
-            conn.execute("SELECT pgqueue.set_server(%s)", (number,))
-        yield conns
-
-
-@contextlib.contextmanager
 def working(cluster, handlers, **options):
     """A worker in a thread of its own, until the end of the block."""
-    worker = pgqueue.Worker(cluster, handlers, **options)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
+    return running(pgqueue.Worker(cluster, handlers, **options))
 
 
 @pytest.fixture

@@ -30,24 +30,8 @@ pytestmark = pytest.mark.once
 
 
 @pytest.fixture
-def dsns(pg_server, lender, without_password):
-    with contextlib.ExitStack() as stack:
-        yield [without_password(pg_server.dsn(stack.enter_context(lender.lent()))) for _ in range(3)]
-
-
-@pytest.fixture
-def numbered(dsns):
-    """A connection to each of them, which have the numbers 1, 2 and 3."""
-    with contextlib.ExitStack() as stack:
-        conns = [stack.enter_context(psycopg.connect(dsn, autocommit=True)) for dsn in dsns]
-        for number, conn in enumerate(conns, 1):
-            conn.execute("SELECT pgqueue.set_server(%s)", (number,))
-        yield conns
-
-
-@pytest.fixture
 def dbs(dsns, numbered):
-    """The same, all three in the table of servers. The first is the home server."""
+    """A connection to each of the servers, all three in the table of servers. The first is the home server."""
     for number, dsn in enumerate(dsns, 1):
         numbered[0].execute("SELECT pgqueue.add_server(%s, %s)", (number, dsn))
     return numbered

@@ -18,9 +18,8 @@ import hashlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..._calls.server import Whereabouts
 from ...errors import CallTimeout, ConnectionLost, NotRunning, SchemaError, ServerError, SetupError, TaskElsewhere
@@ -43,7 +42,7 @@ C = TypeVar("C", bound=ClientLike)
 D = TypeVar("D", bound=ClientLike)
 Place = int | str | bytes
 BITS = 43  # of an id, below the number of its server; as in sql/2_base/server.sql
-SLOW = 1.0  # seconds for which calls skip a server that has not connected one of them
+SLOW = 1.0  # seconds for which calls ask the others before a server that has not connected one of them
 ABSENT = (ServerError, SchemaError, SetupError, NotRunning)  # the call had no effect
 UNREACHABLE = (*ABSENT, ConnectionLost)
 
@@ -81,28 +80,38 @@ class Server(Generic[C]):
         """Whether a call has moved on to another server a moment ago, while this one was connecting."""
         return self._clock() < self._slow_until
 
-    @contextmanager
-    def asked(self) -> Iterator[None]:
-        """Wrap a call: if it does not reach the server, the server rests. One that is slow to connect is only skipped.
+    def asked(self) -> Asked:
+        """Wrap a call: if it does not reach the server, the server rests. One that is slow to connect is asked last.
 
-        While it is skipped its connection is made, or the attempt fails; then the next call finds the one or the other.
+        Meanwhile its connection is made, or the attempt fails; then the next call finds the one or the other.
         """
-        try:
-            yield
-        except Slow:
+        return Asked(self)
+
+    def ended(self, error: BaseException | None) -> None:
+        """A call has ended, with this error or without one. Other errors do not tell whether the server is there."""
+        if error is None:
+            self.failed, self._slow_until = False, float("-inf")
+        elif isinstance(error, Slow):
             self._slow_until = self._clock() + SLOW
             if self.failed:
                 self._rests_until = self._clock() + self._retry
-            raise
-        except UNREACHABLE as error:
+        elif isinstance(error, UNREACHABLE):
             if self.listed is not None and not self.failed:
                 log.warning("%s rests for %g s: %s", self, self._retry, error)
-            self.failed = True
+            self.failed, self._slow_until = True, float("-inf")
             self._rests_until = self._clock() + self._retry
             if isinstance(error, CallTimeout):
                 self.silent_until = self._rests_until
-            raise
-        self.failed, self._slow_until = False, float("-inf")
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it is known to be away: it has failed, and is not just connecting."""
+        return self.failed and not self.is_slow()
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds a call waits for it, if no other server can be asked."""
+        return self.client.shell.settings.patience
 
     @property
     def is_active(self) -> bool:
@@ -150,6 +159,21 @@ class Server(Generic[C]):
         return f"server {self.listed.salt if self.listed else '?'} ({at})"
 
 
+class Asked:
+    """The block of Server.asked(). A class, since every call through a cluster enters it: a generator costs more."""
+
+    __slots__ = ("_server",)
+
+    def __init__(self, server: Server[Any]) -> None:
+        self._server = server
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._server.ended(error)
+
+
 class Turn:
     """The index of the server that the next take begins with. Lists with some of the servers share it."""
 
@@ -160,7 +184,7 @@ class Servers(Generic[C]):
     """All servers, in their order."""
 
     def __init__(self, clients: Sequence[C], retry: float) -> None:
-        self.all = [Server(client, retry) for client in clients]
+        self._have([Server(client, retry) for client in clients])
         self.left: list[Server[C]] = []  # those that are gone
         self.retry = retry
         self.kept = Kept()
@@ -179,9 +203,13 @@ class Servers(Generic[C]):
     def replace(self, servers: Sequence[Server[C]]) -> None:
         """Set the list of servers. Those that are not in it any more are left."""
         self.left += [server for server in self.all if server not in servers]
-        self.all = list(servers)
+        self._have(servers)
         for callback in list(self._callbacks):
             callback()
+
+    def _have(self, servers: Iterable[Server[C]]) -> None:
+        self.all = list(servers)
+        self.active = _active(self.all)  # those that get puts without a server of their own
 
     def mirror(self, other: Servers[D], make: Callable[[D], C]) -> None:
         """Have the servers of another list, now and whenever that is replaced, each with a client of the other shell.
@@ -208,7 +236,7 @@ class Servers(Generic[C]):
 
     def turn(self) -> Server[C]:
         """The server of a put without a key: each active one in turn."""
-        active = _active(self.all)
+        active = self.active
         return active[next(self._turns) % len(active)]
 
     def turn_of_take(self) -> Server[C]:
@@ -250,29 +278,37 @@ class Servers(Generic[C]):
         salts = dict(zip(every, salts_of(every), strict=True))
         return max(_active(every), key=lambda one: score(text, salts[one]))
 
-    def to_ask(self, first: Server[C], *, puts: bool = False) -> Iterator[Server[C]]:
+    def to_ask(self, first: Server[C], *, puts: bool = False) -> Iterator[tuple[Server[C], bool]]:
         """The servers that do not rest, from `first` on; all of them if every one rests. For puts only active ones.
+
+        Behind them, in turns and for connect_timeout at most, those that are not known to be away, with True: a server
+        that is slow may connect the call in a moment. One may be slow for this call, and reached by another thread
+        before this one goes on: so what counts is not whether it is slow by then.
 
         resting() is called when the caller reaches the server: a call that ends before must not use up the server's
         one try.
         """
-        every = self.all
+        every = self.active if puts else self.all
         begin = every.index(first) if first in every else 0  # it has left since it was chosen
         order = every[begin:] + every[:begin]
-        if puts:
-            order = _active(order)
-        all_rest = True
+        asked = False
         for server in order:
             if not server.resting():
-                all_rest = False
-                yield server
-        if all_rest:
-            yield from order
+                asked = True
+                yield server, False
+        end = time.monotonic() + max(server.patience for server in order)
+        while (left := [server for server in order if not server.is_away]) and time.monotonic() < end:
+            for server in left:
+                asked = True
+                yield server, True
+        if not asked:
+            for server in order:
+                yield server, False
 
     def is_last(self, server: Server[C], *, puts: bool = False) -> bool:
-        """Whether a call that may go to any server has this one left. For puts among the active ones."""
-        others = _active(self.all) if puts else self.all
-        return all(other is server or other.failed or other.is_slow() for other in others)
+        """Whether every other server that a call may go to is known to be away. For puts among the active ones."""
+        others = self.active if puts else self.all
+        return all(other is server or other.is_away for other in others)
 
     def of_client(self, given: object) -> Server[C] | None:
         """The server of a task or a batch that a client of this cluster has made; None for another one, and an id."""

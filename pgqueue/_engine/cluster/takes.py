@@ -172,7 +172,7 @@ class Part(Generic[C]):
             return None, error
 
     def _bounded(self, run: Run) -> At[C]:
-        most = self.server.client.shell.settings.patience
+        most = self.server.patience
         bounded = Run(run.call, run.relaxed, most if run.within is None else min(run.within, most))
         return At(self.server, bounded, not self._servers.is_last(self.server))
 
@@ -228,7 +228,9 @@ class TakeFromAll(Generic[C]):
         absent: list[Part[C]] = []
         n, answered = self._n, False
         first = self._servers.turn_of_take()
-        for server in self._servers.to_ask(first):
+        for server, again in self._servers.to_ask(first):
+            if again and answered:
+                break
             part = Part(self._servers, server, self._take(server, n, 0.0, looked=False), rests=False)
             if not (yield from self._connected(part)):
                 continue
@@ -321,7 +323,7 @@ class TakeFromAll(Generic[C]):
             parts += [self._waiting(server, looked=False) for server in self._members if server not in before]
 
     def _rested(self, server: Server[C]) -> Part[C]:
-        """The take of a server, from the end of its rest on, or from when it is no longer skipped as slow."""
+        """The take of a server, from the end of its rest on, or from when it no longer counts as slow."""
         part = self._waiting(server, looked=False)
         part.until = time.monotonic() + (SLOW if server.is_slow() else self._servers.retry)
         return part
