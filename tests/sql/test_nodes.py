@@ -546,7 +546,7 @@ def test_a_stranger_to_the_tables_can_use_nodes(db: psycopg.Connection, connect:
         user = connect(options=f"-c role={role}")
         assert create(user, "/a", ephemeral=True) == ("/a", None)
         assert row(user, "SELECT version FROM pgqueue.set_node('/a', '1')") == (1,)
-        assert column(user, "SELECT path FROM pgqueue.nodes") == ["/", "/a"]
+        assert column(user, "SELECT path FROM pgqueue.nodes ORDER BY path") == ["/", "/a"]
         assert column(user, "SELECT pgqueue.children('/')") == ["a"]
         assert row(user, "SELECT problem FROM pgqueue.delete_node('/a')") == (None,)
         assert row(user, "SELECT problem FROM pgqueue.join_group('g')") == (None,)
