@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from hostile import STRINGS
 from psycopg import sql
-from statements import column, rows
+from statements import column, planned, rows
 
 from pgqueue._calls import exchanges, find, nodes, pick, queue, results, schedules, statuses
 from pgqueue._calls.call import Call
@@ -248,12 +248,15 @@ def read_back(conn: psycopg.Connection, lists: bool = False) -> None:
     """Every row that applications can read becomes a Python value, in SQL and by the client's calls that look.
 
     One thing stands, and is documented: JSON numbers that a float cannot hold are a ValueError in Python.
+
+    To be called last in a transaction that is rolled back.
     """
+    conn.execute("SET LOCAL plan_cache_mode = force_generic_plan")  # one plan for any arguments
     for view in (*VIEWS, "sessions", "quotas"):
-        conn.execute(sql.SQL("SELECT * FROM pgqueue.{}").format(sql.Identifier(view))).fetchall()
+        planned(conn, f"SELECT * FROM pgqueue.{view}")
     for call in looks(conn, lists):
         try:
-            call.read(conn.execute(call.sql, call.args).fetchall())
+            call.read(planned(conn, call.sql, call.args))
         except ValueError as error:
             assert str(error).endswith("is out of the range of a float")  # noqa: PT017  # it need not be raised
 

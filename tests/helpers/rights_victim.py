@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from eventually import eventually
 from psycopg import sql
+from statements import planned
 
 #: In data, results, errors, keys, lanes and the like: for roles that may look into the queue or take from it.
 SECRET = "xyzzy"
@@ -137,7 +138,7 @@ class Victim:
         """Every row of every table, with its table's name."""
         tables = [(name, f"pgqueue.{name}" if name != "payload" else _PAYLOADS) for name in self.tables]
         union = " UNION ALL ".join(f"SELECT '{name} ' || row_to_json(k) FROM {table} k" for name, table in tables)
-        return {text for (text,) in self.owner.execute(union).fetchall()}
+        return {text for (text,) in planned(self.owner, union)}
 
     def call(self, kind: str, statement: str, patience: str = "1 s") -> tuple[str | None, str, set[str]]:
         """Call as a role of this kind, and roll back: the SQLSTATE, the answer or error, and the rows after it."""
@@ -175,8 +176,8 @@ def drop_roles(owner: psycopg.Connection, names: list[str]) -> None:
 def victim(dsn: str, kinds: Mapping[str, tuple[str, ...]] = KINDS, options: str = "") -> Iterator[Victim]:
     """The victim, beside roles of these kinds, made with these options of CREATE ROLE."""
     with (
-        psycopg.connect(dsn, autocommit=True) as owner,
-        psycopg.connect(dsn, autocommit=True) as self,
+        psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as owner,
+        psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as self,
     ):
         roles = {kind: make_role(owner, options) for kind in (*kinds, "victim")}
         try:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import uuid
+from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 
@@ -20,6 +24,28 @@ def rows(conn: psycopg.Connection, query: str, *args: Any) -> list[tuple[Any, ..
 def row(conn: psycopg.Connection, query: str, *args: Any) -> tuple[Any, ...] | None:
     (found,) = rows(conn, query, *args) or [None]
     return found
+
+
+#: What planned() has prepared, by connection and statement.
+_planned: WeakKeyDictionary[psycopg.Connection, dict[str, str]] = WeakKeyDictionary()
+
+
+def planned(conn: psycopg.Connection, statement: str, args: Sequence[Any] = ()) -> list[Any]:
+    """The rows of a statement. The server plans it once, which takes longer than to execute it.
+
+    A rollback leaves the plan. psycopg discards all that was prepared at each rollback, unless it prepares nothing
+    itself (prepare_threshold=None).
+    """
+    assert conn.prepare_threshold is None
+    names = _planned.setdefault(conn, {})
+    if statement not in names:
+        numbers = itertools.count(1)
+        text = re.sub("%s", lambda _: f"${next(numbers)}", statement).replace("%%", "%")
+        name = f"planned_{len(names)}"
+        conn.execute(f"PREPARE {name} AS {text}")
+        names[statement] = name  # only now: it may have failed
+    given = f" ({', '.join(['%s'] * len(args))})" if args else ""
+    return psycopg.ClientCursor(conn).execute(f"EXECUTE {names[statement]}{given}", args).fetchall()
 
 
 def pass_time(conn: psycopg.Connection, interval: str) -> None:

@@ -44,7 +44,7 @@ class Arena:
 
 @pytest.fixture(scope="module")
 def arena(shared: str) -> Iterator[Arena]:
-    with psycopg.connect(shared, autocommit=True) as conn:
+    with psycopg.connect(shared, autocommit=True, prepare_threshold=None) as conn:
         yield Arena(conn)
 
 

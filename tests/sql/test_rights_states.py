@@ -97,7 +97,7 @@ def rows_seen(conn: psycopg.Connection, aim: Victim) -> set[str]:
 def aim(shared: str) -> Iterator[Aim]:
     with (
         victim(shared) as made,
-        psycopg.connect(shared, autocommit=True) as role,
+        psycopg.connect(shared, autocommit=True, prepare_threshold=None) as role,
         psycopg.connect(shared, autocommit=True) as listener,
     ):
         owner = made.owner
