@@ -48,16 +48,22 @@ class Taker:
                 threading.Event().wait(0.05)
 
     def _ack(self, tasks: list[pgqueue.Task]) -> None:
-        conn = self._connection()
-        with conn.transaction():
-            with conn.cursor() as cursor:
-                cursor.executemany("INSERT INTO acked VALUES (%s, %s)", [(task.id, os.getpid()) for task in tasks])
-            self._queue.ack_many(tasks, conn=conn)
+        """Ack on one connection, until a call on it fails.
 
-    def _connection(self) -> psycopg.Connection:
-        if self._conn is None or self._conn.closed:
+        It may be of no use then and not be closed: executemany() is a pipeline, and one that the server cut off can
+        leave the connection in pipeline mode.
+        """
+        if self._conn is None:
             self._conn = psycopg.connect(self._dsn, autocommit=True)
-        return self._conn
+        try:
+            with self._conn.transaction():
+                with self._conn.cursor() as cursor:
+                    cursor.executemany("INSERT INTO acked VALUES (%s, %s)", [(task.id, os.getpid()) for task in tasks])
+                self._queue.ack_many(tasks, conn=self._conn)
+        except (pgqueue.ConnectionLost, psycopg.OperationalError):
+            self._conn.close()
+            self._conn = None
+            raise
 
 
 def main(dsn: str, name: str, batch: str) -> None:
