@@ -21,7 +21,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from eventually import Stopwatch, eventually, in_time
+from eventually import PATIENCE, Stopwatch, eventually, in_time
 from running import running
 from statements import column, row, rows
 
@@ -256,10 +256,12 @@ def test_twenty_crashes_charge_no_neighbour(db, client, start, tmp_path, record_
 def test_after_a_kill_long_tasks_run_all_at_once_and_are_not_charged(db, client, start):
     """After the second kill a quarter runs, and the others as soon as it has run longer than the process had lived."""
     client.queue("hang").put_many(["sleeps"] * 8)
+    lived = 0.0
     for kills in range(3):
-        process = start("--concurrency", "8", "--share", "hang=8")
-        eventually(lambda p=process, n=8 * kills + 8: len(p.lines("begun")) == n)  # type: ignore[misc]
+        process, watch = start("--concurrency", "8", "--share", "hang=8"), Stopwatch()
+        eventually(lambda p=process, n=8 * kills + 8: len(p.lines("begun")) == n, PATIENCE + lived)  # type: ignore[misc]
         process.end()
+        lived = watch()
         assert column(db, "SELECT DISTINCT attempts FROM pgqueue.tasks") == [0]
 
 
