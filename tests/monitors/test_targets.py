@@ -214,7 +214,9 @@ def test_targets_do_not_wait_for_each_other(hooks: list[Hook], mailbox, blocking
             assert called.get(timeout=30).state == "firing"
             mails.truncate()
             assert called.get(timeout=30).state == "resolved", n
-        got = [mailbox.got.get(timeout=30).get_content() for _ in range(10)]
+        got: list[str] = []
+        while len(got) < 10:  # a mail has all alerts that waited for it
+            got += mailbox.got.get(timeout=30).get_content().splitlines()
         managed: list[str] = []
         while len(managed) < 10:
             managed += [alert["annotations"]["summary"] for alert in works.posted.get(timeout=30).json]
@@ -222,10 +224,9 @@ def test_targets_do_not_wait_for_each_other(hooks: list[Hook], mailbox, blocking
     assert [text.startswith("resolved: ") for text in got] == [False, True] * 5
     assert [text.startswith("resolved: ") for text in managed] == [False, True] * 5
     warned = [record.getMessage() for record in caplog.records if record.name == "pgqueue"]
-    assert sorted(one.split(": ")[1] for one in warned if "do not reach" in one and "works" not in one) == [
-        "HTTP Error 302",
-        "HTTP Error 500",
-    ]
+    failures = [one for one in warned if "do not reach" in one and "works" not in one]
+    others = [one for one in failures if hangs.base not in one]  # that one is given up if all this takes 5 s
+    assert sorted(one.split(": ")[1] for one in others) == ["HTTP Error 302", "HTTP Error 500"]
 
 
 def test_what_waits_for_a_target_is_bounded(hook, monkeypatch):
