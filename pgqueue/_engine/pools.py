@@ -32,7 +32,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
 from ..errors import ClosedError, ServerError
-from .attempts import AsyncAttempts, BlockingAttempts
+from .attempts import AsyncAttempts, Attempts, BlockingAttempts
 from .core import Settings
 from .door import opening
 from .dsn import unreachable
@@ -117,7 +117,7 @@ class Pool(ConnectionPool[OwnConn]):
                 conn.close()
                 self.hand_back(lending)
             left = times.ask(began, limit)
-        raise _none_in_time(self, self._attempts.failure)
+        raise _none_in_time(self, self._attempts)
 
     def hand_back(self, lending: Lending) -> None:
         """Give the pool the connection that was lent, or one for which it waits."""
@@ -212,7 +212,7 @@ class AsyncPool(AsyncConnectionPool[OwnAsyncConn]):
                     return conn
                 await asyncio.shield(self._drop(conn))
             left = times.ask(began, limit)
-        raise _none_in_time(self, self._attempts.failure)
+        raise _none_in_time(self, self._attempts)
 
     async def _next(self, within: float) -> OwnAsyncConn:
         within = self._attempts.asking(within)
@@ -326,9 +326,11 @@ def _arguments(settings: Settings, conninfo: str, relaxed: bool) -> dict[str, An
     }
 
 
-def _none_in_time(pool: Pool | AsyncPool, reason: Exception | None) -> ServerError:
-    if reason is not None:
-        return unreachable(str(pool.conninfo), reason)
+def _none_in_time(pool: Pool | AsyncPool, attempts: Attempts[Any]) -> ServerError:
+    if attempts.failure is not None:
+        return unreachable(str(pool.conninfo), attempts.failure)
+    if not attempts.held():
+        return unreachable(str(pool.conninfo), "no connection was made in time: a larger connect_timeout waits longer")
     return ServerError(
         f"none of the {pool.max_size} connections of the client's pool was free in time:"
         " set a larger pool_size, or let fewer threads call at once"

@@ -113,6 +113,16 @@ async def test_a_pool_that_is_used_up_says_so(shell, db, connect):
     await first
 
 
+async def test_a_server_that_is_slow_to_connect_is_not_taken_for_a_pool_that_is_used_up(shell, dsn, db):
+    with proxy(dsn) as network:
+        queue = shell.client(network.dsn, connect_timeout=0.5).queue("q")
+        await queue.put(0)
+        db.execute(f"SELECT pg_terminate_backend(pid) FROM {IN_POOLS}")
+        await soon(lambda: value(db, f"SELECT count(*) FROM {IN_POOLS}") == 0)
+        with network.black_hole(), pytest.raises(ServerError, match=r"cannot connect .*connect_timeout waits longer"):
+            await queue.put(1)
+
+
 @pytest.mark.slow
 def test_fifty_threads_use_no_more_than_twelve_connections(blocking, db):
     client = blocking()
