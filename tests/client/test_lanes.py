@@ -94,7 +94,7 @@ def test_eight_takers_five_lanes_six_hundred_tasks(
         while not put_all.is_set() or left():
             rows(db, "SELECT pgqueue.kick('q', 100)")
             for i, one in enumerate(takers):
-                if one._process.poll() is not None:
+                if one.has_ended():
                     takers[i] = taker()
             put_all.wait(0.02)
 
