@@ -330,7 +330,8 @@ def _none_in_time(pool: Pool | AsyncPool, attempts: Attempts[Any]) -> ServerErro
     if attempts.failure is not None:
         return unreachable(str(pool.conninfo), attempts.failure)
     if not attempts.held():
-        return unreachable(str(pool.conninfo), "no connection was made in time: a larger connect_timeout waits longer")
+        reason = "no connection was made in the time that connect_timeout and call_timeout allow"
+        return unreachable(str(pool.conninfo), reason)
     return ServerError(
         f"none of the {pool.max_size} connections of the client's pool was free in time:"
         " set a larger pool_size, or let fewer threads call at once"

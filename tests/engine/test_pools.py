@@ -119,7 +119,7 @@ async def test_a_server_that_is_slow_to_connect_is_not_taken_for_a_pool_that_is_
         await queue.put(0)
         db.execute(f"SELECT pg_terminate_backend(pid) FROM {IN_POOLS}")
         await soon(lambda: value(db, f"SELECT count(*) FROM {IN_POOLS}") == 0)
-        with network.black_hole(), pytest.raises(ServerError, match=r"cannot connect .*connect_timeout waits longer"):
+        with network.black_hole(), pytest.raises(ServerError, match=r"cannot connect .*: no connection was made"):
             await queue.put(1)
 
 
