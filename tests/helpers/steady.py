@@ -23,6 +23,7 @@ class Steady:
     def __init__(self) -> None:
         self._began = self._beat = time.time()
         self._stalls: list[tuple[float, float]] = []
+        self._beats, self._late = 0, 0.0
 
     def __call__(self) -> float:
         now = time.time()
@@ -33,9 +34,20 @@ class Steady:
         stalls = [*self._stalls, *self._stall(time.time())]
         return sum(max(0.0, min(end, until) - max(begin, since)) for begin, end in stalls)
 
+    def step(self) -> float:
+        """What a wait and a statement take here besides the wait, in seconds; on average, without the stalls.
+
+        A busy machine lets each wait end a little late. A chain of such steps is later by as much for each.
+        """
+        return self._late / max(1, self._beats)
+
     def beat(self) -> None:
         now = time.time()
-        self._stalls += self._stall(now)
+        if stall := self._stall(now):
+            self._stalls += stall
+        else:
+            self._beats += 1
+            self._late += now - self._beat - BEAT
         self._beat = now
 
     def _stall(self, now: float) -> list[tuple[float, float]]:
