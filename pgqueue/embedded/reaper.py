@@ -53,6 +53,7 @@ OURS = (STARTING, KEEP, DATA, RUN, LOG, OLD_LOG, CONF, PASSWORD, UNFINISHED, BIN
 POLL = 0.02  # seconds between two looks at a state that has no event to wait for
 READY_WITHIN = 120.0  # seconds a postmaster may take to recover from a crash
 STOPPED_WITHIN = 30.0  # seconds a fast shutdown may take before an immediate one
+ANSWERS_WITHIN = 5.0  # seconds a postmaster may take to answer a new session
 LAUNCHED_WITHIN = 5.0  # seconds from the launch of a postmaster to its pid file
 
 STARTUP = b"user\0postgres\0\0"  # the parameters of a startup message
@@ -95,7 +96,7 @@ class Postmaster(NamedTuple):
         A server that stops one of its processes with a signal closes a new connection without an answer.
         """
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(1)
+            probe.settimeout(ANSWERS_WITHIN)
             try:
                 probe.connect(str(self.socket))
                 probe.sendall(struct.pack("!ii", 8 + len(STARTUP), 3 << 16) + STARTUP)
@@ -215,17 +216,16 @@ def is_servers(root: Path, postmaster: Postmaster) -> bool:
 def halt(root: Path) -> bool:
     """Stop the server by a fast shutdown. Returns True if there was one. Call it behind the gate.
 
-    The postmaster of PostgreSQL 18 does not end if it gets the signal while it recovers from a crash of one of its
-    processes; so the signal comes after the recovery.
+    A server that recovers from a crash is stopped by an immediate shutdown: its next start recovers as well. A fast one
+    would wait until the files are synced, which takes as long as the disk needs; and the postmaster of PostgreSQL 18
+    does not end if it gets the signal then.
     """
     postmaster = find(root)
     (root / STARTING).unlink(missing_ok=True)
     if postmaster is None:
         return False
-    deadline = time.monotonic() + STOPPED_WITHIN
-    while postmaster.recovers() and is_servers(root, postmaster) and time.monotonic() < deadline:
-        time.sleep(POLL)
-    for number in (signal.SIGINT, signal.SIGQUIT):  # fast: end the sessions; immediate: leave a recovery
+    fast, immediate = signal.SIGINT, signal.SIGQUIT
+    for number in (immediate,) if postmaster.recovers() else (fast, immediate):
         if not is_servers(root, postmaster):  # or a pid of another container, which must not be killed
             break
         with contextlib.suppress(ProcessLookupError):
