@@ -167,7 +167,7 @@ def the_next_one_kills_and_passes(folder: Path, **settings: str | Path) -> None:
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("number", ENDS)
 def test_the_demo_ends(dsn: str, home: Path, files: Path, few_files: Path, number: str, moment: str) -> None:
-    with steady(dsn) as control, demo(files, PGQUEUE_HOME=home) as ended:
+    with steady(dsn, home) as control, demo(files, PGQUEUE_HOME=home) as ended:
         ended.reaches(moment)
         began = control()
         ended.process.send_signal(getattr(signal, f"SIG{number}"))
@@ -181,7 +181,7 @@ def test_the_demo_ends(dsn: str, home: Path, files: Path, few_files: Path, numbe
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_worker_is_killed(dsn: str, home: Path, files: Path, place: int, moment: str) -> None:
     """The demo starts another one, kills one itself, and passes."""
-    with steady(dsn) as control, demo(files, PGQUEUE_HOME=home) as ended:
+    with steady(dsn, home) as control, demo(files, PGQUEUE_HOME=home) as ended:
         ended.reaches(moment)
         with contextlib.suppress(ProcessLookupError):  # the demo has killed it itself
             os.kill(ended.workers()[place], signal.SIGKILL)
@@ -198,7 +198,7 @@ def test_a_process_of_the_server_is_killed(
     dsn: str, home: Path, files: Path, few_files: Path, kind: str, moment: str
 ) -> None:
     """The demo goes on without the reaper. It fails with one line without the server."""
-    with steady(dsn) as control, demo(files, PGQUEUE_HOME=home) as ended:
+    with steady(dsn, home) as control, demo(files, PGQUEUE_HOME=home) as ended:
         ended.reaches(moment)
         os.kill(ended.of_the_server(kind), signal.SIGKILL)
         code = ended.ends()

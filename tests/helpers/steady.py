@@ -2,14 +2,20 @@
 
 A bound in seconds is a promise about pgqueue. A machine that gives no process a turn, and a disk that does not write,
 delay whatever runs; so a control runs beside the test, and what it lost does not count.
+
+The files of the tests' server may be in memory. A test of a server on a disk names a folder there, and the control
+writes to that disk as well. A server that recovers from a crash syncs all its files, one after another.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import psycopg
 
@@ -55,16 +61,25 @@ class Steady:
 
 
 @contextmanager
-def steady(dsn: str) -> Iterator[Steady]:
-    """A stopwatch whose control is a thread that commits a transaction at each beat."""
+def steady(dsn: str, disk: Path | None = None) -> Iterator[Steady]:
+    """A stopwatch whose control is a thread that commits a transaction at each beat, and syncs a file in `disk`."""
     over = threading.Event()
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute("SELECT txid_current()")
+    with ExitStack() as stack:
+        conn = stack.enter_context(psycopg.connect(dsn, autocommit=True))
+        file = stack.enter_context(tempfile.TemporaryFile(dir=disk, buffering=0)) if disk else None
+
+        def beat() -> None:
+            conn.execute("SELECT txid_current()")  # has a commit to write
+            if file is not None:
+                file.write(b".")
+                os.fsync(file.fileno())
+
+        beat()
         watch = Steady()
 
         def run() -> None:
             while not over.wait(BEAT):
-                conn.execute("SELECT txid_current()")  # has a commit to write
+                beat()
                 watch.beat()
 
         thread = threading.Thread(target=run)
