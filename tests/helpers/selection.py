@@ -3,6 +3,8 @@
 A test on both shells runs once by default, on one of them; the other run is marked slow. Half of the tests run on each
 shell, so the default run knows both. The blocking shell is generated from the awaiting one, and a test compares them.
 
+A test whose file measures seconds is marked `timed`: `-m "slow and timed" --numprocesses=2` runs little beside it.
+
 A test that may take half an hour begins first: it would run on alone behind all others.
 
 Any other `-m` expression chooses among all tests. A test that the command line names by its id, as in
@@ -17,6 +19,7 @@ from collections import defaultdict
 import pytest
 
 LONG = 1800.0  # seconds
+STOPWATCHES = {"steady", "in_time", "soon_enough"}
 LEFT_OUT = pytest.StashKey[int]()
 
 
@@ -33,6 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: time_limit(item) < LONG)
     for item in second_shells(items, "sync" if only_pg else None):
         item.add_marker("slow")
+    for item in items:
+        if not STOPWATCHES.isdisjoint(vars(item.module)):  # type: ignore[attr-defined]  # of pytest.Function
+            item.add_marker("timed")
     if only_pg:
         deselect(config, items, {item for item in items if not server_matters(item)})
     if not config.getoption("--all") and not config.option.markexpr:
