@@ -16,14 +16,14 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from eventually import eventually
 
 import pgqueue
 from pgqueue.embedded import EmbeddedServer, account, binaries, reaper
@@ -143,13 +143,6 @@ class User:
         self.process.wait()
 
 
-def until(condition: Callable[[], object], within: float = 20) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
-
-
 def is_stopped(root: Path) -> bool:
     """True if there is neither a server nor a reaper."""
     if not root.exists():
@@ -202,7 +195,7 @@ def root(person: Person) -> Iterator[Path]:
     root = person.home / f"pg{binaries.discover().major}-default"
     yield root
     person.end_all()
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
 
 
 @pytest.mark.slow
@@ -219,7 +212,7 @@ def test_four_starters_make_one_server_and_kill_9_of_all_ends_it(person: Person,
         assert os.stat(f"/proc/{postmaster(root)}").st_uid == owner == (person.uid or owner)
     for user in users:
         user.kill()
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
 
 
 @pytest.mark.slow
@@ -235,7 +228,7 @@ def test_it_stays_as_long_as_anybody_uses_it_and_keeps_its_rows(person: Person, 
     assert third.ask("select number from kept") == 42
     assert postmaster(root) == pid
     third.end()
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
 
     again = person.use(root)
     assert again.ask("select number from kept") == 42
@@ -254,14 +247,14 @@ def test_a_killed_postmaster_is_replaced(person: Person, root: Path, as_zombie: 
         pid = postmaster(root)
         os.kill(pid, signal.SIGKILL)
         if as_zombie:
-            until(lambda: not reaper.is_postgres(pid))
+            eventually(lambda: not reaper.is_postgres(pid))
             os.kill(pid, 0)  # still there
         other = person.use(root)
         assert other.ask("select number from written") == 7
         assert postmaster(root) != pid
         user.end()
         other.end()
-        until(lambda: is_stopped(root))
+        eventually(lambda: is_stopped(root))
 
 
 @contextlib.contextmanager
@@ -289,7 +282,7 @@ def test_interrupts_to_a_user_pass_the_server_by(person: Person, root: Path) -> 
     assert interrupted.process.wait(30) != 0
     assert other.ask("select 1") == 1
     other.end()
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
 
 
 @whoever
@@ -310,7 +303,7 @@ def test_the_reaper_holds_nothing_of_its_parent(person: Person, root: Path) -> N
     os.close(end)
     assert other.ask("select 1") == 1
     other.kill()
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
 
 
 @whoever
@@ -319,12 +312,12 @@ def test_a_killed_reaper_is_replaced(person: Person, root: Path) -> None:
     first.dsn  # noqa: B018
     for pid in reapers(root):
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not reapers(root))
+    eventually(lambda: not reapers(root))
     second = person.use(root)
     assert second.ask("select 1") == 1
     first.end()
     second.end()
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
 
 
 def reapers(root: Path) -> list[int]:
@@ -337,9 +330,9 @@ def reapers(root: Path) -> list[int]:
 def test_a_starter_killed_while_it_launches_leaves_nothing(person: Person, root: Path) -> None:
     person.use(root).dsn  # noqa: B018  (so that there is a cluster)
     person.processes[0].kill()
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
     assert person.run(DIE_LAUNCHING, root, "pg_ctl").wait(30) == -signal.SIGKILL
-    until(lambda: is_stopped(root) and not (root / reaper.STARTING).exists())
+    eventually(lambda: is_stopped(root) and not (root / reaper.STARTING).exists())
     assert person.use(root).ask("select 1") == 1
 
 
@@ -351,7 +344,7 @@ def test_a_forked_child_keeps_its_parents_claim(person: Person, root: Path) -> N
     assert not is_stopped(root)
     assert child.process.stdin
     child.process.stdin.close()
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
 
 
 @whoever
@@ -377,7 +370,7 @@ def test_variables_for_one_server_do_not_reach_another(place: Path, own_bindir: 
     with ThreadPoolExecutor() as threads:
         for mark, environ in zip("ab", threads.map(launched, "ab"), strict=True):
             assert [word for word in environ.split(b"\0") if word.startswith(b"MARK=")] == [f"MARK={mark}".encode()]
-    until(lambda: not any(place.iterdir()))  # the servers are deleted in the background
+    eventually(lambda: not any(place.iterdir()))  # the servers are deleted in the background
 
 
 @pytest.mark.slow
@@ -391,7 +384,7 @@ def test_ephemeral_servers_one_after_another_leave_nothing(person: Person) -> No
         run = Path(str(user.ask("show unix_socket_directories")).strip('"'))
         assert run.parent == Path("/tmp")
         user.end()  # and the next comes while this one's server is being stopped and deleted
-    until(lambda: not root.exists())
+    eventually(lambda: not root.exists())
     assert not run.exists()
     assert root.parent.exists()
     person.end_all()
@@ -404,9 +397,9 @@ def test_a_kept_server_stays_until_it_is_stopped(person: Person, root: Path) -> 
     assert person.call(f"embedded.stop(), {look}") == f"(False, False, False, {unused})"
     dsn = person.call("embedded.start().dsn")
     try:
-        until(lambda: not reapers(root))
+        eventually(lambda: not reapers(root))
         assert person.call("embedded.default_server().dsn()") == dsn
-        until(lambda: not reapers(root))
+        eventually(lambda: not reapers(root))
         assert person.call(look) == f"(True, True, {unused})"
         with psycopg.connect(dsn) as connection:
             assert connection.info.dbname == "pgqueue"
@@ -417,7 +410,7 @@ def test_a_kept_server_stays_until_it_is_stopped(person: Person, root: Path) -> 
     finally:
         assert person.call("embedded.stop(), embedded.status().running") == "(True, False)"  # claim or no claim
     user.end()
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
 
 
 @whoever
@@ -425,7 +418,7 @@ def test_the_default_server_comes_back_after_a_stop(person: Person, root: Path) 
     server = "embedded.default_server()"
     code = f"{server}.dsn() == {server}.dsn(), embedded.stop(), {server} is {server}, embedded.status().running"
     assert person.call(code) == "(True, True, True, True)"
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
 
 
 # From here on it does not matter who we are, or only root can have the problem.
@@ -444,7 +437,7 @@ def server_root(place: Path) -> Iterator[Path]:
     """The directory of a server, which a test leaves stopped; the next finds the cluster there."""
     root = place / "server"
     yield root
-    until(lambda: is_stopped(root))
+    eventually(lambda: is_stopped(root))
 
 
 @pytest.mark.slow
@@ -455,7 +448,7 @@ def test_a_systems_postgresql(place: Path, bindir: Path) -> None:
         connection = psycopg.connect(server.dsn())
         assert str(connection.info.server_version // 10000) == bindir.parts[-2]
         connection.close()
-    until(lambda: not root.exists())
+    eventually(lambda: not root.exists())
 
 
 def test_tcp_asks_for_the_password(server_root: Path) -> None:
@@ -482,39 +475,44 @@ def test_a_server_that_does_not_start_says_why(server_root: Path) -> None:
     written.write_text(major)
 
 
-def hold_recovery(server: EmbeddedServer) -> None:
-    """Kill a session, and stop the process that recovers the server; once more if it was too fast."""
-    log, pid = server.root / reaper.LOG, postmaster(server.root)
-    recoveries = 0
-
-    def held() -> bool:
-        nonlocal recoveries
-        if log.read_text().count("ready to accept connections") > recoveries:
-            recoveries += 1
-            with contextlib.closing(psycopg.connect(server.dsn())) as conn:
-                os.kill(conn.info.backend_pid, signal.SIGKILL)
-        return to_recovery(pid, "STOP")
-
-    until(held)
+def startup_of(postmaster: int) -> int | None:
+    """The process that recovers the server of a postmaster."""
+    for pid in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if "startup" in Path(f"/proc/{pid}/cmdline").read_text():
+                return int(pid)
+    return None
 
 
-def to_recovery(postmaster: int, name: str) -> bool:
-    """Send a signal to the process that recovers the server. False if there is none."""
-    return subprocess.run(["pkill", f"-{name}", "-P", str(postmaster), "-f", "startup"]).returncode == 0
+def hold_recovery(server: EmbeddedServer) -> int:
+    """Kill a session, and stop the process that recovers the server; once more if it was too fast. Gives its pid."""
+    found = postmaster(server.root)
+
+    def held() -> int | None:
+        with contextlib.suppress(psycopg.OperationalError), contextlib.closing(psycopg.connect(server.dsn())) as conn:
+            os.kill(conn.info.backend_pid, signal.SIGKILL)
+        if pid := startup_of(found):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                return pid
+        return None
+
+    return eventually(held)
 
 
+@pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="needs Linux's /proc")
 def test_a_server_that_recovers_from_a_crash_is_stopped_at_once_and_recovers_later(server_root: Path) -> None:
     """During the recovery PostgreSQL 18 would not heed a fast shutdown, and be killed after half a minute."""
     read_log = (server_root / reaper.LOG).read_text
     with EmbeddedServer(server_root) as server:
         with contextlib.closing(psycopg.connect(server.dsn(), autocommit=True)) as conn:
             conn.execute("CREATE TABLE kept AS SELECT 1")
-        hold_recovery(server)
-        before, pid = len(read_log()), postmaster(server_root)
+        recovery = hold_recovery(server)
+        before = len(read_log())
         with ThreadPoolExecutor() as threads:
             halted = threads.submit(server.halt)
-            until(lambda: "received immediate shutdown request" in read_log()[before:])
-            to_recovery(pid, "CONT")
+            eventually(lambda: "received immediate shutdown request" in read_log()[before:])
+            os.kill(recovery, signal.SIGCONT)
             halted.result(30)
         assert "ready to accept connections" not in read_log()[before:]
     with EmbeddedServer(server_root) as server, contextlib.closing(psycopg.connect(server.dsn())) as conn:
@@ -618,7 +616,7 @@ if ROOT:  # nobody else changes accounts
         with pytest.raises(ServerError, match=r"cannot enter .*PGQUEUE_HOME"):
             EmbeddedServer(closed / "server").start()
         assert stat.S_IMODE(closed.stat().st_mode) == 0o700
-        until(lambda: is_stopped(closed / "server"))
+        eventually(lambda: is_stopped(closed / "server"))
 
     def test_the_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The one named, before there are data; then their owner; and never root."""
