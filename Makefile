@@ -28,12 +28,13 @@ format: ## Format the code and sort the imports
 	ruff check --fix .
 	ruff format .
 
-generate: ## Write the blocking shell, the initial migration, the SQL reference, and the tables of rights and verbs
+generate: ## Write the blocking shell, the initial migration, the SQL reference, and the tables of rights, verbs and options
 	python tools/blocking.py
 	python tools/migration.py
 	python tools/sqlreference.py
 	python tools/rights.py
 	python tools/verbs.py
+	python tools/options.py
 
 docs: ## Build the site in build/site, with warnings as errors
 	sphinx-build -W --keep-going -n -b html docs build/site

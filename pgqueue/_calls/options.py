@@ -1,7 +1,7 @@
 """The options that puts, publishes, schedules and queues share. They are checked when they are made.
 
-An option is declared once, as the field of a record: its name, type, default and check. put_options.py has those of a
-put.
+An option is declared once, as the field of a record: its name, type, default, check and meaning. put_options.py has
+those of a put.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ Kind = TypeVar("Kind", bound="Options")
 Check = Callable[[str, Any], Any]
 
 
-def option(check: Check, default: Any = None) -> Any:
-    """A field of a record. `check` gets its name and a value other than the default, and returns the value to keep."""
-    return field(default=default, metadata={"check": check})
+def option(check: Check | None, default: Any = None, meaning: str = "") -> Any:
+    """A field of a record.
+
+    Args:
+        check: gets its name and a value other than the default, and returns the value to keep. None: any value is kept.
+        default: its value if it is not given.
+        meaning: what it is, in a few words, for a page that shows the options.
+    """
+    return field(default=default, metadata={"check": check, "meaning": meaning})
 
 
 def check(options: Any) -> None:
@@ -79,7 +85,7 @@ def named_options(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind
 @cache
 def _checks(kind: type[Any]) -> tuple[Callable[[object], tuple[Any, ...]], list[tuple[str, Any, Check]]]:
     """All values of a record in one step, and of each the name, the default and the check."""
-    checked = [one for one in fields(kind) if "check" in one.metadata]
+    checked = [one for one in fields(kind) if one.metadata.get("check")]
     return (
         attrgetter(*(one.name for one in checked)),
         [(one.name, one.default, one.metadata["check"]) for one in checked],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal, LiteralString, TypedDict, get_args
 
@@ -61,22 +61,32 @@ def _capacity(name: str, value: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions(Options):
-    """The options of a queue. Checked when made."""
+    """The options of a queue. Checked when made. The first four are the defaults of its puts."""
 
-    type: QueueType | None = option(_type)
-    maxlen: int | None = option(positive_integer)
-    max_takes: int | None = option(positive_integer)
-    max_size: int | None = option(positive_integer)
-    capacity: int | None = option(_capacity)
-    keep_done: Seconds | None = option(positive_seconds)
-    expires: Seconds | None = option(positive_seconds)
-    dead_letter: str | None = option(arguments.key)
-    dead_letter_key: str | None = option(arguments.key)
-    exclusive: bool = option(arguments.flag, False)
-    temporary: bool = option(arguments.flag, False)
-    auto_delete: bool = option(arguments.flag, False)
-    listed: bool = option(arguments.flag, False)
-    metadata: Any = None
+    priority: int | None = option(
+        arguments.integer, None, "priority of a put that names none; the lowest is taken first"
+    )
+    delay: Seconds | None = option(arguments.seconds, None, "for how long a put without a delay waits")
+    ttr: Seconds | None = option(positive_seconds, None, "time to run of a task: after it another worker gets it")
+    ttl: Seconds | None = option(positive_seconds, None, "time to live of a task: after it the task expires")
+    type: QueueType | None = option(_type, None, "as in Tarantool: its puts cannot use what the type lacks")
+    maxlen: int | None = option(positive_integer, None, "the most ready tasks; the oldest beyond are dropped")
+    max_takes: int | None = option(
+        positive_integer, None, "a task that failed so often is buried, or becomes a dead letter"
+    )
+    max_size: int | None = option(positive_integer, None, "the largest data of a task, in bytes of JSON")
+    capacity: int | None = option(_capacity, None, "the most tasks in all; a put into a full queue waits or is refused")
+    keep_done: Seconds | None = option(positive_seconds, None, "for how long done tasks are kept")
+    expires: Seconds | None = option(positive_seconds, None, "a queue that is not used for so long is deleted")
+    dead_letter: str | None = option(
+        arguments.key, None, "the exchange for tasks that are buried, expire, or are dropped"
+    )
+    dead_letter_key: str | None = option(arguments.key, None, "the key under which it gets them")
+    exclusive: bool = option(arguments.flag, False, "only one client may take, and the queue ends with it")
+    temporary: bool = option(arguments.flag, False, "the queue ends with the client that created it")
+    auto_delete: bool = option(arguments.flag, False, "the queue ends with the last client that took from it")
+    listed: bool = option(arguments.flag, False, "its messages can be listed by a marker")
+    metadata: Any = option(None, None, "any value of JSON, for the users of the queue")
 
     @classmethod
     def of(cls, given: QueueArguments) -> QueueOptions:
@@ -86,6 +96,10 @@ class QueueOptions(Options):
     def of_session(self) -> bool:
         """Whether the queue is deleted when the session that creates it ends."""
         return self.exclusive or self.temporary
+
+
+#: What each option is, for the dashboard and the documentation.
+MEANINGS: Mapping[str, str] = {one.name: one.metadata["meaning"] for one in fields(QueueOptions)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,28 +153,6 @@ REASONS = {
     "waiting": Words("A limit is reached.", "Tasks wait for a place. Raise the limit: `{limit}`", "limits"),
 }
 
-#: Options of a queue, with their meaning.
-OPTIONS = {
-    "priority": "priority of a put that names none; the lowest is taken first",
-    "delay": "for how long a put without a delay waits",
-    "ttr": "time to run: after it the task goes to another worker",
-    "ttl": "time to live: after it the task expires",
-    "capacity": "the most tasks in all; a put into a full queue waits or is refused",
-    "maxlen": "the most ready tasks; the oldest beyond are dropped",
-    "max_size": "the largest data of a task, in bytes",
-    "max_takes": "a task that failed so often is buried, or becomes a dead letter",
-    "keep_done": "for how long done tasks are kept",
-    "expires": "a queue that is not used for so long is deleted",
-    "dead_letter": "the exchange that gets dead letters",
-    "dead_letter_key": "the key under which it gets them",
-    "type": "what its puts cannot have, as in Tarantool",
-    "exclusive": "only one client may take, and the queue ends with it",
-    "temporary": "the queue ends with its client",
-    "auto_delete": "the queue ends with its last taker",
-    "listed": "its messages can be listed",
-    "metadata": "for the users of the queue",
-}
-
 
 def filled(command: str, names: Mapping[str, str]) -> str:
     """A command with these names, in one pass: a name that holds {another} is not changed."""

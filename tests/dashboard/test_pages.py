@@ -16,6 +16,7 @@ from starlette.requests import Request
 from statements import rows, value
 
 from pgqueue import Put
+from pgqueue._calls.queue import MEANINGS
 from pgqueue.dashboard.pages import MENU, tasks, workers
 from pgqueue.dashboard.settings import checked
 from pgqueue.monitors import words
@@ -68,7 +69,7 @@ def test_a_queue_has_its_numbers_options_and_reasons(visitor, client):
     page = visitor.page("queue", name="mail")
     assert '<span class="figure">2</span><span>ready</span>' in page
     assert "1 min 30 s" in page
-    assert words.OPTIONS["capacity"] in page
+    assert MEANINGS["capacity"] in page
     assert words.REASONS["full"].said in page
 
 

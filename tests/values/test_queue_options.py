@@ -7,11 +7,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_type_hints
 
+import options
+
 from pgqueue import Client
 from pgqueue._calls import casts
-from pgqueue._calls.queue import AlterArguments, QueueArguments, QueueInfo, QueueOptions
+from pgqueue._calls.queue import MEANINGS, AlterArguments, QueueArguments, QueueInfo, QueueOptions
 from pgqueue.dashboard.acting import ALTERABLE
-from pgqueue.monitors import words
 
 OPTIONS = {field.name for field in fields(QueueOptions)}
 DOCS = Path(__file__).parents[2] / "docs"
@@ -29,8 +30,14 @@ def test_each_option_has_an_sql_type() -> None:
 def test_each_option_is_explained() -> None:
     explained = set(re.findall(r"^ +(\w+): ", Client.create_queue.__doc__ or "", re.MULTILINE))
     assert OPTIONS - explained == set()
-    assert named("reference/settings.md", "Queue") == named("guides/queues.md", "Options of a queue") == OPTIONS
-    assert words.OPTIONS.keys() == OPTIONS
+    assert named("guides/queues.md", "Options of a queue") == OPTIONS
+    assert all(MEANINGS.values())
+
+
+def test_the_page_of_settings_is_up_to_date() -> None:
+    """Run tools/options.py after a change of an option."""
+    assert options.PAGE.read_text("utf-8") == options.page()
+    assert named("reference/settings.md", "Queue") == OPTIONS
 
 
 def named(page: str, heading: str) -> set[str]:

@@ -9,7 +9,6 @@ from ..._calls import stats as counting
 from ..._calls.rows import rows
 from ...monitors import reasons
 from ...monitors.overview import RATES, RATES_OF
-from ...monitors.words import OPTIONS
 from . import histories
 from .visit import Page, Visit
 
@@ -24,7 +23,6 @@ async def read(visit: Visit) -> dict[str, Any]:
     span = visit.asked.one_of("span", tuple(histories.SPANS), "hour")
     info = await visit.read(calls.queue(name))
     rate = await visit.read(rows(RATES, RATES_OF, [name]))
-    options = {option: getattr(info, option) for option in OPTIONS}
     return {
         "title": name,
         "queue": info,
@@ -36,7 +34,7 @@ async def read(visit: Visit) -> dict[str, Any]:
         "charts": await histories.charts(visit, name, span),
         "workers": await visit.read(rows(WORKERS, SERVES, name)),
         "jobs": await visit.read(rows(JOBS, "FROM pgqueue.job_stats" + OF_QUEUE + " ORDER BY job LIMIT 50", name)),
-        "options": [(option, value, OPTIONS[option]) for option, value in options.items()],
+        "options": [(option, getattr(info, option), meaning) for option, meaning in calls.MEANINGS.items()],
         "metadata": visit.shown(name, info.metadata),
     }
 
