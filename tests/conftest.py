@@ -229,6 +229,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def swept(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """For a test that cuts frames off: what they held is freed with it, and complains in no later test.
+
+    psycopg logs errors, which refer to the frames.
+    """
+    yield
+    caplog.get_records("call").clear()
+    gc.collect()
+
+
 # --- clients
 
 

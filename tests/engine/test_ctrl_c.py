@@ -4,7 +4,6 @@ client works, and nothing is left behind: no connection, place, take, session, t
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
 import os
 import threading
@@ -38,19 +37,13 @@ SAMPLE = 60  # of so many places the default run tries one
 
 pytestmark = [
     pytest.mark.once,
+    pytest.mark.usefixtures("swept"),
     # psycopg's pipeline is a generator, and complains if an interrupt in the clean-up leaves it open; perhaps later.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.skipif(not is_possible(), reason="this interpreter does not trace instructions"),
 ]
 Work = Callable[[], object]
 every = pytest.mark.parametrize("step", [SAMPLE, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def complaints() -> Iterator[None]:
-    """They come in these tests, and not in later ones."""
-    yield
-    gc.collect()
 
 
 class Subject:
@@ -210,18 +203,16 @@ def subject(blocking: Callable[..., pgqueue.Client], db: psycopg.Connection) -> 
 
 
 def places_of(subject: Subject, prepare: Callable[[Subject], Work], step: int) -> set[Place]:
-    """Interrupt what `prepare` makes at each of its places, and look after each. Returns the places."""
+    """Interrupt what `prepare` makes before each instruction, and look after each new place. Returns the places."""
     found = set[Place]()
-    last: Place | None = None
     for number in itertools.count(0, step):
         place = interrupted(prepare(subject), number)
         subject.end()
-        if place is None or place != last:  # the next numbers come out there too, and what is left behind adds up
+        if place is None or place not in found:  # other numbers come out there too, and what is left adds up
             subject.is_whole()
         if place is None:
             return found
         found.add(place)
-        last = place
     raise AssertionError
 
 

@@ -25,6 +25,7 @@ HOME = Path(pgqueue.__path__[0])
 pytestmark = [
     pytest.mark.once,
     pytest.mark.slow,
+    pytest.mark.usefixtures("swept"),
     # An event loop that is ended in the midst of a step leaves what it had open to the collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
