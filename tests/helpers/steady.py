@@ -4,7 +4,7 @@ A bound in seconds is a promise about pgqueue. A machine that gives no process a
 delay whatever runs; so a control runs beside the test, and what it lost does not count.
 
 The files of the tests' server may be in memory. A test of a server on a disk names a folder there, and the control
-writes to that disk as well. A server that recovers from a crash syncs all its files, one after another.
+writes to that disk as well, since the end of that server does.
 """
 
 from __future__ import annotations
