@@ -149,9 +149,9 @@ def test_every_setting_is_in_the_reference() -> None:
         re.findall(r"`\w+`", worker)
     )
     queue = page.partition("\n## Queue\n")[2].partition("\n## ")[0]
-    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| (yes)? ?\|", queue, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| (yes|no) \|", queue, re.MULTILINE))
     assert rows.keys() == typing.get_type_hints(QueueArguments).keys()
-    assert {name for name, altered in rows.items() if altered} == typing.get_type_hints(AlterArguments).keys()
+    assert {name for name, altered in rows.items() if altered == "yes"} == typing.get_type_hints(AlterArguments).keys()
 
 
 def test_every_variable_of_the_environment_is_in_the_reference() -> None:
