@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in second_shells(items, "sync" if only_pg else None):
         item.add_marker("slow")
     for item in items:
-        if not STOPWATCHES.isdisjoint(vars(item.module)):  # type: ignore[attr-defined]  # of pytest.Function
+        if isinstance(item, pytest.Function) and not STOPWATCHES.isdisjoint(vars(item.module)):
             item.add_marker("timed")
     if only_pg:
         deselect(config, items, {item for item in items if not server_matters(item)})
