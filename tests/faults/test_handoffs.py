@@ -185,15 +185,21 @@ def test_a_rolled_back_put_notifies_nobody(
 def test_producers_are_silent_again_soon_after_the_last_taker(
     db: psycopg.Connection, ear: psycopg.Connection, blocking: Callable[..., pgqueue.Client]
 ) -> None:
+    """The taker waits until a put comes: a wait of a short time may be over before its listener arms the queue."""
     queue = blocking().queue("a")
 
     def attempt() -> float:
-        assert queue.take(0.05) is None
+        with ThreadPoolExecutor(1) as thread:
+            taken = thread.submit(queue.take, 30)
+            eventually(lambda: armed(db))
+            put(db, "a")
+            taken.result().ack()
         watch = Stopwatch()
         eventually(lambda: not armed(db))
         return watch()
 
     in_time(attempt, within=1.0)
+    notifications(ear, db)
     put(db, "a")
     assert notifications(ear, db) == []
 
