@@ -16,6 +16,7 @@ import pytest
 from commands import Commands, started
 from eventually import eventually, soon
 from roles import Roles, made
+from servers import Server
 from statements import column, put, rows, value
 
 import pgqueue
@@ -31,8 +32,9 @@ def roles(dsn: str, db: psycopg.Connection) -> Iterator[Roles]:
 
 
 @pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No test writes a warning."""
+def quiet(pg_server: Server, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No test writes a warning. The server of the run may: it begins with the first test of the process."""
+    caplog.clear()
     yield
     found = [record for when in ("setup", "call") for record in caplog.get_records(when)]
     assert [record.getMessage() for record in found if record.levelno >= logging.WARNING] == []
