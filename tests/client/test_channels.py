@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 from eventually import Stopwatch, eventually, soon, soon_enough
+from processes import FORKS_WITH_THREADS
 from statements import rows, value
 
 import pgqueue
@@ -319,7 +320,8 @@ client.close()
 
 
 def test_a_forked_child_waits_by_itself_and_leaves_its_parent_alone(dsn):
-    done = subprocess.run([sys.executable, "-c", FORKING, dsn], capture_output=True, text=True, timeout=60)
+    program = [sys.executable, "-W", FORKS_WITH_THREADS, "-c", FORKING, dsn]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 

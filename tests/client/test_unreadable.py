@@ -8,18 +8,17 @@ import psycopg
 import pytest
 from eventually import eventually
 from running import running
+from unreadable import DIGITS, UNREADABLE
 
 from pgqueue import Client, Worker
 from pgqueue._values.data import Unreadable
 
-DIGITS = "9" * 5000
-DEEP = "[" * 3000 + "]" * 3000
-VALUES = ["1", DIGITS, DEEP, "2"]
+VALUES = ["1", *UNREADABLE, "2"]
 
 
 @pytest.fixture
 def mixed(db: psycopg.Connection) -> list[int]:
-    """The ids of tasks of the queue q, two of which cannot be read."""
+    """The ids of tasks of the queue q, all but two of which cannot be read."""
     return [db.execute("SELECT id FROM pgqueue.put('q', %s::jsonb)", [text]).fetchone()[0] for text in VALUES]  # type: ignore[index]
 
 
@@ -27,7 +26,7 @@ def readable(found: list[Any]) -> list[Any]:
     return [type(value) if isinstance(value, Unreadable) else value for value in found]
 
 
-EXPECTED = [1, Unreadable, Unreadable, 2]
+EXPECTED = [1, *[Unreadable] * len(UNREADABLE), 2]
 
 
 def test_it_is_shown_as_its_text(dsn: str, mixed: list[int]) -> None:
@@ -40,7 +39,7 @@ def test_it_is_shown_as_its_text(dsn: str, mixed: list[int]) -> None:
 
 def test_a_pop_returns_what_it_has_removed(dsn: str, mixed: list[int]) -> None:
     with Client(dsn) as client:
-        assert readable([task.data for task in client.queue("q").pop(4)]) == EXPECTED
+        assert readable([task.data for task in client.queue("q").pop(10)]) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_any_number_of_tasks_may_be_asked_for(db: psycopg.Connection, call: str,
     assert len(db.execute(f"SELECT * FROM pgqueue.{call}".encode()).fetchall()) == 1
 
 
-@pytest.mark.parametrize("text", VALUES[1:3])
+@pytest.mark.parametrize("text", UNREADABLE)
 def test_a_job_with_such_arguments_is_buried_at_once(dsn: str, db: psycopg.Connection, text: str) -> None:
     """It would fail each time."""
     with Client(dsn) as client:
@@ -69,7 +68,7 @@ def test_a_job_with_such_arguments_is_buried_at_once(dsn: str, db: psycopg.Conne
     assert db.execute("SELECT attempts FROM pgqueue.tasks").fetchall() in ([(0,)], [(1,)])
 
 
-@pytest.mark.parametrize("text", VALUES[1:3])
+@pytest.mark.parametrize("text", UNREADABLE)
 def test_lists_go_on_beside_it(dsn: str, db: psycopg.Connection, text: str) -> None:
     db.execute("SELECT pgqueue.create_queue('q', metadata => %s)", [text])
     db.execute("SELECT pgqueue.create_node('/n', %s)", [text])

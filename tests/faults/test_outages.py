@@ -20,7 +20,7 @@ import psycopg_pool
 import pytest
 from commands import started
 from eventually import eventually
-from processes import PROGRAMS, Program
+from processes import FORKS_WITH_THREADS, PROGRAMS, Program
 from proxies import Proxy, proxy
 from statements import rows
 
@@ -181,8 +181,8 @@ def test_attempts_that_time_out_leave_no_socket():
 
 @pytest.mark.parametrize("forks", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_forked_child_keeps_no_connection_that_a_thread_was_using_or_opening(dsn, forks):
-    program = PROGRAMS / "forking_busily.py"
-    done = subprocess.run([sys.executable, program, dsn, str(forks)], capture_output=True, text=True, timeout=100)
+    program = [sys.executable, "-W", FORKS_WITH_THREADS, PROGRAMS / "forking_busily.py", dsn, str(forks)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == [0] * forks
 

@@ -17,6 +17,7 @@ import pytest
 from eventually import Stopwatch, eventually, soon, soon_enough
 from psycopg.conninfo import make_conninfo
 from statements import rows, state, value
+from unreadable import DIGITS, UNREADABLE
 
 import pgqueue
 from pgqueue import migrate
@@ -171,16 +172,10 @@ def test_ctrl_c_while_the_data_is_read_gives_the_tasks_back(blocking, db, monkey
     assert rows(db, "SELECT DISTINCT attempts FROM pgqueue.tasks") == [(0,)]
 
 
-@pytest.mark.parametrize(
-    "unreadable",
-    [
-        *("repeat('9', 5000)", "repeat('[', 5000) || repeat(']', 5000)"),
-        *("repeat('9', 5000) || '.5'", "'[1e-400]'"),
-    ],
-)
-async def test_data_that_python_cannot_read_is_buried(queue, db, unreadable, caplog):
+@pytest.mark.parametrize("text", [*UNREADABLE, f"{DIGITS}.5", "[1e-400]"])
+async def test_data_that_python_cannot_read_is_buried(queue, db, text, caplog):
     """SQL can put it. Its neighbours are not lost with it, and it does not come again."""
-    bad = value(db, f"SELECT id FROM pgqueue.put('q', ({unreadable})::jsonb)")
+    bad = value(db, "SELECT id FROM pgqueue.put('q', %s::jsonb)", text)
     good = await queue.put("good")
     assert [task.id for task in await queue.take_many(2, 0)] == [good.id]
     await soon(lambda: state(db, bad) == "buried")

@@ -247,7 +247,7 @@ UNKEPT: dict[str, Callable[[], Any]] = {
     "function": lambda: nested,
     "surrogate": lambda: {"\udcff": 1},
     "NUL": lambda: {"a\0b": 1},
-    "deep": lambda: nested(5000),
+    "deep": lambda: nested(100_000),
     "integer": lambda: 10**5000,
     "key": lambda: {1: 2},
     "model": Unwritten,

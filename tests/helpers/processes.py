@@ -28,6 +28,8 @@ from typing import IO, Any
 from eventually import eventually
 
 PROGRAMS = Path(__file__).parent / "programs"
+#: For -W: Python 3.12 and later warn on stderr of a fork while there are threads.
+FORKS_WITH_THREADS = "ignore:This process:DeprecationWarning"
 DEADLINE = 30.0  # seconds for any line: a machine may be slow, a test that hangs says nothing
 
 context = multiprocessing.get_context("forkserver")

@@ -332,7 +332,8 @@ def test_a_mail_has_the_alerts_of_a_look(mailbox, sent):
     assert message["Message-ID"].endswith("@example.org>")
     assert message["Date"]
     assert message.get_content().splitlines() == ["queue 'käse' is too long", "queue 'b' is too long"]
-    assert [line for line in mailbox.said if line.startswith("rcpt")] == [f"rcpt TO:<{one}>" for one in to]
+    # Python 3.13 writes the words of a command in small letters.
+    assert [line.lower() for line in mailbox.said if line.startswith("rcpt")] == [f"rcpt to:<{one}>" for one in to]
 
 
 def test_a_long_subject_is_cut(mailbox, sent):
