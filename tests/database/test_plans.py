@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from planner import pages, plans
+from planner import pages, plans, without_autovacuum
 from servers import Server
 from statements import value
 
@@ -87,8 +87,7 @@ def planned(pg_server: Server, pg_template: str) -> Iterator[str]:
     """A database whose statistics are ours alone."""
     name = pg_server.create(pg_template)
     with psycopg.connect(pg_server.dsn(name), autocommit=True) as conn:
-        for table in ("task", "take", "queue", "session"):
-            conn.execute(f"ALTER TABLE pgqueue.{table} SET (autovacuum_enabled = false)")
+        without_autovacuum(conn, "task", "take", "queue", "session")
         conn.execute("SELECT pgqueue.queue_id('q'), pgqueue.queue_id('r')")
     yield pg_server.dsn(name)
     pg_server.drop(name)
@@ -138,8 +137,7 @@ def test_indexes_are_used(situation: str, query: str, request: pytest.FixtureReq
 @pytest.fixture
 def costs(db: psycopg.Connection, dsn: str) -> Iterator[Callable[[str], int]]:
     """Pages of a statement by a connection that has planned it while its queue was small."""
-    for table in ("task", "take"):
-        db.execute(f"ALTER TABLE pgqueue.{table} SET (autovacuum_enabled = false)")
+    without_autovacuum(db, "task", "take")
     fill(db, 1000, 0)
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("SELECT pgqueue.open_session()")

@@ -25,6 +25,11 @@ from psycopg.conninfo import make_conninfo
 
 CHOICES = "auto | dsn | docker[:image] | embedded | system[:bindir] | citus[:bindir]"
 
+SETTINGS = {
+    "max_prepared_transactions": "2",  # for the tests of lending
+    "autovacuum_naptime": "1d",  # it would change statistics in the midst of a test that counts pages
+}
+
 #: For a server on which each database is the coordinator of Citus. Citus has a process of its own in each database.
 CITUS = {
     "shared_preload_libraries": "citus",
@@ -175,7 +180,7 @@ def _private_cluster(kind: str, bindir: Path | None) -> Iterator[Server]:
     memory = _memory()
     root = Path(tempfile.mkdtemp(prefix="pgqueue-test-", dir=memory))
     root.chmod(0o711)
-    settings = {"max_prepared_transactions": "2"}  # for the tests of lending
+    settings = {**SETTINGS}
     if kind == "citus":
         settings |= CITUS | {"citus.local_hostname": str(root / "run")}  # under EXPLAIN it connects to itself
     server = EmbeddedServer(root, durable=False, ephemeral=True, settings=settings, bindir=bindir)
@@ -198,8 +203,9 @@ def _memory() -> str | None:
 def _docker(image: str) -> Iterator[Server]:
     from testcontainers.community.postgres import PostgresContainer
 
-    speed = "postgres -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_prepared_transactions=2"
-    with PostgresContainer(image, driver=None).with_command(speed) as container:
+    speed = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+    options = " ".join(f"-c {name}={value}" for name, value in {**speed, **SETTINGS}.items())
+    with PostgresContainer(image, driver=None).with_command(f"postgres {options}") as container:
         yield Server("docker", container.get_connection_url())
 
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from claiming import age, claim, filled, held, life, problem
 from eventually import Stopwatch, eventually
-from planner import plans
+from planner import plans, without_autovacuum
 from statements import column, put, row, rows, state, take, value
 from stepping import waiting
 
@@ -348,9 +348,8 @@ def test_racing_claims_renewals_and_ends(db: psycopg.Connection, connect: Connec
 )
 def test_no_table_is_scanned(db: psycopg.Connection, dsn: str, query: str) -> None:
     """Whatever the planner was told: here, that all are empty."""
-    for table in ("task", "take", "claim"):
-        db.execute(f"ALTER TABLE pgqueue.{table} SET (autovacuum_enabled = false)")
-        db.execute(f"ANALYZE pgqueue.{table}")
+    without_autovacuum(db, "task", "take", "claim")
+    db.execute("ANALYZE pgqueue.task, pgqueue.take, pgqueue.claim")
     db.execute("SELECT pgqueue.put_many('q', (SELECT jsonb_agg(i) FROM generate_series(1, 3000) i))")
     token, _ = claim(db, 20)
     claim(db, 20)

@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 from eventually import eventually
+from planner import pages
 from sampling import sampled
 from statements import column, notifications, put, row, rows, take, value
 
@@ -808,11 +809,6 @@ def test_the_counts_of_many_queues_are_those_of_each(folded: psycopg.Connection,
 
 
 # --- what it costs
-
-
-def pages(conn: psycopg.Connection, query: str) -> int:
-    plan = value(conn, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")[0]["Plan"]
-    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from planner import pages
+from planner import pages, without_autovacuum
 from statements import column, put, row, rows, state, take, value
 
 Connect = Any
@@ -242,7 +242,7 @@ def test_numbers_of_a_queue(db: psycopg.Connection) -> None:
 @pytest.mark.parametrize("where", ["at the head", "far behind"])
 def test_a_page_costs_the_same_wherever_it_begins(db: psycopg.Connection, where: str) -> None:
     """By the index, also with statistics that know nothing, and not by a walk over what is before the marker."""
-    db.execute("ALTER TABLE pgqueue.task SET (autovacuum_enabled = false)")
+    without_autovacuum(db, "task")
     put(db, "q")
     db.execute("ANALYZE pgqueue.task")
     db.execute("INSERT INTO pgqueue.task (queue_id, data, xid) SELECT 1, '0', '3' FROM generate_series(1, 20000)")
