@@ -14,6 +14,7 @@ from statements import rows, value
 from waiters import LISTENERS, listening
 
 import pgqueue
+from pgqueue._engine.switchboard import KEPT
 
 pytestmark = pytest.mark.once
 
@@ -120,6 +121,16 @@ async def test_follow_that_is_over(client, db):
         await anext(following)
     assert value(db, LISTENERS) == 0
     assert await followed(client, [], 0) == {}
+
+
+async def test_statuses_that_were_awaited_are_soon_not_listened_to(client):
+    """Each key is another channel, and seldom wanted again."""
+    for number in range(KEPT + 20):
+        waiting = asyncio.ensure_future(client.statuses.wait(str(number)))
+        await listening(client)
+        await client.statuses.set(str(number), 1)
+        assert await waiting == 1
+    assert len(client.shell.core.listener().switchboard._lines) <= KEPT + 1
 
 
 async def test_a_close_ends_a_follow_and_a_break_leaves_no_ear(awaiting):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import pytest
 
-from pgqueue._engine.switchboard import OVERFLOW, RECONNECT, TOO_LATE, Ear, Switchboard
+from pgqueue._engine.switchboard import KEPT, OVERFLOW, RECONNECT, TOO_LATE, Ear, Switchboard
 
 IDLE = 15.0
 
@@ -113,6 +114,49 @@ def test_who_comes_back_in_time_asks_for_nothing(board, clock):
     board.plan()
     assert board.enter(ear()) is False
     clock.now += 10 * IDLE
+    assert board.plan()[:2] == ([], [])
+
+
+def leave_behind(board: Switchboard, names: Iterable[str]) -> None:
+    """Channels that are listened to, and have no ear any more."""
+    for name in names:
+        one = ear(name)
+        board.enter(one)
+        listen(board)
+        board.leave(one)
+
+
+def test_of_too_many_idle_channels_the_oldest_go_with_the_next_listen(board, clock):
+    """Each result that is awaited has a channel that nobody ever wants again."""
+    leave_behind(board, map(str, range(KEPT)))
+    leave_behind(board, ["0", "more"])  # the oldest one was used again
+    assert board.plan() == ([], [], clock.now + IDLE)  # not by themselves
+    board.enter(ear())
+    assert board.plan()[:2] == (["1"], ["foo"])
+    assert board.enter(ear("0")) is False
+    assert board.enter(ear("1")) is True
+
+
+def test_waiters_that_stay_are_not_too_many(board):
+    for number in range(3 * KEPT):
+        board.enter(ear(str(number)))
+    assert len(listen(board)) == 3 * KEPT
+    board.enter(ear())
+    assert board.plan()[:2] == ([], ["foo"])
+
+
+def test_a_channel_whose_ear_left_before_its_listen(board):
+    gone, late = ear(), ear()
+    board.enter(gone)
+    on = board.plan()[1]
+    board.leave(gone)
+    assert board.enter(late) is True
+    board.listening(on)  # the statement that was under way
+    assert late.ready.is_set()
+    assert board.plan()[:2] == ([], [])
+    other = ear("bar")
+    board.enter(other)
+    board.leave(other)
     assert board.plan()[:2] == ([], [])
 
 
