@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -83,6 +84,15 @@ class Pool(ConnectionPool[OwnConn]):
             connection_class=kind, open=True, configure=_read_dates, **_arguments(settings, conninfo, relaxed)
         )
         self._attempts.give_way = _weakly(self.give_way)
+
+    def __del__(self) -> None:
+        """End the pool's threads, if nobody has closed it.
+
+        Not at the end of the interpreter: its threads do not run any more, and from Python 3.13 on psycopg's join of
+        each would wait for five seconds.
+        """
+        if not sys.is_finalizing():
+            super().__del__()
 
     def lend(self, lending: Lending, within: float | None) -> OwnConn:
         """A connection that is alive, also put into `lending`; `within`: seconds for the call, if less than

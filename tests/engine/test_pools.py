@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -172,3 +174,18 @@ def test_threads_that_meet_an_absent_server_wait_once(dsn):
             assert took() < 5
         for thread in threads:
             thread.join()
+
+
+NEVER_CLOSED = """
+import sys
+from pgqueue import Client
+client = Client(sys.argv[1])
+client.queue("q").put(1)
+assert client.queue("q").take(30).data == 1
+"""
+
+
+def test_a_program_that_does_not_close_its_client_ends_without_a_word(dsn):
+    """Else, from Python 3.13 on, the pool's end waits for five seconds for each of its threads, and says so."""
+    done = subprocess.run([sys.executable, "-c", NEVER_CLOSED, dsn], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
