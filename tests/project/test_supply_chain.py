@@ -40,13 +40,20 @@ def test_only_one_wheel_has_the_programs_and_its_hashes_are_of_the_pinned_versio
 
 
 def test_a_version_that_differs_by_python_has_a_condition() -> None:
-    older = constraints.versions("Django==5.2.19\ndjango_tasks==0.12.0\nclick==8.5.1\npgqueue-core @ file:///src\n")
-    newer = constraints.versions("Django==6.1.3\nclick==8.5.1\n")
-    assert constraints.merged(older, newer, "3.12").splitlines()[1:] == [
+    frozen = {
+        "3.11": "Django==5.2.19\ndjango_tasks==0.12.0\nsphinx==9.0.4\nclick==8.5.1\npgqueue-core @ file:///src\n",
+        "3.12": "Django==6.1.3\nsphinx==9.1.0\nclick==8.5.1\n",
+        "3.13": "Django==6.1.3\nsphinx==9.2.0\nclick==8.5.1\n",
+    }
+    lines = constraints.merged({python: constraints.versions(text) for python, text in frozen.items()}).splitlines()
+    assert lines[1:] == [
         "click==8.5.1",
         'django==5.2.19 ; python_version < "3.12"',
         'django==6.1.3 ; python_version >= "3.12"',
         'django-tasks==0.12.0 ; python_version < "3.12"',
+        'sphinx==9.0.4 ; python_version < "3.12"',
+        'sphinx==9.1.0 ; python_version >= "3.12" and python_version < "3.13"',
+        'sphinx==9.2.0 ; python_version >= "3.13"',
     ]
 
 
