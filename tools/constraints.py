@@ -45,8 +45,11 @@ def merged(by_python: dict[str, dict[str, str]]) -> str:
         chosen = [by_python[python].get(name) for python in pythons]
         begins = [i for i, version in enumerate(chosen) if i == 0 or version != chosen[i - 1]]
         for begin, end in zip(begins, [*begins[1:], len(pythons)], strict=True):
-            conditions = [f'python_version >= "{pythons[begin]}"'] * (begin > 0)
-            conditions += [f'python_version < "{python}"' for python in pythons[end : end + 1]]
+            conditions = []
+            if begin > 0:
+                conditions.append(f'python_version >= "{pythons[begin]}"')
+            if end < len(pythons):
+                conditions.append(f'python_version < "{pythons[end]}"')
             if chosen[begin] is not None:
                 condition = " ; " + " and ".join(conditions) if conditions else ""
                 lines.append(f"{name}=={chosen[begin]}{condition}\n")

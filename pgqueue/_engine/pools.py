@@ -86,7 +86,7 @@ class Pool(ConnectionPool[OwnConn]):
         self._attempts.give_way = _weakly(self.give_way)
 
     def __del__(self) -> None:
-        """End the pool's threads, if nobody has closed it.
+        """End the threads of a pool that was not closed.
 
         Not at the end of the interpreter: its threads do not run any more, and from Python 3.13 on psycopg's join of
         each would wait for five seconds.

@@ -23,7 +23,7 @@ from pgqueue import Worker
 from pgqueue._calls import call as calls
 from pgqueue._calls.call import Refused
 from pgqueue._calls.take import Taken
-from pgqueue._engine import looks
+from pgqueue._engine import looks, switchboard
 from pgqueue._engine.outages import Outage
 from pgqueue.worker import settler as settler_module
 from pgqueue.worker.settler import COUNT, Settler
@@ -295,6 +295,20 @@ async def test_a_client_that_waited_once_waits_again_after_its_unlisten(shell, d
         await task.finish(turn)
         assert await result == turn
         await soon(lambda: value(db, listening) == 0)
+
+
+@pytest.mark.usefixtures("no_poll")
+async def test_no_result_is_missed_where_many_were_awaited_before(client, queue):
+    """With each LISTEN beyond these goes an UNLISTEN, which also gives up the lock of another task, of the same bucket
+    perhaps."""
+    for number in range(switchboard.KEPT + 20):
+        put = await queue.put(number)
+        task = await queue.take(0)
+        waiting = asyncio.ensure_future(put.result(PATIENCE))
+        await listening(client)
+        await task.finish(number, keep=60)
+        assert await waiting == number
+    assert len(client.shell.core.listener().switchboard._lines) <= switchboard.KEPT + 1
 
 
 async def test_a_close_ends_a_wait_for_a_result(client, queue):

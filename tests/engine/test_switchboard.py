@@ -127,7 +127,7 @@ def leave_behind(board: Switchboard, names: Iterable[str]) -> None:
 
 
 def test_of_too_many_idle_channels_the_oldest_go_with_the_next_listen(board, clock):
-    """Each result that is awaited has a channel that nobody ever wants again."""
+    """Each result that is awaited has a channel that is never wanted again."""
     leave_behind(board, map(str, range(KEPT)))
     leave_behind(board, ["0", "more"])  # the oldest one was used again
     assert board.plan() == ([], [], clock.now + IDLE)  # not by themselves
