@@ -42,7 +42,7 @@ CATALOGUES = [
     *("am", "attrdef", "attribute", "cast", "collation", "constraint", "default_acl", "description", "enum"),
     *("event_trigger", "extension", "foreign_data_wrapper", "foreign_server", "foreign_table", "index", "inherits"),
     *("init_privs", "language", "largeobject_metadata", "opclass", "operator", "policy", "publication"),
-    *("range", "rewrite", "sequence", "statistic_ext", "trigger", "ts_config", "type"),
+    *("range", "rewrite", "statistic_ext", "trigger", "ts_config", "type"),
 ]
 CATALOGUED = f"SELECT ARRAY [{', '.join(f'(SELECT {ROWS} FROM pg_{name})' for name in CATALOGUES)}]"
 #: From PostgreSQL 15 on: how often rows were written in the catalogues, and in the tables in which the template has
@@ -55,7 +55,8 @@ COUNTED = """
     FROM pg_class
     WHERE relkind = 'r' AND (relnamespace = 'pg_catalog'::regnamespace OR oid = ANY (%s::regclass[]::oid[]))"""
 #: Where xmin would tell too much: TRUNCATE writes a new row of pg_class for each table, and functions, schemas and
-#: tables have new rows with the same contents after the rights of a role were granted and dropped.
+#: tables have new rows with the same contents after the rights of a role were granted and dropped, as sequences have
+#: after _bound_anew. The sum of hashes takes less than half as long as md5 of all functions as text, which is 5 ms.
 BESIDES = f"""
     WITH this AS (SELECT * FROM pg_database WHERE datname = current_database()),
          space AS (SELECT * FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp_')
@@ -65,7 +66,8 @@ BESIDES = f"""
                                          reloptions, relrowsecurity, relreplident, reltablespace), ';' ORDER BY oid))
          FROM pg_class WHERE relnamespace IN (SELECT oid FROM space)),
         (SELECT {ROWS} FROM pg_proc WHERE oid < 16384),
-        (SELECT md5(string_agg(p::text, ';' ORDER BY oid)) FROM pg_proc p WHERE oid >= 16384),
+        (SELECT sum(hash_record_extended(p, 0)) FROM pg_proc p WHERE oid >= 16384)::text,
+        (SELECT sum(hash_record_extended(s, 0)) FROM pg_sequence s)::text,
         (SELECT concat_ws(',', datacl, datdba, datconnlimit, datallowconn) FROM this),
         (SELECT count(*) FROM pg_db_role_setting JOIN this ON setdatabase = this.oid)::text,
         (SELECT count(*) FROM pg_shdepend JOIN this ON dbid = this.oid)::text,         -- what roles own and may
@@ -91,7 +93,7 @@ UNCOUNTED = """
 #: DISCARD ALL without DISCARD PLANS: of what a session compiled and planned PostgreSQL itself discards what is stale.
 RESET = b"""
     CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; UNLISTEN *;
-    SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES"""
+    SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; SET application_name = lender"""
 #: From PostgreSQL 15 on: count what the session wrote at once. A session that ends does so by itself.
 FLUSH = b"; SELECT pg_stat_force_next_flush()"
 
@@ -105,6 +107,12 @@ RESTART = """
     SELECT format('SELECT setval(%L, %s, %L)', format('%I.%I', schemaname, sequencename),
                   coalesce(last_value, start_value), last_value IS NOT NULL)
     FROM pg_sequences"""
+#: A statement for each sequence that gives it its bounds, of which pgqueue.set_server makes other ones.
+BOUNDS = """
+    SELECT format('%I.%I', schemaname, sequencename),
+           format('ALTER SEQUENCE %I.%I MINVALUE %s MAXVALUE %s START %s RESTART',
+                  schemaname, sequencename, min_value, max_value, start_value)
+    FROM pg_sequences"""
 CONTENTS = "SELECT array_agg(t::text ORDER BY t::text) FROM {} AS t"
 FILL = """
     INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE
@@ -113,7 +121,9 @@ COLUMNS = """
     SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
     WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''"""
 
-NAME = "lender"  # of the lender's connections, for tests that count all others
+NAME = "lender"  # of both connections as an application, while no test has them
+#: For tests that count sessions, in pg_stat_activity.
+NOT_THE_LENDERS = f"application_name <> '{NAME}'"
 #: For the object of a connection that has gone on without it.
 CLOSED = pq.PGconn.connect_start(b"")
 CLOSED.finish()
@@ -159,6 +169,7 @@ class Database:
             else:
                 self._lent, self._pgconn = Lent(self._pgconn), None
                 self._lent.autocommit = True
+                self._lent.execute("RESET application_name")
         return self._lent
 
     def take_back(self) -> None:
@@ -200,6 +211,7 @@ class Lender:
             names = [name for name, _ in conn.execute(WRITTEN)]
             self._filled = {name: conn.execute(contents(name)).fetchone() for name in names}
             self._restart = sql.SQL("; ").join([sql.SQL(statement) for (statement,) in conn.execute(RESTART)])
+            self._bounds = dict(conn.execute(BOUNDS).fetchall())
             self._counts = conn.info.server_version >= 150000
             self._compared = looked(conn)
             self._uncounted = conn.execute(UNCOUNTED).fetchone()
@@ -241,6 +253,7 @@ class Lender:
             if counted is None or counted != database.counted:
                 if looked(database.own) != self._compared:
                     database.own.execute(IMPLIED)
+                    self._bound_anew(database.own)
                     counted = None  # is another one now, and so is that after _refill
                     if looked(database.own) != self._compared:
                         return False
@@ -249,6 +262,12 @@ class Lender:
         except psycopg.Error:  # the database or one of its tables is gone, or refuses connections
             return False
         return True
+
+    def _bound_anew(self, conn: psycopg.Connection) -> None:
+        """Give the sequences the template's bounds."""
+        for name, statement in conn.execute(BOUNDS).fetchall():
+            if statement != (bounds := self._bounds.get(name, statement)):
+                conn.execute(sql.SQL(bounds))
 
     def _refill(self, conn: psycopg.Connection) -> bool:
         """Give the tables in which the template has rows these rows again. Returns whether one had others."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from lending import Lender
+from lending import NOT_THE_LENDERS, Lender
 from psycopg.rows import dict_row
 from servers import Server
 
@@ -30,7 +30,8 @@ LEFT = {
         "SELECT pgqueue.put('left', '1')",
         "SELECT last_value, is_called FROM pgqueue.task_id_seq",
     ),
-    # written anew: rows where the template has rows
+    # written anew: the bounds of sequences, and rows where the template has rows
+    "a number of the server": ("SELECT pgqueue.set_server(7)", "SELECT pgqueue.server_number()"),
     "a node": ("SELECT pgqueue.create_node('/left')", "SELECT count(*) FROM pgqueue.node"),
     "an updated row": ("UPDATE pgqueue.node SET data = '1'", "SELECT data FROM pgqueue.node"),
     # dropped: the catalogue
@@ -52,6 +53,11 @@ LEFT = {
         "SELECT obj_description('pgqueue.task'::regclass, 'pg_class')",
     ),
     "a large object": ("SELECT lo_create(0)", "SELECT count(*) FROM pg_largeobject_metadata"),
+    "a sequence that goes round": (
+        "ALTER SEQUENCE pgqueue.fence CYCLE",
+        "SELECT seqcycle FROM pg_sequence WHERE seqrelid = 'pgqueue.fence'::regclass",
+    ),
+    "a sequence": ("CREATE SEQUENCE public.s", "SELECT to_regclass('public.s')"),
     # dropped: settings
     "a setting of the database": ("ALTER DATABASE {} SET work_mem = '1MB'", "SHOW work_mem"),
     "a setting of a role in the database": ("ALTER ROLE CURRENT_USER IN DATABASE {} SET work_mem = '1MB'", SETTINGS),
@@ -135,6 +141,7 @@ USUAL = {
     "nothing": "SELECT 1",
     "a task": "SELECT pgqueue.put('left', '1')",
     "a number of a sequence": "SELECT nextval('pgqueue.fence')",
+    "a number of the server": "SELECT pgqueue.set_server(7); SELECT pgqueue.put('left', '1')",
     "a node": "SELECT pgqueue.create_node('/left')",
     "no row of the template's": "DELETE FROM pgqueue.node",
     "a table of many pages": "SELECT count(*) FROM pgqueue.put_many('left', to_jsonb(array_fill(1, ARRAY [1000])))",
@@ -234,6 +241,16 @@ def test_the_next_test_has_the_same_session_by_an_object_of_its_own(own: Lender)
         assert second.execute("SELECT 1").fetchall() == [(1,)]
         assert (second.autocommit, second.prepare_threshold) == (True, 5)
         assert list(second.notifies(timeout=0)) == []
+
+
+def test_only_the_sessions_of_the_test_are_counted(own: Lender, pg_server: Server) -> None:
+    here = f"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND {NOT_THE_LENDERS}"
+    with own.lent() as name:
+        assert own.connection(name).execute("SHOW application_name").fetchall() == [("",)]
+    with own.lent() as name:
+        assert asked(pg_server, name, here) == [(1,)]
+        assert own.connection(name).execute("SHOW application_name").fetchall() == [("",)]
+        assert asked(pg_server, name, here) == [(2,)]
 
 
 @pytest.mark.parametrize("left", ["closed", "cut off", "in a transaction"])

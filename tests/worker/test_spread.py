@@ -15,6 +15,7 @@ import psycopg
 import pytest
 import roles
 from eventually import Stopwatch, eventually, in_time
+from lending import NOT_THE_LENDERS
 from processes import programs
 from psycopg.types.json import Jsonb
 from running import running
@@ -76,7 +77,7 @@ def connections(dbs):
         value(
             db,
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()",
+            f" AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND {NOT_THE_LENDERS}",
         )
         for db in dbs
     ]
