@@ -294,7 +294,7 @@ class Listener:
             Tick(
                 TICK,
                 Work(f"the sweep by {self._label}", lambda: self._sweep(conn)),
-                Work(f"{promotion} {self._label}", lambda: do(conn, session_calls.promote_all())),
+                Work(f"{promotion} {self._label}", lambda: do(conn, session_calls.promote_all()), within(TICK)),
             ),
             Tick(
                 CLEANING,

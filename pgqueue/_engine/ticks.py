@@ -26,14 +26,18 @@ def within(interval: float) -> float:
 class Work:
     """A part of a tick, which fails for itself (retries.py)."""
 
-    def __init__(self, what: str, do: Callable[[], float | None]) -> None:
-        """`do` returns in how many seconds it has to be done again, None for the interval."""
+    def __init__(self, what: str, do: Callable[[], float | None], first: float = 0.0) -> None:
+        """`do` returns in how many seconds it has to be done again, None for the interval. Before the monotonic time
+        `first` it is not done."""
         self._do = do
+        self._first = first
         self._retry = Retry(what)
         self._sooner: float | None = None
 
     def run(self, conn: Conn) -> float | None:
         """Do the work, unless it pauses after a failure. Returns in how many seconds it has to be done again."""
+        if (left := self._first - time.monotonic()) > 0:
+            return left
         return self._sooner if self._retry.attempt(conn, self._once) else None
 
     def _once(self) -> None:

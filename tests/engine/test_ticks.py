@@ -84,6 +84,37 @@ def test_ticks_that_take_long_are_followed_by_rests(monkeypatch: pytest.MonkeyPa
         assert tick.at - clock == pytest.approx(max(rest, 0.25 * 0.9), abs=0.25 * 0.1)
 
 
+def test_a_work_with_a_later_first_time_is_done_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 100.0
+    monkeypatch.setattr(ticks, "time", SimpleNamespace(monotonic=lambda: clock))
+    done: list[tuple[str, float]] = []
+    sweep = ticks.Work("a sweep", lambda: done.append(("sweep", clock)))
+    promotion = ticks.Work("a promotion", lambda: done.append(("promotion", clock)), first=100.1)
+    tick = ticks.Tick(0.25, sweep, promotion)
+    for _ in range(2):
+        tick.run(cast("psycopg.Connection", "conn"), 1)
+        clock = tick.at
+    assert done == [("sweep", 100.0), ("sweep", 100.1), ("promotion", 100.1)]
+    assert 100.1 + 0.2 <= tick.at <= 100.1 + 0.245
+
+
+def test_a_new_connection_sweeps_at_once_and_promotes_within_an_interval(
+    db: psycopg.Connection, blocking: Callable[..., pgqueue.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    firsts = []
+
+    class Noted(ticks.Work):
+        def __init__(self, what: str, do: Callable[[], float | None], first: float = 0.0) -> None:
+            firsts.append(first - time.monotonic())
+            super().__init__(what, do, first)
+
+    monkeypatch.setattr(listener, "Work", Noted)
+    blocking().queue("q").take(0)
+    sweep, promotion, _cleaning = firsts
+    assert sweep < 0 < promotion <= listener.TICK
+    eventually(lambda: value(db, "SELECT last_value > 1 FROM pgqueue.last_promotion"))
+
+
 BLOCKED = f"""
     WITH RECURSIVE blocked AS (
         SELECT wait_event, query, unnest(pg_blocking_pids(pid)) AS by {OURS} AND wait_event_type = 'Lock'
