@@ -83,12 +83,15 @@ class Alarms:
         if not self._moments:
             return
         with self._lock:
-            now = monotonic()
-            due = [bell for bell, moment in self._moments.items() if moment <= now]
+            due = self._due()
             for bell in due:
                 del self._moments[bell]
         for bell in due:
             bell.ring()
+
+    def _due(self) -> list[Bell]:
+        now = monotonic()
+        return [bell for bell, moment in self._moments.items() if moment <= now]
 
     def sleep(self, until: float) -> float:
         """Until when the thread may sleep, which has nothing else to do before `until`."""

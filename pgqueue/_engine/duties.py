@@ -63,10 +63,12 @@ class Duties:
         if not self.open:
             return
         with self._lock:
-            left = [(duty, frame) for duty, frame in list(self.open.items()) if duty is not besides]
-            if any(is_running(frame) for _, frame in left):
+            left = self.open.copy()
+            if besides is not None:
+                left.pop(besides, None)
+            if any(is_running(frame) for frame in left.values()):
                 return
-            for duty, _ in left:
+            for duty in left:
                 duty.fulfil()
                 self.open.pop(duty, None)
 

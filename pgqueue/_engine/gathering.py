@@ -187,17 +187,20 @@ class Gatherings:
     def scatter(self, gathering: Gathering | None, error: Exception) -> None:
         """Give those that wait the outcome of the put that they wait for, at once."""
         with self._lock:
-            while gathering is not None and gathering.waiting:
-                member = gathering.waiting[0]
-                member.error = error
-                member.turn.set()
-                gathering.waiting.popleft()
+            self._scatter(gathering, error)
 
     def close(self, error: Exception) -> None:
         """Fail all that wait."""
         with self._lock:
             for gathering in list(self._known.values()):
                 self.scatter(gathering, error)
+
+    def _scatter(self, gathering: Gathering | None, error: Exception) -> None:
+        while gathering is not None and gathering.waiting:
+            member = gathering.waiting[0]
+            member.error = error
+            member.turn.set()
+            gathering.waiting.popleft()
 
     def _new(self, key: Hashable) -> Gathering:
         gathering = self._known[key] = Gathering(key)

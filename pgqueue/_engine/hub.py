@@ -78,9 +78,7 @@ class Hub:
         """Wake one waiter of each queue: a task may be ready."""
         with self._lock:
             for id in queues:
-                channel = self._channels.get(id)
-                if channel and channel.waiters:
-                    self._wake(channel.waiters[0])
+                self._wake_first(id)
 
     def pass_on(self, queues: Iterable[int]) -> bool:
         """A taker that was called takes nothing from these queues. Returns True if the caller has to poke."""
@@ -146,8 +144,7 @@ class Hub:
         with self._lock:
             self._drained(drained)
             for id in drained:
-                if self._channels[id].waiters:
-                    self._wake(self._channels[id].waiters[0])
+                self._wake_first(id)
 
     def heard(self, queue: int) -> None:
         """A put woke every process."""
@@ -176,15 +173,7 @@ class Hub:
         with self._lock:
             self._changed = True
             for entry in planned:
-                channel, answer = self._channels[entry.queue_id], answers.get(entry.queue_id)
-                if answer is None:
-                    channel.place.refused(self._clock())
-                    continue
-                channel.place.entered(answer.since, answer.hears, self._clock())
-                if answer.hears and channel.waiters:
-                    # Its last look is older than the end of the puts that only called. If this process heard before, a
-                    # call of its own connection, which does not see its own lock, may have gone to a process that died.
-                    self._wake(channel.waiters[0])
+                self._entered(entry.queue_id, answers.get(entry.queue_id))
 
     def abandoned(self) -> set[int]:
         """The queues of which this process, which closes, may have been called for a task."""
@@ -205,8 +194,7 @@ class Hub:
         """Every waiter looks again: notifications that were sent while the listener was disconnected are gone."""
         with self._lock:
             for channel in self._channels.values():
-                while channel.waiters:
-                    self._wake(channel.waiters[0])
+                self._wake_waiters(channel)
 
     def close(self) -> None:
         """Wake every waiter, and from now on each one that enters."""
@@ -215,6 +203,9 @@ class Hub:
         self.wake_all()
 
     # --- inside the lock
+    #
+    # Where a section of the lock would loop and ask, the question is here. From Python 3.12 on, the jump back behind a
+    # question is in no `with` (https://github.com/python/cpython/issues/130279): Ctrl-C there leaves the lock held.
 
     def _plan(self, id: int, channel: Channel, now: float, plan: Plan) -> None:
         if channel.waiters:
@@ -280,6 +271,17 @@ class Hub:
         if channel.listening:
             plan.unlisten.append(id)
 
+    def _entered(self, id: int, answer: Entered | None) -> None:
+        place = self._channels[id].place
+        if answer is None:
+            place.refused(self._clock())
+            return
+        place.entered(answer.since, answer.hears, self._clock())
+        if answer.hears:
+            # Its last look is older than the end of the puts that only called. If this process heard before, a call of
+            # its own connection, which does not see its own lock, may have gone to a process that died.
+            self._wake_first(id)
+
     def _drained(self, drained: dict[int, bool]) -> None:
         self._changed = True
         for id, done in drained.items():
@@ -293,6 +295,15 @@ class Hub:
         if ready:
             waiter.armed.set()
         return ready
+
+    def _wake_first(self, id: int) -> None:
+        channel = self._channels.get(id)
+        if channel and channel.waiters:
+            self._wake(channel.waiters[0])
+
+    def _wake_waiters(self, channel: Channel) -> None:
+        while channel.waiters:
+            self._wake(channel.waiters[0])
 
     def _wake(self, waiter: Waiter) -> None:
         waiter.woken.set()  # first: Ctrl-C may interrupt the taker that wakes this one, and nothing else would wake it

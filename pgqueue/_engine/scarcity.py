@@ -90,7 +90,7 @@ class Scarcity:
             return
         with self._lock:
             self._lacking[part] = (str(error), monotonic() + LAPSE)
-            others = [pool for pool in self._pools if pool is not part]
+            others = self._pools - {part}
         for other in others:
             other.give_way()
 
@@ -105,23 +105,27 @@ class Scarcity:
         if not self._lacking:
             return None
         with self._lock:
-            waiting = self._waiting()
-            has_what_it_needs = pool.held() >= pool.needs
-            pools_have_one = self._pooled() > 0
-            behind = False  # whether the parts after this pool, which lacked one later
-            for other, words in waiting.items():
-                behind = behind or other is pool
-                if other is not pool and (has_what_it_needs or (not behind if other.is_pool else pools_have_one)):
-                    return words
-            return None
+            return self._refusal(pool)
 
     def has_surplus(self, pool: Part) -> bool:
         """Whether the pool has a connection that it has to close when it is free."""
         if not self._lacking or not pool.held():
             return False
         with self._lock:
-            others = [other for other in self._waiting() if other is not pool]
+            others = self._waiting()
+            others.pop(pool, None)
             return any(other.is_pool for other in others) or (bool(others) and self._pooled() > 1)
+
+    def _refusal(self, pool: Part) -> str | None:
+        waiting = self._waiting()
+        has_what_it_needs = pool.held() >= pool.needs
+        pools_have_one = self._pooled() > 0
+        behind = False  # whether the parts after this pool, which lacked one later
+        for other, words in waiting.items():
+            behind = behind or other is pool
+            if other is not pool and (has_what_it_needs or (not behind if other.is_pool else pools_have_one)):
+                return words
+        return None
 
     def _waiting(self) -> dict[Part, str]:
         """The parts that lack a connection, the one that lacks it for longest first, with the server's words."""

@@ -141,17 +141,8 @@ class Switchboard:
     def plan(self) -> tuple[list[str], list[str], float]:
         """The channels to UNLISTEN and those to LISTEN to now, and when to ask again."""
         with self._lock:
-            on, now = list(self._wanted), self._clock()
-            kept = KEPT if on else len(self._idle)
-            off, again = [], float("inf")
-            while self._idle:
-                name, since = next(iter(self._idle.items()))
-                if len(self._idle) <= kept and now < since + self._idle_timeout:
-                    again = since + self._idle_timeout
-                    break
-                del self._idle[name]
-                if self._lines.pop(name).listening:
-                    off.append(name)
+            on = list(self._wanted)
+            off, again = self._given_up(KEPT if on else len(self._idle))
             return off, on, again
 
     def listening(self, names: Iterable[str]) -> None:
@@ -186,10 +177,9 @@ class Switchboard:
     def disconnected(self) -> None:
         """Every LISTEN is gone."""
         with self._lock:
-            for name, line in self._lines.items():
+            for line in self._lines.values():
                 line.listening = False
-                if line.ears:
-                    self._wanted[name] = None
+            self._wanted.update((name, None) for name, line in self._lines.items() if line.ears)
 
     def close(self) -> None:
         """End all waits: no ear hears anything any more."""
@@ -211,7 +201,20 @@ class Switchboard:
             tell, item = self._untold.popleft()
             tell(item)
 
-    # --- inside the lock
+    # --- inside the lock (hub.py says which loops are here)
+
+    def _given_up(self, kept: int) -> tuple[list[str], float]:
+        """Forget the channels without a waiter that are idle for too long, or too many. Returns those to UNLISTEN, and
+        when the next one is due."""
+        off, now = list[str](), self._clock()
+        while self._idle:
+            name, since = next(iter(self._idle.items()))
+            if len(self._idle) <= kept and now < since + self._idle_timeout:
+                return off, since + self._idle_timeout
+            del self._idle[name]
+            if self._lines.pop(name).listening:
+                off.append(name)
+        return off, float("inf")
 
     def _append(self, ear: Ear, item: str | Gap) -> None:
         if ear.tell is not None:

@@ -18,7 +18,7 @@ import lending
 import psycopg
 import pytest
 from eventually import eventually
-from interrupting import Place, interrupted, interrupts, is_possible, walk
+from interrupting import Place, interrupted, interrupts, walk
 from statements import value
 
 import pgqueue
@@ -40,7 +40,6 @@ pytestmark = [
     pytest.mark.usefixtures("swept"),
     # psycopg's pipeline is a generator, and complains if an interrupt in the clean-up leaves it open; perhaps later.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.skipif(not is_possible(), reason="this interpreter does not trace instructions"),
 ]
 Work = Callable[[], object]
 every = pytest.mark.parametrize("step", [SAMPLE, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])

@@ -159,11 +159,6 @@ def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInt
     return places
 
 
-def is_possible() -> bool:
-    """Whether this interpreter traces instructions: Python 3.13.0 does not."""
-    return interrupted(lambda: len(()), 0) is not None
-
-
 def walk(work: Callable[[], object], first: int = 0, step: int = 1) -> Iterator[Place]:
     """Call `work` again and again, interrupted each time at another of its places, until it ends before."""
     for number in itertools.count(first, step):
