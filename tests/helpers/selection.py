@@ -5,7 +5,7 @@ shell, so the default run knows both. The blocking shell is generated from the a
 
 A test whose file measures seconds is marked `timed`: `-m "slow and timed" --numprocesses=2` runs little beside it.
 
-A test that may take half an hour begins first: it would run on alone behind all others.
+A test with a time limit of its own begins before the others, the longest first: it would run on alone behind them.
 
 Any other `-m` expression chooses among all tests. A test that the command line names by its id, as in
 `pytest FILE::test`, runs in any case.
@@ -18,7 +18,6 @@ from collections import defaultdict
 
 import pytest
 
-LONG = 1800.0  # seconds
 STOPWATCHES = {"steady", "in_time", "soon_enough"}
 LEFT_OUT = pytest.StashKey[int]()
 
@@ -33,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     only_pg = config.getoption("--only-pg")
-    items.sort(key=lambda item: time_limit(item) < LONG)
+    items.sort(key=time_limit, reverse=True)
     for item in second_shells(items, "sync" if only_pg else None):
         item.add_marker("slow")
     for item in items:
