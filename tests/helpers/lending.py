@@ -90,10 +90,15 @@ UNCOUNTED = """
         (SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()),
         (SELECT count(*) FROM pg_replication_slots WHERE database = current_database())"""
 
+#: Of both connections, while no test has them.
+NAME = "lender"
+#: For tests that count sessions, in pg_stat_activity.
+NOT_THE_LENDERS = f"application_name <> '{NAME}'"
+
 #: DISCARD ALL without DISCARD PLANS: of what a session compiled and planned PostgreSQL itself discards what is stale.
-RESET = b"""
+RESET = f"""
     CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; UNLISTEN *;
-    SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; SET application_name = lender"""
+    SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; SET application_name = {NAME}""".encode()
 #: From PostgreSQL 15 on: count what the session wrote at once. A session that ends does so by itself.
 FLUSH = b"; SELECT pg_stat_force_next_flush()"
 
@@ -121,9 +126,6 @@ COLUMNS = """
     SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
     WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''"""
 
-NAME = "lender"  # of both connections as an application, while no test has them
-#: For tests that count sessions, in pg_stat_activity.
-NOT_THE_LENDERS = f"application_name <> '{NAME}'"
 #: For the object of a connection that has gone on without it.
 CLOSED = pq.PGconn.connect_start(b"")
 CLOSED.finish()

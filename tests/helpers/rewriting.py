@@ -46,7 +46,7 @@ def rewrite(root: Path, folders: list[Path]) -> None:
             )
             collecting.append(process)
         for process in collecting:
-            process.wait()
+            process.wait(timeout=300)
     finally:
         for process in collecting:
             process.kill()
