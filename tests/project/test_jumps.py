@@ -24,11 +24,11 @@ def held(lock, items):
 
 def sections(source: str) -> list[range]:
     """The lines of each `with self._lock`."""
-    withs = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.With)]
     return [
         range(node.body[0].lineno, (node.end_lineno or 0) + 1)
-        for node in withs
-        if any(ast.unparse(item.context_expr).rpartition(".")[2].endswith("lock") for item in node.items)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.With)
+        and any(ast.unparse(item.context_expr).rpartition(".")[2].endswith("lock") for item in node.items)
     ]
 
 
