@@ -204,8 +204,8 @@ class Hub:
 
     # --- inside the lock
     #
-    # Where a section of the lock would loop and ask, the question is here. From Python 3.12 on, the jump back behind a
-    # question is in no `with` (https://github.com/python/cpython/issues/130279): Ctrl-C there leaves the lock held.
+    # A loop that ends in an `if` stands here, and not in the section of the lock. From Python 3.12 on, its jump back
+    # belongs to no `with` (https://github.com/python/cpython/issues/130279): Ctrl-C there would leave the lock held.
 
     def _plan(self, id: int, channel: Channel, now: float, plan: Plan) -> None:
         if channel.waiters:

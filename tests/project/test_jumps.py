@@ -14,7 +14,7 @@ import pytest
 import pgqueue._engine
 
 SOURCES = sorted(Path(pgqueue._engine.__path__[0]).rglob("*.py"))
-HANDLED = """
+LOOP = """
 def held(lock, items):
     with lock:
         for item in items:
@@ -55,9 +55,9 @@ def unprotected(source: str) -> set[int]:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="before Python 3.12 each jump is in its `with`")
-def test_the_rule_finds_a_jump_behind_a_question() -> None:
-    assert unprotected(HANDLED.format("if item: item()")) == {5}
-    assert unprotected(HANDLED.format("item()")) == set()
+def test_the_rule_finds_the_jump_of_a_loop_that_ends_in_an_if() -> None:
+    assert unprotected(LOOP.format("if item: item()")) == {5}
+    assert unprotected(LOOP.format("item()")) == set()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(pgqueue._engine.__path__[0])))
