@@ -1,7 +1,8 @@
 """How far a run is: what has run, what failed, and about how much time is left.
 
 On a terminal it is one line that is written again; elsewhere, for example in the log of a CI, a line every 15 seconds.
-Each failure has a line as soon as it happens. `pytest -v` and `pytest -q` report as pytest itself does.
+Each failure has a line as soon as it happens. When no test has ended for a minute, a line names those that are running.
+`pytest -v` and `pytest -q` report as pytest itself does.
 
 The time that is left is estimated with `durations.json` beside this file: the seconds that a test of each file took on
 average. A file that is not in it counts as the mean. To write it anew:
@@ -11,6 +12,7 @@ average. A file that is not in it counts as the mean. To write it anew:
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -20,6 +22,7 @@ import pytest
 
 WEIGHTS = Path(__file__).with_name("durations.json")
 PAUSE = {True: 0.2, False: 15.0}  # seconds between two reports: on a terminal, and elsewhere
+SILENCE = 60.0  # seconds in which no test has ended, until a line says what is running
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,7 +52,17 @@ class Progress:
         self._terminal = bool(reporter.isatty)
         self._total = self._done = self._failed = 0
         self._weight = self._passed_weight = 0.0
-        self._began = self._shown = time.monotonic()
+        self._began = self._shown = self._heard = time.monotonic()
+        self._running = dict[str, float]()  # tests, each with the time at which it began
+        self._over = threading.Event()
+
+    def pytest_sessionstart(self) -> None:
+        threading.Thread(target=self._listen, name="pgqueue-progress", daemon=True).start()
+
+    def _listen(self) -> None:
+        while not self._over.wait(SILENCE / 10):
+            if self._running and time.monotonic() - self._heard >= SILENCE:
+                self._name_the_running()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if session.items:  # under xdist the items are elsewhere
@@ -75,12 +88,16 @@ class Progress:
             return ("failed" if report.when == "call" else "error", "", "")
         return ("skipped", "", "") if report.skipped else None
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._running[nodeid] = time.monotonic()
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self._failed += 1
-            self._erase()
-            self._reporter.write_line(f"{'FAILED' if report.when == 'call' else 'ERROR'} {report.nodeid}", red=True)
-        if report.when == "teardown":
+            self._line(f"{'ERROR' if report.when in ('setup', 'teardown') else 'FAILED'} {report.nodeid}", red=True)
+        if report.when in ("teardown", "???"):  # the latter of pytest-xdist: its process has ended
+            self._heard = time.monotonic()
+            self._running.pop(report.nodeid, None)
             self._done += 1
             self._passed_weight += self._weigh(report.nodeid)
         if time.monotonic() - self._shown >= PAUSE[self._terminal]:
@@ -88,6 +105,7 @@ class Progress:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
+        self._over.set()
         if self._total:
             self._show()
             self._reporter.ensure_newline()
@@ -100,8 +118,17 @@ class Progress:
         if self._terminal:
             self._reporter.rewrite(line, erase=True)
         else:
-            self._reporter.write_line(line)
-            self._reporter.flush()  # a log that is followed should say it now
+            self._line(line)
+
+    def _name_the_running(self) -> None:
+        self._heard = now = time.monotonic()
+        running = ", ".join(f"{test} ({clock(now - began)})" for test, began in list(self._running.items()))
+        self._line(f"no test has ended for {SILENCE:.0f} s; running: {running}")
+
+    def _line(self, text: str, **markup: bool) -> None:
+        self._erase()
+        self._reporter.write_line(text, **markup)
+        self._reporter.flush()  # a log that is followed should say it now
 
     def _left(self, share: float) -> str:
         took = self._shown - self._began

@@ -17,6 +17,7 @@ import zlib
 from collections import defaultdict
 
 import pytest
+from limits import time_limit
 
 STOPWATCHES = {"steady", "in_time", "soon_enough"}
 LEFT_OUT = pytest.StashKey[int]()
@@ -46,12 +47,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if hasattr(config, "workeroutput"):  # under xdist, the process that prints the summary is another one
             config.workeroutput["left_out"] = len(slow)
         deselect(config, items, slow)
-
-
-def time_limit(item: pytest.Item) -> float:
-    """In seconds, of a test that has one of its own."""
-    marker = item.get_closest_marker("timeout")
-    return float(marker.args[0]) if marker else 0.0
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], others: set[pytest.Item]) -> None:
