@@ -26,7 +26,8 @@ it discards.
 In a finaliser CPython drops the KeyboardInterrupt. The call then goes on, as if there had been none.
 
 A second SIGINT meets the clean-up after the first one. The handler of the first, before it raises, has the frames that
-it interrupts traced again, up to the next number.
+it interrupts traced again, up to the next number. If the call ends first, a SIGINT may come yet: with the exception its
+frames are freed, and finalisers run. That one counts for nothing, and raises nothing.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInt
     """
     left, after = numbers[0], list(numbers[1:])
     base, frames, places = sys._getframe(), set[FrameType](), list[Place]()
+    over = False
 
     def called(frame: FrameType, event: str, _: Any) -> Any:
         return watch(frame) if left >= 0 else None
@@ -131,6 +133,8 @@ def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInt
     def handler(number: int, frame: FrameType | None) -> None:
         nonlocal left
         assert frame is not None
+        if over:
+            return
         places.append(Place(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno, frame.f_lasti))
         if after:
             while frame is not None and frame is not base:
@@ -149,6 +153,7 @@ def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInt
         finally:
             sys.settrace(before[0])
     except KeyboardInterrupt as interrupt:
+        over = True
         if kept is not None:
             kept.append(interrupt)
     finally:
