@@ -37,7 +37,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=list(hypothesis.HealthCheck),  # a slow one is not ill
 )
 hypothesis.settings.load_profile("any machine")
-pytest_plugins = ["surroundings", "rewriting", "limits", "selection", "progress"]  # in tests/helpers
+pytest_plugins = ["surroundings", "rewriting", "selection", "limits", "dealing", "progress"]  # in tests/helpers
 
 Connect = Callable[..., psycopg.Connection]
 

@@ -5,7 +5,8 @@ shell, so the default run knows both. The blocking shell is generated from the a
 
 A test whose file measures seconds is marked `timed`: `-m "slow and timed" --numprocesses=2` runs little beside it.
 
-A test with a time limit of its own begins before the others, the longest first: it would run on alone behind them.
+A run on a second server need not repeat all that is slow: `--half=first` leaves out every other slow test in which the
+server could show, and `--half=second` the others.
 
 Any other `-m` expression chooses among all tests. A test that the command line names by its id, as in
 `pytest FILE::test`, runs in any case.
@@ -17,7 +18,6 @@ import zlib
 from collections import defaultdict
 
 import pytest
-from limits import time_limit
 
 STOPWATCHES = {"steady", "in_time", "soon_enough"}
 LEFT_OUT = pytest.StashKey[int]()
@@ -29,11 +29,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--only-pg", action="store_true", help="leave out the tests in which another PostgreSQL would not show"
     )
+    group.addoption(
+        "--half", choices=["first", "second"], help="of the slow tests in which the server could show, run only these"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     only_pg = config.getoption("--only-pg")
-    items.sort(key=time_limit, reverse=True)
     for item in second_shells(items, "sync" if only_pg else None):
         item.add_marker("slow")
     for item in items:
@@ -41,8 +43,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("timed")
     if only_pg:
         deselect(config, items, {item for item in items if not server_matters(item)})
+    if half := config.getoption("--half"):
+        both = {item for item in items if is_slow(item) and server_matters(item)}
+        deselect(config, items, {item for item in both if half_of(item) != half})
     if not config.getoption("--all") and not config.option.markexpr:
-        slow = {item for item in items if item.get_closest_marker("slow") and not is_named(config, item)}
+        slow = {item for item in items if is_slow(item) and not is_named(config, item)}
         config.stash[LEFT_OUT] = len(slow)
         if hasattr(config, "workeroutput"):  # under xdist, the process that prints the summary is another one
             config.workeroutput["left_out"] = len(slow)
@@ -77,6 +82,15 @@ def server_matters(item: pytest.Item) -> bool:
     """Whether another version could show in a test. The awaiting shell sends just what the blocking one sends."""
     uses = "pg_server" in getattr(item, "fixturenames", ())
     return uses and shell_of(item) != "async" and item.get_closest_marker("once") is None
+
+
+def is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
+
+
+def half_of(item: pytest.Item) -> str:
+    """By its id, so that a long table of cases is divided too."""
+    return "first" if zlib.crc32(item.nodeid.encode()) % 2 else "second"
 
 
 def is_named(config: pytest.Config, item: pytest.Item) -> bool:
