@@ -1,8 +1,8 @@
 """A test ends, whatever it does: none keeps the run.
 
 pytest-timeout raises an exception in a test that is over its limit. It lets go of a test that has failed: the clean-up
-behind a failure has no limit. So a test whose thread hangs fails, waits for that thread at the end of its
-`with ThreadPoolExecutor()`, and the run waits with it and says nothing.
+behind a failure, or behind a KeyboardInterrupt in a process of pytest-xdist, has no limit. So a test whose thread hangs
+fails, waits for that thread at the end of its `with ThreadPoolExecutor()`, and the run waits with it and says nothing.
 
 Here each phase of a test has that limit and a minute more. Then faulthandler writes what each thread does and ends the
 process. pytest-xdist names the test, and begins another process for the rest.

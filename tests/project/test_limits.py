@@ -38,6 +38,12 @@ def test_a_hang_in_the_clean_up_of_a_failure(thread):
     thread.submit(STUCK.acquire).result(0.1)
 
 
+@pytest.mark.timeout(1)
+def test_a_hang_in_the_clean_up_of_an_interrupt(thread):
+    thread.submit(STUCK.acquire)
+    raise KeyboardInterrupt
+
+
 def test_another_one():
     pass
 """
@@ -52,13 +58,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess
     (project / "test_hangs.py").write_text(HANGS)
     (project / "pytest.ini").write_text("[pytest]\ntimeout = 20\n")
     command = [sys.executable, "-m", "pytest", "-p", "limits", "-p", "progress", "--numprocesses=1"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(limits.__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(limits.__file__).parent), "COLUMNS": "200"}
     return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120, env=environment)
 
 
 def test_each_hang_ends_and_fails(run: subprocess.CompletedProcess[str]) -> None:
-    assert "2 failed, 1 passed, 1 error" in run.stdout  # one fails, and then does not end
-    assert "worker 'gw0' crashed while running 'test_hangs.py::test_a_hang_in_the_clean_up_of_a_failure'" in run.stdout
+    assert run.returncode == 1
+    assert "1 passed" in run.stdout
+    assert "test_a_hang_in_the_body - Failed: Timeout" in run.stdout
+    for process, what in enumerate(("a_failure", "an_interrupt")):
+        test = f"test_hangs.py::test_a_hang_in_the_clean_up_of_{what}"
+        assert f"worker 'gw{process}' crashed while running '{test}'" in run.stdout
     assert "in shutdown" in run.stderr, "the stacks show what the main thread waits for"
 
 
