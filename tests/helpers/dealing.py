@@ -4,7 +4,7 @@ They would run on alone behind the others. Each process of pytest-xdist begins w
 list, as long as those of the others; one that is done with its part takes over the end of another one's. So in a list
 that only begins with the longest, one process has all of these.
 
-The tests of a file stay in one process, since they may share what is costly to make.
+The tests of a file are dealt to one process, since they may share what is costly to make.
 """
 
 from __future__ import annotations
