@@ -51,9 +51,9 @@ def test_another_one():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """A run with these tests and our plugins, whose patience is a second."""
+    """A run with these tests and our plugins, which have less patience."""
     project = tmp_path_factory.mktemp("project")
-    impatient = "import limits\nimport progress\n\nlimits.GRACE = progress.SILENCE = 1.0\n"
+    impatient = "import limits\nimport progress\n\nlimits.GRACE, progress.SILENCE = 5.0, 1.0\n"
     (project / "conftest.py").write_text(impatient)
     (project / "test_hangs.py").write_text(HANGS)
     (project / "pytest.ini").write_text("[pytest]\ntimeout = 20\n")
