@@ -484,7 +484,7 @@ def test_the_walk_finds_a_connection_that_is_had_before_the_try() -> None:
 
 
 def test_no_interrupt_comes_out_behind_the_walk() -> None:
-    """A SIGINT that is left pending by a finaliser: it runs when the call has ended, and its exception is freed."""
+    """A finaliser leaves a SIGINT pending. The finaliser runs when the call has ended, and its exception is freed."""
 
     class Freed:
         def __del__(self) -> None:
@@ -497,9 +497,7 @@ def test_no_interrupt_comes_out_behind_the_walk() -> None:
         finally:
             len((freed, freed))
 
-    found = list[list[Place]]()
-    for numbers in itertools.product(range(30), range(30), range(3)):
-        found.append(interrupts(work, *numbers))
+    found = [interrupts(work, *numbers) for numbers in itertools.product(range(30), range(30), range(3))]
     behind = [places for places in found if len(places) == 2 and places[1].file == interrupting.__file__]
     assert behind, "none came between the end of the call and that of the exception"
 

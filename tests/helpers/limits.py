@@ -4,8 +4,8 @@ pytest-timeout raises an exception in a test that is over its limit. It lets go 
 behind a failure, or behind a KeyboardInterrupt in a process of pytest-xdist, has no limit. So a test whose thread hangs
 fails, waits for that thread at the end of its `with ThreadPoolExecutor()`, and the run waits with it and says nothing.
 
-Here each phase of a test has that limit and a minute more. Then faulthandler writes what each thread does and ends the
-process. pytest-xdist names the test, and begins another process for the rest.
+Here the set-up with the call has that limit and a minute more, and so has the clean-up. Then faulthandler writes the
+stack of each thread and ends the process. pytest-xdist names the test, and begins another process for the rest.
 """
 
 from __future__ import annotations
@@ -32,12 +32,6 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    begin(item)
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     begin(item)
     try:
@@ -47,7 +41,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def begin(item: pytest.Item) -> None:
-    """Give the next phase its time. pytest lets faulthandler go at each failure, as pytest-timeout does."""
+    """Begin the time anew: at each failure pytest stops the clock of faulthandler, and pytest-timeout its own."""
     if seconds := time_limit(item) or default_limit(item.config):
         faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=item.config.stash[STDERR])
 
