@@ -483,6 +483,16 @@ def test_the_walk_finds_a_connection_that_is_had_before_the_try() -> None:
     assert all(free for _ in walk(careful))
 
 
+def test_the_walk_finds_the_beginning_of_a_function() -> None:
+    def begun() -> None:
+        pass
+
+    def work() -> None:
+        begun()
+
+    assert "begun" in {place.function for place in walk(work)}
+
+
 def test_no_interrupt_comes_out_behind_the_walk() -> None:
     """A finaliser leaves a SIGINT pending. The finaliser runs when the call has ended, and its exception is freed."""
 

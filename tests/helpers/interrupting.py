@@ -12,7 +12,8 @@ nothing in Python can mend it.
 So here nothing is raised. A trace function looks on until the instruction with a given number is about to run, and
 leaves then a SIGINT pending, as the operating system does. CPython decides where its handler runs, which raises
 KeyboardInterrupt. The trace function must not meet the signal itself: it is left pending by an operator, after which
-CPython does not look for signals, and no frame is traced from then on.
+CPython does not look for signals, and nothing is traced from then on. (At the beginning of a function CPython 3.12
+would call the trace function first, and look for signals in that one.)
 
 What can neither look for signals nor enter or leave a function has no number, since it leads to the same place as the
 next instruction. All code of Python that the thread runs counts, that of the libraries too. The walk ends with the
@@ -105,16 +106,12 @@ def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInt
             interpreter, where it lasts until the next error.
     """
     left, after = numbers[0], list(numbers[1:])
-    base, frames, places = sys._getframe(), set[FrameType](), list[Place]()
+    base, places = sys._getframe(), list[Place]()
     over = False
 
-    def called(frame: FrameType, event: str, _: Any) -> Any:
-        return watch(frame) if left >= 0 else None
-
-    def watch(frame: FrameType) -> Any:
+    def watch(frame: FrameType, event: str = "call", _: Any = None) -> Any:
         if logs(frame):
             return None
-        frames.add(frame)
         frame.f_trace_lines, frame.f_trace_opcodes, frame.f_trace = False, True, reached
         return reached
 
@@ -123,9 +120,7 @@ def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInt
         if event == "opcode" and frame.f_lasti in numbered(frame.f_code):
             left -= 1
             if left < 0:
-                for one in frames:
-                    one.f_trace = None
-                frames.clear()
+                sys.settrace(None)
                 _ = -PENDING  # type: ignore[operator]
                 return None
         return reached
@@ -140,7 +135,7 @@ def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInt
             while frame is not None and frame is not base:
                 watch(frame)
                 frame = frame.f_back
-            left, _ = after.pop(0), sys.settrace(called)  # no function is called from here on
+            left, _ = after.pop(0), sys.settrace(watch)  # no function is called from here on
         raise KeyboardInterrupt
 
     before = sys.gettrace(), signal.signal(signal.SIGINT, handler), sys.unraisablehook
@@ -148,7 +143,7 @@ def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInt
     sys._getframe().f_trace_opcodes = True  # since Python 3.12 this has to be so before settrace()
     try:
         try:
-            sys.settrace(called)
+            sys.settrace(watch)
             work()
         finally:
             sys.settrace(before[0])
@@ -159,7 +154,6 @@ def interrupts(work: Callable[[], object], *numbers: int, kept: list[KeyboardInt
     finally:
         sys.settrace(before[0])  # again: the handler may have run at the end of the one above
         sys.unraisablehook = before[2]
-        frames.clear()
         signal.signal(signal.SIGINT, before[1])
     return places
 
