@@ -21,43 +21,61 @@ from . import Worker
 
 log = logging.getLogger("pgqueue")
 
-FLUSH = 0.1  # seconds: a thread that hangs may hold the lock of a stream
+FLUSH = 0.1  # seconds: a thread that hangs may hold the lock of a stream, or of the log
 LINGER = 20.0  # seconds after the end of the workers in which the main thread may still end, if it closes a client
 
 
 @contextlib.contextmanager
 def leaving(workers: Sequence[Worker]) -> Iterator[None]:
     """Run the workers within this block, and let the process end after it. It ends by their `leave_by`."""
-    failed, over = threading.Event(), threading.Event()
-    errand("pgqueue-leaving", _leave, workers, failed, over).start()
+    end = _End(workers)
     try:
         yield
     except BaseException:
-        failed.set()
+        end.failed.set()
         raise
     finally:
-        over.set()
+        end.over.set()
         for worker in workers:
             worker.stopping.set()  # also of one that could not begin
 
 
-def _leave(workers: Sequence[Worker], failed: threading.Event, over: threading.Event) -> None:
-    for worker in workers:
-        worker.stopping.wait()
-    times = [worker.leave_by for worker in workers]
-    if None in times:
-        return
-    leave_by = max(filter(None, times))
-    time.sleep(max(0.0, leave_by - time.monotonic()))
-    while over.is_set() and not _process_ends():
-        if time.monotonic() > leave_by + LINGER:
+class _End:
+    """The end of the process by force.
+
+    Its threads begin with the workers: Python 3.12 starts none once the main thread waits for the others.
+    """
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self.failed, self.over = threading.Event(), threading.Event()
+        self._workers = workers
+        self._by_force = threading.Event()
+        self._last_words = errand("pgqueue-last-words", self._say)
+        self._last_words.start()
+        errand("pgqueue-leaving", self._leave).start()
+
+    def _leave(self) -> None:
+        for worker in self._workers:
+            worker.stopping.wait()
+        times = [worker.leave_by for worker in self._workers]
+        if None in times:
             return
-        time.sleep(FLUSH)
-    log.warning("the process ends although some of its threads still run")
-    flush = errand("pgqueue-flush", _flush)
-    flush.start()
-    flush.join(FLUSH)
-    os._exit(failed.is_set())
+        leave_by = max(filter(None, times))
+        time.sleep(max(0.0, leave_by - time.monotonic()))
+        while self.over.is_set() and not _process_ends():
+            if time.monotonic() > leave_by + LINGER:
+                return
+            time.sleep(FLUSH)
+        self._by_force.set()
+        self._last_words.join(FLUSH)
+        os._exit(self.failed.is_set())
+
+    def _say(self) -> None:
+        self._by_force.wait()
+        log.warning("the process ends although some of its threads still run")
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
 
 
 def _process_ends() -> bool:
@@ -70,9 +88,3 @@ def _process_ends() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()

@@ -607,7 +607,7 @@ def bounded_stop(client: pgqueue.Client, db: psycopg.Connection, start: Start, q
             watch = Stopwatch()
             control.send_signal(signal.SIGTERM)
             process.process.send_signal(signal.SIGTERM)
-            control_end, end = waiting.map(lambda one: (one.wait(), watch()), (control, process.process))
+            control_end, end = waiting.map(lambda one: (one.wait(30), watch()), (control, process.process))
         assert (control_end[0], end[0]) == (0, 0)
         assert end[1] >= grace
         assert rows(db, "SELECT DISTINCT state, attempts FROM pgqueue.tasks") == [("ready", 0)]
