@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,6 +42,10 @@ pytestmark = [
     # psycopg's pipeline is a generator, and complains if an interrupt in the clean-up leaves it open; perhaps later.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+#: A segmentation fault in the collector, in another thread, once in some 10,000 interrupted calls.
+walks = pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12), reason="CPython 3.12 can crash when a thread is traced while others run"
+)
 Work = Callable[[], object]
 every = pytest.mark.parametrize("step", [SAMPLE, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 
@@ -238,6 +243,7 @@ CALLS = [
 ]
 
 
+@walks
 @every
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 def test_ctrl_c_leaves_the_client_whole(
@@ -273,6 +279,7 @@ def pairs_of(
     raise AssertionError
 
 
+@walks
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [(89, 29), pytest.param((11, 7), marks=pytest.mark.timeout(600))])
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
@@ -423,6 +430,7 @@ def is_gone(db: psycopg.Connection, before: int) -> bool:
     return value(db, others, lending.NAME) == 0 and value(db, SESSIONS) == 0 and threads() <= before
 
 
+@walks
 @pytest.mark.parametrize("step", [4 * SAMPLE, pytest.param(7, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 def test_ctrl_c_in_the_first_calls_of_a_client(db: psycopg.Connection, dsn: str, step: int) -> None:
     before = threads()
@@ -437,6 +445,7 @@ def test_ctrl_c_in_the_first_calls_of_a_client(db: psycopg.Connection, dsn: str,
     assert number > 5 * step
 
 
+@walks
 @pytest.mark.parametrize("step", [SAMPLE // 3, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 def test_a_close_that_ctrl_c_cuts_off_is_made_good_by_another_one(db: psycopg.Connection, dsn: str, step: int) -> None:
     before = threads()
