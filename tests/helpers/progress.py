@@ -4,9 +4,10 @@ On a terminal it is one line that is written again; elsewhere, for example in th
 Each failure has a line as soon as it happens. When no test has ended for a minute, a line names those that are running.
 `pytest -v` and `pytest -q` report as pytest itself does.
 
-The time that is left is estimated with `durations.json` beside this file: the seconds that a test of each file took on
-average. A file that is not in it counts as the mean. To write it anew:
-`pytest --all --durations-into tests/helpers/durations.json`.
+The time that is left is estimated with `durations.json` beside this file: how many seconds the quick tests of each file
+took, how many these are, and the same of its slow tests. A test counts as the mean of its file, and one of a file that
+is not there as the mean of all. `pytest --all --durations-into tests/helpers/durations.json` measures anew; of a run
+of fewer tests it takes these, and keeps the others.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from statistics import fmean
 
 import pytest
 
-WEIGHTS = Path(__file__).with_name("durations.json")
+Known = dict[str, dict[str, tuple[float, int]]]  # file: {"quick" or "slow": (seconds, tests)}
+
+DURATIONS = Path(__file__).with_name("durations.json")
 PAUSE = {True: 0.2, False: 15.0}  # seconds between two reports: on a terminal, and elsewhere
 SILENCE = 60.0  # seconds in which no test has ended, until a line says what is running
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("pgqueue").addoption(
-        "--durations-into", type=Path, metavar="FILE", help="write the mean duration of the tests of each file"
+        "--durations-into", type=Path, metavar="FILE", help="write how long the tests of each file took"
     )
 
 
@@ -37,9 +40,26 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or reporter is None:
         return
     if config.option.verbose == 0 and not config.option.collectonly:
-        config.pluginmanager.register(Progress(reporter, json.loads(WEIGHTS.read_text())), "pgqueue-progress")
+        config.pluginmanager.register(Progress(reporter, weights(config)), "pgqueue-progress")
     if path := config.getoption("--durations-into"):
         config.pluginmanager.register(Durations(path), "pgqueue-durations")
+
+
+def weights(config: pytest.Config) -> dict[str, float]:
+    """How many seconds a test of each file takes, among those that this run chooses."""
+    known: Known = json.loads(DURATIONS.read_text())
+    means = dict[str, float]()
+    for file, of in known.items():
+        if chosen := [of[kind] for kind in kinds(config) if kind in of]:
+            means[file] = sum(seconds for seconds, _ in chosen) / sum(tests for _, tests in chosen)
+    return means
+
+
+def kinds(config: pytest.Config) -> tuple[str, ...]:
+    expression = config.option.markexpr
+    if expression.startswith("slow"):
+        return ("slow",)
+    return ("quick", "slow") if expression or config.getoption("--all", default=False) else ("quick",)
 
 
 class Progress:
@@ -48,7 +68,7 @@ class Progress:
     def __init__(self, reporter: pytest.TerminalReporter, weights: dict[str, float]) -> None:
         self._reporter = reporter
         self._weights = weights
-        self._mean = fmean(weights.values())
+        self._mean = fmean(weights.values() or [1.0])
         self._terminal = bool(reporter.isatty)
         self._total = self._done = self._failed = 0
         self._weight = self._passed_weight = 0.0
@@ -73,6 +93,8 @@ class Progress:
         self._expect(ids)
 
     def _expect(self, ids: list[str]) -> None:
+        if self._done:
+            return  # a process of pytest-xdist has taken the place of one that ended
         self._total, self._weight = len(ids), sum(map(self._weigh, ids))
         self._began = time.monotonic()
 
@@ -151,14 +173,17 @@ class Durations:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seconds = defaultdict[str, float](float)
-        self._tests = defaultdict[str, set[str]](set)
+        self._seconds = defaultdict[tuple[str, str], float](float)
+        self._tests = defaultdict[tuple[str, str], set[str]](set)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        file = report.nodeid.partition("::")[0]
-        self._seconds[file] += report.duration
-        self._tests[file].add(report.nodeid)
+        which = report.nodeid.partition("::")[0], "slow" if "slow" in report.keywords else "quick"
+        self._seconds[which] += report.duration
+        self._tests[which].add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        means = {file: round(took / len(self._tests[file]), 3) for file, took in sorted(self._seconds.items())}
-        self._path.write_text(json.dumps(means, indent=1) + "\n")
+        known: Known = json.loads(self._path.read_text()) if self._path.exists() else {}
+        for (file, kind), tests in self._tests.items():
+            known.setdefault(file, {})[kind] = (round(self._seconds[file, kind], 2), len(tests))
+        lines = [f"{json.dumps(file)}: {json.dumps(known[file])}" for file in sorted(known) if Path(file).exists()]
+        self._path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
